@@ -1,0 +1,13 @@
+"""PocketBERT: small BERT students, converted for phones and proven to be the same model.
+
+`load` is all that most Python users need::
+
+    import pipeline
+    model = pipeline.load("build/minilm/litert-int8_dynamic/model")
+    vectors = model.predict(["a text", "another"])
+"""
+
+from pipeline.runtime import Model, load
+
+__all__ = ["Model", "load"]
+__version__ = "0.1.0"

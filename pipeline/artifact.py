@@ -1,0 +1,292 @@
+"""Artifacts: directories with files and a manifest, made once, whole or not at all.
+
+A stage is a plain function that fills a directory. `build` decides whether it has to run:
+
+1. the key is the sha256 of schema, stage, stage version, parameters, content digests of the inputs and tool versions;
+   no time stamp and no host path is part of it;
+2. an artifact in place with the same key and untouched files is kept;
+3. otherwise the stage writes into a hidden directory beside the place, which is renamed into it at the end.
+   Killed at any moment, a run leaves the old artifact, or none, and a hidden directory that the next run sweeps away.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pipeline.errors import ArtifactError
+
+SCHEMA_VERSION = 1
+MANIFEST = "manifest.json"
+_IGNORED = {MANIFEST, ".DS_Store"}
+
+
+class FileEntry(BaseModel):
+    """One file of an artifact."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    path: str
+    sha256: str
+    bytes: int
+
+
+class Manifest(BaseModel):
+    """What `manifest.json` holds; the only thing that stages exchange besides the files it lists."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    schema_version: int
+    stage: str
+    stage_version: int
+    key: str
+    inputs: dict[str, str]
+    params: dict[str, Any]
+    metrics: dict[str, Any]
+    tools: dict[str, str]
+    files: list[FileEntry]
+
+    @property
+    def digest(self) -> str:
+        """Content digest: sha256 over the paths and hashes of all files."""
+        return digest_of([[entry.path, entry.sha256] for entry in self.files])
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A finished directory and its manifest."""
+
+    path: Path
+    manifest: Manifest
+
+    @property
+    def digest(self) -> str:
+        """Content digest, see `Manifest.digest`."""
+        return self.manifest.digest
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is wanted: where, by which stage, from what. Its key says whether it is there already."""
+
+    place: Path
+    stage: str
+    stage_version: int
+    params: Mapping[str, Any]
+    inputs: Mapping[str, str]
+    """Content digests by input name."""
+    tools: Mapping[str, str]
+    """Versions, by distribution, of what decides the content."""
+
+    @property
+    def key(self) -> str:
+        """Sha256 over everything that decides the content."""
+        described = [SCHEMA_VERSION, self.stage, self.stage_version, self.params, self.inputs, self.tools]
+        return digest_of(described)
+
+
+def digest_of(value: Any) -> str:
+    """Return the sha256 of a value's canonical JSON."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Return the sha256 of a file's bytes."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def list_files(folder: Path) -> list[FileEntry]:
+    """Return every file below a folder, hashed, in a fixed order; links are refused."""
+    entries = []
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink():
+            raise ArtifactError(f"{path} is a link; artifacts hold plain files only. Replace it by the file itself.")
+        if path.is_file() and path.name not in _IGNORED:
+            name = path.relative_to(folder).as_posix()
+            entries.append(FileEntry(path=name, sha256=sha256_file(path), bytes=path.stat().st_size))
+    return entries
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read a manifest without looking at the files.
+
+    Raises:
+        ArtifactError: there is none, or it cannot be read.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise ArtifactError(
+            f"{folder} is not a finished artifact: it has no {MANIFEST}. Make it with `pocketbert run`."
+        )
+    try:
+        return Manifest.model_validate_json(path.read_bytes())
+    except (ValidationError, OSError) as error:
+        raise ArtifactError(
+            f"{path} cannot be read ({type(error).__name__}); delete the folder and make it again."
+        ) from error
+
+
+def load(folder: Path) -> Artifact:
+    """Open a finished artifact after checking every byte of it.
+
+    Raises:
+        ArtifactError: no manifest, or a file that is missing, was changed or was added.
+    """
+    manifest = read_manifest(folder)
+    problem = _difference(manifest, folder)
+    if problem:
+        raise ArtifactError(f"{folder} was changed after it was made: {problem}. Make it again with `pocketbert run`.")
+    return Artifact(folder, manifest)
+
+
+def _difference(manifest: Manifest, folder: Path) -> str | None:
+    """Say how the files differ from the manifest, or return None."""
+    listed = {entry.path: entry for entry in manifest.files}
+    found = {entry.path: entry for entry in list_files(folder)}
+    for path, entry in listed.items():
+        if path not in found:
+            return f"{path} is missing"
+        if found[path] != entry:
+            return f"{path} has sha256 {found[path].sha256[:12]}, the manifest says {entry.sha256[:12]}"
+    added = sorted(set(found) - set(listed))
+    return f"{added[0]} is not in the manifest" if added else None
+
+
+def lookup(order: Order) -> tuple[Artifact | None, str]:
+    """Return the artifact if it is in place and fits the order, and else why it has to be made.
+
+    Returns:
+        `(artifact, "")`, or `(None, reason)`: "new", "changed inputs or settings", or what was found damaged.
+    """
+    if not order.place.exists():
+        return None, "new"
+    try:
+        artifact = load(order.place)
+    except ArtifactError as error:
+        return None, str(error).split(". Make it again")[0]
+    if artifact.manifest.key != order.key:
+        return None, "changed inputs or settings"
+    return artifact, ""
+
+
+def build(order: Order, make: Callable[[Path], Mapping[str, Any]]) -> tuple[Artifact, bool]:
+    """Return the artifact of an order, made now if it has to be.
+
+    Args:
+        order: what is wanted.
+        make: fills the directory that it is handed and returns a metrics record.
+
+    Returns:
+        The artifact, and whether it was made now.
+
+    Raises:
+        ArtifactError: the place cannot be written.
+    """
+    place = order.place
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _recover(place)
+        artifact, _ = lookup(order)
+        if artifact is not None:
+            return artifact, False
+        _sweep(place)
+        return _make(order, make), True
+    except OSError as error:
+        where = error.filename or place
+        reason = error.strerror or error
+        raise ArtifactError(
+            f"{order.stage} cannot write {where}: {reason}. Finished artifacts are untouched."
+        ) from error
+
+
+@contextmanager
+def only_run(folder: Path, *, waiting: Callable[[], None]) -> Iterator[None]:
+    """Hold a build folder for one run: stages read what earlier stages wrote, so runs take turns.
+
+    The lock is the kernel's, so it ends with the process however that ends.
+
+    Args:
+        folder: the recipe's build folder.
+        waiting: called once if another run holds it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            waiting()
+            lock.acquire()
+    except OSError as error:
+        reason = error.strerror or error
+        raise ArtifactError(f"{folder} cannot be written: {reason}. Choose another folder with --build.") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _make(order: Order, make: Callable[[Path], Mapping[str, Any]]) -> Artifact:
+    """Run the stage in a hidden directory and rename that into place."""
+    place = order.place
+    aside = place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}.new"
+    aside.mkdir()
+    try:
+        metrics = make(aside)
+        manifest = Manifest(
+            schema_version=SCHEMA_VERSION,
+            stage=order.stage,
+            stage_version=order.stage_version,
+            key=order.key,
+            inputs=dict(order.inputs),
+            params=dict(order.params),
+            metrics=dict(metrics),
+            tools=dict(order.tools),
+            files=list_files(aside),
+        )
+        _write_synced(aside / MANIFEST, manifest.model_dump_json(indent=2) + "\n")
+        replace(aside, place)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    return Artifact(place, manifest)
+
+
+def _write_synced(path: Path, text: str) -> None:
+    """Write the manifest last and to the disk itself: it is what makes an artifact finished."""
+    with path.open("w", encoding="utf-8") as handle:
+        handle.write(text)
+        handle.flush()
+        os.fsync(handle.fileno())
+
+
+def replace(aside: Path, place: Path) -> None:
+    """Put the directory `aside` where `place` is. A kill between the two renames is mended by `_recover`."""
+    old = place.parent / f".{place.name}.old"
+    if place.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        place.rename(old)
+    aside.rename(place)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _recover(place: Path) -> None:
+    """Bring back the previous artifact if a run was killed between its two renames."""
+    old = place.parent / f".{place.name}.old"
+    if old.is_dir() and not place.exists():
+        old.rename(place)
+
+
+def _sweep(place: Path) -> None:
+    """Remove what killed runs left beside the place; `only_run` is held, so nobody writes there."""
+    for leftover in place.parent.glob(f".{place.name}.*.new"):
+        shutil.rmtree(leftover, ignore_errors=True)

@@ -1,0 +1,85 @@
+"""Backends: one module each, all of the shape of `Backend`. To add one, write it and add its name to `NAMES`."""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.quantize import Support
+from pipeline.signature import Function, Signature
+
+NAMES = ("litert", "coreml", "executorch")
+
+Inputs = Mapping[str, NDArray[np.int32]]
+Outputs = dict[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class ConvertRequest:
+    """What a backend is asked to convert."""
+
+    student: Path
+    """Folder in Hugging Face layout."""
+    task: str
+    scheme: str
+    lengths: tuple[int, ...]
+    """Ascending, in tokens."""
+    minimum_ios: int
+    base: Path | None
+    """The file of the backend's `BASE_SCHEME`, where that is what the scheme is made from."""
+    metadata: Mapping[str, str]
+    """Author, licence, source and summary, for formats that carry such."""
+    labels: tuple[str, ...] | None
+
+
+class Session(Protocol):
+    """A loaded file."""
+
+    def run(self, function: Function, inputs: Inputs) -> Outputs:
+        """Run one function on `(1, seq_len)` int32 arrays; the outputs are the caller's own copies."""
+
+    def close(self) -> None:
+        """Free what the runtime holds."""
+
+
+class Backend(Protocol):
+    """What a backend module offers."""
+
+    TITLE: str
+    FILE: str
+    """Name of the model file or package."""
+    DISTRIBUTIONS: tuple[str, ...]
+    """Python distributions whose versions decide the file's content."""
+    BASE_SCHEME: str | None
+    """Scheme from whose file the others are made; None where each starts from the student."""
+    MINIMUM_RUNTIME: str
+    """Oldest runtime that computes every scheme rightly."""
+
+    def support(self, scheme: str, *, minimum_ios: int) -> Support:
+        """Answer for a scheme: supported, or why not."""
+
+    def not_runnable(self) -> str | None:
+        """Say why files cannot be run on this machine, or return None."""
+
+    def import_runtime(self) -> None:
+        """Import the runtime, so that opening a file can be timed without it."""
+
+    def convert(self, request: ConvertRequest, out: Path) -> dict[str, Any]:
+        """Write `FILE` into a folder and return a metrics record."""
+
+    def inspect(self, file: Path) -> tuple[Function, ...]:
+        """Read the functions back from a file, shortest first."""
+
+    def load(self, file: Path, signature: Signature, *, threads: int) -> Session:
+        """Open a file in its real runtime."""
+
+
+def get(name: str) -> Backend:
+    """Return a backend's module; its toolchain is imported only when it is used."""
+    if name not in NAMES:
+        raise KeyError(name)
+    return cast(Backend, importlib.import_module(f"pipeline.backends.{name}"))

@@ -1,0 +1,209 @@
+"""Core ML: ML Programs in `.mlpackage`, converted with coremltools on any machine, run by Core ML on macOS alone."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.backends import ConvertRequest, Inputs, Outputs, Session
+from pipeline.quantize import SUPPORTED, Support
+from pipeline.signature import Function, Signature, Tensor
+
+TITLE = "Core ML"
+FILE = "model.mlpackage"
+DISTRIBUTIONS = ("coremltools", "torch", "transformers")
+BASE_SCHEME = None
+MINIMUM_RUNTIME = "iOS 18 / macOS 15 (recipe: minimum_ios)"
+
+_FUNCTIONS_FROM_IOS = 18
+_INT8_FROM_IOS = 16
+_DTYPES = {65568: "float32", 65552: "float16", 131104: "int32"}
+"""`ArrayFeatureType.ArrayDataType` of the model's protobuf."""
+
+
+def support(scheme: str, *, minimum_ios: int) -> Support:
+    """Answer for a scheme: supported, or why not."""
+    if scheme == "int8_dynamic":
+        return Support(
+            "Core ML has no activations that are quantised at run time; its int8 activations need calibrated ranges."
+        )
+    if scheme.startswith("int8") and minimum_ios < _INT8_FROM_IOS:
+        return Support(f"ML Programs hold int8 weights from iOS {_INT8_FROM_IOS} on, and minimum_ios is {minimum_ios}.")
+    return SUPPORTED
+
+
+def not_runnable() -> str | None:
+    """Core ML's runtime is part of macOS."""
+    return None if sys.platform == "darwin" else "Core ML runs on macOS only."
+
+
+def import_runtime() -> None:
+    """Import the runtime, so that opening a file can be timed without it."""
+    import coremltools  # noqa: F401
+
+
+def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
+    """Write one package: a function per length from iOS 18 on, else the longest length alone."""
+    lengths = request.lengths if request.minimum_ios >= _FUNCTIONS_FROM_IOS else request.lengths[-1:]
+    dropped = [length for length in request.lengths if length not in lengths]
+    file = out / FILE
+    if len(lengths) == 1:
+        _convert_one(request, lengths[0]).save(str(file))
+    else:
+        _merge(request, lengths, out)
+    _drop_machine_facts(file)
+    metrics: dict[str, Any] = {"lengths": list(lengths), "ops_total": _count_ops(file)}
+    if dropped:
+        metrics["lengths_left_out"] = dropped
+        metrics["lengths_left_out_reason"] = (
+            f"several lengths in one package need iOS {_FUNCTIONS_FROM_IOS}; minimum_ios is {request.minimum_ios}"
+        )
+    return metrics
+
+
+def _convert_one(request: ConvertRequest, length: int) -> Any:
+    """Return a Core ML model of one fixed length."""
+    import coremltools as ct
+    import torch
+
+    from pipeline import tasks
+    from pipeline.checkpoint import example_inputs, export_graph, input_names
+
+    task = tasks.get(request.task)
+    graph = export_graph(request.student, task)
+    names = input_names(request.student)
+    exported = torch.export.export(graph, example_inputs(names, length), strict=False).run_decompositions({})
+    half = request.scheme != "fp32"
+    model = ct.convert(
+        exported,
+        convert_to="mlprogram",
+        compute_precision=ct.precision.FLOAT16 if half else ct.precision.FLOAT32,
+        minimum_deployment_target=getattr(ct.target, f"iOS{request.minimum_ios}"),
+        # Without a dtype, half-precision models give float16 outputs from iOS 16 on.
+        outputs=[ct.TensorType(name=name, dtype=np.float32) for name in task.output_names],
+        skip_model_load=True,
+    )
+    if request.scheme == "int8_weight_only":
+        model = _compress_int8(model)
+    _describe(model, request)
+    return model
+
+
+def _compress_int8(model: Any) -> Any:
+    """Store all weights and tables as int8 with a scale per row; small ones stay as they are."""
+    import coremltools.optimize as cto
+
+    config = cto.coreml.OpLinearQuantizerConfig(
+        mode="linear_symmetric", granularity="per_channel", weight_threshold=2048
+    )
+    return cto.coreml.linear_quantize_weights(model, config=cto.coreml.OptimizationConfig(global_config=config))
+
+
+def _describe(model: Any, request: ConvertRequest) -> None:
+    """Fill in the metadata that Xcode shows."""
+    model.author = request.metadata.get("author", "")
+    model.license = request.metadata.get("licence", "")
+    model.short_description = request.metadata.get("summary", "")
+    model.version = request.metadata.get("version", "")
+    for key, value in request.metadata.items():
+        model.user_defined_metadata[f"com.pocketbert.{key}"] = value
+    if request.labels:
+        model.user_defined_metadata["classes"] = ",".join(request.labels)
+
+
+def _merge(request: ConvertRequest, lengths: tuple[int, ...], out: Path) -> None:
+    """Join one package per length into one whose functions share their weights; the longest is the default."""
+    import coremltools as ct
+
+    parts = out / "parts"
+    descriptor = ct.utils.MultiFunctionDescriptor()
+    for length in lengths:
+        part = parts / f"{length}.mlpackage"
+        _convert_one(request, length).save(str(part))
+        descriptor.add_function(str(part), src_function_name="main", target_function_name=f"seq_{length}")
+    descriptor.default_function_name = f"seq_{lengths[-1]}"
+    ct.utils.save_multifunction(descriptor, str(out / FILE))
+    shutil.rmtree(parts)
+
+
+def _drop_machine_facts(file: Path) -> None:
+    """Fix the identifiers in the package's manifest: coremltools draws random ones, and equal models be equal files."""
+    path = file / "Manifest.json"
+    manifest = json.loads(path.read_text())
+    names = {"model.mlmodel": "00000000-0000-4000-8000-000000000001", "weights": "00000000-0000-4000-8000-000000000002"}
+    entries = {names[Path(item["path"]).name]: item for item in manifest["itemInfoEntries"].values()}
+    manifest["itemInfoEntries"] = dict(sorted(entries.items()))
+    manifest["rootModelIdentifier"] = names["model.mlmodel"]
+    path.write_text(json.dumps(manifest, indent=4, sort_keys=True) + "\n")
+
+
+def _spec(file: Path) -> Any:
+    """Read a package's protobuf."""
+    from coremltools.proto import Model_pb2
+
+    model = Model_pb2.Model()
+    model.ParseFromString((file / "Data" / "com.apple.CoreML" / "model.mlmodel").read_bytes())
+    return model
+
+
+def _count_ops(file: Path) -> int:
+    """Return the number of operations of the longest function, constants apart."""
+    program = _spec(file).mlProgram
+    counts = []
+    for function in program.functions.values():
+        block = function.block_specializations[function.opset]
+        counts.append(sum(op.type != "const" and not op.type.startswith("constexpr") for op in block.operations))
+    return int(max(counts))
+
+
+def inspect(file: Path) -> tuple[Function, ...]:
+    """Read the functions back from a package, shortest first."""
+    description = _spec(file).description
+    if description.functions:
+        functions = [_function(row.name, row.input, row.output) for row in description.functions]
+    else:
+        functions = [_function("main", description.input, description.output)]
+    return tuple(sorted(functions, key=lambda function: function.max_length))
+
+
+def _function(name: str, inputs: Any, outputs: Any) -> Function:
+    tensors = tuple(_tensor(row) for row in inputs)
+    length = int(tensors[0].shape[1] or 0)
+    return Function(
+        name=name, min_length=length, max_length=length, inputs=tensors, outputs=tuple(_tensor(row) for row in outputs)
+    )
+
+
+def _tensor(row: Any) -> Tensor:
+    array = row.type.multiArrayType
+    return Tensor.model_validate({"name": row.name, "dtype": _DTYPES[array.dataType], "shape": tuple(array.shape)})
+
+
+class _CoreMLSession:
+    """Core ML's own runtime, on macOS."""
+
+    def __init__(self, file: Path, signature: Signature) -> None:
+        import coremltools as ct
+
+        several = len(signature.functions) > 1
+        self._models = {
+            function.name: ct.models.MLModel(str(file), function_name=function.name if several else None)
+            for function in signature.functions
+        }
+
+    def run(self, function: Function, inputs: Inputs) -> Outputs:
+        """Run one function, see `Session`."""
+        result = self._models[function.name].predict(dict(inputs))
+        return {tensor.name: np.asarray(result[tensor.name], np.float32) for tensor in function.outputs}
+
+    def close(self) -> None:
+        """Free the models."""
+        self._models.clear()
+
+
+def load(file: Path, signature: Signature, *, threads: int) -> Session:
+    """Open a package in Core ML; it chooses its threads itself."""
+    return _CoreMLSession(file, signature)

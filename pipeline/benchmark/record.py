@@ -1,0 +1,221 @@
+"""Typed latency records: one JSON a variant and thread count, raw samples kept. Absent is null, never -1."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pipeline.errors import ArtifactError
+
+_TAIL_SAMPLES = 2
+"""A percentile is given only where at least so many samples lie beyond it."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DeviceFacts(_Frozen):
+    """The machine."""
+
+    platform: str
+    model_id: str
+    soc: str | None
+    os: str
+    os_build: str | None
+    ram_bytes: int
+    cores: int
+    abi: str
+    page_size: int
+    cpu_features: list[str]
+    """A ratio between int8 and float means nothing without these."""
+
+
+class ModelFacts(_Frozen):
+    """The file that was measured."""
+
+    id: str
+    """Variant name, such as `litert-int8_dynamic`."""
+    file: str | None
+    sha256: str | None
+    """Content digest of the model artifact."""
+    bytes: int | None
+    scheme: str
+    lengths: list[int] | None
+    """The fixed lengths of the file; None where any length runs."""
+
+
+class BackendFacts(_Frozen):
+    """What ran it."""
+
+    runtime: str
+    delegate: str | None
+    compute_units: str | None
+    threads: int
+    ops_delegated: int | None
+    ops_total: int | None
+
+
+class Percentiles(_Frozen):
+    """Of samples in ms; None where the samples are too few to tell."""
+
+    p50: float | None
+    p90: float | None
+    p99: float | None
+    mean: float | None
+    n: int
+
+
+class LengthTiming(_Frozen):
+    """Runs at one fixed length, tokenisation excluded."""
+
+    seq_len: int
+    ran_at: int
+    """The length at which the file really ran: the smallest of its own that fits."""
+    latencies_ms: list[float]
+    """Wall clock, in the order measured."""
+    cpu_ms: list[float]
+    """Processor time of all threads for the same runs."""
+
+    @property
+    def wall(self) -> Percentiles:
+        """Percentiles of the wall clock."""
+        return percentiles(self.latencies_ms)
+
+    @property
+    def cpu(self) -> Percentiles:
+        """Percentiles of the processor time."""
+        return percentiles(self.cpu_ms)
+
+
+class TextTiming(_Frozen):
+    """Real texts as they come, each at the smallest length that fits; every pass over all texts in the same order."""
+
+    passes: int
+    texts: int
+    tokens: list[int]
+    """Per text, special tokens included."""
+    ran_at: list[int]
+    latencies_ms: list[float]
+    """Inference alone; `passes × texts` samples, pass by pass."""
+    cpu_ms: list[float]
+    tokenise_ms: list[float]
+    """Text to padded arrays, for the same samples."""
+
+    @property
+    def wall(self) -> Percentiles:
+        """Percentiles of inference alone."""
+        return percentiles(self.latencies_ms)
+
+    @property
+    def cpu(self) -> Percentiles:
+        """Percentiles of the processor time of inference alone."""
+        return percentiles(self.cpu_ms)
+
+    @property
+    def wall_with_tokenisation(self) -> Percentiles:
+        """Percentiles of tokenisation and inference together."""
+        return percentiles([a + b for a, b in zip(self.latencies_ms, self.tokenise_ms, strict=True)])
+
+    @property
+    def mean_ms_per_text(self) -> float:
+        """Mean over texts of each text's median pass: one slow pass of a noisy machine does not count."""
+        return mean_of_medians(self.latencies_ms, self.passes)
+
+    @property
+    def mean_cpu_ms_per_text(self) -> float:
+        """The same, in processor time."""
+        return mean_of_medians(self.cpu_ms, self.passes)
+
+
+class Timing(_Frozen):
+    """All times of one record."""
+
+    clock: str
+    load_ms: float
+    """Open the file, runtime imported and file cache warm."""
+    first_inference_ms: float
+    warmup_runs: int
+    lengths: list[LengthTiming]
+    texts: TextTiming
+
+
+class Memory(_Frozen):
+    """Resident memory of the process; None where the system does not tell."""
+
+    baseline_bytes: int | None
+    """Runtime imported, no file open."""
+    peak_bytes: int | None
+    """Highest point from opening the file to the end of all runs."""
+
+    @property
+    def model_bytes(self) -> int | None:
+        """What the model adds: peak less baseline."""
+        if self.baseline_bytes is None or self.peak_bytes is None:
+            return None
+        return self.peak_bytes - self.baseline_bytes
+
+
+class Conditions(_Frozen):
+    """Around the run."""
+
+    thermal_before: str | None
+    thermal_after: str | None
+    low_power: bool | None
+    battery_fraction: float | None
+    charging: bool | None
+    foreground: bool | None
+    load_average_before: float | None
+    load_average_after: float | None
+
+
+class BenchmarkRecord(_Frozen):
+    """One variant at one thread count, on one device, in one run."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    started_utc: str
+    source: Literal["host", "device", "simulator", "emulated-arm64"]
+    device: DeviceFacts
+    app: dict[str, str]
+    """Versions of PocketBERT and of what ran."""
+    model: ModelFacts
+    backend: BackendFacts
+    timing: Timing
+    memory: Memory
+    conditions: Conditions
+    errors: list[str]
+
+
+def percentiles(samples: Sequence[float]) -> Percentiles:
+    """Return percentiles of samples in ms, None for those with fewer than two samples beyond them."""
+    values = np.asarray(samples, np.float64)
+
+    def at(fraction: float) -> float | None:
+        return float(np.quantile(values, fraction)) if values.size * (1 - fraction) >= _TAIL_SAMPLES else None
+
+    mean = float(values.mean()) if values.size else None
+    return Percentiles(p50=at(0.5), p90=at(0.9), p99=at(0.99), mean=mean, n=int(values.size))
+
+
+def mean_of_medians(samples: Sequence[float], passes: int) -> float:
+    """Return the mean over texts of each text's median over passes."""
+    return float(np.median(np.asarray(samples, np.float64).reshape(passes, -1), axis=0).mean())
+
+
+def read_all(folder: Path) -> list[BenchmarkRecord]:
+    """Read the records of a benchmark artifact, in the order in which they were listed.
+
+    Raises:
+        ArtifactError: they are absent or cannot be read.
+    """
+    try:
+        names = json.loads((folder / "records.json").read_text(encoding="utf-8"))
+        return [BenchmarkRecord.model_validate_json((folder / name).read_bytes()) for name in names]
+    except (OSError, ValidationError, json.JSONDecodeError) as error:
+        raise ArtifactError(
+            f"{folder} holds no readable records; make them again with `pocketbert benchmark`."
+        ) from error

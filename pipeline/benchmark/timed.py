@@ -1,0 +1,155 @@
+"""The worker's side of the benchmark: one variant open in one process, timed in blocks that the stage hands out."""
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.encoding import Encoder, Row
+
+
+class Timed(Protocol):
+    """What can be timed: an encoder, and a row run at a length."""
+
+    encoder: Encoder
+
+    def place(self, tokens: int) -> int:
+        """Return the length at which a row of so many tokens runs."""
+
+    def prepare(self, row: Row, length: int) -> dict[str, NDArray[np.int32]]:
+        """Return padded arrays."""
+
+    def execute(self, inputs: dict[str, NDArray[np.int32]], length: int) -> NDArray[np.float32]:
+        """Run padded arrays and return the output."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What opening a variant showed."""
+
+    load_ms: float
+    first_inference_ms: float
+    baseline_bytes: int | None
+
+
+_state: dict[str, Any] = {}
+"""The worker's one open variant, and rows by length."""
+
+
+def open_variant(open_it: Callable[[], Timed], import_runtime: Callable[[], None], text: str) -> Opened:
+    """Import the runtime, then open the variant and run it once, timing both."""
+    import_runtime()
+    _reset_peak()
+    baseline = _resident_bytes()
+    started = time.perf_counter()
+    variant = open_it()
+    load_ms = (time.perf_counter() - started) * 1e3
+    _state["variant"] = variant
+    row = variant.encoder.encode(text)
+    length = variant.place(len(row))
+    inputs = variant.prepare(row, length)
+    started = time.perf_counter()
+    variant.execute(inputs, length)
+    return Opened(load_ms, (time.perf_counter() - started) * 1e3, baseline)
+
+
+def time_length(seq_len: int, text: str, budget_ms: float, at_least: int) -> tuple[int, list[float], list[float]]:
+    """Run one full row of `seq_len` tokens for about `budget_ms`.
+
+    Returns:
+        The length at which it ran, wall times and processor times in ms.
+    """
+    variant: Timed = _state["variant"]
+    row = variant.encoder.encode(" ".join([text] * seq_len))
+    row = Row(row.ids[:seq_len], row.types[:seq_len])
+    length = variant.place(seq_len)
+    inputs = variant.prepare(row, length)
+    variant.execute(inputs, length)
+    wall: list[float] = []
+    cpu: list[float] = []
+    while len(wall) < at_least or sum(wall) < budget_ms:
+        _time_once(variant, inputs, length, wall, cpu)
+    return length, wall, cpu
+
+
+def time_texts(texts: Sequence[str]) -> tuple[list[int], list[int], list[float], list[float], list[float]]:
+    """Run each text once, as it comes.
+
+    Returns:
+        Tokens, lengths, wall and processor times of inference, and wall times of tokenisation, per text.
+    """
+    variant: Timed = _state["variant"]
+    tokens: list[int] = []
+    ran_at: list[int] = []
+    wall: list[float] = []
+    cpu: list[float] = []
+    tokenise: list[float] = []
+    for text in texts:
+        started = time.perf_counter()
+        row = variant.encoder.encode(text)
+        length = variant.place(len(row))
+        inputs = variant.prepare(row, length)
+        tokenise.append((time.perf_counter() - started) * 1e3)
+        _time_once(variant, inputs, length, wall, cpu)
+        tokens.append(len(row))
+        ran_at.append(length)
+    return tokens, ran_at, wall, cpu, tokenise
+
+
+def embed(texts: Sequence[str]) -> NDArray[np.float32]:
+    """Return the outputs of some texts, for telling how good a peer is; not timed."""
+    variant: Timed = _state["variant"]
+    outputs = []
+    for text in texts:
+        row = variant.encoder.encode(text)
+        length = variant.place(len(row))
+        outputs.append(np.asarray(variant.execute(variant.prepare(row, length), length), np.float32).reshape(-1))
+    return np.stack(outputs)
+
+
+def peak_bytes() -> int | None:
+    """Return the highest resident memory since the variant was opened."""
+    if sys.platform == "darwin":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return _status_bytes("VmHWM")
+
+
+def _time_once(
+    variant: Timed, inputs: dict[str, NDArray[np.int32]], length: int, wall: list[float], cpu: list[float]
+) -> None:
+    cpu_before = time.process_time()
+    before = time.perf_counter()
+    variant.execute(inputs, length)
+    after = time.perf_counter()
+    cpu.append((time.process_time() - cpu_before) * 1e3)
+    wall.append((after - before) * 1e3)
+
+
+def _reset_peak() -> None:
+    """Start the kernel's high-water mark again at what is resident now."""
+    path = Path("/proc/self/clear_refs")
+    if path.exists() and os.access(path, os.W_OK):
+        path.write_text("5")
+
+
+def _resident_bytes() -> int | None:
+    if sys.platform == "darwin":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return _status_bytes("VmRSS")
+
+
+def _status_bytes(key: str) -> int | None:
+    path = Path("/proc/self/status")
+    if not path.is_file():
+        return None
+    for line in path.read_text().splitlines():
+        if line.startswith(f"{key}:"):
+            return int(line.split()[1]) * 1024
+    return None

@@ -1,0 +1,148 @@
+"""What is timed: converted files, and the student in PyTorch beside them. Peers are added in `benchmarks/`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline import backends, signature, tasks
+from pipeline.benchmark.timed import Timed
+from pipeline.encoding import Encoder, Row
+from pipeline.runtime import Model
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One column of the latency table. Its callables are handed to a worker, so they are module-level or partials."""
+
+    id: str
+    scheme: str
+    runtime: str
+    delegate: str | None
+    open_with_threads: Callable[[int], Timed]
+    import_runtime: Callable[[], None]
+    file: Path | None
+    sha256: str | None
+    bytes: int | None
+    lengths: tuple[int, ...] | None
+    ops_delegated: int | None
+    ops_total: int | None
+
+
+class TimedModel:
+    """A converted file."""
+
+    def __init__(self, folder: Path, threads: int) -> None:
+        """Open it."""
+        self._model = Model(folder, threads=threads)
+        self.encoder = self._model.encoder
+        self._names = tuple(tensor.name for tensor in self._model.signature.functions[0].inputs)
+        self._pad = self._model.signature.pad_token_id
+
+    def place(self, tokens: int) -> int:
+        """Return the smallest length that fits."""
+        return self._model.signature.choose(tokens)[1]
+
+    def prepare(self, row: Row, length: int) -> dict[str, NDArray[np.int32]]:
+        """Return padded arrays."""
+        return row.padded(self._names, length, pad_token_id=self._pad)
+
+    def execute(self, inputs: dict[str, NDArray[np.int32]], length: int) -> NDArray[np.float32]:
+        """Run the function of that length."""
+        function, _ = self._model.signature.choose(length)
+        return self._model.run_padded(function, inputs)
+
+
+class TimedCheckpoint:
+    """The student in PyTorch eager fp32, unpadded: what a user has before PocketBERT."""
+
+    def __init__(self, folder: Path, task: str, max_length: int, threads: int) -> None:
+        """Load the checkpoint."""
+        import torch
+
+        from pipeline.checkpoint import load_checkpoint
+
+        torch.set_num_threads(threads)
+        self._task = tasks.get(task)
+        self.model = load_checkpoint(folder, self._task)
+        self.encoder = Encoder.from_folder(folder, max_length)
+        self._names = _inputs_of(self.model)
+
+    def place(self, tokens: int) -> int:
+        """PyTorch takes any length."""
+        return tokens
+
+    def prepare(self, row: Row, length: int) -> dict[str, NDArray[np.int32]]:
+        """Return padded arrays."""
+        return row.padded(self._names, length, pad_token_id=0)
+
+    def execute(self, inputs: dict[str, NDArray[np.int32]], length: int) -> NDArray[np.float32]:
+        """Run Hugging Face's forward and the task's output."""
+        import torch
+
+        with torch.inference_mode():
+            tensors = {name: torch.from_numpy(array).long() for name, array in inputs.items()}
+            output = self._task.finish(self.model(**tensors), tensors["attention_mask"].float())
+            result: NDArray[np.float32] = output.numpy()[0]
+        return result
+
+
+def _inputs_of(model: object) -> tuple[str, ...]:
+    from pipeline import architectures
+
+    return architectures.get(model.config.model_type).inputs  # type: ignore[attr-defined]  # any Hugging Face model
+
+
+def import_torch() -> None:
+    """Import what `TimedCheckpoint` needs."""
+    import torch  # noqa: F401
+    import transformers.models.auto  # noqa: F401
+
+
+def import_backend(name: str) -> None:
+    """Import a backend's runtime."""
+    backends.get(name).import_runtime()
+
+
+def of_target(folder: Path, digest: str, ops_delegated: int | None, ops_total: int | None) -> Variant:
+    """Return the variant of a converted file."""
+    facts = signature.read(folder)
+    file = folder / facts.file
+    fixed = all(function.fixed for function in facts.functions)
+    return Variant(
+        id=f"{facts.backend}-{facts.scheme}",
+        scheme=facts.scheme,
+        runtime=backends.get(facts.backend).TITLE,
+        delegate="Core ML" if facts.backend == "coreml" else "XNNPACK",
+        open_with_threads=partial(TimedModel, folder),
+        import_runtime=partial(import_backend, facts.backend),
+        file=file,
+        sha256=digest,
+        bytes=sum(part.stat().st_size for part in file.rglob("*") if part.is_file())
+        if file.is_dir()
+        else file.stat().st_size,
+        lengths=tuple(function.max_length for function in facts.functions) if fixed else None,
+        ops_delegated=ops_delegated,
+        ops_total=ops_total,
+    )
+
+
+def of_student(folder: Path, task: str, max_length: int, *, weights_bytes: int, digest: str) -> Variant:
+    """Return the student in PyTorch eager fp32."""
+    return Variant(
+        id="pytorch-fp32",
+        scheme="fp32",
+        runtime="PyTorch eager",
+        delegate=None,
+        open_with_threads=partial(TimedCheckpoint, folder, task, max_length),
+        import_runtime=import_torch,
+        file=folder / "model.safetensors",
+        sha256=digest,
+        bytes=weights_bytes,
+        lengths=None,
+        ops_delegated=None,
+        ops_total=None,
+    )

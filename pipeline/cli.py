@@ -1,0 +1,220 @@
+"""The command `pocketbert`: verbs, exit codes, and the only place that prints and catches `PipelineError`.
+
+Exit codes: 0 done, 1 a gate failed, 2 usage or recipe, 3 toolchain or device missing, 130 interrupted.
+"""
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from pipeline import console
+from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, PipelineError
+
+app = typer.Typer(
+    name="pocketbert",
+    help="Small BERT students, converted for phones and proven to be the same model.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+RecipeName = Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml.")]
+Targets = Annotated[list[str] | None, typer.Option("--target", help="Only backend[:scheme]; may be repeated.")]
+BuildFolder = Annotated[Path, typer.Option("--build", help="Folder for artifacts.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Dry = Annotated[bool, typer.Option("--dry-run", help="Say what would be made, and why; make nothing.")]
+DeviceName = Annotated[str, typer.Option("--device", help="A row of benchmarks/devices.toml.")]
+_BUILD = Path("build")
+_INTERRUPTED = 130
+
+
+def _line(
+    recipe: str,
+    until: str,
+    *,
+    target: list[str] | None,
+    build: Path,
+    as_json: bool,
+    dry: bool = False,
+    device: str = "host",
+) -> None:
+    """Walk the line up to a stage, print what happened, and leave with the right exit code."""
+    from pipeline import plan, verify
+    from pipeline import recipe as recipes
+
+    parsed, file = recipes.read(recipe)
+    with console.Progress(quiet=as_json) as progress:
+        line = plan.Line(
+            parsed, file, build, progress, plan.choose_targets(parsed, target or []), device=device, dry=dry
+        )
+        steps = line.run(until)
+    places = [step.place for step in steps if step.place.name == "parity" and step.artifact]
+    parities = [verify.read(place) for place in places]
+    failed = [parity for parity in parities if parity.verdict == "failed"]
+    code = EXIT_GATE_FAILED if failed else EXIT_DONE
+    if as_json:
+        console.print_json(console.document(parsed.name, steps, parities, code))
+    elif dry:
+        console.print_plan(steps, build)
+    else:
+        console.print_outcome(line.folder, steps, parities)
+    raise typer.Exit(code)
+
+
+@app.command()
+def run(
+    recipe: RecipeName = "minilm",
+    target: Targets = None,
+    dry_run: Dry = False,
+    device: DeviceName = "host",
+    build: BuildFolder = _BUILD,
+    as_json: AsJson = False,
+) -> None:
+    """Take a student through every stage to a report."""
+    _line(recipe, "report", target=target, build=build, as_json=as_json, dry=dry_run, device=device)
+
+
+@app.command()
+def plan(
+    recipe: RecipeName = "minilm", target: Targets = None, build: BuildFolder = _BUILD, as_json: AsJson = False
+) -> None:
+    """Say what `run` would make, what is there already, and how long it may take."""
+    _line(recipe, "report", target=target, build=build, as_json=as_json, dry=True)
+
+
+@app.command()
+def student(recipe: RecipeName = "minilm", build: BuildFolder = _BUILD, as_json: AsJson = False) -> None:
+    """Find and check the student, and lay it out."""
+    _line(recipe, "student", target=None, build=build, as_json=as_json)
+
+
+@app.command()
+def convert(
+    recipe: RecipeName = "minilm", target: Targets = None, build: BuildFolder = _BUILD, as_json: AsJson = False
+) -> None:
+    """Convert the student for every target."""
+    _line(recipe, "convert", target=target, build=build, as_json=as_json)
+
+
+@app.command()
+def verify(
+    recipe: RecipeName = "minilm", target: Targets = None, build: BuildFolder = _BUILD, as_json: AsJson = False
+) -> None:
+    """Prove on real text that each file still is the same model."""
+    _line(recipe, "verify", target=target, build=build, as_json=as_json)
+
+
+@app.command()
+def benchmark(
+    recipe: RecipeName = "minilm",
+    target: Targets = None,
+    device: DeviceName = "host",
+    build: BuildFolder = _BUILD,
+    as_json: AsJson = False,
+) -> None:
+    """Measure latency, load time and memory."""
+    _line(recipe, "benchmark", target=target, build=build, as_json=as_json, device=device)
+
+
+@app.command()
+def report(
+    recipe: RecipeName = "minilm", target: Targets = None, build: BuildFolder = _BUILD, as_json: AsJson = False
+) -> None:
+    """Write the report."""
+    _line(recipe, "report", target=target, build=build, as_json=as_json)
+
+
+@app.command()
+def ship(
+    recipe: RecipeName = "minilm",
+    target: Targets = None,
+    build: BuildFolder = _BUILD,
+    into: Annotated[Path, typer.Option(help="Project with android-demo/ and ios-demo/.")] = Path(),
+    allow_not_run: Annotated[bool, typer.Option(help="Ship a target whose file could not be run here.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy verified targets into the demo apps."""
+    from pipeline import plan as planning
+    from pipeline import recipe as recipes
+    from pipeline import ship as shipping
+
+    parsed, _ = recipes.read(recipe)
+    chosen = shipping.choose(parsed, planning.choose_targets(parsed, target or []), explicit=bool(target))
+    shipped = [shipping.ship(build / parsed.name, one, into, allow_not_run=allow_not_run) for one in chosen]
+    if as_json:
+        console.print_json({"shipped": [item.model_dump(mode="json") for item in shipped], "exit": EXIT_DONE})
+    else:
+        console.print_shipped(shipped)
+
+
+@app.command()
+def predict(
+    file: Annotated[Path, typer.Argument(help="A converted file, or its folder.")],
+    text: Annotated[list[str], typer.Argument(help="One or more texts.")],
+    pair: Annotated[str | None, typer.Option(help="Second text, for pair tasks.")] = None,
+    among: Annotated[
+        Path | None, typer.Option(help="Text file, one candidate a line, in which to look for neighbours.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many neighbours.")] = 3,
+    threads: Annotated[int, typer.Option(min=1)] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Run a converted file on texts: labels with probabilities, or nearest neighbours."""
+    from pipeline import neighbours, runtime
+
+    model = runtime.load(file, threads=threads)
+    predictions = model.predict([(one, pair) if pair is not None else one for one in text])
+    near = None
+    if model.signature.output_kind == "embedding":
+        near = neighbours.find(model, predictions, neighbours.candidates(among), top=top)
+    if as_json:
+        console.print_json(console.prediction_document(predictions, near))
+    else:
+        console.print_predictions(predictions, near)
+
+
+@app.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """List architectures, tasks, backends, schemes, devices and recipes."""
+    from pipeline import inventory
+
+    found = inventory.take()
+    if as_json:
+        console.print_json(found)
+    else:
+        console.print_inventory(found)
+
+
+@app.command()
+def clean(
+    recipe: Annotated[str | None, typer.Argument(help="Only this recipe's folder.")] = None,
+    build: BuildFolder = _BUILD,
+    as_json: AsJson = False,
+) -> None:
+    """Remove artifacts from the build folder."""
+    from pipeline import cleaning
+
+    removed = cleaning.clean(build, recipe)
+    if as_json:
+        console.print_json({"removed": [str(path) for path in removed], "exit": EXIT_DONE})
+    else:
+        console.say(f"removed {', '.join(map(str, removed))}" if removed else f"nothing to remove in {build}")
+
+
+def main() -> NoReturn:
+    """Run the command and leave with its exit code."""
+    # Libraries warn about each other at import; the user can do nothing about it.
+    warnings.simplefilter("ignore")
+    as_json = "--json" in sys.argv
+    try:
+        app()
+    except PipelineError as error:
+        console.print_error(error, as_json=as_json)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        console.say_error("interrupted; finished artifacts are kept, the next run goes on from there")
+        sys.exit(_INTERRUPTED)
+    sys.exit(EXIT_DONE)

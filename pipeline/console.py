@@ -1,0 +1,230 @@
+"""What the command prints; the rest of the package returns values."""
+
+import json
+import sys
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+
+from pipeline.errors import PipelineError
+from pipeline.neighbours import Neighbour
+from pipeline.plan import Step
+from pipeline.runtime import Prediction
+from pipeline.ship import Shipped
+from pipeline.verify.record import Parity
+
+_out = Console(highlight=False)
+_err = Console(stderr=True, highlight=False)
+_VERDICT = {"passed": "[green]passed[/green]", "failed": "[red]FAILED[/red]", "not_run": "[yellow]not run[/yellow]"}
+
+
+class Progress:
+    """A line for each step, and bars for those under way where the terminal can show them."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        """Show nothing if `quiet`; what is shown goes to standard error."""
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TimeElapsedColumn())
+        self._quiet = quiet
+        self._bars = Bars(*columns, console=_err, transient=True, disable=quiet or not _err.is_terminal)
+        self._tasks: dict[str, TaskID] = {}
+        self._told: dict[str, int] = {}
+        # Steps run side by side in threads.
+        self._lock = threading.Lock()
+
+    def started(self, step: str) -> None:
+        """Show a step as under way."""
+        with self._lock:
+            self._tasks[step] = self._bars.add_task(escape(step), total=None)
+            if not _err.is_terminal:
+                self._say(f"  …    {step}")
+
+    def advanced(self, step: str, what: str, fraction: float) -> None:
+        """Show how far a step is; without a terminal, a line every quarter."""
+        with self._lock:
+            if step in self._tasks:
+                self._bars.update(
+                    self._tasks[step], description=escape(f"{step}: {what}"), total=1.0, completed=fraction
+                )
+            quarter = int(fraction * 4)
+            if not _err.is_terminal and quarter > self._told.get(step, 0):
+                self._told[step] = quarter
+                self._say(f"  {25 * quarter:2d} %  {step}: {what}")
+
+    def finished(self, step: Step) -> None:
+        """Turn a step into a line."""
+        with self._lock:
+            if step.name in self._tasks:
+                self._bars.remove_task(self._tasks.pop(step.name))
+            if step.artifact is None:
+                return
+            if step.made:
+                self._say(f"  [green]made[/green] {escape(step.name)}  {step.seconds:.1f} s  {escape(_summary(step))}")
+            else:
+                self._say(f"  [dim]kept {escape(step.name)}: nothing changed[/dim]")
+
+    def note(self, text: str) -> None:
+        """Show a line that is worth reading."""
+        with self._lock:
+            self._say(f"  [yellow]note[/yellow] {escape(text)}")
+
+    def _say(self, text: str) -> None:
+        if not self._quiet:
+            self._bars.console.print(text, soft_wrap=True)
+
+    def __enter__(self) -> Self:
+        """Start drawing."""
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop drawing, whatever happened."""
+        self._bars.stop()
+
+
+def _summary(step: Step) -> str:
+    """Return the one or two figures that a person wants from a finished step."""
+    metrics = step.artifact.manifest.metrics if step.artifact else {}
+    parts = []
+    if "file_bytes" in metrics:
+        parts.append(f"{metrics['file_bytes'] / 1e6:.1f} MB")
+    if "verdict" in metrics:
+        parts.append(str(metrics["verdict"]))
+    if metrics.get("mean_score") is not None:
+        parts.append(f"mean {metrics['mean_score']:.5f}, worst {metrics['worst_score']:.5f}")
+    return ", ".join(parts)
+
+
+def say(text: str) -> None:
+    """Print a line on standard output."""
+    _out.print(escape(text), soft_wrap=True)
+
+
+def say_error(text: str) -> None:
+    """Print a line on standard error."""
+    _err.print(escape(text), soft_wrap=True)
+
+
+def print_error(error: PipelineError, *, as_json: bool) -> None:
+    """Print an error as one line, or as a JSON document on standard output."""
+    message = " ".join(str(error).split())
+    if as_json:
+        print_json({"error": {"kind": type(error).__name__, "message": message}, "exit": error.exit_code})
+    else:
+        _err.print(f"[red]error:[/red] {escape(message)}", soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """Print a JSON document, unstyled."""
+    sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n")
+
+
+def document(recipe: str, steps: Iterable[Step], parities: Iterable[Parity], code: int) -> dict[str, Any]:
+    """Return what `--json` prints for a walk."""
+    rows = [
+        {
+            "name": step.name,
+            "place": str(step.place),
+            "made": step.made,
+            "reason": step.reason,
+            "seconds": round(step.seconds, 2),
+            "metrics": step.artifact.manifest.metrics if step.artifact else None,
+        }
+        for step in steps
+    ]
+    verdicts = {f"{parity.backend}-{parity.scheme}": parity.verdict for parity in parities}
+    return {"recipe": recipe, "steps": rows, "verdicts": verdicts, "exit": code}
+
+
+def print_plan(steps: Sequence[Step], build: Path) -> None:
+    """Print a dry run: stages, what is cached, estimates of time and disk."""
+    table = Table("step", "", "why", "time", "disk", box=None, pad_edge=False)
+    for step in steps:
+        if step.artifact:
+            table.add_row(step.name, "[dim]keep[/dim]", "[dim]nothing changed[/dim]", "", "")
+        else:
+            table.add_row(
+                step.name,
+                "[green]make[/green]",
+                escape(step.reason),
+                f"~{step.seconds:.0f} s",
+                f"~{step.disk_bytes / 1e6:.0f} MB",
+            )
+    _out.print(table)
+    todo = [step for step in steps if not step.artifact]
+    seconds, disk = sum(step.seconds for step in todo), sum(step.disk_bytes for step in todo)
+    estimate = f"about {seconds / 60:.1f} min of work and {disk / 1e6:.0f} MB, estimated"
+    say(f"{len(todo)} of {len(steps)} to make in {build}: {estimate}.")
+
+
+def print_outcome(folder: Path, steps: Sequence[Step], parities: Sequence[Parity]) -> None:
+    """Print verdicts, what was skipped, and where to look."""
+    if parities:
+        table = Table("target", "verdict", "MB", "mean", "worst", "why", box=None, pad_edge=False)
+        for parity in parities:
+            found = parity.measures
+            table.add_row(
+                f"{parity.backend}-{parity.scheme}",
+                _VERDICT[parity.verdict],
+                f"{parity.file_bytes / 1e6:.1f}",
+                f"{found.mean_score:.5f}" if found else "—",
+                f"{found.worst_score:.5f}" if found else "—",
+                escape("; ".join(parity.reasons)),
+            )
+        _out.print(table)
+    made = [step for step in steps if step.made]
+    say(f"{len(made)} made, {len(steps) - len(made)} kept because nothing changed.")
+    if steps and steps[-1].name == "report":
+        say(f"report: {folder / 'report' / 'index.html'}")
+
+
+def print_predictions(predictions: Sequence[Prediction], near: Sequence[Sequence[Neighbour]] | None) -> None:
+    """Print labels or neighbours of each text."""
+    for number, prediction in enumerate(predictions):
+        say(f"{prediction.text}{' | ' + prediction.second if prediction.second else ''}")
+        if prediction.scores:
+            for label, share in sorted(prediction.scores.items(), key=lambda item: -item[1]):
+                say(f"  {share:6.1%}  {label}")
+        for neighbour in near[number] if near else ():
+            say(f"  {neighbour.cosine:6.3f}  {neighbour.text}")
+
+
+def prediction_document(
+    predictions: Sequence[Prediction], near: Sequence[Sequence[Neighbour]] | None
+) -> dict[str, Any]:
+    """Return what `--json` prints for predictions."""
+    rows = []
+    for number, prediction in enumerate(predictions):
+        row: dict[str, Any] = {"text": prediction.text, "second": prediction.second, "tokens": prediction.tokens}
+        row |= {"length": prediction.length, "vector": [float(value) for value in prediction.vector]}
+        if prediction.scores:
+            row["labels"] = prediction.scores
+        if near:
+            row["neighbours"] = [{"text": item.text, "cosine": item.cosine} for item in near[number]]
+        rows.append(row)
+    return {"predictions": rows, "exit": 0}
+
+
+def print_shipped(shipped: Iterable[Shipped]) -> None:
+    """Print where models went."""
+    for item in shipped:
+        say(f"{item.target} ({item.verdict}) → {item.place}  {item.bytes / 1e6:.1f} MB")
+
+
+def print_inventory(found: Mapping[str, Mapping[str, str]]) -> None:
+    """Print the tables of `list`."""
+    for title, rows in found.items():
+        table = Table(title, "", box=None, pad_edge=False, header_style="bold")
+        for name, text in rows.items():
+            table.add_row(escape(name), escape(text))
+        _out.print(table)
+        _out.print()

@@ -1,0 +1,58 @@
+"""Every error that PocketBERT raises on purpose.
+
+::
+
+    PipelineError                 exit 2   said in one line; nothing was lost
+    ├── RecipeError               exit 2   the recipe, or a flag beside it, cannot be carried out
+    ├── StudentError              exit 2   the checkpoint is missing, unsafe, corrupt or of the wrong kind
+    ├── ArtifactError             exit 2   something in build/ is missing, half-made or was changed
+    ├── InputError                exit 2   a text, file or folder handed to a verb
+    ├── GateFailed                exit 1   everything ran, and the result is not good enough
+    └── ToolchainError            exit 3   a toolchain, runtime or device is absent or broke
+        └── WorkerDied            exit 3   a toolchain took its whole process down
+
+A message says what was asked, what was found, what exists, and what to do.
+"""
+
+EXIT_DONE = 0
+EXIT_GATE_FAILED = 1
+EXIT_USAGE = 2
+EXIT_TOOLCHAIN = 3
+
+
+class PipelineError(Exception):
+    """Base of all; `exit_code` is what the command ends with."""
+
+    exit_code = EXIT_USAGE
+
+
+class RecipeError(PipelineError):
+    """The recipe, or a flag beside it, cannot be carried out."""
+
+
+class StudentError(PipelineError):
+    """The checkpoint is missing, unsafe, corrupt or of the wrong kind."""
+
+
+class ArtifactError(PipelineError):
+    """Something in the build folder is missing, half-made or was changed."""
+
+
+class InputError(PipelineError):
+    """A text, file or folder handed to a verb cannot be used."""
+
+
+class GateFailed(PipelineError):
+    """Everything ran, and the result is not good enough."""
+
+    exit_code = EXIT_GATE_FAILED
+
+
+class ToolchainError(PipelineError):
+    """A toolchain, runtime or device is absent or broke."""
+
+    exit_code = EXIT_TOOLCHAIN
+
+
+class WorkerDied(ToolchainError):
+    """A toolchain took its whole process down (abort, out of memory, kill)."""

@@ -1,0 +1,49 @@
+"""Nearest neighbours of an embedding among candidate texts: what `predict` shows for the embedding task."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipeline import data
+from pipeline.errors import InputError
+from pipeline.runtime import Model, Prediction
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A candidate and its cosine to the text."""
+
+    text: str
+    cosine: float
+
+
+def candidates(file: Path | None) -> list[str]:
+    """Return the lines of a file, or the package's own everyday sentences.
+
+    Raises:
+        InputError: the file is absent, not UTF-8, or empty.
+    """
+    if file is None:
+        return data.everyday_sentences()
+    try:
+        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not UTF-8 text.") from error
+    if not lines:
+        raise InputError(f"{file} has no line of text; give one candidate a line.")
+    return lines
+
+
+def find(model: Model, predictions: Sequence[Prediction], texts: Sequence[str], *, top: int) -> list[list[Neighbour]]:
+    """Return the nearest candidates of each prediction, best first."""
+    vectors = np.stack([prediction.vector for prediction in model.predict(texts)])
+    result = []
+    for prediction in predictions:
+        cosines = vectors @ prediction.vector
+        best = np.argsort(-cosines)[:top]
+        result.append([Neighbour(texts[number], float(cosines[number])) for number in best])
+    return result

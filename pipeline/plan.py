@@ -1,0 +1,462 @@
+"""The line: ordinary Python that calls the stages in order, with a loop over targets.
+
+The same walk makes things and tells what it would make (`dry=True`): every step states its order first, and an artifact
+whose key and files agree is skipped. Nothing heavy is imported here; toolchains live in workers.
+"""
+
+import importlib.metadata
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from pipeline import artifact, backends, benchmark, convert, data, devices, reference, report, student, tasks, verify
+from pipeline.artifact import Artifact, Order
+from pipeline.convert import Target
+from pipeline.devices import host
+from pipeline.errors import ArtifactError, RecipeError
+from pipeline.isolated import Worker
+from pipeline.quantize import SCHEMES
+from pipeline.recipe import Recipe
+
+STAGES = ("student", "convert", "verify", "benchmark", "report")
+"""In order; `ship` stands apart, since it writes outside the build folder."""
+_PARALLEL = 2
+"""Conversions and verifications that run beside each other; each may need 2 GB."""
+
+
+class Progress(Protocol):
+    """What the line tells while it works."""
+
+    def started(self, step: str) -> None:
+        """A step began."""
+
+    def advanced(self, step: str, what: str, fraction: float) -> None:
+        """A long step came so far."""
+
+    def finished(self, step: "Step") -> None:
+        """A step was made, or skipped because it was there."""
+
+    def note(self, text: str) -> None:
+        """Something worth a line."""
+
+
+@dataclass
+class Step:
+    """One artifact of the line and what became of it."""
+
+    name: str
+    place: Path
+    made: bool
+    reason: str
+    """Why it has to be made; empty if it was there."""
+    seconds: float
+    """Spent, or in a dry run estimated."""
+    disk_bytes: int
+    """Estimated, in a dry run."""
+    artifact: Artifact | None = None
+
+
+@dataclass
+class Line:
+    """One walk over a recipe."""
+
+    recipe: Recipe
+    recipe_file: Path
+    build: Path
+    progress: Progress
+    targets: list[Target]
+    device: str = "host"
+    dry: bool = False
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        """The recipe's folder in the build folder."""
+        return self.build / self.recipe.name
+
+    def _log(self, name: str) -> Path:
+        return self.folder / "logs" / f"{name}.log"
+
+    def run(self, until: str = STAGES[-1]) -> list[Step]:
+        """Walk the line up to and including a stage.
+
+        Raises:
+            PipelineError: the first thing that went wrong; artifacts finished by then stay.
+        """
+        devices.get(self.device)
+        if self.dry:
+            return self._walk(until)
+        waiting = partial(self.progress.note, f"another run works in {self.folder}; waiting for it")
+        with artifact.only_run(self.folder, waiting=waiting):
+            return self._walk(until)
+
+    def _walk(self, until: str) -> list[Step]:
+        depth = STAGES.index(until)
+        source = student.find(self.recipe, self.recipe_file)
+        made = self._student(source)
+        if depth >= 1:
+            models = self._convert(source, made)
+        if depth >= 2:
+            parities = self._verify(source, made, models)
+        if depth >= 3:
+            timings = self._benchmark(source, made, models)
+        if depth >= 4:
+            self._report(models, parities, timings)
+        return self.steps
+
+    def step(
+        self,
+        name: str,
+        place: Path,
+        ready: Order | None,
+        make: Callable[[Path], Mapping[str, Any]],
+        *,
+        seconds: float,
+        disk: int,
+    ) -> Artifact | None:
+        """Make, skip or foretell one artifact.
+
+        Args:
+            name: what people read.
+            place: where it goes.
+            ready: the order, or None where an input is not made yet, which happens in a dry run only.
+            make: fills the directory.
+            seconds: estimate of the time.
+            disk: estimate of the size in bytes.
+        """
+        found, reason = artifact.lookup(ready) if ready else (None, "an input is new")
+        if found or self.dry or ready is None:
+            step = Step(name, place, found is None, reason, 0.0 if found else seconds, 0 if found else disk, found)
+        else:
+            if reason not in ("new", "changed inputs or settings"):
+                self.progress.note(f"{name}: {reason}; made again")
+            self.progress.started(name)
+            started = time.perf_counter()
+            result, made = artifact.build(ready, make)
+            step = Step(name, place, made, reason, time.perf_counter() - started, 0, result)
+        self.steps.append(step)
+        self.progress.finished(step)
+        return step.artifact
+
+    def _student(self, source: student.Source) -> Artifact | None:
+        place = self.folder / "student"
+        order = Order(
+            place,
+            "student",
+            student.VERSION,
+            student.order_params(self.recipe, source),
+            {"source": source.digest},
+            versions("transformers", "tokenizers", "torch"),
+        )
+
+        def make(out: Path) -> Mapping[str, Any]:
+            with Worker(self._log("student")) as worker:
+                return worker.call(student.make, source.folder, self.recipe.task, out)
+
+        return self.step("student", place, order, make, seconds=10, disk=source.weights_bytes)
+
+    def _convert(self, source: student.Source, made: Artifact | None) -> dict[Target, Artifact | None]:
+        """Convert all targets: backends beside each other, a backend's schemes one after the other in one worker."""
+        by_backend: dict[str, list[Target]] = {}
+        for target in self.targets:
+            by_backend.setdefault(target.backend, []).append(target)
+        results: dict[Target, Artifact | None] = {}
+
+        def one_backend(wanted: list[Target]) -> None:
+            results.update(self._convert_backend(source, made, wanted))
+
+        _side_by_side(
+            [partial(one_backend, wanted) for wanted in by_backend.values()], parallel=1 if self.dry else _PARALLEL
+        )
+        return {target: results[target] for target in self.targets}
+
+    def _convert_backend(
+        self, source: student.Source, made: Artifact | None, wanted: list[Target]
+    ) -> dict[Target, Artifact | None]:
+        backend = backends.get(wanted[0].backend)
+        results: dict[Target, Artifact | None] = {}
+        base_target = Target(wanted[0].backend, backend.BASE_SCHEME) if backend.BASE_SCHEME else None
+        ordered = sorted(wanted, key=lambda target: target != base_target)
+        if base_target and base_target not in ordered:
+            ordered.insert(0, base_target)
+        with _LazyWorker(self._log(f"convert-{wanted[0].backend}")) as worker:
+            for target in ordered:
+                base = results.get(base_target) if base_target and target != base_target else None
+                needs_base = base_target is not None and target != base_target
+                results[target] = self._convert_one(source, made, target, base, worker, needs_base=needs_base)
+        return results
+
+    def _convert_one(
+        self,
+        source: student.Source,
+        made: Artifact | None,
+        target: Target,
+        base: Artifact | None,
+        worker: "_LazyWorker",
+        *,
+        needs_base: bool,
+    ) -> Artifact | None:
+        place = self.folder / str(target) / "model"
+        inputs: dict[str, Artifact | None] = {"student": made} | ({"base": base} if needs_base else {})
+        backend = backends.get(target.backend)
+        order = _order(
+            place,
+            "convert",
+            convert.VERSION,
+            convert.order_params(self.recipe, target),
+            inputs,
+            versions(*backend.DISTRIBUTIONS),
+        )
+
+        def make(out: Path) -> Mapping[str, Any]:
+            assert made is not None
+            lengths = self.recipe.lengths(target.backend)
+            gates = self.recipe.gates(target.scheme)
+            ios = self.recipe.convert.minimum_ios
+            return worker.get().call(convert.make, made, target, lengths, ios, base.path if base else None, gates, out)
+
+        disk = int(source.weights_bytes / 4 * SCHEMES[target.scheme].weight_bytes)
+        return self.step(
+            f"convert {target}", place, order, make, seconds=_convert_seconds(source, target, needs_base), disk=disk
+        )
+
+    def _verify(
+        self, source: student.Source, made: Artifact | None, models: Mapping[Target, Artifact | None]
+    ) -> dict[Target, Artifact | None]:
+        """Compare every target with the truth at its own longest length; two at a time."""
+        truths = {
+            length: self._reference(made, length) for length in sorted({self._longest(target) for target in models})
+        }
+        results: dict[Target, Artifact | None] = {}
+
+        def one_target(target: Target, model: Artifact | None) -> None:
+            results[target] = self._verify_one(source, target, model, truths[self._longest(target)])
+
+        jobs = [partial(one_target, target, model) for target, model in models.items()]
+        _side_by_side(jobs, parallel=1 if self.dry else _PARALLEL)
+        return {target: results[target] for target in models}
+
+    def _longest(self, target: Target) -> int:
+        return self.recipe.lengths(target.backend)[-1]
+
+    def _reference(self, made: Artifact | None, length: int) -> Artifact | None:
+        place = self.folder / f"reference-{length}"
+        task = tasks.get(self.recipe.task)
+        params = reference.order_params(task, self.recipe.verify.datasets, length)
+        order = _order(
+            place, "reference", reference.VERSION, params, {"student": made}, versions("torch", "transformers")
+        )
+
+        def make(out: Path) -> Mapping[str, Any]:
+            assert made is not None
+            with Worker(self._log("reference")) as worker:
+                return worker.call(reference.make, made.path, task.name, self.recipe.verify.datasets, length, out)
+
+        return self.step("reference", place, order, make, seconds=30, disk=10_000_000)
+
+    def _verify_one(
+        self, source: student.Source, target: Target, model: Artifact | None, truth: Artifact | None
+    ) -> Artifact | None:
+        place = self.folder / str(target) / "parity"
+        backend = backends.get(target.backend)
+        gates = self.recipe.gates(target.scheme)
+        not_run = backend.not_runnable()
+        random_weights = self.recipe.student.random_weights
+        params = {"gates": gates.model_dump(), "not_run": not_run, "random_weights": random_weights}
+        order = _order(
+            place,
+            "verify",
+            verify.VERSION,
+            params,
+            {"model": model, "reference": truth},
+            versions(backend.DISTRIBUTIONS[0]),
+        )
+
+        def make(out: Path) -> Mapping[str, Any]:
+            assert model is not None
+            assert truth is not None
+            return verify.make(
+                model.path,
+                model.manifest.metrics,
+                truth.path,
+                gates,
+                out,
+                log=self._log(f"verify-{target}"),
+                not_run=not_run,
+                random_weights=random_weights,
+            )
+
+        return self.step(f"verify {target}", place, order, make, seconds=2 if not_run else 15, disk=200_000)
+
+    def _benchmark(
+        self, source: student.Source, made: Artifact | None, models: Mapping[Target, Artifact | None]
+    ) -> Artifact | None:
+        """Time all targets that run here in one run, with PyTorch beside them."""
+        place = self.folder / f"benchmark-{self.device}"
+        runnable = {
+            target: model for target, model in models.items() if backends.get(target.backend).not_runnable() is None
+        }
+        longest = max(self._longest(target) for target in models)
+        lengths = [length for length in self.recipe.benchmark.lengths if length < longest] + [longest]
+        cores = host.usable_cores()
+        threads = [1, cores] if cores > 1 else [1]
+        texts = data.everyday_sentences()[: self.recipe.benchmark.texts]
+        machine = host.describe()
+        params = {
+            "settings": self.recipe.benchmark.model_dump(),
+            "lengths": lengths,
+            "threads": threads,
+            "texts": artifact.digest_of(texts),
+            "machine": [machine.model_id, machine.cpu_features, machine.os],
+        }
+        inputs: dict[str, Artifact | None] = {"student": made} | {
+            str(target): model for target, model in runnable.items()
+        }
+        tools = versions("torch", *(backends.get(target.backend).DISTRIBUTIONS[0] for target in runnable))
+        order = _order(place, "benchmark", benchmark.VERSION, params, inputs, tools)
+
+        def make(out: Path) -> Mapping[str, Any]:
+            assert made is not None
+            variants = [
+                benchmark.of_student(
+                    made.path, self.recipe.task, lengths[-1], weights_bytes=source.weights_bytes, digest=made.digest
+                )
+            ] + [_variant(model) for model in runnable.values() if model]
+            tell = partial(self.progress.advanced, "benchmark")
+            return benchmark.make(
+                variants, lengths, texts, threads, self.recipe.benchmark, out, log=self._log("benchmark"), tell=tell
+            )
+
+        seconds = (
+            (len(runnable) + 1)
+            * len(threads)
+            * (self.recipe.benchmark.rounds * len(lengths) * self.recipe.benchmark.block_ms / 1e3 + 8)
+        )
+        return self.step("benchmark", place, order, make, seconds=seconds, disk=3_000_000)
+
+    def _report(
+        self,
+        models: Mapping[Target, Artifact | None],
+        parities: Mapping[Target, Artifact | None],
+        timings: Artifact | None,
+    ) -> Artifact | None:
+        place = self.folder / "report"
+        inputs: dict[str, Artifact | None] = {"benchmark": timings}
+        inputs |= {f"parity {target}": parity for target, parity in parities.items()}
+        params = {
+            "recipe": self.recipe.model_dump(mode="json"),
+            "manifests": {str(target): model.manifest.metrics for target, model in models.items() if model},
+        }
+        order = _order(place, "report", report.VERSION, params, inputs, versions("matplotlib", "jinja2"))
+
+        def make(out: Path) -> Mapping[str, Any]:
+            assert timings is not None
+            done = {str(target): (models[target], parities[target]) for target in models}
+            student_manifest = artifact.read_manifest(self.folder / "student")
+            return report.make(self.recipe, student_manifest, done, timings.path, out)
+
+        return self.step("report", place, order, make, seconds=6, disk=2_000_000)
+
+
+class _LazyWorker:
+    """A worker that starts with the first thing that has to be made: a run that skips all starts none."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._worker: Worker | None = None
+
+    def get(self) -> Worker:
+        """Return the worker, started now if need be."""
+        if self._worker is None:
+            self._worker = Worker(self._log)
+        return self._worker
+
+    def __enter__(self) -> "_LazyWorker":
+        return self
+
+    def __exit__(self, *trouble: object) -> None:
+        if self._worker:
+            self._worker.close()
+
+
+def _order(
+    place: Path,
+    stage: str,
+    version: int,
+    params: Mapping[str, Any],
+    inputs: Mapping[str, Artifact | None],
+    tools: Mapping[str, str],
+) -> Order | None:
+    """Return an order, or None where an input is not there yet (in a dry run)."""
+    digests = {name: value.digest for name, value in inputs.items() if value is not None}
+    return Order(place, stage, version, params, digests, tools) if len(digests) == len(inputs) else None
+
+
+def _side_by_side(jobs: Sequence[Callable[[], None]], *, parallel: int) -> None:
+    """Run jobs, some beside each other; the first error wins once those in flight have ended, and no other is begun."""
+    with ThreadPoolExecutor(parallel) as pool:
+        futures = [pool.submit(job) for job in jobs]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _variant(model: Artifact) -> benchmark.Variant:
+    facts = model.manifest.metrics
+    return benchmark.of_target(model.path, model.digest, facts.get("ops_delegated"), facts.get("ops_total"))
+
+
+def _convert_seconds(source: student.Source, target: Target, needs_base: bool) -> float:
+    """Estimate from what MiniLM took on two cores: it grows with the parameters."""
+    measured = {"litert": 30.0, "coreml": 25.0, "executorch": 20.0}[target.backend]
+    return (4.0 if needs_base else measured) * max(0.5, source.weights_bytes / 91e6)
+
+
+def versions(*distributions: str) -> dict[str, str]:
+    """Return the versions of distributions from their metadata; nothing is imported."""
+    found = {}
+    for name in distributions:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "absent"
+    return found
+
+
+def choose_targets(recipe: Recipe, wanted: Sequence[str]) -> list[Target]:
+    """Return the recipe's targets, or those that `--target backend[:scheme]` asks for.
+
+    Raises:
+        RecipeError: the recipe has no such target.
+    """
+    every = convert.targets(recipe)
+    if not wanted:
+        return every
+    chosen: list[Target] = []
+    for text in wanted:
+        backend, _, scheme = text.partition(":")
+        found = [target for target in every if target.backend == backend and scheme in ("", target.scheme)]
+        if not found:
+            exist = ", ".join(f"{target.backend}:{target.scheme}" for target in every)
+            raise RecipeError(f"target {text!r} is not in recipe {recipe.name}; there are: {exist}.")
+        chosen += [target for target in found if target not in chosen]
+    return chosen
+
+
+def finished_model(folder: Path, target: Target) -> Artifact:
+    """Return a target's checked model artifact.
+
+    Raises:
+        ArtifactError: it is absent, half-made or was changed.
+    """
+    place = folder / str(target) / "model"
+    if not place.exists():
+        raise ArtifactError(f"{place} does not exist; make it with `pocketbert run`.")
+    return artifact.load(place)

@@ -1,0 +1,247 @@
+"""Recipes: TOML files read into frozen models. An unknown key is an error that names file, key and what exists."""
+
+import difflib
+import os
+import re
+import tomllib
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from pipeline import backends, tasks
+from pipeline.errors import RecipeError
+from pipeline.quantize import SCHEMES, Gates
+
+RECIPES = Path(__file__).parent / "recipes"
+_PLAIN_NAME = r"^[a-z0-9][a-z0-9._-]*$"
+
+
+class _Section(BaseModel):
+    """Base of all sections: frozen, and strict about keys and types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class StudentSection(_Section):
+    """Where the student comes from."""
+
+    source: str
+    """`bundled:all-MiniLM-L6-v2`, a folder in Hugging Face layout, or `hub:owner/name@<40-digit commit>`."""
+    random_weights: bool = False
+    """Declares weights that were never trained: exempt from the above-chance gate, and the report says so."""
+
+
+def _tuple(value: Any) -> Any:
+    """TOML has lists; frozen models hold tuples."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _ascending(value: tuple[int, ...]) -> tuple[int, ...]:
+    if list(value) != sorted(set(value)):
+        raise ValueError("must rise from shortest to longest, each length once")
+    return value
+
+
+Length = Annotated[int, Field(ge=2, le=8192, strict=True)]
+Lengths = Annotated[
+    tuple[Length, ...], BeforeValidator(_tuple), AfterValidator(_ascending), Field(min_length=1, max_length=16)
+]
+Names = Annotated[tuple[str, ...], BeforeValidator(_tuple), Field(min_length=1)]
+
+
+class ConvertSection(_Section):
+    """What holds for every target."""
+
+    sequence_lengths: Lengths = (16, 32, 64, 128)
+    minimum_ios: Literal[15, 16, 17, 18] = 18
+
+
+class TargetSection(_Section):
+    """One backend's targets."""
+
+    schemes: Names
+    sequence_lengths: Lengths | None = None
+    """Overrides `convert.sequence_lengths` for this backend."""
+
+
+class VerifySection(_Section):
+    """How files are judged."""
+
+    datasets: Names | None = None
+    """Labelled data for the task metric: names from `pipeline.data`, or `none` to go without and say so."""
+    gates: dict[str, Gates] = {}
+    """By scheme; a bound given here replaces the scheme's default."""
+
+
+Count = Annotated[int, Field(ge=1, le=5000)]
+
+
+class BenchmarkSection(_Section):
+    """How latency is measured."""
+
+    lengths: Lengths = (16, 32, 64, 128)
+    """Full rows of these many tokens are timed; those beyond the files' longest length are left out."""
+    rounds: Count = 10
+    """Variants take turns within a round, in a block of runs each."""
+    block_ms: Annotated[float, Field(ge=0, le=60_000)] = 80.0
+    """A block lasts about so long, and `runs_per_block` runs at least."""
+    runs_per_block: Count = 2
+    texts: Count = 60
+    """Real texts per pass, lengths as they come."""
+    text_passes: Count = 5
+
+
+class Recipe(_Section):
+    """Everything that `pocketbert run` needs to know."""
+
+    name: str = Field(pattern=_PLAIN_NAME)
+    """Name of the folder in build/: small letters, digits, dot, dash and underscore."""
+    task: str
+    student: StudentSection
+    convert: ConvertSection = ConvertSection()
+    targets: Annotated[dict[str, TargetSection], Field(min_length=1)]
+    verify: VerifySection = VerifySection()
+    benchmark: BenchmarkSection = BenchmarkSection()
+
+    def lengths(self, backend: str) -> tuple[int, ...]:
+        """Return the sequence lengths of a backend's files, ascending."""
+        return self.targets[backend].sequence_lengths or self.convert.sequence_lengths
+
+    def gates(self, scheme: str) -> Gates:
+        """Return a scheme's gates: its defaults for the task's kind of output, with this recipe's bounds over them."""
+        default = SCHEMES[scheme].gates[tasks.get(self.task).output_kind]
+        override = self.verify.gates.get(scheme, Gates()).model_dump(exclude_unset=True)
+        return default.model_copy(update=override)
+
+    @classmethod
+    def checked(cls, values: Mapping[str, Any], origin: Path) -> Self:
+        """Build a recipe from parsed TOML.
+
+        Raises:
+            RecipeError: an unknown key, a wrong type or an impossible combination.
+        """
+        try:
+            recipe = cls.model_validate(values)
+        except ValidationError as error:
+            raise RecipeError(_explain(error.errors()[0], origin, cls)) from error
+        _check_names(recipe, origin)
+        return recipe
+
+
+def find(name: str) -> Path:
+    """Return the file of a recipe that was given by path or by name.
+
+    Raises:
+        RecipeError: there is none.
+    """
+    if name.endswith(".toml") or os.sep in name:
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise RecipeError(f"recipe {name} does not exist. Ready ones: {', '.join(names())}.")
+        return path
+    if name not in names():
+        close = difflib.get_close_matches(name, names(), 1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise RecipeError(
+            f"recipe {name!r} does not exist; there are: {', '.join(names())}, or a path to a .toml.{hint}"
+        )
+    return RECIPES / f"{name}.toml"
+
+
+def names() -> list[str]:
+    """Return the names of the recipes that come with the package."""
+    return sorted(path.stem for path in RECIPES.glob("*.toml"))
+
+
+def read(name: str) -> tuple[Recipe, Path]:
+    """Read a recipe by path or by name.
+
+    Returns:
+        The recipe, and its file: a relative student folder is meant from there.
+
+    Raises:
+        RecipeError: the file is missing, is not TOML, or says something that cannot be carried out.
+    """
+    path = find(name)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} is not valid TOML: {error}.") from error
+    except OSError as error:
+        raise RecipeError(f"{path} cannot be read: {error.strerror}.") from error
+    return Recipe.checked(values, path), path
+
+
+def _explain(error: ErrorDetails, origin: Path, model: type[BaseModel]) -> str:
+    """Turn one pydantic error into a line with file, key, what was found and what exists."""
+    key = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        known = _keys_beside(model, error["loc"])
+        close = difflib.get_close_matches(str(error["loc"][-1]), known, 1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        return f"{origin}: key {key!r} does not exist; keys there: {', '.join(known)}.{hint}"
+    if error["type"] == "missing":
+        return f"{origin}: key {key!r} is missing."
+    message = re.sub(r"^Value error, ", "", error["msg"])
+    return f"{origin}: {key} = {error['input']!r}: {message[0].lower()}{message[1:]}."
+
+
+def _keys_beside(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """Return the keys that exist where an unknown one was found."""
+    for part in location[:-1]:
+        field = model.model_fields.get(str(part))
+        inner = _model_in(field.annotation) if field is not None else None
+        # A name inside a table of sections, such as `targets.litert`, stays at the table's own model.
+        model = inner or model
+    return sorted(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the section model that an annotation holds, directly or as a dict's or union's part."""
+    if typing.get_origin(annotation) is None and isinstance(annotation, type):
+        return annotation if issubclass(annotation, BaseModel) else None
+    return next((found for part in typing.get_args(annotation) if (found := _model_in(part))), None)
+
+
+def _check_names(recipe: Recipe, origin: Path) -> None:
+    """Refuse names that do not exist and combinations that a backend lists as unsupported."""
+    try:
+        task = tasks.get(recipe.task)
+    except RecipeError as error:
+        raise RecipeError(f"{origin}: {error}") from error
+    for scheme in recipe.verify.gates:
+        _check_scheme(scheme, origin, f"verify.gates.{scheme}")
+    known = (*task.datasets, "none")
+    for dataset in recipe.verify.datasets or ():
+        if dataset not in known:
+            raise RecipeError(
+                f"{origin}: verify.datasets: {dataset!r} does not exist for {task.name}; there are: {', '.join(known)}."
+            )
+    for backend, section in recipe.targets.items():
+        if backend not in backends.NAMES:
+            raise RecipeError(
+                f"{origin}: targets.{backend}: this backend does not exist; there are: {', '.join(backends.NAMES)}."
+            )
+        for scheme in section.schemes:
+            _check_scheme(scheme, origin, f"targets.{backend}.schemes")
+            _check_support(backend, scheme, recipe.convert.minimum_ios, origin)
+
+
+def _check_scheme(scheme: str, origin: Path, key: str) -> None:
+    if scheme not in SCHEMES:
+        raise RecipeError(f"{origin}: {key}: scheme {scheme!r} does not exist; there are: {', '.join(SCHEMES)}.")
+
+
+def _check_support(backend: str, scheme: str, minimum_ios: int, origin: Path) -> None:
+    module = backends.get(backend)
+    support = module.support(scheme, minimum_ios=minimum_ios)
+    if not support.supported:
+        able = [name for name in SCHEMES if module.support(name, minimum_ios=minimum_ios).supported]
+        raise RecipeError(
+            f"{origin}: targets.{backend}.schemes: {backend} does not support {scheme}: {support.reason} "
+            f"It supports: {', '.join(able)}."
+        )

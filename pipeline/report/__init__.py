@@ -1,0 +1,48 @@
+"""Report stage: one page that a team can pass round, the same as typed JSON, and tables for a README.
+
+`data.py` is what is written down, `collect.py` reads the records, `best.py` picks the headline's file, `busy.py`
+tells whether times were disturbed, `page.py` fills the templates, `plots.py` and `quality_plots.py` draw, `wording.py` says how values read.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from pipeline.artifact import Manifest
+from pipeline.recipe import Recipe
+from pipeline.report.collect import Done, collect
+from pipeline.report.data import Report
+
+__all__ = ["VERSION", "Report", "make"]
+
+VERSION = 1
+
+
+def make(recipe: Recipe, student: Manifest, done: Done, timings: Path, out: Path) -> dict[str, Any]:
+    """Write `index.html`, `report.json` and `RESULTS.md`; equal records give equal bytes.
+
+    Args:
+        recipe: what was asked for.
+        student: manifest of the student artifact.
+        done: target name -> model artifact and parity artifact.
+        timings: the benchmark artifact's directory.
+        out: the artifact's directory.
+
+    Returns:
+        How many targets passed, failed and were not run, and the best int8 file.
+
+    Raises:
+        ArtifactError: a target is not finished, or a record cannot be read.
+    """
+    # Drawing and templates are imported by the one stage that needs them.
+    from pipeline.report import page
+
+    report = collect(recipe, student, done, timings)
+    files = {
+        "report.json": report.model_dump_json(indent=1) + "\n",
+        "index.html": page.html(report),
+        "RESULTS.md": page.markdown(report),
+    }
+    for name, text in files.items():
+        (out / name).write_bytes(text.encode("utf-8"))
+    best = report.best.target if report.best else None
+    return {**{str(verdict): count for verdict, count in report.counts.items()}, "best": best}

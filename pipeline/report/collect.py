@@ -1,0 +1,192 @@
+"""From typed records to the report: joined by content digest, never by name."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipeline import backends
+from pipeline.artifact import Artifact, Manifest
+from pipeline.benchmark.record import BenchmarkRecord, DeviceFacts, LengthTiming, TextTiming, mean_of_medians, read_all
+from pipeline.errors import ArtifactError
+from pipeline.quantize import SCHEMES
+from pipeline.recipe import Recipe
+from pipeline.report.best import choose
+from pipeline.report.busy import disturbances
+from pipeline.report.data import (
+    Conversion,
+    LengthSummary,
+    Report,
+    StudentFacts,
+    TargetReport,
+    TextSummary,
+    VariantReport,
+)
+from pipeline.verify import record as parity_record
+from pipeline.verify.record import Verdict
+
+Done = Mapping[str, tuple[Artifact | None, Artifact | None]]
+"""Target name -> model artifact and parity artifact."""
+
+
+def collect(recipe: Recipe, student: Manifest, done: Done, timings: Path) -> Report:
+    """Read every record and set them side by side.
+
+    Args:
+        recipe: what was asked for.
+        student: manifest of the student artifact, which is the reference.
+        done: the finished targets.
+        timings: the benchmark artifact's directory.
+
+    Raises:
+        ArtifactError: a target has no finished artifact, or a record cannot be read.
+    """
+    records = read_all(timings)
+    targets = [_target(name, model, parity) for name, (model, parity) in done.items()]
+    variants = _variants(records, targets, student.digest)
+    machines = _machines(records)
+    best, absent = choose(targets, variants)
+    tools = [student.tools, *(target.tools for target in targets), *(record.app for record in records)]
+    return Report(
+        recipe=recipe.model_dump(mode="json"),
+        student=_student(recipe, student),
+        score=targets[0].parity.score if targets else "cosine",
+        counts=_counts(targets),
+        best=best,
+        best_absent=absent,
+        targets=targets,
+        variants=variants,
+        disturbances=disturbances(variants, machines),
+        machines=machines,
+        versions=_versions(tools),
+    )
+
+
+def _student(recipe: Recipe, manifest: Manifest) -> StudentFacts:
+    facts = manifest.metrics
+    return StudentFacts(
+        name=recipe.student.source,
+        origin=manifest.params["origin"],
+        licence=manifest.params["licence"],
+        digest=manifest.digest,
+        task=recipe.task,
+        model_type=facts["model_type"],
+        parameters=facts["parameters"],
+        layers=facts["layers"],
+        hidden_size=facts["hidden_size"],
+        random_weights=recipe.student.random_weights,
+    )
+
+
+def _target(name: str, model: Artifact | None, parity: Artifact | None) -> TargetReport:
+    if model is None or parity is None:
+        missing = "model" if model is None else "parity record"
+        raise ArtifactError(f"target {name} has no finished {missing}; make it with `pocketbert run`.")
+    verdict = parity_record.read(parity.path)
+    return TargetReport(
+        name=name,
+        runtime=backends.get(verdict.backend).TITLE,
+        scheme=verdict.scheme,
+        scheme_summary=SCHEMES[verdict.scheme].summary,
+        digest=model.digest,
+        bytes_per_parameter=verdict.file_bytes / verdict.parameters,
+        conversion=Conversion.model_validate(model.manifest.metrics),
+        parity=verdict,
+        tools=model.manifest.tools,
+    )
+
+
+def _counts(targets: list[TargetReport]) -> dict[Verdict, int]:
+    counts: dict[Verdict, int] = {"passed": 0, "failed": 0, "not_run": 0}
+    for target in targets:
+        counts[target.parity.verdict] += 1
+    return counts
+
+
+def _variants(records: list[BenchmarkRecord], targets: list[TargetReport], student_digest: str) -> list[VariantReport]:
+    """Set each record beside the student's own in the same run: only what took turns with it is compared with it."""
+    references = {record.run_id: record for record in records if record.model.sha256 == student_digest}
+    by_digest = {target.digest: target for target in targets}
+    return [
+        _variant(record, by_digest.get(record.model.sha256 or ""), references.get(record.run_id)) for record in records
+    ]
+
+
+def _variant(record: BenchmarkRecord, target: TargetReport | None, reference: BenchmarkRecord | None) -> VariantReport:
+    timing = record.timing
+    theirs = {row.seq_len: row for row in reference.timing.lengths} if reference else {}
+    return VariantReport(
+        id=record.model.id,
+        target=target.name if target else None,
+        reference=record is reference,
+        verdict=target.parity.verdict if target else None,
+        runtime=record.backend.runtime,
+        scheme=record.model.scheme,
+        delegate=record.backend.delegate,
+        threads=record.backend.threads,
+        file_bytes=record.model.bytes,
+        load_ms=timing.load_ms,
+        first_inference_ms=timing.first_inference_ms,
+        baseline_bytes=record.memory.baseline_bytes,
+        model_bytes=record.memory.model_bytes,
+        lengths=[_length(row, theirs.get(row.seq_len)) for row in timing.lengths],
+        texts=_texts(timing.texts, reference.timing.texts if reference else None),
+        errors=record.errors,
+        source=record.source,
+        run_id=record.run_id,
+        started_utc=record.started_utc,
+        clock=timing.clock,
+        warmup_runs=timing.warmup_runs,
+        load_average_before=record.conditions.load_average_before,
+        load_average_after=record.conditions.load_average_after,
+    )
+
+
+def _length(row: LengthTiming, reference: LengthTiming | None) -> LengthSummary:
+    wall = row.wall
+    return LengthSummary(
+        seq_len=row.seq_len,
+        ran_at=row.ran_at,
+        wall=wall,
+        cpu=row.cpu,
+        speedup=_ratio(reference.wall.p50 if reference else None, wall.p50),
+    )
+
+
+def _texts(row: TextTiming, reference: TextTiming | None) -> TextSummary:
+    together = [a + b for a, b in zip(row.latencies_ms, row.tokenise_ms, strict=True)]
+    return TextSummary(
+        texts=row.texts,
+        passes=row.passes,
+        mean_tokens=sum(row.tokens) / len(row.tokens),
+        mean_ran_at=sum(row.ran_at) / len(row.ran_at),
+        mean_ms=row.mean_ms_per_text,
+        mean_cpu_ms=row.mean_cpu_ms_per_text,
+        mean_with_tokenisation_ms=mean_of_medians(together, row.passes),
+        wall=row.wall,
+        wall_with_tokenisation=row.wall_with_tokenisation,
+        speedup=_ratio(reference.mean_ms_per_text if reference else None, row.mean_ms_per_text),
+    )
+
+
+def _ratio(reference: float | None, value: float | None) -> float | None:
+    """Return how many times as fast; None where either side is absent or too small for the clock."""
+    if reference is None or value is None or not value > 0 or not math.isfinite(reference / value):
+        return None
+    return reference / value
+
+
+def _machines(records: list[BenchmarkRecord]) -> list[DeviceFacts]:
+    found: list[DeviceFacts] = []
+    for record in records:
+        if record.device not in found:
+            found.append(record.device)
+    return found
+
+
+def _versions(tools: list[dict[str, str]]) -> dict[str, list[str]]:
+    """Merge what artifacts and records say about versions, by distribution."""
+    found: dict[str, set[str]] = {}
+    for versions in tools:
+        for name, version in versions.items():
+            found.setdefault(name, set()).add(version)
+    return {name: sorted(found[name]) for name in sorted(found)}

@@ -1,0 +1,185 @@
+"""What `report.json` holds: everything that the page shows, typed. Absent is null, and the page says why."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from pipeline.benchmark.record import DeviceFacts, Percentiles
+from pipeline.verify.record import Parity, TaskScore, Verdict
+
+SCHEMA_VERSION: Literal[1] = 1
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class StudentFacts(_Frozen):
+    """The model that everything else is compared with."""
+
+    name: str
+    """The recipe's source."""
+    origin: str
+    licence: str | None
+    digest: str
+    """Content digest of the student artifact."""
+    task: str
+    model_type: str
+    parameters: int
+    layers: int
+    hidden_size: int
+    random_weights: bool
+
+
+class Conversion(BaseModel):
+    """What the convert stage noted about one file; keys that only a toolchain's module needs are left aside."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    file_bytes: int
+    ops_delegated: int | None = None
+    ops_total: int | None = None
+    convert_seconds: float | None = None
+    peak_rss_bytes: int | None = None
+    lengths: list[int] | None = None
+    lengths_left_out: list[int] = []
+    lengths_left_out_reason: str | None = None
+
+
+class TargetReport(_Frozen):
+    """One target: how its file was made and what became of it."""
+
+    name: str
+    runtime: str
+    """What runs such files, as people call it."""
+    scheme: str
+    scheme_summary: str
+    digest: str
+    """Content digest of the model artifact."""
+    bytes_per_parameter: float
+    conversion: Conversion
+    parity: Parity
+    tools: dict[str, str]
+    """Versions that decided the file's content."""
+
+
+class LengthSummary(_Frozen):
+    """Times at one fixed length, in ms."""
+
+    seq_len: int
+    ran_at: int
+    wall: Percentiles
+    cpu: Percentiles
+    speedup: float | None
+    """The reference's median wall clock over this one; None without a reference in the same run."""
+
+
+class TextSummary(_Frozen):
+    """Times over real texts as they come, in ms."""
+
+    texts: int
+    passes: int
+    mean_tokens: float
+    mean_ran_at: float
+    """Mean length at which the texts ran, padding included."""
+    mean_ms: float
+    """Mean over texts of each text's median pass, tokenisation excluded."""
+    mean_cpu_ms: float
+    mean_with_tokenisation_ms: float
+    wall: Percentiles
+    wall_with_tokenisation: Percentiles
+    speedup: float | None
+    """The reference's `mean_ms` over this one."""
+
+
+class VariantReport(_Frozen):
+    """One record of the benchmark: a variant at a thread count."""
+
+    id: str
+    target: str | None
+    """The target whose file ran, found by content digest; None for what is no target of the recipe."""
+    reference: bool
+    """Whether this is the student itself, which the others are set against."""
+    verdict: Verdict | None
+    runtime: str
+    scheme: str
+    delegate: str | None
+    threads: int
+    file_bytes: int | None
+    load_ms: float
+    first_inference_ms: float
+    baseline_bytes: int | None
+    model_bytes: int | None
+    lengths: list[LengthSummary]
+    texts: TextSummary
+    errors: list[str]
+    source: str
+    run_id: str
+    started_utc: str
+    clock: str
+    warmup_runs: int
+    load_average_before: float | None
+    load_average_after: float | None
+
+    @property
+    def label(self) -> str:
+        """Return what tables and plots call the variant."""
+        return f"{self.runtime} {self.scheme}"
+
+    @property
+    def longest(self) -> LengthSummary | None:
+        """Return the times at the longest length."""
+        return max(self.lengths, key=lambda row: row.seq_len, default=None)
+
+
+class Best(_Frozen):
+    """The file that the headline is about, beside the student in PyTorch."""
+
+    target: str
+    label: str
+    threads: int
+    file_bytes: int
+    reference_bytes: int | None
+    seq_len: int | None
+    p50_ms: float | None
+    reference_p50_ms: float | None
+    speedup_longest: float | None
+    mean_ms: float
+    reference_mean_ms: float | None
+    speedup_texts: float | None
+    mean_score: float | None
+    worst_score: float | None
+    datasets: list[TaskScore]
+
+
+class Report(_Frozen):
+    """One run of a recipe, as shown."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    recipe: dict[str, Any]
+    student: StudentFacts
+    score: Literal["cosine", "sqnr_db"]
+    counts: dict[Verdict, int]
+    best: Best | None
+    best_absent: str | None
+    """Why there is no best file; None where there is one."""
+    targets: list[TargetReport]
+    variants: list[VariantReport]
+    disturbances: list[str]
+    """Signs that something else took the processor while times were taken."""
+    machines: list[DeviceFacts]
+    versions: dict[str, list[str]]
+    """By distribution; more than one where artifacts were made with different ones."""
+
+    @property
+    def threads(self) -> list[int]:
+        """Return the thread counts that were measured, ascending."""
+        return sorted({variant.threads for variant in self.variants})
+
+    @property
+    def seq_lens(self) -> list[int]:
+        """Return the fixed lengths that were measured, ascending."""
+        return sorted({row.seq_len for variant in self.variants for row in variant.lengths})
+
+    def with_threads(self, threads: int) -> list[VariantReport]:
+        """Return the variants that ran with so many threads, in the order of the records."""
+        return [variant for variant in self.variants if variant.threads == threads]

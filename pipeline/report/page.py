@@ -1,0 +1,105 @@
+"""Templates filled: everything that reaches the page is escaped, and nothing absent is written as a Python value."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+from matplotlib.figure import Figure
+
+from pipeline.report import plots, quality_plots, wording
+from pipeline.report.data import Report, VariantReport
+from pipeline.report.style import SETTINGS
+from pipeline.report.svg import inline
+
+TEMPLATES = Path(__file__).parent.parent / "templates"
+
+
+def html(report: Report) -> str:
+    """Return the page: one file that asks for no other."""
+    template = _environment(autoescape=True).get_template("report.html.j2")
+    return template.render(
+        report=report,
+        figures=_figures(report),
+        datasets=_datasets(report),
+        skipped=_skipped(report),
+        schemes={target.scheme: target.scheme_summary for target in report.targets},
+    )
+
+
+def markdown(report: Report) -> str:
+    """Return the tables that a README can take over."""
+    template = _environment(autoescape=False).get_template("RESULTS.md.j2")
+    return template.render(report=report, datasets=_datasets(report), skipped=_skipped(report))
+
+
+def _environment(*, autoescape: bool) -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=autoescape,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=not autoescape,
+        finalize=_for_html if autoescape else _for_markdown,
+    )
+    words = (
+        *(wording.ms, wording.mb, wording.gib, wording.millions, wording.fixed, wording.short, wording.score),
+        *(wording.score_name, wording.times, wording.points, wording.percent, wording.threads, wording.verdict),
+        wording.toml_lines,
+    )
+    environment.filters.update({word.__name__: word for word in words})
+    environment.filters["ran_at_rows"] = _ran_at_rows
+    return environment
+
+
+def _for_html(value: Any) -> Any:
+    """Hold back what a page must not show: None, and characters that break or reorder it."""
+    if isinstance(value, Markup):
+        return value
+    return wording.GAP if value is None else wording.visible(str(value))
+
+
+def _for_markdown(value: Any) -> str:
+    """Return a value that cannot end a table cell, open a tag or start a link."""
+    return wording.GAP if value is None else re.sub(r"([\\|<>*`\[\]])", r"\\\1", wording.visible(str(value)))
+
+
+def _figures(report: Report) -> dict[str, Markup]:
+    """Draw everything that there is something to draw of."""
+    drawn: dict[str, Markup] = {}
+
+    def add(name: str, title: str, figure: Figure | None) -> None:
+        if figure is not None:
+            # Matplotlib's own escapes are kept; the title is ours and is escaped here.
+            drawn[name] = Markup(inline(figure, name, str(escape(title))))
+
+    with matplotlib.rc_context(SETTINGS):
+        for threads in report.threads if report.seq_lens else ():
+            add(f"bars-{threads}", f"Latency by variant, {wording.threads(threads)}", plots.bars(report, threads))
+        if report.seq_lens:
+            add("lines", "Latency by length", plots.lines(report))
+            first = report.threads[0]
+            add("trade", "Size against latency against quality", quality_plots.trade(report, first))
+        add("kinds", "Quality by kind of text", quality_plots.kinds(report))
+    return drawn
+
+
+def _datasets(report: Report) -> list[tuple[str, str]]:
+    """Return the labelled data sets that any target was scored on, each with its metric."""
+    return list(dict.fromkeys((row.dataset, row.metric) for target in report.targets for row in target.parity.datasets))
+
+
+def _skipped(report: Report) -> dict[str, str]:
+    """Return the data sets that the recipe names and that were not at hand, with the reason."""
+    return {name: reason for target in report.targets for name, reason in target.parity.datasets_skipped.items()}
+
+
+def _ran_at_rows(variants: list[VariantReport]) -> list[tuple[float, str]]:
+    """Return each mean length at which texts ran, with the variants that it holds for."""
+    found: dict[float, list[str]] = {}
+    for one in variants:
+        found.setdefault(one.texts.mean_ran_at, []).append(one.label)
+    return [(length, ", ".join(labels)) for length, labels in sorted(found.items())]

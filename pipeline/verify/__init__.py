@@ -1,0 +1,70 @@
+"""Verify stage: is a converted file still the same model? Verdicts that cannot lie; see DESIGN.
+
+`record.py` is what is written down, `measure.py` runs the file over real text, `gates.py` judges.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from pipeline import reference, signature
+from pipeline.errors import PipelineError, WorkerDied
+from pipeline.isolated import Worker
+from pipeline.quantize import Gates
+from pipeline.verify import gates as judging
+from pipeline.verify.measure import Measured, measure
+from pipeline.verify.record import PARITY, Parity, Verdict, read
+
+__all__ = ["PARITY", "VERSION", "Parity", "Verdict", "make", "read"]
+
+VERSION = 1
+
+
+def make(
+    model: Path,
+    model_metrics: dict[str, Any],
+    reference_folder: Path,
+    gates: Gates,
+    out: Path,
+    *,
+    log: Path,
+    not_run: str | None,
+    random_weights: bool,
+) -> dict[str, Any]:
+    """Judge one converted file and write `parity.json`.
+
+    Args:
+        model: the model folder that `convert` made.
+        model_metrics: the metrics of its manifest.
+        reference_folder: the truth, see `pipeline.reference`.
+        gates: bounds of this target.
+        out: the artifact's directory.
+        log: where the runtime's own words go.
+        not_run: why the file cannot be run here, or None.
+        random_weights: whether the recipe declares that the weights were never trained.
+
+    Returns:
+        The verdict and the main figures.
+    """
+    truth = reference.read(reference_folder)
+    found: Measured | None = None
+    crash: str | None = None
+    if not_run is None:
+        try:
+            with Worker(log) as worker:
+                found = worker.call(measure, model, reference_folder)
+        except WorkerDied as error:
+            crash = str(error)
+        except PipelineError as error:
+            crash = f"the file does not run: {error}"
+    parity = judging.judge(
+        signature.read(model),
+        truth,
+        found,
+        gates,
+        model_metrics,
+        not_run=not_run,
+        crash=crash,
+        random_weights=random_weights,
+    )
+    (out / PARITY).write_text(parity.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    return {"verdict": parity.verdict, "reasons": parity.reasons, **parity.headline()}

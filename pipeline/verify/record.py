@@ -1,0 +1,136 @@
+"""What `parity.json` holds."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pipeline.errors import ArtifactError
+
+PARITY = "parity.json"
+Verdict = Literal["passed", "failed", "not_run"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Input(_Frozen):
+    """One input and how well the file did on it."""
+
+    id: str
+    kind: str
+    text: str
+    second: str | None
+    tokens: int
+    length: int
+    """The length at which the file ran."""
+    score: float | None
+    """Cosine (embeddings) or SQNR in dB (logits) to the truth; None if not finite."""
+
+    def short(self) -> str:
+        """Return one line that names the input."""
+        text = self.text if len(self.text) <= 60 else self.text[:57] + "..."
+        return f"{self.id} ({self.kind}, {self.tokens} tokens at {self.length}) {text!r}"
+
+
+class GateResult(_Frozen):
+    """One bound, what was found, and the input that is to blame."""
+
+    name: str
+    bound: float | None
+    found: float | None
+    passed: bool
+    detail: str
+
+
+class Group(_Frozen):
+    """The measures over inputs of one kind."""
+
+    rows: int
+    mean_score: float
+    worst_score: float
+
+
+class TaskScore(_Frozen):
+    """A task metric of the truth and of the file, over one labelled data set."""
+
+    dataset: str
+    metric: str
+    rows: int
+    chance: float
+    reference: float
+    found: float
+    drop: float
+    """`reference - found`, a fraction of 1."""
+    mean_score: float
+    """Mean cosine or SQNR over the data set's own texts."""
+    worst_score: float
+
+
+class Measures(_Frozen):
+    """The file against the truth, over the verification texts."""
+
+    rows: int
+    padded_rows: int
+    all_pad_rows: int
+    mean_score: float
+    worst_score: float
+    sqnr_db: float
+    """999 if every number is equal."""
+    max_abs_error: float
+    max_all_pad_error: float | None
+    """None for logits, where a row of padding has no defined answer beyond being finite."""
+    max_pad_difference: float
+    agreement: float | None
+    """None for embeddings."""
+
+
+class Parity(_Frozen):
+    """The verdict on one converted file and everything behind it."""
+
+    schema_version: Literal[1] = 1
+    backend: str
+    scheme: str
+    task: str
+    output_kind: Literal["embedding", "logits"]
+    score: Literal["cosine", "sqnr_db"]
+    """What `mean_score` and `worst_score` are."""
+    evaluator: str | None
+    """Runtime and version that ran the file; None if nothing did."""
+    verdict: Verdict
+    reasons: list[str]
+    file_bytes: int
+    parameters: int
+    ops_delegated: int | None
+    ops_total: int | None
+    random_weights: bool
+    measures: Measures | None
+    gates: list[GateResult]
+    groups: dict[str, Group]
+    """By kind of text."""
+    datasets: list[TaskScore]
+    datasets_skipped: dict[str, str]
+    worst: list[Input]
+
+    def headline(self) -> dict[str, float | None]:
+        """Return the figures for a one-line summary."""
+        if self.measures is None:
+            return {}
+        figures: dict[str, float | None] = {
+            "mean_score": self.measures.mean_score,
+            "worst_score": self.measures.worst_score,
+        }
+        return figures | {f"{row.dataset}_drop": row.drop for row in self.datasets}
+
+
+def read(folder: Path) -> Parity:
+    """Read a parity artifact.
+
+    Raises:
+        ArtifactError: it is absent or cannot be read.
+    """
+    try:
+        return Parity.model_validate_json((folder / PARITY).read_bytes())
+    except (OSError, ValidationError) as error:
+        raise ArtifactError(f"{folder / PARITY} cannot be read; make it again with `pocketbert verify`.") from error

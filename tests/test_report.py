@@ -1,0 +1,449 @@
+"""The report shows what the records say: no Python values, nothing hostile as markup, equal bytes for equal records."""
+
+import math
+import random
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from pipeline import report
+from pipeline.artifact import Artifact, FileEntry, Manifest, digest_of
+from pipeline.benchmark.record import (
+    BackendFacts,
+    BenchmarkRecord,
+    Conditions,
+    DeviceFacts,
+    LengthTiming,
+    Memory,
+    ModelFacts,
+    TextTiming,
+    Timing,
+)
+from pipeline.errors import ArtifactError
+from pipeline.recipe import Recipe
+from pipeline.report import wording
+from pipeline.report.data import Report
+from pipeline.verify.record import PARITY, GateResult, Group, Input, Measures, Parity, TaskScore
+
+LENGTHS = (16, 64, 128)
+PARAMETERS = 22_713_216
+HOSTILE = "</td><script>alert(1)</script>\x00\x1b[31m \u202egnp \ufffe\u2028 & \"'> {{ 7 * 7 }} 你好 👩‍💻 مرحبا | `x`"
+REASONS = {
+    "passed": [],
+    "failed": [f"min_mean_cosine is low; worst on {HOSTILE!r}"],
+    "not_run": ["Core ML runs on macOS only."],
+}
+MACHINE = DeviceFacts(
+    platform="linux",
+    model_id="Test CPU <8>",
+    soc=None,
+    os="Linux 6",
+    os_build=None,
+    ram_bytes=16 << 30,
+    cores=4,
+    abi="x86_64",
+    page_size=4096,
+    cpu_features=["avx2", "avx512_vnni"],
+)
+RECIPE = Recipe.checked(
+    {
+        "name": "tiny",
+        "task": "embedding",
+        "student": {"source": "bundled:all-MiniLM-L6-v2"},
+        "convert": {"sequence_lengths": list(LENGTHS)},
+        "targets": {
+            "litert": {"schemes": ["fp32", "int8_dynamic"]},
+            "coreml": {"schemes": ["fp16"]},
+            "executorch": {"schemes": ["fp32", "int8_dynamic"]},
+        },
+    },
+    Path("tiny.toml"),
+)
+VOID = {"meta", "br", "link", "img", "input", "hr", "col"}
+NAMES = ("litert-fp32", "litert-int8_dynamic", "coreml-fp16", "executorch-fp32", "executorch-int8_dynamic")
+
+
+def manifest(name: str, stage: str, metrics: dict, params: dict | None = None) -> Manifest:
+    files = [FileEntry(path="file", sha256=digest_of([name, stage]), bytes=1)]
+    return Manifest(
+        schema_version=1,
+        stage=stage,
+        stage_version=1,
+        key=name,
+        inputs={},
+        params=params or {},
+        metrics=metrics,
+        tools={"torch": "2.13.0"},
+        files=files,
+    )
+
+
+def student(*, licence: str | None = "Apache-2.0") -> Manifest:
+    metrics = {"parameters": PARAMETERS, "model_type": "bert", "layers": 6, "hidden_size": 384, "labels": None}
+    params = {"origin": "sentence-transformers/all-MiniLM-L6-v2", "licence": licence}
+    return manifest("student", "student", metrics, params)
+
+
+def parity_of(name: str, *, verdict: str = "passed", error: float = 1e-6, kind: str = "cosine") -> Parity:
+    backend, scheme = name.split("-")
+    ran = verdict != "not_run"
+    score = 1 - error if kind == "cosine" else -10 * math.log10(error)
+    measures = Measures(
+        rows=300,
+        padded_rows=100,
+        all_pad_rows=3,
+        mean_score=score,
+        worst_score=score - 5 * error,
+        sqnr_db=-10 * math.log10(error),
+        max_abs_error=error,
+        max_all_pad_error=0.0 if kind == "cosine" else None,
+        max_pad_difference=error / 2,
+        agreement=None if kind == "cosine" else 0.99,
+    )
+    passed = verdict == "passed"
+    gates = [
+        GateResult(name="finite", bound=None, found=None, passed=True, detail="every number is finite"),
+        GateResult(name="min_mean_cosine", bound=0.99, found=score, passed=passed, detail="" if passed else "too low"),
+    ]
+    task = TaskScore(
+        dataset="graded_pairs",
+        metric="spearman",
+        rows=120,
+        chance=0.0,
+        reference=0.8412,
+        found=0.8412 - error,
+        drop=error,
+        mean_score=score,
+        worst_score=score - 5 * error,
+    )
+    group = Group(rows=20, mean_score=score, worst_score=score - 5 * error)
+    worst = Input(id="hostile-1", kind="unicode", text=HOSTILE, second=None, tokens=40, length=64, score=score)
+    return Parity(
+        backend=backend,
+        scheme=scheme,
+        task="embedding" if kind == "cosine" else "classification",
+        output_kind="embedding" if kind == "cosine" else "logits",
+        score=kind,
+        evaluator="Test runtime 1.0" if ran else None,
+        verdict=verdict,
+        reasons=REASONS[verdict],
+        file_bytes=PARAMETERS * {"fp32": 4, "fp16": 2}.get(scheme, 1) + 500_000,
+        parameters=PARAMETERS,
+        ops_delegated=120 if ran else None,
+        ops_total=130,
+        random_weights=False,
+        measures=measures if ran else None,
+        gates=gates if ran else gates[:1],
+        groups={"short": group, "emoji": group} if ran else {},
+        datasets=[task] if ran else [],
+        datasets_skipped={"stsb": "POCKETBERT_DATA is not set"},
+        worst=[worst] if ran else [],
+    )
+
+
+def record(name: str, digest: str, threads: int, *, ms: float, runs: int, memory: bool = True) -> BenchmarkRecord:
+    draw = random.Random(f"{name}-{threads}")
+    backend, scheme = name.split("-")
+    runtime = {"litert": "LiteRT", "executorch": "ExecuTorch", "pytorch": "PyTorch eager"}[backend]
+
+    def samples(middle: float, count: int) -> list[float]:
+        return [middle * (1 + 0.1 * draw.random()) for _ in range(count)]
+
+    lengths = [
+        LengthTiming(seq_len=n, ran_at=n, latencies_ms=samples(ms * n, runs), cpu_ms=samples(ms * n, runs))
+        for n in LENGTHS
+    ]
+    texts = TextTiming(
+        passes=3,
+        texts=10,
+        tokens=[9] * 10,
+        ran_at=[16] * 10,
+        latencies_ms=samples(ms * 16, 30),
+        cpu_ms=samples(ms * 16, 30),
+        tokenise_ms=samples(0.05, 30),
+    )
+    return BenchmarkRecord(
+        run_id=f"run{threads}",
+        started_utc="2026-01-02T03:04:05+00:00",
+        source="host",
+        device=MACHINE,
+        app={"pocketbert": "0.1.0", "torch": "2.13.0"},
+        model=ModelFacts(id=name, file="model", sha256=digest, bytes=PARAMETERS, scheme=scheme, lengths=list(LENGTHS)),
+        backend=BackendFacts(
+            runtime=runtime, delegate=None, compute_units=None, threads=threads, ops_delegated=None, ops_total=None
+        ),
+        timing=Timing(
+            clock="test clock", load_ms=12.5, first_inference_ms=3.2, warmup_runs=3, lengths=lengths, texts=texts
+        ),
+        memory=Memory(baseline_bytes=1_000_000 if memory else None, peak_bytes=60_000_000 if memory else None),
+        conditions=Conditions(
+            thermal_before=None,
+            thermal_after=None,
+            low_power=None,
+            battery_fraction=None,
+            charging=None,
+            foreground=None,
+            load_average_before=0.1,
+            load_average_after=None,
+        ),
+        errors=[],
+    )
+
+
+def finish(folder: Path, name: str, parity: Parity) -> tuple[Artifact, Artifact]:
+    place = folder / name
+    place.mkdir(parents=True)
+    (place / PARITY).write_text(parity.model_dump_json(), encoding="utf-8")
+    metrics = {"file_bytes": parity.file_bytes, "ops_total": 130, "convert_seconds": 12.3, "extra": "kept aside"}
+    return Artifact(place, manifest(name, "convert", metrics)), Artifact(place, manifest(name, "verify", {}))
+
+
+def write_records(folder: Path, records: list[BenchmarkRecord]) -> Path:
+    folder.mkdir(parents=True)
+    names = [f'"{number}.json"' for number in range(len(records))]
+    for number, one in enumerate(records):
+        (folder / f"{number}.json").write_text(one.model_dump_json())
+    (folder / "records.json").write_text(f"[{', '.join(names)}]")
+    return folder
+
+
+def build(folder: Path, parities: dict[str, Parity], *, runs: int = 30, timed: bool = True) -> Path:
+    """Write records by hand and make a report of them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    done = {name: finish(folder / "targets", name, parity) for name, parity in parities.items()}
+    records = []
+    for threads in (1, 4) if timed else ():
+        records.append(record("pytorch-fp32", student().digest, threads, ms=0.1 / threads, runs=runs))
+        for number, (name, (model, _)) in enumerate(done.items()):
+            if parities[name].verdict != "not_run":
+                speed = 0.05 / (1 + number) / threads
+                records.append(record(name, model.digest, threads, ms=speed, runs=runs, memory=number > 0))
+    out = folder / "report"
+    out.mkdir()
+    report.make(RECIPE, student(licence=None), done, write_records(folder / "benchmark", records), out)
+    return out
+
+
+def usual() -> dict[str, Parity]:
+    verdicts = {"coreml-fp16": "not_run", "executorch-int8_dynamic": "failed"}
+    errors = {name: 1e-2 if "int8" in name else 1e-7 for name in NAMES}
+    return {name: parity_of(name, verdict=verdicts.get(name, "passed"), error=errors[name]) for name in NAMES}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("usual"), usual())
+
+
+class Page(HTMLParser):
+    """Text, attributes, and whether tags close in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.texts: list[str] = []
+        self.attributes: list[tuple[str, str, str | None]] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value) for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("script", "style"):
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.texts)
+
+
+def page(out: Path) -> Page:
+    return Page((out / "index.html").read_text(encoding="utf-8"))
+
+
+def read(out: Path) -> Report:
+    return Report.model_validate_json((out / "report.json").read_bytes())
+
+
+def test_tags_close_in_order(made: Path) -> None:
+    assert page(made).open == []
+
+
+def test_ids_are_unique_and_anchors_lead_somewhere(made: Path) -> None:
+    found = page(made).attributes
+    ids = [value for _, name, value in found if name == "id"]
+    assert len(ids) == len(set(ids))
+    links = [value[1:] for tag, name, value in found if name in ("href", "xlink:href") and value]
+    assert links
+    assert set(links) <= set(ids)
+
+
+def test_page_asks_for_no_other_file(made: Path) -> None:
+    text = (made / "index.html").read_text(encoding="utf-8")
+    for tag, name, value in page(made).attributes:
+        if name in ("src", "href", "xlink:href", "srcset", "data", "action"):
+            assert (value or "").startswith("#"), (tag, name, value)
+    assert "@import" not in text
+    assert not re.search(r"url\((?!#)", text)
+
+
+@pytest.mark.parametrize("name", ["index.html", "RESULTS.md"])
+def test_no_python_values_and_no_control_characters(made: Path, name: str) -> None:
+    text = (made / name).read_text(encoding="utf-8")
+    shown = page(made).text if name.endswith("html") else text
+    assert not re.search(r"\b(None|nan|inf|True|False|Undefined)\b", shown)
+    assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufffe\u2028]", text)
+
+
+def test_hostile_text_is_shown_and_never_markup(made: Path) -> None:
+    text = (made / "index.html").read_text(encoding="utf-8")
+    assert "<script>alert" not in text
+    assert "alert(1)" in page(made).text
+    assert "⟨U+0000⟩" in text
+    assert "⟨U+202E⟩" in text
+    assert "{{ 7 * 7 }}" in page(made).text
+    assert "👩\u200d💻" in text
+    assert "مرحبا" in text
+
+
+def test_equal_records_give_equal_bytes(tmp_path: Path) -> None:
+    first, second = (build(tmp_path / name, usual()) for name in ("first", "second"))
+    for name in ("index.html", "report.json", "RESULTS.md"):
+        assert (first / name).read_bytes() == (second / name).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["index.html", "RESULTS.md"])
+def test_not_run_and_failed_targets_come_with_their_reasons(made: Path, name: str) -> None:
+    text = (made / name).read_text(encoding="utf-8")
+    assert "Core ML runs on macOS only." in text
+    assert "min_mean_cosine is low" in text
+    assert "not run" in text
+    assert "POCKETBERT_DATA is not set" in text
+
+
+def test_json_holds_the_records(made: Path) -> None:
+    found = read(made)
+    assert found.counts == {"passed": 3, "failed": 1, "not_run": 1}
+    assert [target.name for target in found.targets] == list(NAMES)
+    assert found.targets[1].parity == usual()["litert-int8_dynamic"]
+    assert found.threads == [1, 4]
+    assert found.seq_lens == list(LENGTHS)
+    assert found.versions["torch"] == ["2.13.0"]
+    assert [one.target for one in found.with_threads(4)] == [None, *NAMES[:2], *NAMES[3:]]
+
+
+def test_best_file_passed_even_where_a_failed_one_is_faster(made: Path) -> None:
+    found = read(made)
+    failed = next(one for one in found.variants if one.target == "executorch-int8_dynamic")
+    assert found.best is not None
+    assert found.best.target == "litert-int8_dynamic"
+    assert failed.texts.mean_ms < found.best.mean_ms
+    assert found.best.speedup_texts == pytest.approx(4, rel=0.1)
+
+
+def test_without_a_passed_int8_file_the_headline_says_so(tmp_path: Path) -> None:
+    parities = usual() | {"litert-int8_dynamic": parity_of("litert-int8_dynamic", verdict="failed", error=0.1)}
+    out = build(tmp_path, parities)
+    assert read(out).best is None
+    assert "No int8 file passed here" in page(out).text
+
+
+def test_too_few_runs_are_a_dash_with_a_reason(tmp_path: Path) -> None:
+    out = build(tmp_path, usual(), runs=2)
+    row = read(out).variants[0].lengths[0]
+    assert row.wall.p50 is None
+    assert row.speedup is None
+    assert "2 runs are too few" in str(page(out).attributes)
+
+
+def test_a_report_without_any_timing_is_still_a_page(tmp_path: Path) -> None:
+    out = build(tmp_path, {"coreml-fp16": parity_of("coreml-fp16", verdict="not_run")}, timed=False)
+    assert "Nothing was timed" in page(out).text
+    assert "There is nothing to draw" in page(out).text
+    assert page(out).open == []
+
+
+def test_logits_are_judged_in_decibels(tmp_path: Path) -> None:
+    out = build(tmp_path, {"litert-fp32": parity_of("litert-fp32", error=1e-3, kind="sqnr_db")})
+    assert "30.0 dB" in page(out).text
+    assert "Mean SQNR" in page(out).text
+    assert "99.0 % of the rows" in page(out).text
+
+
+def test_an_unfinished_target_is_refused(tmp_path: Path) -> None:
+    timings = write_records(tmp_path / "benchmark", [])
+    with pytest.raises(ArtifactError, match="litert-fp32 has no finished model"):
+        report.make(RECIPE, student(), {"litert-fp32": (None, None)}, timings, tmp_path)
+
+
+def test_a_record_from_another_run_is_not_compared(tmp_path: Path) -> None:
+    model, parity = finish(tmp_path, "litert-fp32", parity_of("litert-fp32"))
+    records = [
+        record("pytorch-fp32", student().digest, 1, ms=0.1, runs=30),
+        record("litert-fp32", model.digest, 1, ms=0.05, runs=30).model_copy(update={"run_id": "another"}),
+    ]
+    out = tmp_path / "report"
+    out.mkdir()
+    timings = write_records(tmp_path / "benchmark", records)
+    report.make(RECIPE, student(), {"litert-fp32": (model, parity)}, timings, out)
+    assert [one.texts.speedup for one in read(out).variants] == [1.0, None]
+
+
+def test_markdown_tables_keep_their_columns(made: Path) -> None:
+    text = (made / "RESULTS.md").read_text(encoding="utf-8")
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert len(tables) == 3
+    for table in tables:
+        counts = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
+        assert len(counts) == 1, table
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "text"),
+    [
+        (wording.ms, 123.4, "123"),
+        (wording.ms, 12.34, "12.3"),
+        (wording.ms, 1.234, "1.23"),
+        (wording.ms, 0.0123, "0.012"),
+        (wording.ms, math.nan, None),
+        (wording.ms, None, None),
+        (wording.mb, 22_900_000, "22.9"),
+        (wording.mb, 1_200, "0.001"),
+        (wording.times, 2.414, "2.41×"),
+        (wording.times, math.inf, None),
+        (wording.points, 0.0012, "lost 0.12 points"),
+        (wording.points, -0.0012, "gained 0.12 points"),
+        (wording.points, -1e-9, "no change"),
+        (wording.points, None, None),
+    ],
+)
+def test_values_read_well(word, value: float | None, text: str | None) -> None:
+    assert word(value) == text
+
+
+def test_scores_read_well() -> None:
+    assert wording.score(0.998765, "cosine") == "0.99877"
+    assert wording.score(-1e-9, "cosine") == "0.00000"
+    assert wording.score(31.24, "sqnr_db") == "31.2 dB"
+    assert wording.score(999.0, "sqnr_db") == "exact"
+    assert wording.score(math.nan, "sqnr_db") is None
+
+
+def test_recipe_reads_as_toml() -> None:
+    import tomllib
+
+    values = RECIPE.model_dump(mode="json")
+    found = tomllib.loads("\n".join(wording.toml_lines(values)))
+    assert Recipe.checked(found, Path("again.toml")) == RECIPE
