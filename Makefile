@@ -62,8 +62,9 @@ format: ready  ## put the code into the house format
 	@.venv/bin/ruff check --fix-only --quiet .
 	@.venv/bin/ruff format .
 
-peers:  ## also install the runtimes that benchmarks/ compares with
+peers: run  ## what one would pick instead (onnxruntime, default exports), in one run with ours
 	@$(PYTHON) -I pipeline/bootstrap.py --extra peers
+	@.venv/bin/python -m benchmarks.peers
 
 clean:  ## remove what the pipeline made and the caches; keep .venv
 	rm -rf build .mypy_cache .ruff_cache .pytest_cache

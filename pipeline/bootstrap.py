@@ -23,7 +23,7 @@ OLDEST, NEWEST = (3, 11), (3, 13)
 EXIT_ENVIRONMENT = 3
 EXIT_INTERRUPTED = 130
 GIB = 1024**3
-# At the peak, downloads included: .venv ends at 6.3 GiB with PyPI's Linux torch, at 2.6 GiB with a CPU wheel.
+# At the peak, downloads included: .venv ends at 6.2 GiB with PyPI's Linux torch, near 2.5 GiB with a CPU wheel.
 NEED_CUDA_BYTES = 10 * GIB
 NEED_CPU_BYTES = 4 * GIB
 HEARTBEAT_S = 15.0
@@ -296,7 +296,7 @@ def progress(line: str) -> str:
     download = re.match(r"\s*(Downloading|Using cached) (?:\S*/)?([A-Za-z0-9_.]+)-\d\S* \(([\d.]+) (MB|GB)\)", line)
     if download and (download.group(4) == "GB" or float(download.group(3)) >= 50):
         return "%s %s (%s %s)" % download.groups()
-    if line.startswith("Installing collected packages:"):
+    if line.startswith("Installing collected packages:") and "," in line:
         return "unpacking %d packages, the longest step" % (line.count(",") + 1)
     return ""
 

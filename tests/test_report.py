@@ -25,6 +25,7 @@ from pipeline.errors import ArtifactError
 from pipeline.recipe import Recipe
 from pipeline.report import wording
 from pipeline.report.data import Report
+from pipeline.signature import SIGNATURE, Function, Signature
 from pipeline.verify.record import PARITY, GateResult, Group, Input, Measures, Parity, TaskScore
 
 LENGTHS = (16, 64, 128)
@@ -185,6 +186,7 @@ def record(name: str, digest: str, threads: int, *, ms: float, runs: int, memory
             battery_fraction=None,
             charging=None,
             foreground=None,
+            busy_before_fraction=0.02,
             load_average_before=0.1,
             load_average_after=None,
         ),
@@ -196,6 +198,20 @@ def finish(folder: Path, name: str, parity: Parity) -> tuple[Artifact, Artifact]
     place = folder / name
     place.mkdir(parents=True)
     (place / PARITY).write_text(parity.model_dump_json(), encoding="utf-8")
+    functions = tuple(Function(name=f"seq_{n}", min_length=n, max_length=n, inputs=(), outputs=()) for n in LENGTHS)
+    facts = Signature(
+        backend=parity.backend,
+        scheme=parity.scheme,
+        task=parity.task,
+        output_kind=parity.output_kind,
+        file="model",
+        minimum_runtime="Test runtime 1",
+        pad_token_id=0,
+        labels=None,
+        functions=functions,
+        parameters=PARAMETERS,
+    )
+    (place / SIGNATURE).write_text(facts.model_dump_json(), encoding="utf-8")
     metrics = {"file_bytes": parity.file_bytes, "ops_total": 130, "convert_seconds": 12.3, "extra": "kept aside"}
     return Artifact(place, manifest(name, "convert", metrics)), Artifact(place, manifest(name, "verify", {}))
 
@@ -399,6 +415,29 @@ def test_a_record_from_another_run_is_not_compared(tmp_path: Path) -> None:
     timings = write_records(tmp_path / "benchmark", records)
     report.make(RECIPE, student(), {"litert-fp32": (model, parity)}, timings, out)
     assert [one.texts.speedup for one in read(out).variants] == [1.0, None]
+
+
+def test_an_idle_machine_gives_no_warning(made: Path) -> None:
+    assert read(made).disturbances == []
+    assert "The machine was busy" not in page(made).text
+
+
+def test_times_from_a_busy_machine_are_marked(tmp_path: Path) -> None:
+    model, parity = finish(tmp_path, "litert-fp32", parity_of("litert-fp32"))
+    one, four = (record("litert-fp32", model.digest, threads, ms=0.1, runs=30) for threads in (1, 4))
+    half = [value / 2 for value in one.timing.texts.cpu_ms]
+    texts = one.timing.texts.model_copy(update={"cpu_ms": half})
+    one = one.model_copy(update={"timing": one.timing.model_copy(update={"texts": texts})})
+    four = four.model_copy(update={"conditions": four.conditions.model_copy(update={"busy_before_fraction": 0.9})})
+    out = tmp_path / "report"
+    out.mkdir()
+    timings = write_records(tmp_path / "benchmark", [one, four])
+    report.make(RECIPE, student(), {"litert-fp32": (model, parity)}, timings, out)
+    waited, loaded = read(out).disturbances
+    assert re.search(r"waited for a core during (49|50|51) % of its wall clock", waited)
+    assert "other work took 90 % of 4 cores just before" in loaded
+    assert "The machine was busy" in page(out).text
+    assert "The machine was busy" in (out / "RESULTS.md").read_text(encoding="utf-8")
 
 
 def test_markdown_tables_keep_their_columns(made: Path) -> None:

@@ -1,5 +1,6 @@
 """Core ML: ML Programs in `.mlpackage`, converted with coremltools on any machine, run by Core ML on macOS alone."""
 
+import functools
 import json
 import shutil
 import sys
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline import tasks
 from pipeline.backends import ConvertRequest, Inputs, Outputs, Session
 from pipeline.quantize import SUPPORTED, Support
 from pipeline.signature import Function, Signature, Tensor
@@ -66,30 +68,42 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
 
 def _convert_one(request: ConvertRequest, length: int) -> Any:
     """Return a Core ML model of one fixed length."""
-    import coremltools as ct
-    import torch
-
-    from pipeline import tasks
-    from pipeline.checkpoint import example_inputs, export_graph, input_names
-
-    task = tasks.get(request.task)
-    graph = export_graph(request.student, task)
-    names = input_names(request.student)
-    exported = torch.export.export(graph, example_inputs(names, length), strict=False).run_decompositions({})
-    half = request.scheme != "fp32"
-    model = ct.convert(
-        exported,
-        convert_to="mlprogram",
-        compute_precision=ct.precision.FLOAT16 if half else ct.precision.FLOAT32,
-        minimum_deployment_target=getattr(ct.target, f"iOS{request.minimum_ios}"),
-        # Without a dtype, half-precision models give float16 outputs from iOS 16 on.
-        outputs=[ct.TensorType(name=name, dtype=np.float32) for name in task.output_names],
-        skip_model_load=True,
-    )
+    precision = "fp32" if request.scheme == "fp32" else "fp16"
+    model = _float_model(request.student, request.task, precision, length, request.minimum_ios)
     if request.scheme == "int8_weight_only":
         model = _compress_int8(model)
     _describe(model, request)
     return model
+
+
+@functools.lru_cache(maxsize=16)
+def _float_model(student: Path, task_name: str, precision: str, length: int, minimum_ios: int) -> Any:
+    """Convert without compression. Kept for the next scheme of the same run: int8 starts from the fp16 model."""
+    import coremltools as ct
+    import torch
+
+    from pipeline.checkpoint import example_inputs, input_names
+
+    graph = _graph(student, task_name)
+    examples = example_inputs(input_names(student), length)
+    exported = torch.export.export(graph, examples, strict=False).run_decompositions({})
+    return ct.convert(
+        exported,
+        convert_to="mlprogram",
+        compute_precision=ct.precision.FLOAT16 if precision == "fp16" else ct.precision.FLOAT32,
+        minimum_deployment_target=getattr(ct.target, f"iOS{minimum_ios}"),
+        # Without a dtype, half-precision models give float16 outputs from iOS 16 on.
+        outputs=[ct.TensorType(name=name, dtype=np.float32) for name in tasks.get(task_name).output_names],
+        skip_model_load=True,
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def _graph(student: Path, task_name: str) -> Any:
+    """Load the student once for all lengths."""
+    from pipeline.checkpoint import export_graph
+
+    return export_graph(student, tasks.get(task_name))
 
 
 def _compress_int8(model: Any) -> Any:

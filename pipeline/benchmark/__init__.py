@@ -120,6 +120,7 @@ def measure(
     """Run all variants at one thread count, interleaved, and return their records."""
     started = datetime.now(UTC).isoformat(timespec="seconds")
     load_before = _load_average()
+    busy_before = psutil.cpu_percent(interval=1.0) / 100
     running: list[_Running] = []
     try:
         for variant in variants:
@@ -127,7 +128,7 @@ def measure(
             running.append(_open(variant, threads, texts[0], log))
         _time_lengths(running, lengths, settings, tell)
         _time_texts(running, texts, settings, tell)
-        facts = _RunFacts(uuid.uuid4().hex[:12], started, load_before, _load_average())
+        facts = _RunFacts(uuid.uuid4().hex[:12], started, busy_before, load_before, _load_average())
         return [_record(one, facts, settings) for one in running]
     finally:
         for one in running:
@@ -185,6 +186,7 @@ def _turned(running: list[_Running], turn: int) -> list[_Running]:
 class _RunFacts:
     run_id: str
     started_utc: str
+    busy_before: float
     load_before: float | None
     load_after: float | None
 
@@ -254,6 +256,7 @@ def _conditions(facts: _RunFacts) -> Conditions:
         battery_fraction=battery.percent / 100 if battery else None,
         charging=battery.power_plugged if battery else None,
         foreground=None,
+        busy_before_fraction=facts.busy_before,
         load_average_before=facts.load_before,
         load_average_after=facts.load_after,
     )

@@ -168,6 +168,8 @@ class Conditions(_Frozen):
     battery_fraction: float | None
     charging: bool | None
     foreground: bool | None
+    busy_before_fraction: float | None
+    """Share of all cores that other processes took in the second before the run."""
     load_average_before: float | None
     load_average_after: float | None
 
@@ -195,7 +197,7 @@ def percentiles(samples: Sequence[float]) -> Percentiles:
     values = np.asarray(samples, np.float64)
 
     def at(fraction: float) -> float | None:
-        return float(np.quantile(values, fraction)) if values.size * (1 - fraction) >= _TAIL_SAMPLES else None
+        return float(np.quantile(values, fraction)) if values.size * (1 - fraction) >= _TAIL_SAMPLES - 1e-9 else None
 
     mean = float(values.mean()) if values.size else None
     return Percentiles(p50=at(0.5), p90=at(0.9), p99=at(0.99), mean=mean, n=int(values.size))

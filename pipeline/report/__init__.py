@@ -1,7 +1,8 @@
 """Report stage: one page that a team can pass round, the same as typed JSON, and tables for a README.
 
-`data.py` is what is written down, `collect.py` reads the records, `best.py` picks the headline's file, `busy.py`
-tells whether times were disturbed, `page.py` fills the templates, `plots.py` and `quality_plots.py` draw, `wording.py` says how values read.
+`data.py` is what is written down, `collect.py` reads the records, `best.py` picks the headline's file, `busy.py` tells
+whether times were disturbed, `page.py` fills the templates, `plots.py` and `quality_plots.py` draw in the colours of
+`style.py`, `svg.py` puts a drawing into the page, `wording.py` says how values read.
 """
 
 from pathlib import Path

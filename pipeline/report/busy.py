@@ -5,8 +5,8 @@ from pipeline.report.data import VariantReport
 
 _WAITING_FRACTION = 0.1
 """On an idle machine one thread waits for nothing: wall clock and processor time differ by a percent or two."""
-_SPARE_LOAD = 0.5
-"""A load average this much above what the cores have free is not the tail of the machine's own housekeeping."""
+_SPARE_CORES = 0.5
+"""So much more than the cores have free is not the machine's own housekeeping."""
 
 
 def disturbances(variants: list[VariantReport], machines: list[DeviceFacts]) -> list[str]:
@@ -33,8 +33,8 @@ def _waiting(variant: VariantReport) -> float:
 
 
 def _loaded(variants: list[VariantReport], threads: int, cores: int) -> str | None:
-    """Several threads wait for each other too, so the load average before the run is what tells."""
-    load = max((one.load_average_before for one in variants if one.load_average_before is not None), default=0.0)
-    if load + threads <= cores + _SPARE_LOAD:
+    """Several threads wait for each other too, so what others took in the second before the run is what tells."""
+    busy = max((one.busy_before_fraction for one in variants if one.busy_before_fraction is not None), default=0.0)
+    if busy * cores + threads <= cores + _SPARE_CORES:
         return None
-    return f"With {threads} threads, the load average just before was {load:.1f} on {cores} cores."
+    return f"With {threads} threads, other work took {busy * 100:.0f} % of {cores} cores just before."

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline import backends
+from pipeline import backends, signature
 from pipeline.artifact import Artifact, Manifest
 from pipeline.benchmark.record import BenchmarkRecord, DeviceFacts, LengthTiming, TextTiming, mean_of_medians, read_all
 from pipeline.errors import ArtifactError
@@ -82,6 +82,7 @@ def _target(name: str, model: Artifact | None, parity: Artifact | None) -> Targe
         missing = "model" if model is None else "parity record"
         raise ArtifactError(f"target {name} has no finished {missing}; make it with `pocketbert run`.")
     verdict = parity_record.read(parity.path)
+    facts = signature.read(model.path)
     return TargetReport(
         name=name,
         runtime=backends.get(verdict.backend).TITLE,
@@ -89,6 +90,8 @@ def _target(name: str, model: Artifact | None, parity: Artifact | None) -> Targe
         scheme_summary=SCHEMES[verdict.scheme].summary,
         digest=model.digest,
         bytes_per_parameter=verdict.file_bytes / verdict.parameters,
+        lengths=[(function.min_length, function.max_length) for function in facts.functions],
+        minimum_runtime=facts.minimum_runtime,
         conversion=Conversion.model_validate(model.manifest.metrics),
         parity=verdict,
         tools=model.manifest.tools,
@@ -136,6 +139,7 @@ def _variant(record: BenchmarkRecord, target: TargetReport | None, reference: Be
         started_utc=record.started_utc,
         clock=timing.clock,
         warmup_runs=timing.warmup_runs,
+        busy_before_fraction=record.conditions.busy_before_fraction,
         load_average_before=record.conditions.load_average_before,
         load_average_after=record.conditions.load_average_after,
     )

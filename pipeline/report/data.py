@@ -40,7 +40,6 @@ class Conversion(BaseModel):
     ops_total: int | None = None
     convert_seconds: float | None = None
     peak_rss_bytes: int | None = None
-    lengths: list[int] | None = None
     lengths_left_out: list[int] = []
     lengths_left_out_reason: str | None = None
 
@@ -56,6 +55,10 @@ class TargetReport(_Frozen):
     digest: str
     """Content digest of the model artifact."""
     bytes_per_parameter: float
+    lengths: list[tuple[int, int]]
+    """Shortest and longest row of each function; equal where the length is fixed."""
+    minimum_runtime: str
+    """Oldest runtime that computes the file rightly."""
     conversion: Conversion
     parity: Parity
     tools: dict[str, str]
@@ -117,6 +120,7 @@ class VariantReport(_Frozen):
     started_utc: str
     clock: str
     warmup_runs: int
+    busy_before_fraction: float | None
     load_average_before: float | None
     load_average_after: float | None
 

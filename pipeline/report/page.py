@@ -48,6 +48,7 @@ def _environment(*, autoescape: bool) -> Environment:
     words = (
         *(wording.ms, wording.mb, wording.gib, wording.millions, wording.fixed, wording.short, wording.score),
         *(wording.score_name, wording.times, wording.points, wording.percent, wording.threads, wording.verdict),
+        wording.lengths,
         wording.toml_lines,
     )
     environment.filters.update({word.__name__: word for word in words})

@@ -2,7 +2,7 @@
 
 import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 GAP = "—"
@@ -48,10 +48,10 @@ def fixed(value: float | None, digits: int) -> str | None:
     return text.lstrip("-") if text is not None and not text.strip("-0.") else text
 
 
-def short(value: float | None) -> str | None:
-    """Return a number of any size with six significant digits at most."""
+def short(value: float | None, digits: int = 6) -> str | None:
+    """Return a number of any size with so many significant digits at most."""
     value = _number(value)
-    return None if value is None else f"{value:.6g}"
+    return None if value is None else f"{value:.{digits}g}"
 
 
 def score(value: float | None, kind: str) -> str | None:
@@ -92,6 +92,11 @@ def percent(value: float | None) -> str | None:
 def threads(count: int) -> str:
     """Return a thread count in words."""
     return f"{count} thread" if count == 1 else f"{count} threads"
+
+
+def lengths(functions: Sequence[tuple[int, int]]) -> str:
+    """Return the lengths that a file's functions take."""
+    return ", ".join(f"{low}" if low == high else f"any from {low} to {high}" for low, high in functions)
 
 
 def verdict(value: str) -> str:

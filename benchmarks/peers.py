@@ -1,0 +1,218 @@
+"""What a user would pick instead, timed in one run with what `make run` made: `make peers`.
+
+Reads the files of `build/minilm`, makes the peers' own beside them, times all of them interleaved, and judges each
+one's embeddings against fp32 PyTorch. Texts are STS-B dev sentences where POCKETBERT_DATA names them, else the
+package's own.
+Writes `benchmarks/results/peers-<machine>.json` and prints the table.
+"""
+
+import argparse
+import csv
+import json
+import os
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import peer_exports, peer_sessions
+from pipeline import artifact, benchmark, data, metrics
+from pipeline.benchmark import timed
+from pipeline.benchmark.record import BenchmarkRecord
+from pipeline.benchmark.variants import Variant
+from pipeline.convert import Target
+from pipeline.isolated import Worker
+from pipeline.plan import finished_model
+from pipeline.recipe import BenchmarkSection
+
+RESULTS = Path(__file__).parent / "results"
+OURS = (
+    Target("litert", "int8_dynamic"),
+    Target("executorch", "int8_dynamic"),
+    Target("litert", "fp32"),
+    Target("executorch", "fp32"),
+)
+LENGTH = peer_exports.LENGTH
+
+
+def texts(count: int) -> tuple[str, list[str]]:
+    """Return the name of the texts' source, and evenly spread texts from it."""
+    row = data.DATASETS["stsb"]
+    if row.absent() is None:
+        path = row.path()
+        assert path is not None
+        with path.open(encoding="utf-8", newline="") as handle:
+            every = list(dict.fromkeys(text for line in csv.reader(handle) for text in line[:2]))
+        name = "STS-B dev"
+    else:
+        every, name = data.everyday_sentences(), "the package's own everyday sentences (POCKETBERT_DATA is not set)"
+    return name, every[:: max(1, len(every) // count)][:count]
+
+
+def peers(student: Path, folder: Path, log: Path) -> list[Variant]:
+    """Make the peers' files if they are not there, and return the variants."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {"litert": folder / "default.tflite", "executorch": folder / "default.pte", "onnx": folder / "dynamic.onnx"}
+    makers = {
+        "litert": peer_exports.litert_default,
+        "executorch": peer_exports.executorch_default,
+        "onnx": peer_exports.onnx_dynamic,
+    }
+    for name, file in files.items():
+        if not file.is_file():
+            with Worker(log) as worker:
+                worker.call(makers[name], student, file)
+    sessions = peer_sessions
+    int8 = files["onnx"].with_suffix(".int8.onnx")
+    return [
+        _peer(
+            "onnxruntime-fp32",
+            "fp32",
+            files["onnx"],
+            partial(sessions.OnnxRuntime, files["onnx"], student, LENGTH),
+            sessions.import_onnxruntime,
+        ),
+        _peer(
+            "onnxruntime-int8",
+            "int8_dynamic",
+            int8,
+            partial(sessions.OnnxRuntime, int8, student, LENGTH),
+            sessions.import_onnxruntime,
+        ),
+        _peer(
+            "litert-default-128",
+            "fp32",
+            files["litert"],
+            partial(sessions.LiteRTDefault, files["litert"], student, LENGTH),
+            sessions.import_litert,
+        ),
+        _peer(
+            "executorch-default-128",
+            "fp32",
+            files["executorch"],
+            partial(sessions.ExecuTorchDefault, files["executorch"], student, LENGTH),
+            sessions.import_executorch,
+        ),
+        _peer(
+            "pytorch-int8", "int8_dynamic", None, partial(sessions.TorchInt8, student, LENGTH), sessions.import_torch
+        ),
+    ]
+
+
+def _peer(name: str, scheme: str, file: Path | None, opener: object, import_runtime: object) -> Variant:
+    return Variant(
+        id=name,
+        scheme=scheme,
+        runtime=name.split("-")[0],
+        delegate=None,
+        open_with_threads=opener,
+        import_runtime=import_runtime,
+        file=file,
+        sha256=artifact.sha256_file(file) if file else None,
+        bytes=file.stat().st_size if file else None,
+        lengths=(LENGTH,) if name.endswith("128") else None,
+        ops_delegated=None,
+        ops_total=None,
+    )
+
+
+def embeddings(variant: Variant, sentences: list[str], log: Path) -> NDArray[np.float32]:
+    """Return a variant's embeddings, made in a worker of its own."""
+    with Worker(log) as worker:
+        worker.call(timed.open_variant, partial(variant.open_with_threads, 1), variant.import_runtime, sentences[0])
+        return worker.call(timed.embed, sentences)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", type=Path, default=Path("build"))
+    parser.add_argument("--texts", type=int, default=300)
+    parser.add_argument("--passes", type=int, default=7)
+    options = parser.parse_args()
+    folder = options.build / "minilm"
+    log = options.build / "peers" / "peers.log"
+    student = artifact.load(folder / "student")
+    ours = [finished_model(folder, target) for target in OURS]
+    variants = [
+        benchmark.of_student(student.path, "embedding", LENGTH, weights_bytes=0, digest=student.digest),
+        *(benchmark.of_target(model.path, model.digest, None, None) for model in ours),
+        *peers(student.path, options.build / "peers", log),
+    ]
+    source, sentences = texts(options.texts)
+    settings = BenchmarkSection(lengths=(16, 32, 64, 128), rounds=6, texts=len(sentences), text_passes=options.passes)
+    console = Console()
+    with console.status("measuring") as status:
+        tell = lambda what, fraction: status.update(f"{fraction:4.0%} {what}")  # noqa: E731
+        records = benchmark.measure(variants, settings.lengths, sentences, 1, settings, log=log, tell=tell)
+    truth = embeddings(variants[0], sentences, log)
+    cosines = {variant.id: metrics.cosine(truth, embeddings(variant, sentences, log)) for variant in variants}
+    table(console, source, records, cosines)
+    save(source, records, cosines)
+
+
+def table(
+    console: Console, source: str, records: list[BenchmarkRecord], cosines: dict[str, NDArray[np.float64]]
+) -> None:
+    """Print one row a variant; ratios are to the default exports and to onnxruntime's int8 of the same run."""
+    facts = records[0].device
+    tokens = np.mean(records[0].timing.texts.tokens)
+    machine = f"{facts.model_id}, {' '.join(facts.cpu_features)}; 1 thread"
+    console.print(f"{machine}; {records[0].timing.texts.texts} texts of {source}, {tokens:.1f} tokens on average")
+    by_name = {record.model.id: record for record in records}
+    ort = by_name["onnxruntime-int8"].timing.texts.mean_cpu_ms_per_text
+    base = {name: by_name[f"{name}-default-128"].timing.texts.mean_cpu_ms_per_text for name in ("litert", "executorch")}
+    rows = Table(
+        "variant",
+        "MB",
+        "CPU ms / text",
+        "wall ms / text",
+        "p50 at 128",
+        "memory MB",
+        "cosine mean",
+        "min",
+        "× ORT int8",
+        "× own default",
+    )
+    for record in records:
+        name, texts_ = record.model.id, record.timing.texts
+        runtime = name.split("-")[0]
+        cosine = cosines[name]
+        own = f"{base[runtime] / texts_.mean_cpu_ms_per_text:.1f}" if runtime in base else ""
+        rows.add_row(
+            name,
+            f"{record.model.bytes / 1e6:.1f}" if record.model.bytes else "",
+            f"{texts_.mean_cpu_ms_per_text:.2f}",
+            f"{texts_.mean_ms_per_text:.2f}",
+            f"{record.timing.lengths[-1].wall.p50:.1f}",
+            f"{record.memory.model_bytes / 1e6:.0f}" if record.memory.model_bytes is not None else "",
+            f"{cosine.mean():.5f}",
+            f"{cosine.min():.5f}",
+            f"{ort / texts_.mean_cpu_ms_per_text:.2f}",
+            own,
+        )
+    console.print(rows)
+
+
+def save(source: str, records: list[BenchmarkRecord], cosines: dict[str, NDArray[np.float64]]) -> None:
+    """Keep the records, raw samples included, under a name that says what the processor can do."""
+    features = [
+        feature
+        for feature in records[0].device.cpu_features
+        if feature in ("avx512_vnni", "avx_vnni", "dotprod", "i8mm")
+    ]
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"peers-{records[0].device.abi}-{'-'.join(features) or 'plain'}.json"
+    document = {
+        "texts": source,
+        "cosine": {name: {"mean": float(value.mean()), "min": float(value.min())} for name, value in cosines.items()},
+        "records": [record.model_dump(mode="json") for record in records],
+    }
+    path.write_text(json.dumps(document) + "\n", encoding="utf-8")
+    print(f"records: {os.path.relpath(path)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""What tests share: tiny random students, recipes on disk, the real command, and one tiny line made by it."""
+
+import functools
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import recipe as recipes
+from pipeline import student, tasks
+from pipeline.architectures import ARCHITECTURES
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+LABELS = ("negative", "neutral", "positive")
+TINY_TARGETS = {"litert": {"schemes": ["fp32", "int8_dynamic"]}, "executorch": {"schemes": ["fp32"]}}
+COMMAND = [sys.executable, "-m", "pipeline"]
+
+
+def seed_of(name: str) -> int:
+    """Return a seed that is the same in every run and on every machine."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    return seed_of(request.node.name)
+
+
+# --- tiny students -----------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def bundled_folder() -> Path:
+    """Return the bundled student's folder, looked up as the pipeline does it; its tokenizer serves every tiny one."""
+    return student.find(*recipes.read("minilm")).folder
+
+
+def write_student(folder: Path, architecture: str, task: str) -> Path:
+    """Write a random checkpoint in Hugging Face layout: config, safetensors weights and tokenizer."""
+    import torch
+    import transformers
+
+    options: dict[str, Any] = dict(ARCHITECTURES[architecture].tiny_config)
+    if tasks.get(task).uses_head:
+        options |= {"id2label": dict(enumerate(LABELS)), "label2id": {name: i for i, name in enumerate(LABELS)}}
+    config = transformers.AutoConfig.for_model(architecture, **options)
+    torch.manual_seed(seed_of(f"{architecture}-{task}"))
+    getattr(transformers, tasks.get(task).auto_class).from_config(config).save_pretrained(folder)
+    shutil.copyfile(bundled_folder() / "tokenizer.json", folder / "tokenizer.json")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_student(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """A factory of random students with two layers of 64; each is made once, so tests copy one before they change it."""
+    root = tmp_path_factory.mktemp("students")
+
+    @functools.cache
+    def make(architecture: str = "bert", task: str = "embedding") -> Path:
+        return write_student(root / f"{architecture}-{task}", architecture, task)
+
+    return make
+
+
+# --- recipes -----------------------------------------------------------------------------------------------------
+
+
+def toml(values: dict[str, Any]) -> str:
+    """Return a nested dict as TOML; JSON's strings, numbers, booleans and lists are TOML's as well."""
+    plain = [f"{key} = {json.dumps(value)}" for key, value in values.items() if not isinstance(value, dict)]
+    return "\n".join(plain + _tables(values, ())) + "\n"
+
+
+def _tables(values: dict[str, Any], path: tuple[str, ...]) -> list[str]:
+    lines = []
+    for key, value in values.items():
+        if isinstance(value, dict):
+            lines.append(f"[{'.'.join((*path, key))}]")
+            lines += [f"{k} = {json.dumps(v)}" for k, v in value.items() if not isinstance(v, dict)]
+            lines += _tables(value, (*path, key))
+    return lines
+
+
+def recipe_values(**overrides: Any) -> dict[str, Any]:
+    """Return a small, valid recipe; sections given replace whole sections, None leaves a key out."""
+    values = {
+        "name": "tiny",
+        "task": "embedding",
+        "student": {"source": "bundled:all-MiniLM-L6-v2"},
+        "convert": {"sequence_lengths": [8, 16, 32]},
+        "targets": TINY_TARGETS,
+    }
+    return {key: value for key, value in (values | overrides).items() if value is not None}
+
+
+def recipe_file(folder: Path, **overrides: Any) -> Path:
+    """Write `recipe_values(**overrides)` into a folder and return the file."""
+    path = folder / "recipe.toml"
+    path.write_text(toml(recipe_values(**overrides)), encoding="utf-8")
+    return path
+
+
+# --- the command -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run of the command left."""
+
+    rc: int
+    stdout: str
+    stderr: str
+
+    @property
+    def document(self) -> Any:
+        """What `--json` printed."""
+        return json.loads(self.stdout)
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """Return this process's environment without the variables that steer PocketBERT."""
+    steering = ("POCKETBERT_", "HF_", "FORCE_COLOR", "COLUMNS")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(steering)}
+    return kept | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"} | extra
+
+
+def run_command(*args: str | Path, cwd: Path, **extra: str) -> Outcome:
+    """Run `python -m pipeline` to its end in a folder, with variables on top of the environment."""
+    done = subprocess.run(
+        [*COMMAND, *map(str, args)], cwd=cwd, env=environment(**extra), capture_output=True, text=True, timeout=300
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def pocketbert(tmp_path: Path) -> Callable[..., Outcome]:
+    """The command as a real process, in the test's own folder."""
+    return functools.partial(run_command, cwd=tmp_path)
+
+
+# --- one tiny line -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TinyLine:
+    """A verified line of a tiny random student, made by the command. Tests copy it before they change anything."""
+
+    recipe: Path
+    build: Path
+    outcome: Outcome
+    """Of the run that made it, with --json."""
+
+    @property
+    def folder(self) -> Path:
+        return self.build / "tiny"
+
+    def copy(self, place: Path) -> "TinyLine":
+        """Copy recipe and artifacts; the recipe's student folder stays where it is."""
+        place.mkdir(parents=True, exist_ok=True)
+        recipe = Path(shutil.copy(self.recipe, place))
+        return TinyLine(recipe, Path(shutil.copytree(self.build, place / "build")), self.outcome)
+
+
+@pytest.fixture(scope="session")
+def tiny_line(tmp_path_factory: pytest.TempPathFactory, tiny_student: Callable[..., Path]) -> TinyLine:
+    """Student, LiteRT fp32 and int8_dynamic, ExecuTorch fp32, reference and verdicts, by `pocketbert verify`."""
+    root = tmp_path_factory.mktemp("line")
+    source = {"source": str(tiny_student("bert", "embedding")), "random_weights": True}
+    recipe = recipe_file(root, student=source)
+    outcome = run_command("verify", recipe, "--build", root / "build", "--json", cwd=root)
+    assert outcome.rc == 0, outcome.stdout[-3000:] + outcome.stderr[-3000:]
+    return TinyLine(recipe, root / "build", outcome)

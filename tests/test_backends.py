@@ -1,0 +1,295 @@
+"""Converted files, each loaded and run by its real runtime (Core ML: read back; it runs on macOS alone)."""
+
+import hashlib
+import importlib.metadata
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import bundled_folder, recipe_file
+
+from pipeline import backends, metrics, recipe, student, tasks
+from pipeline.artifact import Artifact, Order, build
+from pipeline.backends import coreml, litert
+from pipeline.backends.tflite_file import share_constants
+from pipeline.checkpoint import example_inputs, export_graph, load_checkpoint
+from pipeline.convert import Target, make
+from pipeline.encoding import Encoder, Row
+from pipeline.errors import InputError, ToolchainError
+from pipeline.quantize import SCHEMES
+from pipeline.reference import true_outputs
+from pipeline.runtime import Model, require_version
+
+LENGTHS = (8, 16)
+TEXTS = ("A man is playing a guitar.", "Thanks!", "Crème brûlée — très bon, n'est-ce pas?", "今天天气很好")
+
+
+def student_artifact(source: Path, task: str, place: Path, *, random_weights: bool = True) -> Artifact:
+    """Lay a checkpoint out as the student stage does."""
+    found = student.inspect_folder(source, origin=source.name, licence="Apache-2.0")
+    params = {"task": task, "origin": found.origin, "licence": found.licence, "random_weights": random_weights}
+    order = Order(place, "student", student.VERSION, params, {"source": found.digest}, {})
+    return build(order, lambda out: student.make(found.folder, task, out))[0]
+
+
+def convert(made: Artifact, target: Target, out: Path, *, lengths: tuple[int, ...] = LENGTHS, ios: int = 18) -> Path:
+    """Convert one target the way the line does, its base scheme first where it has one."""
+    backend = backends.get(target.backend)
+    base = None
+    if backend.BASE_SCHEME and target.scheme != backend.BASE_SCHEME:
+        base = convert(made, Target(target.backend, backend.BASE_SCHEME), out, lengths=lengths, ios=ios)
+    folder = out / str(target)
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        gates = SCHEMES[target.scheme].gates[tasks.get(made.manifest.params["task"]).output_kind]
+        make(made, target, lengths, ios, base, gates, folder)
+    return folder
+
+
+def supported(*names: str) -> list[Target]:
+    every = [Target(name, scheme) for name in names for scheme in SCHEMES]
+    return [one for one in every if backends.get(one.backend).support(one.scheme, minimum_ios=18).supported]
+
+
+def truth(made: Artifact, rows: list[Row]) -> np.ndarray:
+    task = tasks.get(made.manifest.params["task"])
+    return true_outputs(load_checkpoint(made.path, task), task, rows)
+
+
+def check_against_truth(made: Artifact, target: Target, folder: Path) -> None:
+    """Compare every text at every length that it fits with Hugging Face's own forward."""
+    model = Model(folder)
+    rows = [model.encoder.encode(text) for text in TEXTS]
+    wanted = truth(made, rows)
+    gates = SCHEMES[target.scheme].gates[model.signature.output_kind]
+    assert gates.min_sqnr_db is not None
+    for length in LENGTHS:
+        fitting = [number for number, row in enumerate(rows) if len(row) <= length]
+        found = np.stack([model.run(rows[number], length=length) for number in fitting])
+        assert metrics.all_finite(found)
+        assert metrics.sqnr_db(wanted[fitting], found) >= gates.min_sqnr_db
+    all_pad = model.run(Row((), ()), length=LENGTHS[-1])
+    assert metrics.all_finite(all_pad)
+    if model.signature.output_kind == "embedding":
+        assert np.abs(all_pad).max() == 0.0
+    model.close()
+
+
+@pytest.mark.parametrize("target", supported("litert", "executorch"), ids=str)
+def test_file_is_the_same_model(target: Target, tiny_student: Callable[..., Path], tmp_path: Path) -> None:
+    made = student_artifact(tiny_student("bert", "embedding"), "embedding", tmp_path / "student")
+    check_against_truth(made, target, convert(made, target, tmp_path))
+
+
+SAMPLE = [
+    ("distilbert", "classification", Target("litert", "int8_dynamic")),
+    ("albert", "embedding", Target("executorch", "int8_dynamic")),
+    ("albert", "classification", Target("litert", "fp32")),
+    ("bert", "classification", Target("executorch", "fp32")),
+]
+EVERY = [
+    (architecture, task, target)
+    for architecture in ("bert", "distilbert", "albert")
+    for task in ("embedding", "classification")
+    for target in supported("litert", "executorch")
+]
+
+
+@pytest.mark.parametrize(("architecture", "task", "target"), SAMPLE, ids=str)
+def test_architectures_and_tasks(
+    architecture: str, task: str, target: Target, tiny_student: Callable[..., Path], tmp_path: Path
+) -> None:
+    made = student_artifact(tiny_student(architecture, task), task, tmp_path / "student")
+    check_against_truth(made, target, convert(made, target, tmp_path))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("architecture", "task", "target"), EVERY, ids=str)
+def test_every_architecture_task_and_target(
+    architecture: str, task: str, target: Target, tiny_student: Callable[..., Path], tmp_path: Path
+) -> None:
+    made = student_artifact(tiny_student(architecture, task), task, tmp_path / "student")
+    check_against_truth(made, target, convert(made, target, tmp_path))
+
+
+@pytest.mark.parametrize("architecture", ["bert", "distilbert", "albert"])
+def test_core_ml_serves_several_lengths_with_one_copy_of_the_weights(
+    architecture: str, tiny_student: Callable[..., Path], tmp_path: Path
+) -> None:
+    made = student_artifact(tiny_student(architecture, "embedding"), "embedding", tmp_path / "student")
+    one = convert(made, Target("coreml", "int8_weight_only"), tmp_path / "one", lengths=(16,))
+    both = convert(made, Target("coreml", "int8_weight_only"), tmp_path / "both")
+    functions = coreml.inspect(both / coreml.FILE)
+    assert [function.name for function in functions] == ["seq_8", "seq_16"]
+    assert [function.inputs[0].shape for function in functions] == [(1, 8), (1, 16)]
+    names = [tensor.name for tensor in functions[0].inputs]
+    assert names == list(student.architectures.get(architecture).inputs)
+    assert {tensor.dtype for function in functions for tensor in function.inputs} == {"int32"}
+    assert [(tensor.name, tensor.dtype) for tensor in functions[0].outputs] == [("sentence_embedding", "float32")]
+    weights = [sum(part.stat().st_size for part in folder.rglob("weight.bin")) for folder in (one, both)]
+    assert weights[1] <= 1.02 * weights[0]
+
+
+def test_core_ml_below_ios_18_holds_the_longest_length_and_says_so(
+    tiny_student: Callable[..., Path], tmp_path: Path
+) -> None:
+    made = student_artifact(tiny_student("bert", "classification"), "classification", tmp_path / "student")
+    out = tmp_path / "model"
+    out.mkdir()
+    gates = SCHEMES["fp16"].gates["logits"]
+    found = make(made, Target("coreml", "fp16"), LENGTHS, 15, None, gates, out)
+    (function,) = coreml.inspect(out / coreml.FILE)
+    assert function.max_length == 16
+    assert found["lengths_left_out"] == [8]
+    assert "iOS 18" in found["lengths_left_out_reason"]
+    description = coreml._spec(out / coreml.FILE).description
+    assert coreml._spec(out / coreml.FILE).specificationVersion == 6
+    assert description.metadata.license == "Apache-2.0"
+    assert description.metadata.userDefined["classes"] == "negative,neutral,positive"
+    assert function.outputs[0].dtype == "float32"
+    assert (out / "labels.txt").read_text().split() == ["negative", "neutral", "positive"]
+
+
+def test_litert_names_the_longest_length_as_the_ecosystem_does(
+    tiny_student: Callable[..., Path], tmp_path: Path
+) -> None:
+    made = student_artifact(tiny_student("bert", "embedding"), "embedding", tmp_path / "student")
+    folder = convert(made, Target("litert", "fp32"), tmp_path)
+    functions = litert.inspect(folder / litert.FILE)
+    assert [function.name for function in functions] == ["seq_8", "serving_default"]
+    assert {tensor.name for tensor in functions[1].inputs} == {"input_ids", "attention_mask", "token_type_ids"}
+    assert {tensor.dtype for tensor in functions[1].inputs} == {"int32"}
+
+
+def test_sharing_constants_changes_no_number(tiny_student: Callable[..., Path], tmp_path: Path) -> None:
+    """The same weights through the plain converter and quantizer, and through ours: equal bits, a smaller file."""
+    made = student_artifact(tiny_student("bert", "embedding"), "embedding", tmp_path / "student")
+    folder = convert(made, Target("litert", "int8_dynamic"), tmp_path)
+    plain = tmp_path / "plain.tflite"
+    again = tmp_path / "again.tflite"
+    share_constants(folder / litert.FILE, plain, unique_names=True)
+    share_constants(plain, again)
+    assert plain.stat().st_size > again.stat().st_size
+    assert again.read_bytes() == (folder / litert.FILE).read_bytes()
+    model = Model(folder)
+    other = litert.load(plain, model.signature, threads=1)
+    for text in TEXTS:
+        row = model.encoder.encode(text)
+        function, length = model.signature.choose(len(row))
+        names = tuple(tensor.name for tensor in function.inputs)
+        inputs = row.padded(names, length, pad_token_id=0)
+        # The longer file's signatures keep their own names, so only the function's name is looked up in it.
+        (found,) = other.run(function, inputs).values()
+        assert np.array_equal(found[0], model.run_padded(function, inputs))
+
+
+def test_litert_refuses_arrays_of_another_kind(tiny_student: Callable[..., Path], tmp_path: Path) -> None:
+    """The runtime itself takes float bits for ids, and short arrays, without a word."""
+    made = student_artifact(tiny_student("bert", "embedding"), "embedding", tmp_path / "student")
+    model = Model(convert(made, Target("litert", "fp32"), tmp_path))
+    function, length = model.signature.choose(3)
+    good = Row((101, 7592, 102), (0, 0, 0)).padded(
+        ("input_ids", "attention_mask", "token_type_ids"), length, pad_token_id=0
+    )
+    with pytest.raises(InputError, match="float32"):
+        model.run_padded(function, good | {"input_ids": good["input_ids"].astype(np.float32)})
+    with pytest.raises(InputError, match="input_ids is int32"):
+        model.run_padded(function, good | {"input_ids": good["input_ids"][:, :4]})
+
+
+def test_runtime_below_the_floor_is_refused() -> None:
+    installed = importlib.metadata.version("ai-edge-litert")
+    require_version("ai-edge-litert", litert.MINIMUM_RUNTIME)
+    with pytest.raises(ToolchainError, match=f"{installed} is too old"):
+        require_version("ai-edge-litert", "99.0.0")
+    with pytest.raises(ToolchainError, match="not installed"):
+        require_version("no-such-runtime", "1.0")
+
+
+def test_example_inputs_are_distinct_objects() -> None:
+    """torch.export merges samples that are one object, and the graph then reads the mask as ids."""
+    samples = example_inputs(("input_ids", "attention_mask", "token_type_ids"), 8)
+    assert len({id(sample) for sample in samples}) == 3
+    assert len({sample.data_ptr() for sample in samples}) == 3
+
+
+def test_exported_graph_agrees_with_hugging_faces_own_mask(tiny_student: Callable[..., Path], seed: int) -> None:
+    """The wrapper's mask, pooling and norm against the model's own forward on the same padded rows."""
+    import torch
+
+    folder = tiny_student("bert", "embedding")
+    task = tasks.get("embedding")
+    graph = export_graph(folder, task)
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(1000, 20000, (1, 10), generator=generator, dtype=torch.int32)
+    mask = torch.ones(1, 16, dtype=torch.int32)
+    mask[:, 10:] = 0
+    padded = torch.cat([ids, torch.zeros(1, 6, dtype=torch.int32)], dim=1)
+    with torch.no_grad():
+        found = graph(padded, mask, torch.zeros_like(padded))[0].numpy()
+    row = Row(tuple(ids[0].tolist()), (0,) * 10)
+    wanted = true_outputs(load_checkpoint(folder, task), task, [row])[0]
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+class TestRealStudent:
+    """all-MiniLM-L6-v2 at one length: sizes and quality as promised."""
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def made(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+        place = tmp_path_factory.mktemp("real") / "student"
+        return student_artifact(bundled_folder(), "embedding", place, random_weights=False)
+
+    @pytest.mark.parametrize(
+        ("target", "bytes_per_parameter", "worst_cosine"),
+        [
+            (Target("litert", "int8_dynamic"), 1.12, 0.98),
+            (Target("executorch", "int8_dynamic"), 1.06, 0.98),
+            (Target("coreml", "int8_weight_only"), 1.06, None),
+        ],
+        ids=str,
+    )
+    def test_int8(
+        self, target: Target, bytes_per_parameter: float, worst_cosine: float | None, made: Artifact, tmp_path: Path
+    ) -> None:
+        folder = convert(made, target, tmp_path, lengths=(32,))
+        file = folder / backends.get(target.backend).FILE
+        size = sum(part.stat().st_size for part in [file, *file.rglob("*")] if part.is_file())
+        parameters = made.manifest.metrics["parameters"]
+        assert size <= bytes_per_parameter * parameters
+        assert size <= 24e6
+        if worst_cosine is not None:
+            model = Model(folder)
+            rows = [model.encoder.encode(text) for text in TEXTS]
+            found = np.stack([model.run(row) for row in rows])
+            assert metrics.cosine(truth(made, rows), found).min() >= worst_cosine
+
+
+def test_bundled_student_is_the_pinned_one() -> None:
+    row = student.BUNDLED["all-MiniLM-L6-v2"]
+    with (bundled_folder() / "model.safetensors").open("rb") as handle:
+        assert hashlib.file_digest(handle, "sha256").hexdigest() == row.weights_sha256
+
+
+def test_golden_rows_travel_with_the_file_and_hold(tiny_student: Callable[..., Path], tmp_path: Path) -> None:
+    from pipeline import golden
+
+    made = student_artifact(tiny_student("bert", "embedding"), "embedding", tmp_path / "student")
+    folder = convert(made, Target("litert", "int8_dynamic"), tmp_path, lengths=(16, 64))
+    rows = golden.read(folder)
+    assert rows.min_cosine == SCHEMES["int8_dynamic"].gates["embedding"].min_worst_cosine
+    model = Model(folder)
+    encoder = Encoder.from_folder(folder, rows.max_length)
+    for row in rows.rows:
+        encoded = encoder.encode(row.first, row.second)
+        assert list(encoded.ids) == row.input_ids
+        found = model.run(encoded)
+        assert metrics.cosine(np.array(row.output), found) >= rows.min_cosine
+
+
+def test_recipe_of_a_folder_with_random_weights_reads(tiny_student: Callable[..., Path], tmp_path: Path) -> None:
+    file = recipe_file(tmp_path, student={"source": str(tiny_student("bert", "embedding")), "random_weights": True})
+    parsed, path = recipe.read(str(file))
+    assert student.find(parsed, path).architecture.model_type == "bert"

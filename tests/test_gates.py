@@ -1,0 +1,372 @@
+"""Every gate fires. A clean copy passes all of them; one broken in one way fails by that gate, and names the input."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline import data, metrics, verify
+from pipeline.encoding import Row
+from pipeline.quantize import SCHEMES, Gates
+from pipeline.reference import Labels, Reference, task_metric
+from pipeline.signature import Function, Signature, Tensor
+from pipeline.verify import gates as judging
+from pipeline.verify.measure import Measured, Run
+
+KINDS = ("embedding", "logits")
+WIDTHS = {"embedding": 32, "logits": 3}
+CHECKED = 48
+PAIRS = 40
+LONGEST = 64
+PARAMETERS = 1000
+
+
+@dataclass(frozen=True)
+class Case:
+    """What `judge` is handed."""
+
+    signature: Signature
+    truth: Reference
+    found: Measured
+    model_metrics: dict[str, Any]
+
+    def judge(self, gates: Gates, **said: Any) -> verify.Parity:
+        said = {"not_run": None, "crash": None, "random_weights": False} | said
+        found = None if said["not_run"] or said["crash"] else self.found
+        return judging.judge(self.signature, self.truth, found, gates, self.model_metrics, **said)
+
+    def with_found(self, **changes: Any) -> "Case":
+        return replace(self, found=replace(self.found, **changes))
+
+
+def clean(kind: str, seed: int, scheme: str = "fp32") -> Case:
+    """Return a truth of random vectors and a file that reproduces it exactly."""
+    truth = reference(kind, np.random.default_rng(seed))
+    natural = [Run(number, len(row)) for number, row in enumerate(truth.rows)]
+    padded = [Run(number, LONGEST) for number in range(0, CHECKED, 3)]
+    width = WIDTHS[kind]
+    found = Measured(
+        evaluator="a runtime 1.0",
+        natural=natural,
+        outputs=truth.outputs.copy(),
+        padded=padded,
+        padded_outputs=truth.outputs[[run.row for run in padded]].copy(),
+        all_pad_lengths=[16, LONGEST],
+        all_pad_outputs=np.zeros((2, width), np.float32),
+        wrong_ids=[],
+    )
+    file_bytes = int(SCHEMES[scheme].weight_bytes * PARAMETERS)
+    return Case(signature_of(kind, scheme), truth, found, {"file_bytes": file_bytes})
+
+
+def reference(kind: str, rng: np.random.Generator) -> Reference:
+    """Return random outputs of real texts, with labels that the outputs themselves rank right."""
+    texts = data.verification_texts()[:CHECKED]
+    texts += [data.Text(f"labelled-{number}", "labelled", f"text {number}") for number in range(2 * PAIRS)]
+    outputs = rng.normal(size=(len(texts), WIDTHS[kind])).astype(np.float32)
+    if kind == "embedding":
+        outputs /= np.linalg.norm(outputs, axis=1, keepdims=True)
+    first, second = list(range(CHECKED, CHECKED + PAIRS)), list(range(CHECKED + PAIRS, CHECKED + 2 * PAIRS))
+    if kind == "embedding":
+        labels = [float(score) for score in metrics.cosine(outputs[first], outputs[second])]
+        dataset = Labels("graded", first, second, labels, "spearman", 0.0, 1.0)
+    else:
+        labels = [float(label) for label in outputs[first].argmax(-1)]
+        chance = metrics.chance_level("accuracy", np.array(labels))
+        dataset = Labels("classes", first, None, labels, "accuracy", chance, 1.0)
+    rows = [Row(tuple(range(number % 14 + 2)), (0,) * (number % 14 + 2)) for number in range(len(texts))]
+    return Reference(LONGEST, texts, rows, outputs, CHECKED, [dataset], {})
+
+
+def signature_of(kind: str, scheme: str) -> Signature:
+    embedding = kind == "embedding"
+    output = Tensor(name="output", dtype="float32", shape=(1, WIDTHS[kind]))
+    function = Function(name="f", min_length=LONGEST, max_length=LONGEST, inputs=(output,), outputs=(output,))
+    return Signature(
+        backend="litert",
+        scheme=scheme,
+        task="embedding" if embedding else "classification",
+        output_kind="embedding" if embedding else "logits",
+        file="model.tflite",
+        minimum_runtime="1.0",
+        pad_token_id=0,
+        labels=None if embedding else ("a", "b", "c"),
+        functions=(function,),
+        parameters=PARAMETERS,
+    )
+
+
+def failed_gates(parity: verify.Parity) -> set[str]:
+    return {gate.name.partition(":")[0] for gate in parity.gates if not gate.passed}
+
+
+def changed(array: np.ndarray, row: int, value: Any) -> np.ndarray:
+    copy = array.copy()
+    copy[row] = value
+    return copy
+
+
+# --- one way to break a file for each bound ----------------------------------------------------------------------
+
+WORST = 7
+"""The row that is broken where one row is; not among those that run padded as well."""
+
+
+def turn_all(case: Case) -> Case:
+    """Move every natural row a little towards another direction."""
+    return case.with_found(outputs=case.found.outputs + 0.1 * np.roll(case.found.outputs, 1, axis=1))
+
+
+def turn_one(case: Case) -> Case:
+    """Replace one row by its opposite."""
+    return case.with_found(outputs=changed(case.found.outputs, WORST, -case.found.outputs[WORST]))
+
+
+def nudge_one(case: Case) -> Case:
+    """Move a single number of one row."""
+    return case.with_found(outputs=changed(case.found.outputs, (WORST, 0), case.found.outputs[WORST, 0] + 0.01))
+
+
+def shuffle_all(case: Case) -> Case:
+    """Give the rows of the labelled data each other's outputs; the verification texts stay right."""
+    outputs = case.found.outputs.copy()
+    outputs[CHECKED:] = np.roll(outputs[CHECKED:], 7, axis=0)
+    return case.with_found(outputs=outputs)
+
+
+def flip_winners(case: Case) -> Case:
+    """Let another class win in every fifth of the verification texts."""
+    outputs = case.found.outputs.copy()
+    outputs[:CHECKED:5] = np.roll(outputs[:CHECKED:5], 1, axis=1)
+    return case.with_found(outputs=outputs)
+
+
+def leak_into_all_pad(case: Case) -> Case:
+    """Give a row of padding a direction."""
+    return case.with_found(all_pad_outputs=changed(case.found.all_pad_outputs, (1, 0), 1e-3))
+
+
+def leak_padding(case: Case) -> Case:
+    """Let padding change one row's output."""
+    padded = case.found.padded_outputs
+    return case.with_found(padded_outputs=changed(padded, (2, 0), padded[2, 0] + 0.5))
+
+
+def grow(case: Case) -> Case:
+    """Store twice the bytes."""
+    return replace(case, model_metrics={"file_bytes": 2 * case.model_metrics["file_bytes"]})
+
+
+@dataclass(frozen=True)
+class Firing:
+    """How to make one bound's gate fire."""
+
+    kind: str
+    bound: float
+    breaking: Callable[[Case], Case]
+    blame: str
+    """What its message has to name."""
+
+
+def text_id(row: int) -> str:
+    return data.verification_texts()[row].id
+
+
+FIRINGS: dict[str, Firing] = {
+    "min_mean_cosine": Firing("embedding", 0.999, turn_all, "worst on "),
+    "min_worst_cosine": Firing("embedding", 0.9, turn_one, f"worst on {text_id(WORST)}"),
+    "min_sqnr_db": Firing("logits", 40.0, turn_one, f"worst on {text_id(WORST)}"),
+    "min_agreement": Firing("logits", 0.9, flip_winners, "worst on "),
+    "max_abs_error": Firing("embedding", 1e-3, nudge_one, f"worst on {text_id(WORST)}"),
+    "max_all_pad_error": Firing("embedding", 1e-6, leak_into_all_pad, "all padding"),
+    "max_pad_difference": Firing("embedding", 0.1, leak_padding, f"worst on {text_id(6)} "),
+    "max_task_drop": Firing("embedding", 0.01, shuffle_all, "fell to"),
+    "max_bytes_per_parameter": Firing("logits", 4.3, grow, "larger than its scheme promises"),
+}
+
+
+def test_every_bound_of_gates_has_a_firing_test():
+    assert set(FIRINGS) == set(Gates.model_fields)
+
+
+@pytest.mark.parametrize("bound", FIRINGS)
+def test_the_bound_alone_passes_clean_and_fires_on_broken(bound, seed):
+    firing = FIRINGS[bound]
+    gates, case = Gates(**{bound: firing.bound}), clean(firing.kind, seed)
+    assert case.judge(gates).verdict == "passed"
+
+    parity = firing.breaking(case).judge(gates)
+    assert parity.verdict == "failed"
+    assert failed_gates(parity) == {bound}
+    assert firing.blame in parity.reasons[0]
+    assert f"{firing.bound:g}" in parity.reasons[0]
+
+
+@pytest.mark.parametrize("bound", FIRINGS)
+def test_the_bound_switched_off_lets_the_broken_file_pass(bound, seed):
+    firing = FIRINGS[bound]
+    assert firing.breaking(clean(firing.kind, seed)).judge(Gates()).verdict == "passed"
+
+
+@pytest.mark.parametrize("bound", FIRINGS)
+def test_the_value_found_is_on_record_and_its_own_bound_would_pass(bound, seed):
+    firing = FIRINGS[bound]
+    broken = firing.breaking(clean(firing.kind, seed))
+    gate = next(g for g in broken.judge(Gates(**{bound: firing.bound})).gates if g.name.startswith(bound))
+    assert gate.bound == firing.bound
+    assert broken.judge(Gates(**{bound: gate.found})).verdict == "passed"
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_clean_copy_passes_all_default_gates(kind, scheme, seed):
+    parity = clean(kind, seed, scheme).judge(SCHEMES[scheme].gates[kind])
+    assert (parity.verdict, parity.reasons) == ("passed", [])
+    bounds = {name for name, value in SCHEMES[scheme].gates[kind].model_dump().items() if value is not None}
+    assert bounds <= {gate.name.partition(":")[0] for gate in parity.gates}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("bound", FIRINGS)
+def test_the_default_gates_fire_too(bound, scheme, seed):
+    firing = FIRINGS[bound]
+    gates = SCHEMES[scheme].gates[firing.kind]
+    if getattr(gates, bound) is None:
+        pytest.skip(f"{scheme} leaves {bound} open for {firing.kind}s")
+    assert bound in failed_gates(firing.breaking(clean(firing.kind, seed, scheme)).judge(gates))
+
+
+# --- what has no bound: finite numbers, ids, chance, crashes -----------------------------------------------------
+
+PLACES = {
+    "outputs": text_id(WORST),
+    "padded_outputs": text_id(6),
+    "all_pad_outputs": f"a row of {LONGEST} padding tokens",
+}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_number_that_is_not_finite_fails_whatever_the_bounds(kind, place, value, seed):
+    case = clean(kind, seed)
+    row = {"outputs": WORST, "padded_outputs": 2, "all_pad_outputs": 1}[place]
+    broken = case.with_found(**{place: changed(getattr(case.found, place), (row, 1), value)})
+    parity = broken.judge(Gates())
+    assert parity.verdict == "failed"
+    assert failed_gates(parity) == {"finite"}
+    assert "NaN or infinity" in parity.reasons[0]
+    assert PLACES[place] in parity.reasons[0]
+    assert parity.measures is None
+
+
+def test_nan_in_a_labelled_row_fails_too(seed):
+    case = clean("embedding", seed)
+    parity = case.with_found(outputs=changed(case.found.outputs, -1, math.nan)).judge(Gates())
+    assert failed_gates(parity) == {"finite"}
+    assert f"labelled-{2 * PAIRS - 1}" in parity.reasons[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_zero_output_fails_although_its_cosine_is_undefined(kind, seed):
+    case = clean(kind, seed)
+    parity = case.with_found(outputs=changed(case.found.outputs, WORST, 0.0)).judge(SCHEMES["fp32"].gates[kind])
+    assert parity.verdict == "failed"
+    assert failed_gates(parity) & {"min_mean_cosine", "min_sqnr_db"}
+
+
+def test_a_tokenizer_that_gives_other_ids_fails(seed):
+    parity = clean("embedding", seed).with_found(wrong_ids=[WORST, 9]).judge(Gates())
+    assert parity.verdict == "failed"
+    assert failed_gates(parity) == {"tokenizer"}
+    assert text_id(WORST) in parity.reasons[0]
+
+
+def at_chance(case: Case) -> Case:
+    """Give the reference labels that have nothing to do with its outputs."""
+    row = case.truth.datasets[0]
+    labels = [row.labels[(number + 11) % len(row.labels)] for number in range(len(row.labels))]
+    value = task_metric(row.metric, row.first, row.second, labels, case.truth.outputs)
+    return replace(case, truth=replace(case.truth, datasets=[replace(row, labels=labels, truth=value)]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reference_at_chance_is_broken(kind, seed):
+    parity = at_chance(clean(kind, seed)).judge(Gates())
+    assert parity.verdict == "failed"
+    assert failed_gates(parity) == {"reference_above_chance"}
+    assert "the reference is broken" in parity.reasons[0]
+
+
+def test_a_reference_that_is_nan_is_broken(seed):
+    case = clean("embedding", seed)
+    row = replace(case.truth.datasets[0], truth=math.nan)
+    parity = replace(case, truth=replace(case.truth, datasets=[row])).judge(Gates())
+    assert "reference_above_chance" in failed_gates(parity)
+
+
+def test_a_fraction_is_not_compared_with_percent(seed):
+    # Public gates compare accuracy 0.34 with "above 33"; here chance of three classes is a third, and so is the metric.
+    row = clean("logits", seed).truth.datasets[0]
+    assert 0 < row.chance < 1
+    gate = judging._above_chance(replace(row, truth=row.chance + 0.01))
+    assert not gate.passed
+    assert 0 < gate.bound < 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_declared_random_weights_are_exempt_from_chance_and_say_so(kind, seed):
+    parity = at_chance(clean(kind, seed)).judge(SCHEMES["fp32"].gates[kind], random_weights=True)
+    assert parity.verdict == "passed"
+    assert parity.random_weights
+    assert "random" in parity.reasons[0]
+    assert "above-chance gate was not applied" in parity.reasons[0]
+
+
+@pytest.mark.parametrize("bound", FIRINGS)
+def test_random_weights_are_exempt_from_nothing_else(bound, seed):
+    firing = FIRINGS[bound]
+    parity = firing.breaking(clean(firing.kind, seed)).judge(Gates(**{bound: firing.bound}), random_weights=True)
+    assert parity.verdict == "failed"
+
+
+def test_a_crash_fails_and_its_words_come_first(seed):
+    parity = clean("embedding", seed).judge(SCHEMES["fp32"].gates["embedding"], crash="ended by SIGABRT")
+    assert parity.verdict == "failed"
+    assert parity.reasons[0] == "ended by SIGABRT"
+    assert parity.measures is None
+
+
+def test_a_file_that_cannot_run_here_is_not_run_with_the_reason(seed):
+    parity = clean("embedding", seed).judge(SCHEMES["fp32"].gates["embedding"], not_run="needs macOS.")
+    assert parity.verdict == "not_run"
+    assert parity.reasons == ["needs macOS."]
+    assert parity.evaluator is None
+
+
+def test_what_can_be_judged_without_running_is_judged(seed):
+    parity = grow(clean("embedding", seed)).judge(SCHEMES["fp32"].gates["embedding"], not_run="needs macOS.")
+    assert parity.verdict == "failed"
+    assert "max_bytes_per_parameter" in failed_gates(parity)
+
+
+def test_the_worst_inputs_are_listed_worst_first(seed):
+    parity = turn_one(clean("embedding", seed)).judge(Gates())
+    assert parity.worst[0].id == text_id(WORST)
+    assert parity.worst[0].score == pytest.approx(-1.0)
+    scores = [item.score for item in parity.worst]
+    assert scores == sorted(scores)
+
+
+def test_the_record_survives_its_own_file(tmp_path, seed):
+    parity = turn_one(clean("logits", seed)).judge(SCHEMES["fp32"].gates["logits"])
+    (tmp_path / verify.PARITY).write_text(parity.model_dump_json())
+    assert verify.read(tmp_path) == parity
+
+
+def test_gates_of_a_recipe_are_those_that_judge(seed):
+    case = clean("embedding", seed)
+    assert case.judge(Gates(min_worst_cosine=2.0)).verdict == "failed"
