@@ -123,6 +123,22 @@ def export_graph(folder: Path, task: Task, *, index_dtype: torch.dtype = torch.i
     return wrapper(model, task, index_dtype=index_dtype).eval()
 
 
+class BiasAfter(torch.nn.Module):
+    """A linear without bias, and the addition of that bias: the same numbers, as two operations."""
+
+    def __init__(self, linear: torch.nn.Linear) -> None:
+        """Take the bias out of a linear."""
+        super().__init__()
+        self.bias = linear.bias
+        self.linear = linear
+        linear.register_parameter("bias", None)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return `linear(hidden) + bias`."""
+        result: torch.Tensor = self.linear(hidden) + self.bias
+        return result
+
+
 class _Named(torch.nn.Module):
     """A graph that returns its output under its name, for exporters that read names from a dict."""
 

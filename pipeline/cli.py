@@ -3,7 +3,10 @@
 Exit codes: 0 done, 1 a gate failed, 2 usage or recipe, 3 toolchain or device missing, 130 interrupted.
 """
 
+import io
+import os
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -11,7 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from pipeline import console
-from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, PipelineError
+from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, EXIT_USAGE, PipelineError
 
 app = typer.Typer(
     name="pocketbert",
@@ -163,13 +166,21 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Run a converted file on texts: labels with probabilities, or nearest neighbours."""
-    from pipeline import neighbours, runtime
+    from pipeline import neighbours
+    from pipeline.isolated import Worker
 
-    model = runtime.load(file, threads=threads)
-    predictions = model.predict([(one, pair) if pair is not None else one for one in text])
-    near = None
-    if model.signature.output_kind == "embedding":
-        near = neighbours.find(model, predictions, neighbours.candidates(among), top=top)
+    candidates = neighbours.candidates(among) if among else None
+    texts = [(one, pair) if pair is not None else one for one in text]
+    log = Path(tempfile.gettempdir()) / f"pocketbert-predict-{os.getpid()}.log"
+    # In a worker: LiteRT alone writes forty lines to standard error, and a runtime may go down with its process.
+    try:
+        with Worker(log) as worker:
+            predictions, near = worker.call(neighbours.answer, file, texts, candidates, top=top, threads=threads)
+    except PipelineError as error:
+        if str(log) not in str(error):
+            log.unlink(missing_ok=True)
+        raise
+    log.unlink(missing_ok=True)
     if as_json:
         console.print_json(console.prediction_document(predictions, near))
     else:
@@ -208,13 +219,33 @@ def main() -> NoReturn:
     """Run the command and leave with its exit code."""
     # Libraries warn about each other at import; the user can do nothing about it.
     warnings.simplefilter("ignore")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A text, or a path, may hold what the terminal's encoding lacks.
+            stream.reconfigure(errors="replace")
     as_json = "--json" in sys.argv
     try:
-        app()
+        # Not standalone: typer would print usage errors in a box, and end on Ctrl-C without a word.
+        code = app(standalone_mode=False) or EXIT_DONE
+        if code == _INTERRUPTED:
+            raise KeyboardInterrupt
+    except typer.TyperException as error:
+        code = EXIT_USAGE
+        # Without arguments the help was printed already, and no message is left.
+        if error.format_message():
+            console.print_error("UsageError", _usage(error), code, as_json=as_json)
     except PipelineError as error:
-        console.print_error(error, as_json=as_json)
-        sys.exit(error.exit_code)
+        code = error.exit_code
+        console.print_error(type(error).__name__, str(error), code, as_json=as_json)
     except KeyboardInterrupt:
-        console.say_error("interrupted; finished artifacts are kept, the next run goes on from there")
-        sys.exit(_INTERRUPTED)
-    sys.exit(EXIT_DONE)
+        code = _INTERRUPTED
+        message = "interrupted; finished artifacts are kept, the next run goes on from there"
+        console.print_error("Interrupted", message, code, as_json=as_json)
+    sys.exit(code)
+
+
+def _usage(error: typer.TyperException) -> str:
+    """Return what is wrong with the arguments, and where they are explained."""
+    context = getattr(error, "ctx", None)
+    help_for = context.command_path if context else "pocketbert"
+    return f"{error.format_message().rstrip('.')}. See `{help_for} --help`."

@@ -14,7 +14,6 @@ from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElap
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from pipeline.errors import PipelineError
 from pipeline.neighbours import Neighbour
 from pipeline.plan import Step
 from pipeline.runtime import Prediction
@@ -109,16 +108,11 @@ def say(text: str) -> None:
     _out.print(escape(text), soft_wrap=True)
 
 
-def say_error(text: str) -> None:
-    """Print a line on standard error."""
-    _err.print(escape(text), soft_wrap=True)
-
-
-def print_error(error: PipelineError, *, as_json: bool) -> None:
+def print_error(kind: str, message: str, code: int, *, as_json: bool) -> None:
     """Print an error as one line, or as a JSON document on standard output."""
-    message = " ".join(str(error).split())
+    message = " ".join(message.split())
     if as_json:
-        print_json({"error": {"kind": type(error).__name__, "message": message}, "exit": error.exit_code})
+        print_json({"error": {"kind": kind, "message": message}, "exit": code})
     else:
         _err.print(f"[red]error:[/red] {escape(message)}", soft_wrap=True)
 

@@ -6,6 +6,7 @@ What comes with the package was written for it (`texts/README.md`). Public data 
 
 import csv
 import json
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,9 +72,16 @@ class Dataset:
         if path is None or not path.is_file():
             raise InputError(f"data set {self.name}: {self.absent()}.")
         try:
-            return self.read(path)
-        except (ValueError, KeyError, IndexError, UnicodeDecodeError) as error:
+            rows = self.read(path)
+        except (ValueError, KeyError, TypeError, csv.Error) as error:
             raise InputError(f"data set {self.name}: {path} is malformed: {type(error).__name__}: {error}.") from error
+        except OSError as error:
+            raise InputError(f"data set {self.name}: {path} cannot be read: {error.strerror}.") from error
+        if not rows:
+            raise InputError(f"data set {self.name}: {path} holds no rows.")
+        if not all(math.isfinite(row.label) for row in rows):
+            raise InputError(f"data set {self.name}: {path} is malformed: a label is not a finite number.")
+        return rows
 
     def digest(self) -> str | None:
         """Return the sha256 of the file, or None where it is absent."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline import data
 from pipeline.errors import InputError
-from pipeline.runtime import Model, Prediction
+from pipeline.runtime import Model, Prediction, load
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,12 @@ class Neighbour:
     cosine: float
 
 
-def candidates(file: Path | None) -> list[str]:
-    """Return the lines of a file, or the package's own everyday sentences.
+def candidates(file: Path) -> list[str]:
+    """Return the lines of a file that hold anything.
 
     Raises:
         InputError: the file is absent, not UTF-8, or empty.
     """
-    if file is None:
-        return data.everyday_sentences()
     try:
         lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except OSError as error:
@@ -36,6 +34,26 @@ def candidates(file: Path | None) -> list[str]:
     if not lines:
         raise InputError(f"{file} has no line of text; give one candidate a line.")
     return lines
+
+
+def answer(
+    file: Path, texts: Sequence[str | tuple[str, str]], among: Sequence[str] | None, *, top: int, threads: int
+) -> tuple[list[Prediction], list[list[Neighbour]] | None]:
+    """Load a model, predict, and for embeddings look for neighbours: the work of `predict`, done in a worker.
+
+    Raises:
+        PipelineError: see `runtime.load` and `Model.predict`.
+        InputError: candidates were given, and the model gives no embeddings.
+    """
+    model = load(file, threads=threads)
+    predictions = model.predict(texts)
+    if model.signature.output_kind == "embedding":
+        return predictions, find(model, predictions, among or data.everyday_sentences(), top=top)
+    if among:
+        raise InputError(
+            f"{file} gives {model.signature.output_kind}; --among is for embeddings, which have neighbours."
+        )
+    return predictions, None
 
 
 def find(model: Model, predictions: Sequence[Prediction], texts: Sequence[str], *, top: int) -> list[list[Neighbour]]:

@@ -4,14 +4,18 @@ The same walk makes things and tells what it would make (`dry=True`): every step
 whose key and files agree is skipped. Nothing heavy is imported here; toolchains live in workers.
 """
 
+import contextlib
 import importlib.metadata
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
+
+import psutil
 
 from pipeline import artifact, backends, benchmark, convert, data, devices, reference, report, student, tasks, verify
 from pipeline.artifact import Artifact, Order
@@ -72,6 +76,8 @@ class Line:
     device: str = "host"
     dry: bool = False
     steps: list[Step] = field(default_factory=list)
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    """Set by Ctrl-C: nothing that ends after it counts as made, since its worker may have been killed."""
 
     @property
     def folder(self) -> Path:
@@ -97,6 +103,8 @@ class Line:
     def _walk(self, until: str) -> list[Step]:
         depth = STAGES.index(until)
         source = student.find(self.recipe, self.recipe_file)
+        if depth >= STAGES.index("verify"):
+            self._check_data()
         made = self._student(source)
         if depth >= 1:
             models = self._convert(source, made)
@@ -107,6 +115,12 @@ class Line:
         if depth >= 4:
             self._report(models, parities, timings)
         return self.steps
+
+    def _check_data(self) -> None:
+        """Read the labelled data now: a missing or malformed file is better known before minutes of conversion."""
+        usable, _ = reference.chosen_datasets(tasks.get(self.recipe.task), self.recipe.verify.datasets)
+        for dataset in usable:
+            dataset.load()
 
     def step(
         self,
@@ -136,11 +150,17 @@ class Line:
                 self.progress.note(f"{name}: {reason}; made again")
             self.progress.started(name)
             started = time.perf_counter()
-            result, made = artifact.build(ready, make)
+            result, made = artifact.build(ready, partial(self._unless_stopping, make))
             step = Step(name, place, made, reason, time.perf_counter() - started, 0, result)
         self.steps.append(step)
         self.progress.finished(step)
         return step.artifact
+
+    def _unless_stopping(self, make: Callable[[Path], Mapping[str, Any]], out: Path) -> Mapping[str, Any]:
+        metrics = make(out)
+        if self._stopping.is_set():
+            raise KeyboardInterrupt
+        return metrics
 
     def _student(self, source: student.Source) -> Artifact | None:
         place = self.folder / "student"
@@ -169,9 +189,7 @@ class Line:
         def one_backend(wanted: list[Target]) -> None:
             results.update(self._convert_backend(source, made, wanted))
 
-        _side_by_side(
-            [partial(one_backend, wanted) for wanted in by_backend.values()], parallel=1 if self.dry else _PARALLEL
-        )
+        self._side_by_side([partial(one_backend, wanted) for wanted in by_backend.values()])
         return {target: results[target] for target in self.targets}
 
     def _convert_backend(
@@ -237,8 +255,27 @@ class Line:
             results[target] = self._verify_one(source, target, model, truths[self._longest(target)])
 
         jobs = [partial(one_target, target, model) for target, model in models.items()]
-        _side_by_side(jobs, parallel=1 if self.dry else _PARALLEL)
+        self._side_by_side(jobs)
         return {target: results[target] for target in models}
+
+    def _side_by_side(self, jobs: Sequence[Callable[[], None]]) -> None:
+        """Run jobs, some beside each other; the first error wins once those in flight have ended, and none is begun.
+
+        On Ctrl-C those in flight are ended.
+        """
+        with ThreadPoolExecutor(1 if self.dry else _PARALLEL) as pool:
+            futures = [pool.submit(job) for job in jobs]
+            try:
+                for future in futures:
+                    future.result()
+            except BaseException as error:
+                pool.shutdown(wait=False, cancel_futures=True)
+                if isinstance(error, KeyboardInterrupt):
+                    self._stopping.set()
+                    # Again and again: a job may be just about to start its worker.
+                    while wait(futures, timeout=0.2).not_done:
+                        _kill_workers()
+                raise
 
     def _longest(self, target: Target) -> int:
         return self.recipe.lengths(target.backend)[-1]
@@ -396,16 +433,11 @@ def _order(
     return Order(place, stage, version, params, digests, tools) if len(digests) == len(inputs) else None
 
 
-def _side_by_side(jobs: Sequence[Callable[[], None]], *, parallel: int) -> None:
-    """Run jobs, some beside each other; the first error wins once those in flight have ended, and no other is begun."""
-    with ThreadPoolExecutor(parallel) as pool:
-        futures = [pool.submit(job) for job in jobs]
-        try:
-            for future in futures:
-                future.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+def _kill_workers() -> None:
+    """End every child process: workers ignore Ctrl-C, and a conversion can take minutes."""
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
 
 
 def _variant(model: Artifact) -> benchmark.Variant:

@@ -1,6 +1,7 @@
 """Recipes: TOML files read into frozen models. An unknown key is an error that names file, key and what exists."""
 
 import difflib
+import math
 import os
 import re
 import tomllib
@@ -14,10 +15,26 @@ from pydantic_core import ErrorDetails
 
 from pipeline import backends, tasks
 from pipeline.errors import RecipeError
-from pipeline.quantize import SCHEMES, Gates
+from pipeline.quantize import SCHEMES, Gates, OutputKind
+from pipeline.tasks import Task
+
+_SENSELESS: dict[OutputKind, set[str]] = {
+    "embedding": {"min_agreement"},
+    "logits": {"min_mean_cosine", "min_worst_cosine", "max_all_pad_error"},
+}
+"""Bounds of `Gates` that a kind of output has no measure for."""
 
 RECIPES = Path(__file__).parent / "recipes"
 _PLAIN_NAME = r"^[a-z0-9][a-z0-9._-]*$"
+_PLAIN_WORDS = {
+    r"^Value error, ": "",
+    r"a valid dictionary( or instance of \w+)?": "a table",
+    r"^Dictionary": "table",
+    r"a valid tuple": "a list",
+    r"^Tuple": "list",
+    r" after validation": "",
+}
+"""What pydantic says of Python, said of TOML."""
 
 
 class _Section(BaseModel):
@@ -29,7 +46,7 @@ class _Section(BaseModel):
 class StudentSection(_Section):
     """Where the student comes from."""
 
-    source: str
+    source: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
     """`bundled:all-MiniLM-L6-v2`, a folder in Hugging Face layout, or `hub:owner/name@<40-digit commit>`."""
     random_weights: bool = False
     """Declares weights that were never trained: exempt from the above-chance gate, and the report says so."""
@@ -50,7 +67,15 @@ Length = Annotated[int, Field(ge=2, le=8192, strict=True)]
 Lengths = Annotated[
     tuple[Length, ...], BeforeValidator(_tuple), AfterValidator(_ascending), Field(min_length=1, max_length=16)
 ]
-Names = Annotated[tuple[str, ...], BeforeValidator(_tuple), Field(min_length=1)]
+
+
+def _each_once(value: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(value)) < len(value):
+        raise ValueError("names something twice")
+    return value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_tuple), AfterValidator(_each_once), Field(min_length=1)]
 
 
 class ConvertSection(_Section):
@@ -98,7 +123,7 @@ class BenchmarkSection(_Section):
 class Recipe(_Section):
     """Everything that `pocketbert run` needs to know."""
 
-    name: str = Field(pattern=_PLAIN_NAME)
+    name: str = Field(pattern=_PLAIN_NAME, max_length=64)
     """Name of the folder in build/: small letters, digits, dot, dash and underscore."""
     task: str
     student: StudentSection
@@ -127,7 +152,10 @@ class Recipe(_Section):
         try:
             recipe = cls.model_validate(values)
         except ValidationError as error:
-            raise RecipeError(_explain(error.errors()[0], origin, cls)) from error
+            problems = error.errors()
+            # A misspelt key is missing under its right name as well: the typing error is what to tell.
+            first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
+            raise RecipeError(_explain(first, origin, cls)) from error
         _check_names(recipe, origin)
         return recipe
 
@@ -139,7 +167,7 @@ def find(name: str) -> Path:
         RecipeError: there is none.
     """
     if name.endswith(".toml") or os.sep in name:
-        path = Path(name).expanduser()
+        path = Path(os.path.expanduser(name))
         if not path.is_file():
             raise RecipeError(f"recipe {name} does not exist. Ready ones: {', '.join(names())}.")
         return path
@@ -168,9 +196,9 @@ def read(name: str) -> tuple[Recipe, Path]:
     """
     path = find(name)
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path} is not valid TOML: {error}.") from error
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise RecipeError(f"{path} is not valid TOML in UTF-8: {error}.") from error
     except OSError as error:
         raise RecipeError(f"{path} cannot be read: {error.strerror}.") from error
     return Recipe.checked(values, path), path
@@ -186,8 +214,10 @@ def _explain(error: ErrorDetails, origin: Path, model: type[BaseModel]) -> str:
         return f"{origin}: key {key!r} does not exist; keys there: {', '.join(known)}.{hint}"
     if error["type"] == "missing":
         return f"{origin}: key {key!r} is missing."
-    message = re.sub(r"^Value error, ", "", error["msg"])
-    return f"{origin}: {key} = {error['input']!r}: {message[0].lower()}{message[1:]}."
+    message = error["msg"]
+    for pattern, plain in _PLAIN_WORDS.items():
+        message = re.sub(pattern, plain, message)
+    return f"{origin}: {key} = {repr(error['input'])[:100]}: {message[0].lower()}{message[1:]}."
 
 
 def _keys_beside(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
@@ -213,8 +243,9 @@ def _check_names(recipe: Recipe, origin: Path) -> None:
         task = tasks.get(recipe.task)
     except RecipeError as error:
         raise RecipeError(f"{origin}: {error}") from error
-    for scheme in recipe.verify.gates:
+    for scheme, gates in recipe.verify.gates.items():
         _check_scheme(scheme, origin, f"verify.gates.{scheme}")
+        _check_gates(gates, task, origin, f"verify.gates.{scheme}")
     known = (*task.datasets, "none")
     for dataset in recipe.verify.datasets or ():
         if dataset not in known:
@@ -234,6 +265,15 @@ def _check_names(recipe: Recipe, origin: Path) -> None:
 def _check_scheme(scheme: str, origin: Path, key: str) -> None:
     if scheme not in SCHEMES:
         raise RecipeError(f"{origin}: {key}: scheme {scheme!r} does not exist; there are: {', '.join(SCHEMES)}.")
+
+
+def _check_gates(gates: Gates, task: Task, origin: Path, key: str) -> None:
+    """Refuse bounds that could never fire for the task, or that no number can be compared with."""
+    for bound, value in gates.model_dump(exclude_unset=True).items():
+        if bound in _SENSELESS[task.output_kind]:
+            raise RecipeError(f"{origin}: {key}.{bound}: task {task.name} gives {task.output_kind}; it has no {bound}.")
+        if value is not None and not math.isfinite(value):
+            raise RecipeError(f"{origin}: {key}.{bound} = {value}: a bound has to be a finite number.")
 
 
 def _check_support(backend: str, scheme: str, minimum_ios: int, origin: Path) -> None:

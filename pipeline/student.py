@@ -16,6 +16,7 @@ from pipeline.architectures import Architecture
 from pipeline.artifact import digest_of, sha256_file
 from pipeline.errors import RecipeError, StudentError
 from pipeline.recipe import Recipe
+from pipeline.tasks import Task
 
 VERSION = 1
 WEIGHTS = "model.safetensors"
@@ -87,7 +88,7 @@ def find(recipe: Recipe, recipe_file: Path) -> Source:
     elif kind == "hub":
         folder, origin, licence = _hub(rest)
     else:
-        folder = (recipe_file.parent / Path(recipe.student.source).expanduser()).resolve()
+        folder = (recipe_file.parent / os.path.expanduser(recipe.student.source)).resolve()
         origin, licence = folder.name, None
     source = inspect_folder(folder, origin=origin, licence=licence)
     _check_fit(recipe, recipe_file, source)
@@ -168,7 +169,8 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
         raise StudentError(
             f"{folder} has no tokenizer (tokenizer.json, vocab.txt or spiece.model); save it beside the model."
         )
-    architecture = architectures.get(config.get("model_type"))
+    model_type = config.get("model_type")
+    architecture = architectures.get(model_type if model_type is None else str(model_type))
     if not isinstance(config.get(architecture.max_length_key), int):
         key = architecture.max_length_key
         raise StudentError(f"{folder}/config.json has no whole number {key!r}; {architecture.model_type} has one.")
@@ -184,7 +186,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise StudentError(
             f"{path.parent} has no {path.name}; it is not a checkpoint in Hugging Face layout."
         ) from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise StudentError(f"{path} cannot be read as JSON: {error}.") from error
     if not isinstance(value, dict):
         raise StudentError(f"{path} holds a {type(value).__name__}, not an object.")
@@ -255,16 +257,19 @@ def make(source_folder: Path, task_name: str, out: Path) -> dict[str, Any]:
         Parameter counts, labels and padding id.
 
     Raises:
-        StudentError: the weights do not load into the task's class without gaps.
+        StudentError: the weights do not load into the task's class without gaps, or the tokenizer is not theirs.
     """
     from pipeline import golden
-    from pipeline.checkpoint import load_checkpoint, load_tokenizer
+    from pipeline.checkpoint import load_tokenizer
 
     for name in ("config.json", WEIGHTS):
         shutil.copyfile(source_folder / name, out / name)
     task = tasks.get(task_name)
-    model = load_checkpoint(out, task)
+    model = _load(out, task, source_folder)
     tokenizer = load_tokenizer(source_folder)
+    if tokenizer.get_vocab_size() > model.config.vocab_size:
+        known = f"the model's vocab_size is {model.config.vocab_size}"
+        raise StudentError(f"the tokenizer in {source_folder} has {tokenizer.get_vocab_size()} tokens, and {known}.")
     tokenizer.save(str(out / "tokenizer.json"))
     for name in TOKENIZER_FILES[1:]:
         if (source_folder / name).is_file():
@@ -281,6 +286,26 @@ def make(source_folder: Path, task_name: str, out: Path) -> dict[str, Any]:
     }
 
 
+def _load(folder: Path, task: Task, source_folder: Path) -> Any:
+    """Load the copied checkpoint; what is wrong with it is said of the folder that it came from."""
+    from pipeline.checkpoint import load_checkpoint
+
+    try:
+        return load_checkpoint(folder, task)
+    except StudentError as error:
+        raise StudentError(str(error).replace(str(folder), str(source_folder))) from error
+    except Exception as error:  # transformers has a class of its own for each kind of nonsense in a config
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise StudentError(f"{source_folder} does not load as {task.auto_class}: {reason}") from error
+
+
 def label_names(config: Any) -> list[str]:
-    """Return the names of the logits in order, from the config's `id2label`."""
-    return [str(config.id2label[index]) for index in range(config.num_labels)]
+    """Return the names of the logits in order, from the config's `id2label`.
+
+    Raises:
+        StudentError: a name is missing, empty, more than one line, or given twice.
+    """
+    names = [str(config.id2label.get(index, "")) for index in range(config.num_labels)]
+    if len(set(names)) < len(names) or not all(name.strip() and name.isprintable() for name in names):
+        raise StudentError(f"config.json: id2label gives {names}; each class needs a name of its own, on one line.")
+    return names

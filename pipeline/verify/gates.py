@@ -15,6 +15,8 @@ from pipeline.verify.record import GateResult, Group, Input, Measures, Parity, T
 
 _WORST_KEPT = 8
 _EXACT_DB = 999.0
+_OPPOSITE = -1.0
+"""The worst cosine and the worst rank correlation: what an undefined one counts as. JSON has no NaN."""
 _CHANCE_ERRORS = 2.0
 """The reference has to be this many standard errors above chance."""
 
@@ -102,12 +104,19 @@ def _score(signature: Signature, truth: Reference, found: Measured) -> _Scored:
     runs = found.natural[: truth.checked] + found.padded
     wanted = truth.outputs[[run.row for run in runs]]
     outputs = np.concatenate([found.outputs[: truth.checked], found.padded_outputs])
-    score = metrics.cosine if signature.output_kind == "embedding" else _row_sqnr_db
+    score = _row_cosine if signature.output_kind == "embedding" else _row_sqnr_db
     return _Scored(runs, wanted, outputs, score(wanted, outputs), score(truth.outputs, found.outputs))
 
 
+def _row_cosine(truth: NDArray[np.float32], values: NDArray[np.float32]) -> Scores:
+    """A row of zeros has no direction: it counts as the opposite one, so that it is the worst and is blamed."""
+    cosines = metrics.cosine(truth, values)
+    return np.where(np.isnan(cosines), _OPPOSITE, cosines)
+
+
 def _row_sqnr_db(truth: NDArray[np.float32], values: NDArray[np.float32]) -> Scores:
-    return np.array([min(metrics.sqnr_db(a, b), _EXACT_DB) for a, b in zip(truth, values, strict=True)])
+    decibels = [metrics.sqnr_db(a, b) for a, b in zip(truth, values, strict=True)]
+    return np.clip(decibels, -_EXACT_DB, _EXACT_DB)
 
 
 def _measures(signature: Signature, truth: Reference, found: Measured, scored: _Scored) -> Measures:
@@ -159,6 +168,7 @@ def _input(truth: Reference, run: Run, score: float | None) -> Input:
 
 def _task_score(row: Labels, found: Measured, scored: _Scored) -> TaskScore:
     value = task_metric(row.metric, row.first, row.second, row.labels, found.outputs)
+    value = _OPPOSITE if np.isnan(value) else value
     numbers = sorted(set(row.first) | set(row.second or []))
     return TaskScore(
         dataset=row.name,

@@ -1,0 +1,173 @@
+"""Recipes mean what they say, and the tables behind them have no gaps."""
+
+import pytest
+
+from conftest import LABELS, recipe_file, recipe_values
+from pipeline import architectures, backends, data, metrics, recipe, tasks
+from pipeline.architectures import ARCHITECTURES
+from pipeline.convert import Target, targets
+from pipeline.errors import RecipeError
+from pipeline.quantize import SCHEMES, Gates
+from pipeline.recipe import Recipe
+from pipeline.tasks import TASKS
+
+
+def checked(tmp_path, **overrides) -> Recipe:
+    return Recipe.checked(recipe_values(**overrides), tmp_path / "recipe.toml")
+
+
+# --- recipes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", recipe.names())
+def test_a_packaged_recipe_loads_and_has_its_file_s_name(name):
+    found, path = recipe.read(name)
+    assert found.name == name == path.stem
+    assert targets(found)
+
+
+def test_minilm_is_packaged_and_asks_every_backend():
+    found, _ = recipe.read("minilm")
+    assert set(found.targets) == set(backends.NAMES)
+
+
+def test_defaults(tmp_path):
+    found = checked(tmp_path, convert=None)
+    assert found.convert.sequence_lengths == (16, 32, 64, 128)
+    assert found.convert.minimum_ios == 18
+    assert not found.student.random_weights
+    assert found.verify.datasets is None
+    assert found.verify.gates == {}
+    assert found.benchmark.rounds >= 1
+
+
+def test_a_path_and_a_name_are_told_apart(tmp_path):
+    path = recipe_file(tmp_path)
+    assert recipe.read(str(path))[1] == path
+    assert recipe.find("minilm") == recipe.RECIPES / "minilm.toml"
+
+
+def test_targets_come_in_the_recipe_s_order(tmp_path):
+    found = checked(tmp_path, targets={"executorch": {"schemes": ["fp32"]}, "litert": {"schemes": ["fp16", "fp32"]}})
+    assert targets(found) == [Target("executorch", "fp32"), Target("litert", "fp16"), Target("litert", "fp32")]
+    assert str(Target("litert", "fp16")) == "litert-fp16"
+
+
+def test_a_target_s_lengths_replace_the_recipe_s(tmp_path):
+    own = {"litert": {"schemes": ["fp32"], "sequence_lengths": [24]}, "executorch": {"schemes": ["fp32"]}}
+    found = checked(tmp_path, targets=own)
+    assert found.lengths("litert") == (24,)
+    assert found.lengths("executorch") == (8, 16, 32)
+
+
+def test_a_bound_of_the_recipe_replaces_that_bound_alone(tmp_path):
+    found = checked(tmp_path, verify={"gates": {"fp32": {"min_sqnr_db": 12.5}}})
+    default = SCHEMES["fp32"].gates["embedding"]
+    assert found.gates("fp32") == default.model_copy(update={"min_sqnr_db": 12.5})
+    assert found.gates("int8_dynamic") == SCHEMES["int8_dynamic"].gates["embedding"]
+
+
+def test_gates_follow_the_task_s_kind_of_output(tmp_path):
+    assert checked(tmp_path).gates("fp32").min_worst_cosine is not None
+    assert checked(tmp_path, task="classification").gates("fp32").min_agreement is not None
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("bound", Gates.model_fields)
+def test_a_bound_is_taken_if_and_only_if_the_task_has_its_measure(bound, task, tmp_path):
+    # A recipe's bound that no measure is compared with would be a gate that cannot fire.
+    logits_only, embedding_only = {"min_agreement"}, {"min_mean_cosine", "min_worst_cosine", "max_all_pad_error"}
+    senseless = bound in (logits_only if TASKS[task].output_kind == "embedding" else embedding_only)
+    gates = {"gates": {"fp32": {bound: 0.5}}}
+    if senseless:
+        with pytest.raises(RecipeError, match=rf"verify\.gates\.fp32\.{bound}"):
+            checked(tmp_path, task=task, verify=gates)
+    else:
+        assert getattr(checked(tmp_path, task=task, verify=gates).gates("fp32"), bound) == 0.5
+
+
+def test_a_recipe_cannot_be_changed(tmp_path):
+    with pytest.raises(ValueError, match="frozen"):
+        checked(tmp_path).name = "other"
+
+
+# --- schemes and backends ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("minimum_ios", [15, 16, 17, 18])
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("backend", backends.NAMES)
+def test_every_backend_answers_for_every_scheme(backend, scheme, minimum_ios):
+    answer = backends.get(backend).support(scheme, minimum_ios=minimum_ios)
+    if not answer.supported:
+        assert len(answer.reason) > 30
+        assert answer.reason.endswith(".")
+        assert "\n" not in answer.reason
+
+
+@pytest.mark.parametrize("backend", backends.NAMES)
+def test_every_backend_makes_its_base_scheme_and_one_more(backend):
+    module = backends.get(backend)
+    able = [scheme for scheme in SCHEMES if module.support(scheme, minimum_ios=18).supported]
+    assert len(able) >= 2
+    assert module.BASE_SCHEME is None or module.BASE_SCHEME in able
+
+
+@pytest.mark.parametrize("kind", ["embedding", "logits"])
+def test_every_scheme_has_gates_that_hold_it_to_something(kind):
+    for scheme in SCHEMES.values():
+        bounds = scheme.gates[kind].model_dump(exclude_none=True)
+        assert {"min_sqnr_db", "max_task_drop", "max_bytes_per_parameter"} <= set(bounds)
+        assert scheme.weight_bytes < bounds["max_bytes_per_parameter"] < 1.25 * scheme.weight_bytes
+        assert 0 < bounds["max_task_drop"] <= 0.02
+
+
+def test_a_coarser_scheme_is_never_held_to_more():
+    order = ["fp32", "fp16", "int8_weight_only", "int8_dynamic"]
+    floors = [SCHEMES[name].gates["embedding"].min_worst_cosine for name in order]
+    assert floors == sorted(floors, reverse=True)
+    assert set(order) == set(SCHEMES)
+
+
+# --- tasks and architectures -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_a_task_s_data_sets_and_metric_exist(task):
+    assert task.datasets
+    assert set(task.datasets) <= set(data.DATASETS)
+    assert any(data.DATASETS[name].bundled for name in task.datasets), "works without POCKETBERT_DATA"
+    assert task.metric in metrics.TASK_METRICS
+    assert tasks.get(task.name) is task
+
+
+def test_every_data_set_serves_a_task():
+    assert {name for task in TASKS.values() for name in task.datasets} == set(data.DATASETS)
+
+
+@pytest.mark.parametrize("dataset", [row for row in data.DATASETS.values() if row.bundled], ids=lambda row: row.name)
+def test_a_bundled_data_set_loads_and_has_a_digest(dataset):
+    assert len(dataset.load()) >= 50
+    assert dataset.absent() is None
+    assert len(dataset.digest()) == 64
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("task", TASKS)
+def test_a_tiny_student_of_every_architecture_loads_for_every_task(architecture, task, tiny_student):
+    from pipeline.checkpoint import export_graph, load_checkpoint
+
+    folder, row = tiny_student(architecture, task), ARCHITECTURES[architecture]
+    model = load_checkpoint(folder, TASKS[task])
+    assert sum(parameter.numel() for parameter in model.parameters()) < 5_000_000
+    assert isinstance(getattr(model.config, row.max_length_key), int)
+    if TASKS[task].uses_head:
+        assert tuple(model.config.id2label.values()) == LABELS
+    graph = export_graph(folder, TASKS[task])
+    names = graph.forward.__code__.co_varnames[1 : len(row.inputs) + 1]
+    assert names == row.inputs
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_an_architecture_is_found_by_its_model_type(architecture):
+    assert architectures.get(architecture).model_type == architecture
