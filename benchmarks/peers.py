@@ -122,7 +122,8 @@ def _peer(name: str, scheme: str, file: Path | None, opener: object, import_runt
 def embeddings(variant: Variant, sentences: list[str], log: Path) -> NDArray[np.float32]:
     """Return a variant's embeddings, made in a worker of its own."""
     with Worker(log) as worker:
-        worker.call(timed.open_variant, partial(variant.open_with_threads, 1), variant.import_runtime, sentences[0])
+        worker.call(timed.prepare, variant.import_runtime)
+        worker.call(timed.open_variant, partial(variant.open_with_threads, 1), sentences[0])
         return worker.call(timed.embed, sentences)
 
 

@@ -273,10 +273,17 @@ def replace(aside: Path, place: Path) -> None:
     """Put the directory `aside` where `place` is. A kill between the two renames is mended by `_recover`."""
     old = place.parent / f".{place.name}.old"
     if place.exists():
-        shutil.rmtree(old, ignore_errors=True)
+        _remove(old)
         place.rename(old)
     aside.rename(place)
-    shutil.rmtree(old, ignore_errors=True)
+    _remove(old)
+
+
+def _remove(path: Path) -> None:
+    """Remove a directory, or the file that somebody put where one belongs."""
+    if path.is_file():
+        path.unlink()
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _recover(place: Path) -> None:

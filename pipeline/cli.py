@@ -45,7 +45,7 @@ def _line(
     device: str = "host",
 ) -> None:
     """Walk the line up to a stage, print what happened, and leave with the right exit code."""
-    from pipeline import plan, verify
+    from pipeline import plan
     from pipeline import recipe as recipes
 
     parsed, file = recipes.read(recipe)
@@ -54,10 +54,9 @@ def _line(
             parsed, file, build, progress, plan.choose_targets(parsed, target or []), device=device, dry=dry
         )
         steps = line.run(until)
-    places = [step.place for step in steps if step.place.name == "parity" and step.artifact]
-    parities = [verify.read(place) for place in places]
+    parities = line.parities()
     failed = [parity for parity in parities if parity.verdict == "failed"]
-    code = EXIT_GATE_FAILED if failed else EXIT_DONE
+    code = EXIT_GATE_FAILED if failed and not dry else EXIT_DONE
     if as_json:
         console.print_json(console.document(parsed.name, steps, parities, code))
     elif dry:
@@ -146,7 +145,7 @@ def ship(
 
     parsed, _ = recipes.read(recipe)
     chosen = shipping.choose(parsed, planning.choose_targets(parsed, target or []), explicit=bool(target))
-    shipped = [shipping.ship(build / parsed.name, one, into, allow_not_run=allow_not_run) for one in chosen]
+    shipped = shipping.ship(build / parsed.name, chosen, into, allow_not_run=allow_not_run)
     if as_json:
         console.print_json({"shipped": [item.model_dump(mode="json") for item in shipped], "exit": EXIT_DONE})
     else:

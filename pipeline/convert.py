@@ -45,6 +45,7 @@ def order_params(recipe: Recipe, target: Target) -> dict[str, Any]:
     gates = recipe.gates(target.scheme)
     params: dict[str, Any] = {
         "backend": target.backend,
+        "backend_version": backends.get(target.backend).VERSION,
         "scheme": target.scheme,
         "task": recipe.task,
         "lengths": list(recipe.lengths(target.backend)),

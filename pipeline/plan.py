@@ -4,18 +4,15 @@ The same walk makes things and tells what it would make (`dry=True`): every step
 whose key and files agree is skipped. Nothing heavy is imported here; toolchains live in workers.
 """
 
-import contextlib
 import importlib.metadata
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
-
-import psutil
 
 from pipeline import artifact, backends, benchmark, convert, data, devices, reference, report, student, tasks, verify
 from pipeline.artifact import Artifact, Order
@@ -23,6 +20,7 @@ from pipeline.convert import Target
 from pipeline.devices import host
 from pipeline.errors import ArtifactError, RecipeError
 from pipeline.isolated import Worker
+from pipeline.jobs import LazyWorker, Pool
 from pipeline.quantize import SCHEMES
 from pipeline.recipe import Recipe
 
@@ -30,6 +28,13 @@ STAGES = ("student", "convert", "verify", "benchmark", "report")
 """In order; `ship` stands apart, since it writes outside the build folder."""
 _PARALLEL = 2
 """Conversions and verifications that run beside each other; each may need 2 GB."""
+
+
+_SECONDS = {"litert": 45.0, "coreml": 20.0, "executorch": 40.0}
+"""What a conversion of MiniLM took on two cores; for estimates, and for what to begin first."""
+
+Results = dict[Target, tuple[Artifact | None, Artifact | None]]
+"""Model and verdict of each target; None in a dry run where they are not made yet."""
 
 
 class Progress(Protocol):
@@ -103,24 +108,20 @@ class Line:
     def _walk(self, until: str) -> list[Step]:
         depth = STAGES.index(until)
         source = student.find(self.recipe, self.recipe_file)
-        if depth >= STAGES.index("verify"):
-            self._check_data()
         made = self._student(source)
-        if depth >= 1:
-            models = self._convert(source, made)
-        if depth >= 2:
-            parities = self._verify(source, made, models)
-        if depth >= 3:
-            timings = self._benchmark(source, made, models)
-        if depth >= 4:
-            self._report(models, parities, timings)
+        if depth >= STAGES.index("convert"):
+            results = self._targets(source, made, judge=depth >= STAGES.index("verify"))
+        if depth >= STAGES.index("benchmark"):
+            timings = self._benchmark(source, made, results)
+        if depth >= STAGES.index("report"):
+            self._report(results, timings)
         return self.steps
 
-    def _check_data(self) -> None:
-        """Read the labelled data now: a missing or malformed file is better known before minutes of conversion."""
-        usable, _ = reference.chosen_datasets(tasks.get(self.recipe.task), self.recipe.verify.datasets)
-        for dataset in usable:
-            dataset.load()
+    def parities(self) -> list[verify.Parity]:
+        """Return the verdicts that this walk made or found, in the recipe's order."""
+        places = [self.folder / str(target) / "parity" for target in self.targets]
+        known = {step.place for step in self.steps if step.artifact}
+        return [verify.read(place) for place in places if place in known]
 
     def step(
         self,
@@ -179,34 +180,54 @@ class Line:
 
         return self.step("student", place, order, make, seconds=10, disk=source.weights_bytes)
 
-    def _convert(self, source: student.Source, made: Artifact | None) -> dict[Target, Artifact | None]:
-        """Convert all targets: backends beside each other, a backend's schemes one after the other in one worker."""
+    def _targets(self, source: student.Source, made: Artifact | None, *, judge: bool) -> Results:
+        """Convert and verify all targets: backends beside each other, a backend's targets one after the other."""
         by_backend: dict[str, list[Target]] = {}
         for target in self.targets:
             by_backend.setdefault(target.backend, []).append(target)
-        results: dict[Target, Artifact | None] = {}
-
-        def one_backend(wanted: list[Target]) -> None:
-            results.update(self._convert_backend(source, made, wanted))
-
-        self._side_by_side([partial(one_backend, wanted) for wanted in by_backend.values()])
+        # The slowest first, so that the other core is not left idle at the end.
+        chains = sorted(by_backend.values(), key=lambda wanted: -_SECONDS[wanted[0].backend] * len(wanted))
+        results: Results = {}
+        with Pool(1 if self.dry else _PARALLEL, self._stopping) as pool:
+            lengths = sorted({self._longest(target) for target in self.targets}) if judge else []
+            # First in line, so that no chain waits for a truth that is not begun.
+            truths = {length: pool.submit(partial(self._reference, made, length)) for length in lengths}
+            for wanted in chains:
+                pool.submit(partial(self._chain, source, made, wanted, truths, results))
+            pool.finish()
         return {target: results[target] for target in self.targets}
+
+    def _chain(
+        self,
+        source: student.Source,
+        made: Artifact | None,
+        wanted: list[Target],
+        truths: Mapping[int, Future[Artifact | None]],
+        results: Results,
+    ) -> None:
+        """Convert one backend's targets in one worker, then verify them."""
+        models = self._convert_backend(source, made, wanted)
+        for target in wanted:
+            parity = None
+            if truths:
+                parity = self._verify_one(target, models[target], truths[self._longest(target)].result())
+            results[target] = (models[target], parity)
 
     def _convert_backend(
         self, source: student.Source, made: Artifact | None, wanted: list[Target]
     ) -> dict[Target, Artifact | None]:
         backend = backends.get(wanted[0].backend)
-        results: dict[Target, Artifact | None] = {}
         base_target = Target(wanted[0].backend, backend.BASE_SCHEME) if backend.BASE_SCHEME else None
         ordered = sorted(wanted, key=lambda target: target != base_target)
         if base_target and base_target not in ordered:
             ordered.insert(0, base_target)
-        with _LazyWorker(self._log(f"convert-{wanted[0].backend}")) as worker:
+        models: dict[Target, Artifact | None] = {}
+        with LazyWorker(self._log(f"convert-{wanted[0].backend}")) as worker:
             for target in ordered:
-                base = results.get(base_target) if base_target and target != base_target else None
                 needs_base = base_target is not None and target != base_target
-                results[target] = self._convert_one(source, made, target, base, worker, needs_base=needs_base)
-        return results
+                base = models[base_target] if base_target and needs_base else None
+                models[target] = self._convert_one(source, made, target, base, worker, needs_base=needs_base)
+        return models
 
     def _convert_one(
         self,
@@ -214,7 +235,7 @@ class Line:
         made: Artifact | None,
         target: Target,
         base: Artifact | None,
-        worker: "_LazyWorker",
+        worker: LazyWorker,
         *,
         needs_base: bool,
     ) -> Artifact | None:
@@ -242,41 +263,6 @@ class Line:
             f"convert {target}", place, order, make, seconds=_convert_seconds(source, target, needs_base), disk=disk
         )
 
-    def _verify(
-        self, source: student.Source, made: Artifact | None, models: Mapping[Target, Artifact | None]
-    ) -> dict[Target, Artifact | None]:
-        """Compare every target with the truth at its own longest length; two at a time."""
-        truths = {
-            length: self._reference(made, length) for length in sorted({self._longest(target) for target in models})
-        }
-        results: dict[Target, Artifact | None] = {}
-
-        def one_target(target: Target, model: Artifact | None) -> None:
-            results[target] = self._verify_one(source, target, model, truths[self._longest(target)])
-
-        jobs = [partial(one_target, target, model) for target, model in models.items()]
-        self._side_by_side(jobs)
-        return {target: results[target] for target in models}
-
-    def _side_by_side(self, jobs: Sequence[Callable[[], None]]) -> None:
-        """Run jobs, some beside each other; the first error wins once those in flight have ended, and none is begun.
-
-        On Ctrl-C those in flight are ended.
-        """
-        with ThreadPoolExecutor(1 if self.dry else _PARALLEL) as pool:
-            futures = [pool.submit(job) for job in jobs]
-            try:
-                for future in futures:
-                    future.result()
-            except BaseException as error:
-                pool.shutdown(wait=False, cancel_futures=True)
-                if isinstance(error, KeyboardInterrupt):
-                    self._stopping.set()
-                    # Again and again: a job may be just about to start its worker.
-                    while wait(futures, timeout=0.2).not_done:
-                        _kill_workers()
-                raise
-
     def _longest(self, target: Target) -> int:
         return self.recipe.lengths(target.backend)[-1]
 
@@ -295,9 +281,7 @@ class Line:
 
         return self.step("reference", place, order, make, seconds=30, disk=10_000_000)
 
-    def _verify_one(
-        self, source: student.Source, target: Target, model: Artifact | None, truth: Artifact | None
-    ) -> Artifact | None:
+    def _verify_one(self, target: Target, model: Artifact | None, truth: Artifact | None) -> Artifact | None:
         place = self.folder / str(target) / "parity"
         backend = backends.get(target.backend)
         gates = self.recipe.gates(target.scheme)
@@ -329,15 +313,13 @@ class Line:
 
         return self.step(f"verify {target}", place, order, make, seconds=2 if not_run else 15, disk=200_000)
 
-    def _benchmark(
-        self, source: student.Source, made: Artifact | None, models: Mapping[Target, Artifact | None]
-    ) -> Artifact | None:
+    def _benchmark(self, source: student.Source, made: Artifact | None, results: Results) -> Artifact | None:
         """Time all targets that run here in one run, with PyTorch beside them."""
         place = self.folder / f"benchmark-{self.device}"
         runnable = {
-            target: model for target, model in models.items() if backends.get(target.backend).not_runnable() is None
+            target: model for target, (model, _) in results.items() if not backends.get(target.backend).not_runnable()
         }
-        longest = max(self._longest(target) for target in models)
+        longest = max(self._longest(target) for target in results)
         lengths = [length for length in self.recipe.benchmark.lengths if length < longest] + [longest]
         cores = host.usable_cores()
         threads = [1, cores] if cores > 1 else [1]
@@ -375,49 +357,23 @@ class Line:
         )
         return self.step("benchmark", place, order, make, seconds=seconds, disk=3_000_000)
 
-    def _report(
-        self,
-        models: Mapping[Target, Artifact | None],
-        parities: Mapping[Target, Artifact | None],
-        timings: Artifact | None,
-    ) -> Artifact | None:
+    def _report(self, results: Results, timings: Artifact | None) -> Artifact | None:
         place = self.folder / "report"
         inputs: dict[str, Artifact | None] = {"benchmark": timings}
-        inputs |= {f"parity {target}": parity for target, parity in parities.items()}
+        inputs |= {f"parity {target}": parity for target, (_, parity) in results.items()}
         params = {
             "recipe": self.recipe.model_dump(mode="json"),
-            "manifests": {str(target): model.manifest.metrics for target, model in models.items() if model},
+            "manifests": {str(target): model.manifest.metrics for target, (model, _) in results.items() if model},
         }
         order = _order(place, "report", report.VERSION, params, inputs, versions("matplotlib", "jinja2"))
 
         def make(out: Path) -> Mapping[str, Any]:
             assert timings is not None
-            done = {str(target): (models[target], parities[target]) for target in models}
+            done = {str(target): pair for target, pair in results.items()}
             student_manifest = artifact.read_manifest(self.folder / "student")
             return report.make(self.recipe, student_manifest, done, timings.path, out)
 
         return self.step("report", place, order, make, seconds=6, disk=2_000_000)
-
-
-class _LazyWorker:
-    """A worker that starts with the first thing that has to be made: a run that skips all starts none."""
-
-    def __init__(self, log: Path) -> None:
-        self._log = log
-        self._worker: Worker | None = None
-
-    def get(self) -> Worker:
-        """Return the worker, started now if need be."""
-        if self._worker is None:
-            self._worker = Worker(self._log)
-        return self._worker
-
-    def __enter__(self) -> "_LazyWorker":
-        return self
-
-    def __exit__(self, *trouble: object) -> None:
-        if self._worker:
-            self._worker.close()
 
 
 def _order(
@@ -433,13 +389,6 @@ def _order(
     return Order(place, stage, version, params, digests, tools) if len(digests) == len(inputs) else None
 
 
-def _kill_workers() -> None:
-    """End every child process: workers ignore Ctrl-C, and a conversion can take minutes."""
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            child.kill()
-
-
 def _variant(model: Artifact) -> benchmark.Variant:
     facts = model.manifest.metrics
     return benchmark.of_target(model.path, model.digest, facts.get("ops_delegated"), facts.get("ops_total"))
@@ -447,8 +396,7 @@ def _variant(model: Artifact) -> benchmark.Variant:
 
 def _convert_seconds(source: student.Source, target: Target, needs_base: bool) -> float:
     """Estimate from what MiniLM took on two cores: it grows with the parameters."""
-    measured = {"litert": 30.0, "coreml": 25.0, "executorch": 20.0}[target.backend]
-    return (4.0 if needs_base else measured) * max(0.5, source.weights_bytes / 91e6)
+    return (8.0 if needs_base else _SECONDS[target.backend]) * max(0.5, source.weights_bytes / 91e6)
 
 
 def versions(*distributions: str) -> dict[str, str]:

@@ -112,12 +112,12 @@ class BenchmarkSection(_Section):
     """Full rows of these many tokens are timed; those beyond the files' longest length are left out."""
     rounds: Count = 10
     """Variants take turns within a round, in a block of runs each."""
-    block_ms: Annotated[float, Field(ge=0, le=60_000)] = 80.0
+    block_ms: Annotated[float, Field(ge=0, le=60_000)] = 60.0
     """A block lasts about so long, and `runs_per_block` runs at least."""
     runs_per_block: Count = 2
     texts: Count = 60
     """Real texts per pass, lengths as they come."""
-    text_passes: Count = 5
+    text_passes: Count = 4
 
 
 class Recipe(_Section):

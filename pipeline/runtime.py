@@ -155,7 +155,7 @@ def require_version(distribution: str, minimum: str) -> None:
         ) from error
     if _numbers(found) < _numbers(minimum):
         raise ToolchainError(
-            f"{distribution} {found} is too old: below {minimum} these files do not open, or give wrong numbers silently."
+            f"{distribution} {found} is too old: below {minimum} these files fail or give wrong numbers silently."
         )
 
 

@@ -58,28 +58,40 @@ def choose(recipe: Recipe, targets: Sequence[Target], *, explicit: bool) -> list
     return chosen
 
 
-def ship(folder: Path, target: Target, into: Path, *, allow_not_run: bool) -> Shipped:
-    """Copy one target into the apps that can run it.
+def ship(folder: Path, targets: Sequence[Target], into: Path, *, allow_not_run: bool) -> list[Shipped]:
+    """Copy targets into the apps that can run them; all are checked before the first is copied.
 
     Args:
         folder: the recipe's folder in the build folder.
-        target: backend and scheme.
+        targets: backends and schemes.
         into: project with `android-demo/` and `ios-demo/`.
         allow_not_run: accept a verdict of `not_run`, and say so in what is shipped.
 
     Raises:
-        GateFailed: the verdict is not `passed`.
-        ArtifactError: the model or its verdict is absent, half-made, changed, or belongs to another file.
+        GateFailed: a verdict is not `passed`.
+        ArtifactError: a model or its verdict is absent, half-made, changed, or belongs to another file.
     """
-    model = finished_model(folder, target)
+    models = [finished_model(folder, target) for target in targets]
+    places = [[into / place / str(target) for place in DESTINATIONS[target.backend]] for target in targets]
+    shipped = [
+        _checked(folder, target, model, own, allow_not_run=allow_not_run)
+        for target, model, own in zip(targets, models, places, strict=True)
+    ]
+    for model, own, record in zip(models, places, shipped, strict=True):
+        for place in own:
+            _copy(model, record, place)
+    return shipped
+
+
+def _checked(folder: Path, target: Target, model: Artifact, places: list[Path], *, allow_not_run: bool) -> Shipped:
+    """Return what will be said of a model beside its copies, if its verdict lets it go."""
     parity = _verdict(folder, target, model)
     if parity.verdict == "failed":
         raise GateFailed(f"{target} is not shipped: its verdict is failed ({parity.reasons[0]}).")
     if parity.verdict == "not_run" and not allow_not_run:
         why = f"it was not run here ({parity.reasons[0]})"
         raise GateFailed(f"{target} is not shipped: {why}. --allow-not-run ships it all the same.")
-    places = [into / place / str(target) for place in DESTINATIONS[target.backend]]
-    shipped = Shipped(
+    return Shipped(
         target=str(target),
         verdict=parity.verdict,
         reasons=parity.reasons,
@@ -89,9 +101,6 @@ def ship(folder: Path, target: Target, into: Path, *, allow_not_run: bool) -> Sh
         bytes=sum(entry.bytes for entry in model.manifest.files),
         place=", ".join(map(str, places)),
     )
-    for place in places:
-        _copy(model, shipped, place)
-    return shipped
 
 
 def _verdict(folder: Path, target: Target, model: Artifact) -> verify.Parity:

@@ -1,8 +1,8 @@
 """Bad input, through the real command: the exit code, one line that begins with `error:`, and the words it has to hold.
 
 Recipes, students and data are refused before any process is started, and there are many cases, so those call the
-command's `main` in this process; the rest, and a sample of those, run `python -m pipeline`. What fails only after torch was imported (a worker each, five seconds and more) is asked of `student.make` itself, in
-`test_a_checkpoint_that_does_not_load`, with one such case through the command.
+command's `main` in this process; the rest, and a sample of those, run `python -m pipeline`. What fails only after torch
+was imported (a worker each, five seconds and more) is asked of `student.make` itself, and once of the command.
 """
 
 import json

@@ -117,7 +117,7 @@ WORST = 7
 
 def turn_all(case: Case) -> Case:
     """Move every natural row a little towards another direction."""
-    return case.with_found(outputs=case.found.outputs + 0.1 * np.roll(case.found.outputs, 1, axis=1))
+    return case.with_found(outputs=case.found.outputs + 0.2 * np.roll(case.found.outputs, 1, axis=1))
 
 
 def turn_one(case: Case) -> Case:
@@ -127,7 +127,7 @@ def turn_one(case: Case) -> Case:
 
 def nudge_one(case: Case) -> Case:
     """Move a single number of one row."""
-    return case.with_found(outputs=changed(case.found.outputs, (WORST, 0), case.found.outputs[WORST, 0] + 0.01))
+    return case.with_found(outputs=changed(case.found.outputs, (WORST, 0), case.found.outputs[WORST, 0] + 0.02))
 
 
 def shuffle_all(case: Case) -> Case:
@@ -229,13 +229,22 @@ def test_a_clean_copy_passes_all_default_gates(kind, scheme, seed):
     assert bounds <= {gate.name.partition(":")[0] for gate in parity.gates}
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("bound", FIRINGS)
+DEFAULTS = [
+    (bound, scheme)
+    for bound, firing in FIRINGS.items()
+    for scheme in SCHEMES
+    if getattr(SCHEMES[scheme].gates[firing.kind], bound) is not None
+]
+
+
+def test_every_bound_is_a_default_of_some_scheme():
+    assert {bound for bound, _ in DEFAULTS} == set(FIRINGS)
+
+
+@pytest.mark.parametrize(("bound", "scheme"), DEFAULTS)
 def test_the_default_gates_fire_too(bound, scheme, seed):
     firing = FIRINGS[bound]
     gates = SCHEMES[scheme].gates[firing.kind]
-    if getattr(gates, bound) is None:
-        pytest.skip(f"{scheme} leaves {bound} open for {firing.kind}s")
     assert bound in failed_gates(firing.breaking(clean(firing.kind, seed, scheme)).judge(gates))
 
 
@@ -270,12 +279,24 @@ def test_nan_in_a_labelled_row_fails_too(seed):
     assert f"labelled-{2 * PAIRS - 1}" in parity.reasons[0]
 
 
+def test_an_output_of_zeros_is_the_worst_although_its_cosine_is_undefined(tmp_path, seed):
+    case = clean("embedding", seed)
+    broken = case.with_found(outputs=changed(case.found.outputs, WORST, 0.0))
+    parity = broken.judge(Gates(min_worst_cosine=0.5))
+    assert failed_gates(parity) == {"min_worst_cosine"}
+    assert parity.worst[0].id == text_id(WORST)
+    assert text_id(WORST) in parity.reasons[0]
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_zero_output_fails_although_its_cosine_is_undefined(kind, seed):
+def test_a_file_that_gives_nothing_but_zeros_fails_with_a_record_that_can_be_read(kind, tmp_path, seed):
     case = clean(kind, seed)
-    parity = case.with_found(outputs=changed(case.found.outputs, WORST, 0.0)).judge(SCHEMES["fp32"].gates[kind])
+    zeros = {name: np.zeros_like(getattr(case.found, name)) for name in ("outputs", "padded_outputs")}
+    parity = case.with_found(**zeros).judge(SCHEMES["int8_dynamic"].gates[kind])
     assert parity.verdict == "failed"
-    assert failed_gates(parity) & {"min_mean_cosine", "min_sqnr_db"}
+    assert "max_task_drop" in failed_gates(parity)
+    (tmp_path / verify.PARITY).write_text(parity.model_dump_json())
+    assert verify.read(tmp_path) == parity
 
 
 def test_a_tokenizer_that_gives_other_ids_fails(seed):

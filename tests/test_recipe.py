@@ -1,8 +1,8 @@
 """Recipes mean what they say, and the tables behind them have no gaps."""
 
 import pytest
-
 from conftest import LABELS, recipe_file, recipe_values
+
 from pipeline import architectures, backends, data, metrics, recipe, tasks
 from pipeline.architectures import ARCHITECTURES
 from pipeline.convert import Target, targets

@@ -56,6 +56,8 @@ class Backend(Protocol):
     """Python distributions whose versions decide the file's content."""
     BASE_SCHEME: str | None
     """Scheme from whose file the others are made; None where each starts from the student."""
+    VERSION: int
+    """Raised when the same request gives another file; a part of the key of this backend's files alone."""
     MINIMUM_RUNTIME: str
     """Oldest runtime that computes every scheme rightly."""
 

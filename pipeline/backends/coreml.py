@@ -15,6 +15,7 @@ from pipeline.quantize import SUPPORTED, Support
 from pipeline.signature import Function, Signature, Tensor
 
 TITLE = "Core ML"
+VERSION = 1
 FILE = "model.mlpackage"
 DISTRIBUTIONS = ("coremltools", "torch", "transformers")
 BASE_SCHEME = None

@@ -19,6 +19,7 @@ from pipeline.quantize import SUPPORTED, Support
 from pipeline.signature import Function, Signature, Tensor
 
 TITLE = "ExecuTorch"
+VERSION = 1
 FILE = "model.pte"
 DISTRIBUTIONS = ("executorch", "torchao", "torch", "transformers")
 BASE_SCHEME: str | None = None

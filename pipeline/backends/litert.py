@@ -20,6 +20,7 @@ from pipeline.quantize import SUPPORTED, Support
 from pipeline.signature import Function, Signature, Tensor
 
 TITLE = "LiteRT"
+VERSION = 1
 FILE = "model.tflite"
 DISTRIBUTIONS = ("ai-edge-litert", "litert-torch", "ai-edge-quantizer", "torch", "transformers")
 BASE_SCHEME: str | None = "fp32"

@@ -8,6 +8,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -36,6 +37,8 @@ __all__ = ["VERSION", "BenchmarkRecord", "Variant", "make", "measure", "of_stude
 
 VERSION = 1
 _WARMUP_PASSES = 1
+_STARTING = 2
+"""Processes that import their runtimes beside each other, before anything is timed."""
 _WORD = "ocean"
 """One WordPiece token in every vocabulary at hand; a row of n of them is a full row of n tokens."""
 
@@ -120,30 +123,28 @@ def measure(
     """Run all variants at one thread count, interleaved, and return their records."""
     started = datetime.now(UTC).isoformat(timespec="seconds")
     load_before = _load_average()
-    busy_before = psutil.cpu_percent(interval=1.0) / 100
-    running: list[_Running] = []
+    workers = [Worker(log) for _ in variants]
     try:
-        for variant in variants:
-            tell(f"opening {variant.id}, {threads} thread{'s' if threads > 1 else ''}", 0.0)
-            running.append(_open(variant, threads, texts[0], log))
+        tell(f"starting {len(variants)} processes, {threads} thread{'s' if threads > 1 else ''}", 0.0)
+        with ThreadPoolExecutor(_STARTING) as pool:
+            list(pool.map(_prepare, workers, variants))
+        busy_before = psutil.cpu_percent(interval=1.0) / 100
+        running = [_open(*pair, threads, texts[0]) for pair in zip(variants, workers, strict=True)]
         _time_lengths(running, lengths, settings, tell)
         _time_texts(running, texts, settings, tell)
         facts = _RunFacts(uuid.uuid4().hex[:12], started, busy_before, load_before, _load_average())
         return [_record(one, facts, settings) for one in running]
     finally:
-        for one in running:
-            one.worker.close()
+        for worker in workers:
+            worker.close()
 
 
-def _open(variant: Variant, threads: int, text: str, log: Path) -> _Running:
-    worker = Worker(log)
-    try:
-        opened = worker.call(
-            timed.open_variant, partial(variant.open_with_threads, threads), variant.import_runtime, text
-        )
-    except BaseException:
-        worker.close()
-        raise
+def _prepare(worker: Worker, variant: Variant) -> None:
+    worker.call(timed.prepare, variant.import_runtime)
+
+
+def _open(variant: Variant, worker: Worker, threads: int, text: str) -> _Running:
+    opened = worker.call(timed.open_variant, partial(variant.open_with_threads, threads), text)
     return _Running(variant, threads, worker, opened)
 
 

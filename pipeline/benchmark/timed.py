@@ -43,9 +43,13 @@ _state: dict[str, Any] = {}
 """The worker's one open variant, and rows by length."""
 
 
-def open_variant(open_it: Callable[[], Timed], import_runtime: Callable[[], None], text: str) -> Opened:
-    """Import the runtime, then open the variant and run it once, timing both."""
+def prepare(import_runtime: Callable[[], None]) -> None:
+    """Import the runtime, which is not part of opening a file."""
     import_runtime()
+
+
+def open_variant(open_it: Callable[[], Timed], text: str) -> Opened:
+    """Open the variant and run it once, timing both."""
     _reset_peak()
     baseline = _resident_bytes()
     started = time.perf_counter()

@@ -1,0 +1,91 @@
+"""Work beside work: a small pool whose first error wins, and a worker that starts only when it is needed."""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import psutil
+
+from pipeline.isolated import Worker
+
+_R = TypeVar("_R")
+
+
+class Pool:
+    """Jobs in threads, begun in the order in which they were submitted; they mostly wait for workers."""
+
+    def __init__(self, parallel: int, stopping: threading.Event) -> None:
+        """Run at most `parallel` jobs at once; on Ctrl-C `stopping` is set, so that a job begins nothing more."""
+        self._threads = ThreadPoolExecutor(parallel)
+        self._jobs: list[Future[Any]] = []
+        self._stopping = stopping
+
+    def submit(self, job: Callable[[], _R]) -> "Future[_R]":
+        """Queue a job."""
+        future = self._threads.submit(job)
+        self._jobs.append(future)
+        return future
+
+    def finish(self) -> None:
+        """Wait for all jobs; after an error those in flight end, and no other is begun.
+
+        Raises:
+            BaseException: the first error of any job.
+        """
+        done, _ = wait(self._jobs, return_when=FIRST_EXCEPTION)
+        for job in self._jobs:
+            if job in done and not job.cancelled():
+                job.result()
+
+    def __enter__(self) -> Self:
+        """Return the pool."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Begin nothing more and wait for what is in flight; on Ctrl-C that is ended."""
+        self._threads.shutdown(wait=False, cancel_futures=kind is not None)
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._stopping.set()
+            # Again and again: a job may be just about to start its worker.
+            while wait(self._jobs, timeout=0.2).not_done:
+                _kill_children()
+        self._threads.shutdown()
+
+
+def _kill_children() -> None:
+    """End every child process: workers ignore Ctrl-C, and a conversion can take minutes."""
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+
+
+class LazyWorker:
+    """A worker that starts with the first thing that has to be made: a run that skips all starts none."""
+
+    def __init__(self, log: Path) -> None:
+        """Remember where the worker's own words go."""
+        self._log = log
+        self._worker: Worker | None = None
+
+    def get(self) -> Worker:
+        """Return the worker, started now if need be."""
+        if self._worker is None:
+            self._worker = Worker(self._log)
+        return self._worker
+
+    def __enter__(self) -> Self:
+        """Return itself; nothing is started yet."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the worker if there is one."""
+        if self._worker:
+            self._worker.close()

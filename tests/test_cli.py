@@ -1,0 +1,421 @@
+"""The command: what it lists, plans, makes, keeps and says, and that no moment is a bad one to stop it."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import COMMAND, Outcome, TinyLine, environment, recipe_file, run_command
+
+from pipeline import artifact, backends, devices, recipe, verify
+from pipeline.architectures import ARCHITECTURES
+from pipeline.quantize import SCHEMES
+from pipeline.tasks import TASKS
+
+VERBS = ("run", "plan", "student", "convert", "verify", "benchmark", "report", "ship", "predict", "list", "clean")
+STEPS = (
+    "student",
+    "convert litert-fp32",
+    "convert litert-int8_dynamic",
+    "convert executorch-fp32",
+    "reference",
+    "verify litert-fp32",
+    "verify litert-int8_dynamic",
+    "verify executorch-fp32",
+)
+"""Of `verify` on the tiny line."""
+HEAVY = ("torch", "transformers", "coremltools", "executorch", "litert_torch", "ai_edge_litert", "tensorflow", "scipy")
+
+
+@pytest.fixture
+def line(tiny_line: TinyLine, tmp_path: Path) -> TinyLine:
+    """A copy of the tiny line, to change."""
+    return tiny_line.copy(tmp_path)
+
+
+def steps_of(outcome: Outcome) -> dict[str, dict[str, Any]]:
+    return {step["name"]: step for step in outcome.document["steps"]}
+
+
+def to_make(outcome: Outcome) -> set[str]:
+    return {name for name, step in steps_of(outcome).items() if step["made"]}
+
+
+# --- help, list, plan --------------------------------------------------------------------------------------------
+
+
+def test_help_names_every_verb(pocketbert):
+    outcome = pocketbert("--help")
+    assert outcome.rc == 0
+    for verb in VERBS:
+        assert f" {verb} " in outcome.stdout
+    assert outcome.stderr == ""
+
+
+def test_without_arguments_it_is_the_help_and_a_usage_error(pocketbert):
+    outcome = pocketbert()
+    assert outcome.rc == 2
+    assert "Usage:" in outcome.stdout
+    assert outcome.stderr == ""
+
+
+@pytest.mark.parametrize("verb", ["run", "predict"])
+def test_a_verb_explains_itself(verb, pocketbert):
+    outcome = pocketbert(verb, "--help")
+    assert outcome.rc == 0
+    assert "--json" in outcome.stdout
+
+
+def test_list_tells_what_exists_and_what_is_unsupported(pocketbert):
+    outcome = pocketbert("list")
+    assert outcome.rc == 0
+    for name in (*ARCHITECTURES, *TASKS, *backends.NAMES, *SCHEMES, *devices.read(), *recipe.names()):
+        assert name in outcome.stdout
+    assert outcome.stdout.count("UNSUPPORTED") == sum(
+        not backends.get(backend).support(scheme, minimum_ios=18).supported
+        for backend in backends.NAMES
+        for scheme in SCHEMES
+    )
+
+
+def test_list_as_json_has_the_same_tables(pocketbert):
+    found = pocketbert("list", "--json").document
+    assert set(found) == {"architectures", "tasks", "backends", "schemes", "devices", "recipes"}
+    assert set(found["schemes"]) == set(SCHEMES)
+
+
+def test_a_plan_prints_steps_and_makes_nothing(tmp_path, pocketbert):
+    outcome = pocketbert("plan", recipe_file(tmp_path))
+    assert outcome.rc == 0, outcome.stderr
+    for step in (*STEPS, "benchmark", "report"):
+        assert step in outcome.stdout
+    assert "10 of 10 to make in build" in outcome.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["recipe.toml"]
+
+
+def test_a_dry_run_is_the_plan(tmp_path, pocketbert):
+    path = recipe_file(tmp_path)
+    dry, plan = pocketbert("run", path, "--dry-run", "--json"), pocketbert("plan", path, "--json")
+    assert dry.document == plan.document
+    assert all(step["made"] and step["seconds"] > 0 for step in plan.document["steps"])
+    assert not (tmp_path / "build").exists()
+
+
+def test_a_plan_of_one_target_leaves_the_others_out(tmp_path, pocketbert):
+    outcome = pocketbert("plan", recipe_file(tmp_path), "--target", "executorch:fp32", "--json")
+    assert {name for name in steps_of(outcome) if "litert" in name} == set()
+
+
+# --- what the first run made -------------------------------------------------------------------------------------
+
+
+def test_the_first_run_makes_everything_and_a_failed_verdict_is_exit_1(tiny_line):
+    assert tuple(sorted(to_make(tiny_line.outcome))) == tuple(sorted(STEPS))
+    document = tiny_line.outcome.document
+    assert document["verdicts"] == {
+        "litert-fp32": "passed",
+        "litert-int8_dynamic": "failed",
+        "executorch-fp32": "passed",
+    }
+    assert (tiny_line.outcome.rc, document["exit"]) == (1, 1)
+    assert tiny_line.outcome.stderr == ""
+
+
+def test_the_failed_verdict_names_bound_and_worst_input(tiny_line):
+    parity = verify.read(tiny_line.folder / "litert-int8_dynamic" / "parity")
+    assert any(reason.startswith("min_sqnr_db: ") and "worst on " in reason for reason in parity.reasons)
+    assert parity.measures.worst_score > 0.96, "an honest file: only the impossible bound fails it"
+
+
+def test_every_artifact_is_whole_and_nothing_hidden_is_left(tiny_line):
+    for manifest in tiny_line.folder.rglob(artifact.MANIFEST):
+        assert artifact.load(manifest.parent)
+    assert [path.name for path in tiny_line.folder.rglob(".*")] == [".lock"]
+
+
+# --- the second run ----------------------------------------------------------------------------------------------
+
+# At exit, write down which modules were ever imported.
+RECORDER = """
+import atexit, os, pathlib, sys
+path = os.environ.get("MODULES_FILE")
+if path: atexit.register(lambda: pathlib.Path(path).write_text(" ".join(sys.modules)))
+"""
+
+
+def test_a_second_run_keeps_everything_says_so_and_imports_no_toolchain(line, tmp_path):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(RECORDER)
+    paths = os.pathsep.join([str(tmp_path / "site"), environment()["PYTHONPATH"]])
+    record = tmp_path / "modules.txt"
+    outcome = run_command("verify", line.recipe, cwd=tmp_path, PYTHONPATH=paths, MODULES_FILE=str(record))
+    assert outcome.rc == 1
+    assert f"0 made, {len(STEPS)} kept because nothing changed." in outcome.stdout
+    for step in STEPS:
+        assert f"kept {step}: nothing changed" in outcome.stderr
+    modules = set(record.read_text().split())
+    assert "pipeline.plan" in modules
+    assert modules & set(HEAVY) == set()
+
+
+def test_a_second_run_keeps_every_byte(line, pocketbert):
+    before = {path: path.stat().st_mtime_ns for path in line.folder.rglob("*") if path.is_file()}
+    outcome = pocketbert("verify", line.recipe, "--json")
+    assert to_make(outcome) == set()
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_it_works_from_another_folder_and_path(line, tmp_path, pocketbert):
+    elsewhere = (tmp_path / "build").rename(tmp_path / "moved")
+    assert to_make(pocketbert("verify", line.recipe, "--build", elsewhere, "--json")) == set()
+
+
+def change(edit: Callable[[str], str]) -> Callable[[TinyLine], Any]:
+    """Return a change of the recipe's text."""
+    return lambda line: line.recipe.write_text(edit(line.recipe.read_text()))
+
+
+def tamper(name: str) -> Callable[[TinyLine], Any]:
+    """Return a change of a file in the build folder."""
+    return lambda line: (line.folder / name).write_bytes(b"changed")
+
+
+INT8 = {"convert litert-int8_dynamic", "verify litert-int8_dynamic"}
+FP32 = {"convert litert-fp32", "verify litert-fp32"}
+EXECUTORCH = {"convert executorch-fp32", "verify executorch-fp32"}
+LINE = set(STEPS)
+
+CHANGES: dict[str, tuple[Callable[[TinyLine], None], set[str]]] = {
+    "a scheme is added": (
+        change(lambda text: text.replace('"int8_dynamic"]', '"int8_dynamic", "fp16"]')),
+        {"convert litert-fp16", "verify litert-fp16"},
+    ),
+    "a scheme is dropped": (change(lambda text: text.replace(', "int8_dynamic"]', "]")), set()),
+    "a comment is added": (change(lambda text: "# new\n" + text), set()),
+    "a gate that the golden rows carry": (change(lambda text: text.replace("= 500", "= 400")), INT8),
+    "a gate of the verdict alone": (
+        change(lambda text: text.replace("min_sqnr_db = 500", "min_sqnr_db = 500\nmax_task_drop = 0.5")),
+        {"verify litert-int8_dynamic"},
+    ),
+    "lengths": (
+        change(lambda text: text.replace("[8, 16, 32]", "[8, 24, 32]")),
+        FP32 | INT8 | EXECUTORCH,
+    ),
+    "the longest length": (
+        change(lambda text: text.replace("[8, 16, 32]", "[8, 16, 48]")),
+        LINE - {"student"},
+    ),
+    "data sets": (
+        change(lambda text: text.replace("[verify]", '[verify]\ndatasets = ["none"]')),
+        LINE - {"student"} - {step for step in STEPS if step.startswith("convert")},
+    ),
+    "weights are no longer declared random": (
+        change(lambda text: text.replace("random_weights = true", "random_weights = false")),
+        LINE,
+    ),
+    "a model was changed": (tamper("executorch-fp32/model/model.pte"), EXECUTORCH),
+    "a base was changed": (tamper("litert-fp32/model/model.tflite"), FP32 | INT8),
+    "a verdict was changed": (tamper("litert-fp32/parity/parity.json"), {"verify litert-fp32"}),
+    "the student was changed": (tamper("student/config.json"), LINE),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_re_makes_what_hangs_on_it_and_nothing_else(name, line, pocketbert):
+    make_change, expected = CHANGES[name]
+    make_change(line)
+    outcome = pocketbert("plan", line.recipe, "--json")
+    assert outcome.rc == 0, outcome.stdout
+    assert to_make(outcome) - {"benchmark", "report"} == expected
+
+
+def test_a_damaged_model_is_mended_and_its_verdict_kept_since_equal_bytes_come_out(line, pocketbert):
+    before = artifact.load(line.folder / "litert-int8_dynamic" / "model")
+    tamper("litert-int8_dynamic/model/model.tflite")(line)
+    outcome = pocketbert("verify", line.recipe)
+    assert "model.tflite has sha256" in outcome.stderr
+    assert "made again" in outcome.stderr
+    assert f"1 made, {len(STEPS) - 1} kept" in outcome.stdout
+    assert artifact.load(line.folder / "litert-int8_dynamic" / "model").digest == before.digest
+
+
+# --- stopped at any moment ---------------------------------------------------------------------------------------
+
+
+def start(line: TinyLine, *extra: str) -> subprocess.Popen[str]:
+    """Start `verify` as a process group of its own, as a shell does."""
+    return subprocess.Popen(
+        [*COMMAND, "verify", str(line.recipe), "--build", str(line.build), *extra],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        start_new_session=True,
+    )
+
+
+def wait_until(true: Callable[[], Any], *, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def hidden(line: TinyLine, name: str) -> list[Path]:
+    """Return the folders in which a place is being made."""
+    place = line.folder / name
+    return list(place.parent.glob(f".{place.name}.*.new"))
+
+
+def forget(line: TinyLine, *names: str) -> TinyLine:
+    for name in names:
+        shutil.rmtree(line.folder / name)
+    return line
+
+
+def group_is_gone(process: subprocess.Popen[str]) -> bool:
+    """Return whether no process of the group runs; what nobody has reaped yet does not run."""
+    for member in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if os.getpgid(member.pid) == process.pid and member.status() != psutil.STATUS_ZOMBIE:
+                return False
+    return True
+
+
+def test_ctrl_c_is_130_one_line_and_leaves_nothing_half_made(line):
+    forget(line, "executorch-fp32/model", "litert-int8_dynamic/model")
+    with start(line) as process:
+        wait_until(lambda: hidden(line, "executorch-fp32/model") and hidden(line, "litert-int8_dynamic/model"))
+        os.killpg(process.pid, signal.SIGINT)
+        started = time.monotonic()
+        _, stderr = process.communicate(timeout=60)
+    assert time.monotonic() - started < 10, "does not wait for the conversions under way"
+    assert process.returncode == 130
+    assert "Traceback" not in stderr
+    complaints = [text for text in stderr.splitlines() if not text.startswith("  ")]
+    assert [text.partition(";")[0] for text in complaints] == ["error: interrupted"]
+    assert [path.name for path in line.folder.rglob(".*")] == [".lock"]
+    wait_until(lambda: group_is_gone(process), seconds=5)
+
+
+def test_ctrl_c_with_json_is_a_document(line):
+    forget(line, "reference-32")
+    with start(line, "--json") as process:
+        wait_until(lambda: hidden(line, "reference-32"))
+        os.killpg(process.pid, signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, json.loads(stdout)["exit"], stderr) == (130, 130, "")
+
+
+def test_killed_in_the_middle_the_next_run_goes_on_from_there(line, pocketbert):
+    forget(line, "reference-32")
+    with start(line) as process:
+        wait_until(lambda: hidden(line, "reference-32"))
+        os.kill(process.pid, signal.SIGKILL)
+    assert hidden(line, "reference-32")
+    wait_until(lambda: group_is_gone(process), seconds=10)
+
+    outcome = pocketbert("verify", line.recipe, "--json")
+    assert outcome.rc == 1
+    assert to_make(outcome) == {"reference"}
+    assert [path.name for path in line.folder.rglob(".*")] == [".lock"]
+
+
+def test_two_runs_at_once_take_turns_and_both_succeed(line):
+    forget(line, "reference-32")
+    first = start(line, "--target", "litert:fp32")
+    wait_until(lambda: hidden(line, "reference-32"))
+    second = start(line, "--target", "litert:fp32")
+    (one, _), (two, told) = first.communicate(timeout=120), second.communicate(timeout=120)
+    assert (first.returncode, second.returncode) == (0, 0), told
+    assert "1 made" in one
+    assert "0 made" in two
+    assert "another run works in" in told
+
+
+# --- predict, ship, clean ----------------------------------------------------------------------------------------
+
+
+def test_predict_shows_neighbours_and_nothing_of_the_runtime(tiny_line, tmp_path, pocketbert):
+    (tmp_path / "lines.txt").write_text("one\n\ntwo words\nthree more words\n")
+    among = ("--among", tmp_path / "lines.txt", "--top", "2")
+    outcome = pocketbert("predict", tiny_line.folder / "litert-fp32", "two words", "another", *among)
+    assert (outcome.rc, outcome.stderr) == (0, "")
+    rows = outcome.stdout.splitlines()
+    assert len(rows) == 6
+    assert rows[1].split(maxsplit=1) == ["1.000", "two words"]
+
+
+def test_predict_takes_folder_target_and_file_alike(tiny_line, pocketbert):
+    target = tiny_line.folder / "litert-int8_dynamic"
+    places = (target, target / "model", target / "model" / "model.tflite")
+    vectors = [pocketbert("predict", place, "hello", "--json").document["predictions"][0]["vector"] for place in places]
+    assert len(vectors[0]) == 64
+    assert vectors[0] == vectors[1] == vectors[2]
+
+
+def shipped_files(into: Path) -> dict[str, Any]:
+    return {str(path.parent.relative_to(into)): json.loads(path.read_text()) for path in into.rglob("shipped.json")}
+
+
+def test_ship_puts_a_passed_model_into_both_apps_byte_for_byte(tiny_line, tmp_path, pocketbert):
+    into = tmp_path / "apps"
+    arguments = ("ship", tiny_line.recipe, "--build", tiny_line.build, "--into", into, "--target", "litert:fp32")
+    for _ in range(2):
+        outcome = pocketbert(*arguments, "--json")
+        assert outcome.rc == 0, outcome.stdout
+    found = shipped_files(into)
+    assert {place.split("/")[0] for place in found} == {"android-demo", "ios-demo"}
+    for place, record in found.items():
+        assert record["verdict"] == "passed"
+        for entry in record["files"]:
+            assert artifact.sha256_file(into / place / entry["path"]) == entry["sha256"]
+        assert len(list((into / place).iterdir())) == len(record["files"]) + 1
+    assert list(into.rglob(".*")) == []
+
+
+def test_ship_without_a_target_takes_the_smallest_and_all_or_none(tiny_line, tmp_path, pocketbert):
+    outcome = pocketbert("ship", tiny_line.recipe, "--build", tiny_line.build, "--into", tmp_path / "apps")
+    assert outcome.rc == 1
+    assert "litert-int8_dynamic is not shipped" in outcome.stderr
+    assert shipped_files(tmp_path) == {}
+
+
+def test_ship_of_several_targets_is_refused_whole_if_one_failed(tiny_line, tmp_path, pocketbert):
+    targets = ("--target", "litert:fp32", "--target", "litert:int8_dynamic")
+    outcome = pocketbert("ship", tiny_line.recipe, "--build", tiny_line.build, "--into", tmp_path / "apps", *targets)
+    assert outcome.rc == 1
+    assert shipped_files(tmp_path) == {}
+
+
+def test_a_model_that_was_not_run_ships_only_when_told_and_says_so(line, tmp_path, pocketbert):
+    place = line.folder / "litert-fp32" / "parity"
+    judged = verify.read(place).model_copy(update={"verdict": "not_run", "reasons": ["needs macOS."]})
+    model = artifact.load(line.folder / "litert-fp32" / "model")
+    order = artifact.Order(place, "verify", 1, {}, {"model": model.digest}, {})
+    artifact.build(order, lambda out: {"bytes": (out / verify.PARITY).write_text(judged.model_dump_json())})
+
+    arguments = ("ship", line.recipe, "--target", "litert:fp32", "--into", tmp_path / "apps")
+    refused = pocketbert(*arguments)
+    assert refused.rc == 1
+    assert "needs macOS" in refused.stderr
+    assert "--allow-not-run" in refused.stderr
+    assert pocketbert(*arguments, "--allow-not-run").rc == 0
+    assert {record["verdict"] for record in shipped_files(tmp_path / "apps").values()} == {"not_run"}
+
+
+def test_clean_removes_what_is_ours_and_nothing_else(line, pocketbert):
+    (line.build / "mine").mkdir()
+    (line.build / "mine" / "notes.txt").write_text("keep")
+    outcome = pocketbert("clean", "--json")
+    assert outcome.document["removed"] == ["build/tiny"]
+    assert [path.name for path in line.build.iterdir()] == ["mine"]
+    assert "nothing to remove" in pocketbert("clean").stdout
