@@ -3,20 +3,18 @@
 Reads the files of `build/minilm`, makes the peers' own beside them, times all of them interleaved, and judges each
 one's embeddings against fp32 PyTorch. Texts are STS-B dev sentences where POCKETBERT_DATA names them, else the
 package's own.
-Writes `benchmarks/results/peers-<machine>.json` and prints the table.
+Writes the records and the table into `benchmarks/results/`, and prints the table.
 """
 
 import argparse
 import csv
 import json
-import os
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks import peer_exports, peer_sessions
 from pipeline import artifact, benchmark, data, metrics
@@ -138,8 +136,8 @@ def main() -> None:
     student = artifact.load(folder / "student")
     ours = [finished_model(folder, target) for target in OURS]
     variants = [
-        benchmark.of_student(student.path, "embedding", LENGTH, weights_bytes=0, digest=student.digest),
-        *(benchmark.of_target(model.path, model.digest, None, None) for model in ours),
+        benchmark.of_student(student, LENGTH),
+        *(benchmark.of_target(model) for model in ours),
         *peers(student.path, options.build / "peers", log),
     ]
     source, sentences = texts(options.texts)
@@ -149,70 +147,55 @@ def main() -> None:
         tell = lambda what, fraction: status.update(f"{fraction:4.0%} {what}")  # noqa: E731
         records = benchmark.measure(variants, settings.lengths, sentences, 1, settings, log=log, tell=tell)
     truth = embeddings(variants[0], sentences, log)
-    cosines = {variant.id: metrics.cosine(truth, embeddings(variant, sentences, log)) for variant in variants}
-    table(console, source, records, cosines)
-    save(source, records, cosines)
+    cosines = {}
+    for variant in variants:
+        found = metrics.cosine(truth, embeddings(variant, sentences, log))
+        cosines[variant.id] = {"mean": float(found.mean()), "min": float(found.min())}
+    print(save(source, records, cosines))
 
 
-def table(
-    console: Console, source: str, records: list[BenchmarkRecord], cosines: dict[str, NDArray[np.float64]]
-) -> None:
-    """Print one row a variant; ratios are to the default exports and to onnxruntime's int8 of the same run."""
+def markdown(source: str, records: list[BenchmarkRecord], cosines: dict[str, dict[str, float]]) -> str:
+    """Return one row a variant; ratios are to the default exports and to onnxruntime's int8 of the same run."""
     facts = records[0].device
-    tokens = np.mean(records[0].timing.texts.tokens)
-    machine = f"{facts.model_id}, {' '.join(facts.cpu_features)}; 1 thread"
-    console.print(f"{machine}; {records[0].timing.texts.texts} texts of {source}, {tokens:.1f} tokens on average")
-    by_name = {record.model.id: record for record in records}
-    ort = by_name["onnxruntime-int8"].timing.texts.mean_cpu_ms_per_text
-    base = {name: by_name[f"{name}-default-128"].timing.texts.mean_cpu_ms_per_text for name in ("litert", "executorch")}
-    rows = Table(
-        "variant",
-        "MB",
-        "CPU ms / text",
-        "wall ms / text",
-        "p50 at 128",
-        "memory MB",
-        "cosine mean",
-        "min",
-        "× ORT int8",
-        "× own default",
-    )
-    for record in records:
-        name, texts_ = record.model.id, record.timing.texts
-        runtime = name.split("-")[0]
-        cosine = cosines[name]
-        own = f"{base[runtime] / texts_.mean_cpu_ms_per_text:.1f}" if runtime in base else ""
-        rows.add_row(
-            name,
-            f"{record.model.bytes / 1e6:.1f}" if record.model.bytes else "",
-            f"{texts_.mean_cpu_ms_per_text:.2f}",
-            f"{texts_.mean_ms_per_text:.2f}",
-            f"{record.timing.lengths[-1].wall.p50:.1f}",
-            f"{record.memory.model_bytes / 1e6:.0f}" if record.memory.model_bytes is not None else "",
-            f"{cosine.mean():.5f}",
-            f"{cosine.min():.5f}",
-            f"{ort / texts_.mean_cpu_ms_per_text:.2f}",
-            own,
-        )
-    console.print(rows)
-
-
-def save(source: str, records: list[BenchmarkRecord], cosines: dict[str, NDArray[np.float64]]) -> None:
-    """Keep the records, raw samples included, under a name that says what the processor can do."""
-    features = [
-        feature
-        for feature in records[0].device.cpu_features
-        if feature in ("avx512_vnni", "avx_vnni", "dotprod", "i8mm")
+    texts_ = records[0].timing.texts
+    by_name = {record.model.id: record.timing.texts.mean_cpu_ms_per_text for record in records}
+    lines = [
+        f"{facts.model_id}, {' '.join(facts.cpu_features)}; 1 thread, batch 1; {texts_.texts} texts of {source}, "
+        f"{np.mean(texts_.tokens):.1f} tokens on average, each at the length that the variant gives it; "
+        f"{texts_.passes} passes, interleaved; tokenisation excluded.",
+        "",
+        "| variant | MB | CPU ms a text | p50 at 128 | memory, MB | cosine mean / min | × ORT int8 | × own default |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
+    for record in records:
+        name = record.model.id
+        mean = by_name[name]
+        default = by_name.get(f"{name.split('-')[0]}-default-128")
+        size = f"{record.model.bytes / 1e6:.1f}" if record.model.bytes else "—"
+        memory = f"{record.memory.model_bytes / 1e6:.0f}" if record.memory.model_bytes is not None else "—"
+        own = f"{default / mean:.1f}" if default else "—"
+        cells = [name, size, f"{mean:.2f}", f"{record.timing.lengths[-1].wall.p50:.1f}", memory]
+        cells += [f"{cosines[name]['mean']:.5f} / {cosines[name]['min']:.5f}"]
+        cells += [f"{by_name['onnxruntime-int8'] / mean:.2f}", own]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def save(source: str, records: list[BenchmarkRecord], cosines: dict[str, dict[str, float]]) -> str:
+    """Keep the records, raw samples included, and the table, under a name that says what the processor can do."""
+    wanted = ("avx512_vnni", "avx_vnni", "dotprod", "i8mm")
+    features = [feature for feature in records[0].device.cpu_features if feature in wanted]
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"peers-{records[0].device.abi}-{'-'.join(features) or 'plain'}.json"
     document = {
         "texts": source,
-        "cosine": {name: {"mean": float(value.mean()), "min": float(value.min())} for name, value in cosines.items()},
+        "cosine": cosines,
         "records": [record.model_dump(mode="json") for record in records],
     }
     path.write_text(json.dumps(document) + "\n", encoding="utf-8")
-    print(f"records: {os.path.relpath(path)}")
+    text = markdown(source, records, cosines)
+    path.with_suffix(".md").write_text(text, encoding="utf-8")
+    return text
 
 
 if __name__ == "__main__":

@@ -163,7 +163,10 @@ def print_plan(steps: Sequence[Step], build: Path) -> None:
 def print_outcome(folder: Path, steps: Sequence[Step], parities: Sequence[Parity]) -> None:
     """Print verdicts, what was skipped, and where to look."""
     if parities:
-        table = Table("target", "verdict", "MB", "mean", "worst", "why", box=None, pad_edge=False)
+        table = Table(box=None, pad_edge=False)
+        for title in ("target", "verdict", "MB", "mean", "worst"):
+            table.add_column(title, no_wrap=True)
+        table.add_column("why")
         for parity in parities:
             found = parity.measures
             table.add_row(

@@ -48,7 +48,7 @@ def order_params(recipe: Recipe, target: Target) -> dict[str, Any]:
         "backend_version": backends.get(target.backend).VERSION,
         "scheme": target.scheme,
         "task": recipe.task,
-        "lengths": list(recipe.lengths(target.backend)),
+        "lengths": list(backends.get(target.backend).lengths_in_file(recipe.lengths(target.backend))),
         "golden": {"min_worst_cosine": gates.min_worst_cosine, "min_sqnr_db": gates.min_sqnr_db},
     }
     if target.backend == "coreml":

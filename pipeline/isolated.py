@@ -38,7 +38,7 @@ class Worker:
         }
         with log.open("ab") as sink:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "pipeline.isolated", str(child_end.fileno())],
+                [sys.executable, "-m", "pipeline.isolated", str(child_end.fileno()), str(os.getpid())],
                 pass_fds=[child_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
@@ -117,9 +117,8 @@ def _serve(connection: Connection) -> None:
             return
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(parent: int) -> None:
     """Leave when the parent is gone, even from the middle of a conversion; kill -9 tells no child."""
-    parent = os.getppid()
 
     def watch() -> None:
         pause = threading.Event()
@@ -133,7 +132,7 @@ def _end_with_parent() -> None:
 def _main() -> None:
     # Ctrl-C reaches the whole group; the parent decides what becomes of its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _end_with_parent()
+    _end_with_parent(int(sys.argv[2]))
     _serve(Connection(int(sys.argv[1])))
 
 

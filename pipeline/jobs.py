@@ -53,8 +53,9 @@ class Pool:
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             self._stopping.set()
             # Again and again: a job may be just about to start its worker.
-            while wait(self._jobs, timeout=0.2).not_done:
+            while running := [job for job in self._jobs if not job.done()]:
                 _kill_children()
+                wait(running, timeout=0.2)
         self._threads.shutdown()
 
 

@@ -108,14 +108,22 @@ class Line:
     def _walk(self, until: str) -> list[Step]:
         depth = STAGES.index(until)
         source = student.find(self.recipe, self.recipe_file)
+        if depth >= STAGES.index("verify"):
+            self._check_data()
         made = self._student(source)
         if depth >= STAGES.index("convert"):
             results = self._targets(source, made, judge=depth >= STAGES.index("verify"))
         if depth >= STAGES.index("benchmark"):
-            timings = self._benchmark(source, made, results)
+            timings = self._benchmark(made, results)
         if depth >= STAGES.index("report"):
             self._report(results, timings)
         return self.steps
+
+    def _check_data(self) -> None:
+        """Read the labelled data now: a missing or malformed file is better known before minutes of conversion."""
+        usable, _ = reference.chosen_datasets(tasks.get(self.recipe.task), self.recipe.verify.datasets)
+        for dataset in usable:
+            dataset.load()
 
     def parities(self) -> list[verify.Parity]:
         """Return the verdicts that this walk made or found, in the recipe's order."""
@@ -313,7 +321,7 @@ class Line:
 
         return self.step(f"verify {target}", place, order, make, seconds=2 if not_run else 15, disk=200_000)
 
-    def _benchmark(self, source: student.Source, made: Artifact | None, results: Results) -> Artifact | None:
+    def _benchmark(self, made: Artifact | None, results: Results) -> Artifact | None:
         """Time all targets that run here in one run, with PyTorch beside them."""
         place = self.folder / f"benchmark-{self.device}"
         runnable = {
@@ -340,11 +348,8 @@ class Line:
 
         def make(out: Path) -> Mapping[str, Any]:
             assert made is not None
-            variants = [
-                benchmark.of_student(
-                    made.path, self.recipe.task, lengths[-1], weights_bytes=source.weights_bytes, digest=made.digest
-                )
-            ] + [_variant(model) for model in runnable.values() if model]
+            variants = [benchmark.of_student(made, lengths[-1])]
+            variants += [benchmark.of_target(model) for model in runnable.values() if model]
             tell = partial(self.progress.advanced, "benchmark")
             return benchmark.make(
                 variants, lengths, texts, threads, self.recipe.benchmark, out, log=self._log("benchmark"), tell=tell
@@ -387,11 +392,6 @@ def _order(
     """Return an order, or None where an input is not there yet (in a dry run)."""
     digests = {name: value.digest for name, value in inputs.items() if value is not None}
     return Order(place, stage, version, params, digests, tools) if len(digests) == len(inputs) else None
-
-
-def _variant(model: Artifact) -> benchmark.Variant:
-    facts = model.manifest.metrics
-    return benchmark.of_target(model.path, model.digest, facts.get("ops_delegated"), facts.get("ops_total"))
 
 
 def _convert_seconds(source: student.Source, target: Target, needs_base: bool) -> float:

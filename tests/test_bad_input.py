@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,13 @@ from conftest import LABELS, TINY_TARGETS, Outcome, TinyLine, recipe_file, recip
 from pipeline import artifact, cli, student
 from pipeline.errors import StudentError
 from pipeline.signature import SIGNATURE
+
+
+@pytest.fixture(autouse=True)
+def swept(tmp_path) -> Iterator[None]:
+    """Remove what a test copied, since pytest would keep it: a gigabyte in all."""
+    yield
+    shutil.rmtree(tmp_path)
 
 
 @dataclass

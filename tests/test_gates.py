@@ -386,8 +386,3 @@ def test_the_record_survives_its_own_file(tmp_path, seed):
     parity = turn_one(clean("logits", seed)).judge(SCHEMES["fp32"].gates["logits"])
     (tmp_path / verify.PARITY).write_text(parity.model_dump_json())
     assert verify.read(tmp_path) == parity
-
-
-def test_gates_of_a_recipe_are_those_that_judge(seed):
-    case = clean("embedding", seed)
-    assert case.judge(Gates(min_worst_cosine=2.0)).verdict == "failed"

@@ -64,6 +64,9 @@ class Backend(Protocol):
     def support(self, scheme: str, *, minimum_ios: int) -> Support:
         """Answer for a scheme: supported, or why not."""
 
+    def lengths_in_file(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
+        """Return those of the recipe's lengths that change the file."""
+
     def not_runnable(self) -> str | None:
         """Say why files cannot be run on this machine, or return None."""
 

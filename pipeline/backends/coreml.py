@@ -38,6 +38,11 @@ def support(scheme: str, *, minimum_ios: int) -> Support:
     return SUPPORTED
 
 
+def lengths_in_file(lengths: tuple[int, ...]) -> tuple[int, ...]:
+    """Each length is a function of its own."""
+    return lengths
+
+
 def not_runnable() -> str | None:
     """Core ML's runtime is part of macOS."""
     return None if sys.platform == "darwin" else "Core ML runs on macOS only."
@@ -88,6 +93,7 @@ def _float_model(student: Path, task_name: str, precision: str, length: int, min
     graph = _graph(student, task_name)
     examples = example_inputs(input_names(student), length)
     exported = torch.export.export(graph, examples, strict=False).run_decompositions({})
+    _drop_aliases(exported)
     return ct.convert(
         exported,
         convert_to="mlprogram",
@@ -97,6 +103,17 @@ def _float_model(student: Path, task_name: str, precision: str, length: int, min
         outputs=[ct.TensorType(name=name, dtype=np.float32) for name in tasks.get(task_name).output_names],
         skip_model_load=True,
     )
+
+
+def _drop_aliases(exported: Any) -> None:
+    """Remove `aten.alias`, which coremltools 9.0 lacks: a slice of positions that takes all of them becomes one."""
+    import torch
+
+    graph = exported.graph_module.graph
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.alias.default):
+        node.replace_all_uses_with(node.args[0])
+        graph.erase_node(node)
+    exported.graph_module.recompile()
 
 
 @functools.lru_cache(maxsize=1)

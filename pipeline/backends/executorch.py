@@ -42,6 +42,11 @@ def support(scheme: str, *, minimum_ios: int) -> Support:
     return SUPPORTED
 
 
+def lengths_in_file(lengths: tuple[int, ...]) -> tuple[int, ...]:
+    """The length is free: only its upper bound is in the file."""
+    return lengths[-1:]
+
+
 def not_runnable() -> str | None:
     """The runtime's wheels exist for every platform that PocketBERT runs on."""
     return None

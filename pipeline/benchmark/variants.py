@@ -1,5 +1,6 @@
 """What is timed: converted files, and the student in PyTorch beside them. Peers are added in `benchmarks/`."""
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline import backends, signature, tasks
+from pipeline.artifact import Artifact
 from pipeline.benchmark.timed import Timed
 from pipeline.encoding import Encoder, Row
 from pipeline.runtime import Model
@@ -96,10 +98,12 @@ def _inputs_of(model: object) -> tuple[str, ...]:
     return architectures.get(model.config.model_type).inputs  # type: ignore[attr-defined]  # any Hugging Face model
 
 
-def import_torch() -> None:
-    """Import what `TimedCheckpoint` needs."""
+def import_checkpoint(model_type: str) -> None:
+    """Import what `TimedCheckpoint` needs; transformers would load the model's own module at opening."""
     import torch  # noqa: F401
     import transformers.models.auto  # noqa: F401
+
+    importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
 
 
 def import_backend(name: str) -> None:
@@ -107,41 +111,40 @@ def import_backend(name: str) -> None:
     backends.get(name).import_runtime()
 
 
-def of_target(folder: Path, digest: str, ops_delegated: int | None, ops_total: int | None) -> Variant:
+def of_target(model: Artifact) -> Variant:
     """Return the variant of a converted file."""
-    facts = signature.read(folder)
-    file = folder / facts.file
+    facts = signature.read(model.path)
+    found = model.manifest.metrics
     fixed = all(function.fixed for function in facts.functions)
     return Variant(
         id=f"{facts.backend}-{facts.scheme}",
         scheme=facts.scheme,
         runtime=backends.get(facts.backend).TITLE,
         delegate="Core ML" if facts.backend == "coreml" else "XNNPACK",
-        open_with_threads=partial(TimedModel, folder),
+        open_with_threads=partial(TimedModel, model.path),
         import_runtime=partial(import_backend, facts.backend),
-        file=file,
-        sha256=digest,
-        bytes=sum(part.stat().st_size for part in file.rglob("*") if part.is_file())
-        if file.is_dir()
-        else file.stat().st_size,
+        file=model.path / facts.file,
+        sha256=model.digest,
+        bytes=found["file_bytes"],
         lengths=tuple(function.max_length for function in facts.functions) if fixed else None,
-        ops_delegated=ops_delegated,
-        ops_total=ops_total,
+        ops_delegated=found.get("ops_delegated"),
+        ops_total=found.get("ops_total"),
     )
 
 
-def of_student(folder: Path, task: str, max_length: int, *, weights_bytes: int, digest: str) -> Variant:
+def of_student(made: Artifact, max_length: int) -> Variant:
     """Return the student in PyTorch eager fp32."""
+    weights = made.path / "model.safetensors"
     return Variant(
         id="pytorch-fp32",
         scheme="fp32",
         runtime="PyTorch eager",
         delegate=None,
-        open_with_threads=partial(TimedCheckpoint, folder, task, max_length),
-        import_runtime=import_torch,
-        file=folder / "model.safetensors",
-        sha256=digest,
-        bytes=weights_bytes,
+        open_with_threads=partial(TimedCheckpoint, made.path, made.manifest.params["task"], max_length),
+        import_runtime=partial(import_checkpoint, made.manifest.metrics["model_type"]),
+        file=weights,
+        sha256=made.digest,
+        bytes=weights.stat().st_size,
         lengths=None,
         ops_delegated=None,
         ops_total=None,

@@ -17,6 +17,8 @@ _WORST_KEPT = 8
 _EXACT_DB = 999.0
 _OPPOSITE = -1.0
 """The worst cosine and the worst rank correlation: what an undefined one counts as. JSON has no NaN."""
+_GRAPH_BYTES = 500_000
+"""Allowed for the graph itself and for scales of narrow rows; without it every tiny model would be too large."""
 _CHANCE_ERRORS = 2.0
 """The reference has to be this many standard errors above chance."""
 
@@ -195,7 +197,7 @@ def _above_chance(row: Labels) -> GateResult:
 def _size_gate(signature: Signature, gates: Gates, model_metrics: dict[str, Any]) -> list[GateResult]:
     if gates.max_bytes_per_parameter is None:
         return []
-    found = model_metrics["file_bytes"] / signature.parameters
+    found = max(0, model_metrics["file_bytes"] - _GRAPH_BYTES) / signature.parameters
     return [
         _at_most(
             "max_bytes_per_parameter",
