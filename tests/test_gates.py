@@ -21,7 +21,7 @@ WIDTHS = {"embedding": 32, "logits": 3}
 CHECKED = 48
 PAIRS = 40
 LONGEST = 64
-PARAMETERS = 1000
+PARAMETERS = 10_000_000
 
 
 @dataclass(frozen=True)
