@@ -107,7 +107,7 @@ def _serve(connection: Connection) -> None:
             answer: tuple[str, object] = ("result", function(*args, **kwargs))
         except PipelineError as error:
             answer = ("error", error)
-        except Exception as error:
+        except Exception as error:  # whatever a toolchain raises is logged here and reported by the parent
             traceback.print_exc()
             first_line = (str(error).strip().splitlines() or [""])[0][:300]
             answer = ("error", f"{type(error).__name__}: {first_line}")

@@ -109,17 +109,12 @@ EVERY = [
 ]
 
 
-@pytest.mark.parametrize(("architecture", "task", "target"), SAMPLE, ids=str)
+CASES = [pytest.param(*case) for case in SAMPLE]
+CASES += [pytest.param(*case, marks=pytest.mark.full) for case in EVERY if case not in SAMPLE]
+
+
+@pytest.mark.parametrize(("architecture", "task", "target"), CASES, ids=str)
 def test_architectures_and_tasks(
-    architecture: str, task: str, target: Target, tiny_student: Callable[..., Path], tmp_path: Path
-) -> None:
-    made = student_artifact(tiny_student(architecture, task), task, tmp_path / "student")
-    check_against_truth(made, target, convert(made, target, tmp_path))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("architecture", "task", "target"), EVERY, ids=str)
-def test_every_architecture_task_and_target(
     architecture: str, task: str, target: Target, tiny_student: Callable[..., Path], tmp_path: Path
 ) -> None:
     made = student_artifact(tiny_student(architecture, task), task, tmp_path / "student")
