@@ -9,6 +9,7 @@
     ├── InputError                exit 2   a text, file or folder handed to a verb
     ├── GateFailed                exit 1   everything ran, and the result is not good enough
     └── ToolchainError            exit 3   a toolchain, runtime or device is absent or broke
+        ├── UnknownOp             exit 3   the reference interpreter lacks an operation of a program
         └── WorkerDied            exit 3   a toolchain took its whole process down
 
 A message says what was asked, what was found, what exists, and what to do.
@@ -52,6 +53,10 @@ class ToolchainError(PipelineError):
     """A toolchain, runtime or device is absent or broke."""
 
     exit_code = EXIT_TOOLCHAIN
+
+
+class UnknownOp(ToolchainError):
+    """The reference interpreter lacks an operation of a program, so nothing can be said of its numbers."""
 
 
 class WorkerDied(ToolchainError):

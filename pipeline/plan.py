@@ -218,7 +218,7 @@ class Line:
         for target in wanted:
             parity = None
             if truths:
-                parity = self._verify_one(target, models[target], truths[self._longest(target)].result())
+                parity = self._verify_one(target, made, models[target], truths[self._longest(target)].result())
             results[target] = (models[target], parity)
 
     def _convert_backend(
@@ -289,37 +289,39 @@ class Line:
 
         return self.step("reference", place, order, make, seconds=30, disk=10_000_000)
 
-    def _verify_one(self, target: Target, model: Artifact | None, truth: Artifact | None) -> Artifact | None:
+    def _verify_one(
+        self, target: Target, made: Artifact | None, model: Artifact | None, truth: Artifact | None
+    ) -> Artifact | None:
         place = self.folder / str(target) / "parity"
         backend = backends.get(target.backend)
         gates = self.recipe.gates(target.scheme)
-        not_run = backend.not_runnable()
         random_weights = self.recipe.student.random_weights
-        params = {"gates": gates.model_dump(), "not_run": not_run, "random_weights": random_weights}
+        params = {"gates": gates.model_dump(), "random_weights": random_weights}
         order = _order(
             place,
             "verify",
             verify.VERSION,
             params,
-            {"model": model, "reference": truth},
+            {"model": model, "student": made, "reference": truth},
             versions(backend.DISTRIBUTIONS[0]),
         )
 
         def make(out: Path) -> Mapping[str, Any]:
             assert model is not None
+            assert made is not None
             assert truth is not None
             return verify.make(
                 model.path,
                 model.manifest.metrics,
+                made.path,
                 truth.path,
                 gates,
                 out,
                 log=self._log(f"verify-{target}"),
-                not_run=not_run,
                 random_weights=random_weights,
             )
 
-        return self.step(f"verify {target}", place, order, make, seconds=2 if not_run else 15, disk=200_000)
+        return self.step(f"verify {target}", place, order, make, seconds=20, disk=200_000)
 
     def _benchmark(self, made: Artifact | None, results: Results) -> Artifact | None:
         """Time all targets that run here in one run, with PyTorch beside them."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline.quantize import Support
 from pipeline.signature import Function, Signature
+from pipeline.structure import Structure
 
 NAMES = ("litert", "coreml", "executorch")
 
@@ -78,6 +79,9 @@ class Backend(Protocol):
 
     def inspect(self, file: Path) -> tuple[Function, ...]:
         """Read the functions back from a file, shortest first."""
+
+    def structure(self, file: Path) -> Structure:
+        """Read back what can be compared with the checkpoint without running the file."""
 
     def load(self, file: Path, signature: Signature, *, threads: int) -> Session:
         """Open a file in its real runtime."""

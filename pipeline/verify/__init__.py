@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import reference, signature
-from pipeline.errors import PipelineError, WorkerDied
+from pipeline.errors import PipelineError, UnknownOp, WorkerDied
 from pipeline.isolated import Worker
 from pipeline.quantize import Gates
 from pipeline.verify import gates as judging
@@ -22,12 +22,12 @@ VERSION = 1
 def make(
     model: Path,
     model_metrics: dict[str, Any],
+    student: Path,
     reference_folder: Path,
     gates: Gates,
     out: Path,
     *,
     log: Path,
-    not_run: str | None,
     random_weights: bool,
 ) -> dict[str, Any]:
     """Judge one converted file and write `parity.json`.
@@ -35,11 +35,11 @@ def make(
     Args:
         model: the model folder that `convert` made.
         model_metrics: the metrics of its manifest.
+        student: the checkpoint in Hugging Face layout that the file was made from.
         reference_folder: the truth, see `pipeline.reference`.
         gates: bounds of this target.
         out: the artifact's directory.
         log: where the runtime's own words go.
-        not_run: why the file cannot be run here, or None.
         random_weights: whether the recipe declares that the weights were never trained.
 
     Returns:
@@ -48,14 +48,16 @@ def make(
     truth = reference.read(reference_folder)
     found: Measured | None = None
     crash: str | None = None
-    if not_run is None:
-        try:
-            with Worker(log) as worker:
-                found = worker.call(measure, model, reference_folder)
-        except WorkerDied as error:
-            crash = str(error)
-        except PipelineError as error:
-            crash = f"the file does not run: {error}"
+    not_run: str | None = None
+    try:
+        with Worker(log) as worker:
+            found = worker.call(measure, model, student, reference_folder)
+    except UnknownOp as error:
+        not_run = str(error)
+    except WorkerDied as error:
+        crash = str(error)
+    except PipelineError as error:
+        crash = f"the file does not run: {error}"
     parity = judging.judge(
         signature.read(model),
         truth,

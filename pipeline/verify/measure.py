@@ -45,8 +45,8 @@ class Measured:
     """Verification rows whose ids the shipped tokenizer does not reproduce."""
 
 
-def measure(model_folder: Path, reference_folder: Path) -> Measured:
-    """Run one file over all rows of the reference, padded and unpadded."""
+def measure(model_folder: Path, student: Path, reference_folder: Path) -> Measured:
+    """Run one file over all rows of the reference, padded and unpadded, and compare what it holds."""
     truth = reference.read(reference_folder)
     model = Model(model_folder)
     natural = [Run(number, model.signature.choose(len(row))[1]) for number, row in enumerate(truth.rows)]
