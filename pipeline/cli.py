@@ -24,6 +24,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+mil_app = typer.Typer(help="Look into and run Core ML packages, without Core ML.", no_args_is_help=True)
+app.add_typer(mil_app, name="mil")
+
 RecipeName = Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml.")]
 Targets = Annotated[list[str] | None, typer.Option("--target", help="Only backend[:scheme]; may be repeated.")]
 BuildFolder = Annotated[Path, typer.Option("--build", help="Folder for artifacts.")]
@@ -212,6 +215,45 @@ def clean(
         console.print_json({"removed": [str(path) for path in removed], "exit": EXIT_DONE})
     else:
         console.say(f"removed {', '.join(map(str, removed))}" if removed else f"nothing to remove in {build}")
+
+
+PackagePath = Annotated[Path, typer.Argument(help="A .mlpackage, or a model folder that holds one.")]
+
+
+@mil_app.command("run")
+def mil_run(
+    package: PackagePath,
+    inputs: Annotated[Path, typer.Option(help="A .npz with an array per input.")],
+    function: Annotated[str | None, typer.Option(help="A function of the package; else its default one.")] = None,
+    precision: Annotated[str, typer.Option(help="fp16 rounds what is declared half; fp32 does not.")] = "fp16",
+    outputs: Annotated[Path | None, typer.Option(help="Write the outputs to this .npz.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a package in the reference interpreter and sum its outputs up."""
+    from pipeline.mil import Interpreter, trial
+
+    chosen = trial.precision(precision)
+    interpreter = Interpreter(trial.find(package), function, precision=chosen)
+    found = trial.run(interpreter, trial.read_inputs(inputs), precision=chosen)
+    if outputs:
+        trial.write_outputs(found, outputs)
+    if as_json:
+        console.print_json(console.trial_document(found))
+    else:
+        console.print_trial(found)
+
+
+@mil_app.command("ops")
+def mil_ops(package: PackagePath, as_json: AsJson = False) -> None:
+    """List a package's operations and weights."""
+    from pipeline import mil
+    from pipeline.mil import listing, trial
+
+    found = listing.take(mil.read(trial.find(package)))
+    if as_json:
+        console.print_json(console.listing_document(found))
+    else:
+        console.print_listing(found)
 
 
 def main() -> NoReturn:

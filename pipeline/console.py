@@ -1,5 +1,6 @@
 """What the command prints; the rest of the package returns values."""
 
+import dataclasses
 import json
 import sys
 import threading
@@ -14,6 +15,8 @@ from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElap
 from rich.progress import Progress as Bars
 from rich.table import Table
 
+from pipeline.mil.listing import Listing
+from pipeline.mil.trial import Trial
 from pipeline.neighbours import Neighbour
 from pipeline.plan import Step
 from pipeline.runtime import Prediction
@@ -136,7 +139,8 @@ def document(recipe: str, steps: Iterable[Step], parities: Iterable[Parity], cod
         for step in steps
     ]
     verdicts = {f"{parity.backend}-{parity.scheme}": parity.verdict for parity in parities}
-    return {"recipe": recipe, "steps": rows, "verdicts": verdicts, "exit": code}
+    evaluators = {f"{parity.backend}-{parity.scheme}": parity.evaluator for parity in parities}
+    return {"recipe": recipe, "steps": rows, "verdicts": verdicts, "evaluators": evaluators, "exit": code}
 
 
 def print_plan(steps: Sequence[Step], build: Path) -> None:
@@ -178,6 +182,8 @@ def print_outcome(folder: Path, steps: Sequence[Step], parities: Sequence[Parity
                 escape("; ".join(parity.reasons)),
             )
         _out.print(table)
+        for note in dict.fromkeys(f"{p.evaluator}: {p.evaluator_stands_in}" for p in parities if p.evaluator_stands_in):
+            say(f"Core ML files were run by {note}")
     made = [step for step in steps if step.made]
     say(f"{len(made)} made, {len(steps) - len(made)} kept because nothing changed.")
     if steps and steps[-1].name == "report":
@@ -225,3 +231,53 @@ def print_inventory(found: Mapping[str, Mapping[str, str]]) -> None:
             table.add_row(escape(name), escape(text))
         _out.print(table)
         _out.print()
+
+
+def print_trial(trial: Trial) -> None:
+    """Print the outputs of a program that was run, and where it first left the finite numbers."""
+    table = Table("shape", "type", "min", "max", "mean", "not finite", box=None, pad_edge=False)
+    table.add_column("output", overflow="fold")
+    for row in trial.rows:
+        figures = ("—" if figure is None else f"{figure:.6g}" for figure in (row.min, row.max, row.mean))
+        table.add_row(str(row.shape), row.dtype, *figures, str(row.non_finite), escape(row.name))
+    _out.print(table)
+    for name, value in trial.labels.items():
+        say(f"{name}: {value}")
+    bad = trial.not_finite
+    if bad:
+        say(f"first not finite: {bad.kind} {bad.name}: {bad.infinite} infinite, {bad.nan} NaN of {bad.size}")
+    say(f"function {trial.function}, {trial.precision}, {trial.operations} values computed.")
+
+
+def trial_document(trial: Trial) -> dict[str, Any]:
+    """Return what `--json` prints for a program that was run."""
+    document = dataclasses.asdict(trial)
+    # Arrays are for --outputs.
+    del document["outputs"], document["rows"]
+    return document | {"outputs": [dataclasses.asdict(row) for row in trial.rows], "exit": 0}
+
+
+def listing_document(listing: Listing) -> dict[str, Any]:
+    """Return what `--json` prints for a package's content."""
+    totals = {"weight_bytes": listing.weight_bytes, "duplicate_bytes": listing.duplicate_bytes}
+    return dataclasses.asdict(listing) | totals | {"exit": 0}
+
+
+def print_listing(listing: Listing) -> None:
+    """Print a package's operations and weights."""
+    for function in listing.functions:
+        say(f"{function.name} ({function.opset})")
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for row in function.operations:
+            table.add_row(f"  {row.count}", escape(row.kind), row.dtypes)
+        _out.print(table)
+    table = Table("shape", "seen as", "stored as", "bytes", "ops", "functions", box=None, pad_edge=False)
+    table.add_column("weight", overflow="fold")
+    for weight in listing.weights:
+        counts = (f"{weight.bytes:,}", str(weight.readers), str(weight.functions))
+        table.add_row(str(weight.shape), weight.dtype, weight.stored, *counts, escape(weight.name))
+    _out.print(table)
+    for twice in listing.duplicates:
+        say(f"stored {twice.copies} times, {twice.bytes:,} bytes each: {', '.join(twice.names)}")
+    total = f"{len(listing.weights)} weights, {listing.weight_bytes:,} bytes"
+    say(f"{total}; {listing.duplicate_bytes:,} of them are stored twice.")

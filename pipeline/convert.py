@@ -165,9 +165,7 @@ def _add_companions(student: Path, signature: Signature, gates: Gates, out: Path
 
 
 def _try_once(signature: Signature, out: Path) -> None:
-    """Load the file in its real runtime and run every function, if this machine has the runtime."""
-    if backends.get(signature.backend).not_runnable():
-        return
+    """Load the file and run every function: in its real runtime, or Core ML's in the interpreter."""
     model = Model(out)
     row = model.encoder.encode("Does it run?")
     for function in signature.functions:

@@ -27,7 +27,7 @@ def _backend(name: str) -> str:
         installed = f"{distribution} {importlib.metadata.version(distribution)}"
     except importlib.metadata.PackageNotFoundError:
         return f"{backend.TITLE}: not installed, {distribution} is missing; run `make setup`"
-    reason = backend.not_runnable()
+    reason = backend.no_runtime()
     return f"{backend.TITLE}: {installed}" + (f"; converts, but {reason}" if reason else "")
 
 

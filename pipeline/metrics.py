@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.floating]
+_RESAMPLES = 1000
 
 
 def all_finite(values: Floats) -> bool:
@@ -45,6 +46,22 @@ def agreement(truth: Floats, values: Floats) -> float:
     return float((truth.argmax(-1) == values.argmax(-1)).mean())
 
 
+def kl_divergence(truth: Floats, values: Floats) -> NDArray[np.float64]:
+    """Return KL(truth || values) of each row's softmax, in nats, `(rows, classes) -> (rows,)`; at least 0.
+
+    Source: Kullback and Leibler 1951.
+    """
+    p, q = _log_softmax(truth), _log_softmax(values)
+    result: NDArray[np.float64] = np.maximum((np.exp(p) * (p - q)).sum(-1), 0.0)
+    return result
+
+
+def _log_softmax(logits: Floats) -> NDArray[np.float64]:
+    shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
+    result: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return result
+
+
 def accuracy(values: Floats, labels: Floats) -> float:
     """Return the fraction of rows `(rows, classes)` whose largest logit is the label."""
     return float((values.argmax(-1) == labels).mean())
@@ -61,6 +78,48 @@ def spearman(values: Floats, labels: Floats) -> float:
 
     return float(spearmanr(values, labels).statistic)
 
+
+def correlation_interval_of_drop(truth: Floats, values: Floats, labels: Floats) -> tuple[float, float]:
+    """Return the bootstrap interval of Spearman's drop from `truth` to `values`, both `(rows,)` scores; see below."""
+    from scipy.stats import rankdata
+
+    def resampled(scores: Floats) -> Floats:
+        ranks = rankdata(scores[draws], axis=1)
+        ranks -= ranks.mean(1, keepdims=True)
+        norms = np.linalg.norm(ranks, axis=1) * np.linalg.norm(wanted, axis=1)
+        # Where a draw has one value only there is no ranking: 0.0, as `spearman` has it.
+        return np.where(norms > 0, (ranks * wanted).sum(1) / np.where(norms > 0, norms, 1.0), 0.0)
+
+    draws = _draws(len(labels))
+    wanted = rankdata(labels[draws], axis=1)
+    wanted -= wanted.mean(1, keepdims=True)
+    return _percentiles(resampled(truth) - resampled(values))
+
+
+def accuracy_interval_of_drop(truth: Floats, values: Floats, labels: Floats) -> tuple[float, float]:
+    """Return the bootstrap interval of accuracy's drop from `truth` to `values`, both `(rows, classes)`."""
+    change = (truth.argmax(-1) == labels).astype(np.float64) - (values.argmax(-1) == labels)
+    return _percentiles(change[_draws(len(labels))].mean(1))
+
+
+def _draws(rows: int) -> NDArray[np.int64]:
+    """Draw rows with replacement, `(resamples, rows)`; the same for truth and file, so that the drop is paired."""
+    return np.random.default_rng(0).integers(0, rows, (_RESAMPLES, rows))
+
+
+def _percentiles(drops: Floats) -> tuple[float, float]:
+    low, high = np.percentile(drops, (2.5, 97.5))
+    return float(low), float(high)
+
+
+INTERVALS: dict[str, Callable[[Floats, Floats, Floats], tuple[float, float]]] = {
+    "accuracy": accuracy_interval_of_drop,
+    "spearman": correlation_interval_of_drop,
+}
+"""Paired percentile bootstrap, 95 %: `(truth's scores, file's scores, labels) -> (low, high)` of the metric's drop.
+
+Source: Efron and Tibshirani 1993, chapter 13; paired as Koehn 2004 has it for comparing two systems on one test set.
+"""
 
 TASK_METRICS: dict[str, Callable[[Floats, Floats], float]] = {"accuracy": accuracy, "spearman": spearman}
 

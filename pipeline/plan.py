@@ -296,7 +296,8 @@ class Line:
         backend = backends.get(target.backend)
         gates = self.recipe.gates(target.scheme)
         random_weights = self.recipe.student.random_weights
-        params = {"gates": gates.model_dump(), "random_weights": random_weights}
+        evaluators = [evaluator.name for evaluator in backend.evaluators()]
+        params = {"gates": gates.model_dump(), "random_weights": random_weights, "evaluators": evaluators}
         order = _order(
             place,
             "verify",
@@ -327,7 +328,7 @@ class Line:
         """Time all targets that run here in one run, with PyTorch beside them."""
         place = self.folder / f"benchmark-{self.device}"
         runnable = {
-            target: model for target, (model, _) in results.items() if not backends.get(target.backend).not_runnable()
+            target: model for target, (model, _) in results.items() if not backends.get(target.backend).no_runtime()
         }
         longest = max(self._longest(target) for target in results)
         lengths = [length for length in self.recipe.benchmark.lengths if length < longest] + [longest]

@@ -21,14 +21,18 @@ class Gates(BaseModel):
     min_sqnr_db: float | None = None
     min_agreement: float | None = None
     """Fraction of rows with the same winner (logits)."""
+    max_kl: float | None = None
+    """Mean Kullback-Leibler divergence from the truth's probabilities to the file's, in nats (logits)."""
     max_abs_error: float | None = None
-    """Largest absolute difference of any number of any row that is not all padding."""
+    """Largest absolute difference of any number of any row that is not all padding; see `Measures.unit`."""
     max_all_pad_error: float | None = None
     """Largest absolute value in the embedding of a row that is all padding; the truth is exactly zero."""
     max_pad_difference: float | None = None
-    """Largest absolute difference between the same text at its own length and padded to another."""
+    """Largest absolute difference between the same text at its own length and padded to another, likewise."""
+    max_thread_difference: float | None = None
+    """Largest absolute difference between one thread and two, likewise."""
     max_task_drop: float | None = None
-    """Largest loss of the task metric, as a fraction of 1."""
+    """Largest loss of the task metric, as a fraction of 1: of the bad end of its interval where the sample allows."""
     max_bytes_per_parameter: float | None = None
 
 
@@ -49,6 +53,7 @@ def _gates(
     worst: float,
     sqnr: float,
     agreement: float,
+    kl: float,
     error: float | None,
     drop: float,
     pad: float,
@@ -62,11 +67,19 @@ def _gates(
         max_abs_error=error,
         max_all_pad_error=1e-6,
         max_pad_difference=pad,
+        max_thread_difference=pad,
         max_task_drop=drop,
         max_bytes_per_parameter=size,
     )
-    # Logits have no fixed norm, so their absolute error is bounded through the SQNR alone.
-    logits = Gates(min_sqnr_db=sqnr, min_agreement=agreement, max_task_drop=drop, max_bytes_per_parameter=size)
+    logits = Gates(
+        min_sqnr_db=sqnr,
+        min_agreement=agreement,
+        max_kl=kl,
+        max_pad_difference=pad,
+        max_thread_difference=pad,
+        max_task_drop=drop,
+        max_bytes_per_parameter=size,
+    )
     return {"embedding": embedding, "logits": logits}
 
 
@@ -77,25 +90,49 @@ SCHEMES: dict[str, Scheme] = {
             "fp32",
             "weights and activations in single precision",
             4.0,
-            _gates(cosine=0.99999, worst=0.9999, sqnr=60, agreement=0.99, error=1e-4, drop=0.001, pad=1e-4, size=4.3),
+            _gates(
+                cosine=0.99999,
+                worst=0.9999,
+                sqnr=60,
+                agreement=0.99,
+                kl=1e-6,
+                error=1e-4,
+                drop=0.001,
+                pad=1e-4,
+                size=4.3,
+            ),
         ),
         Scheme(
             "fp16",
             "weights in half precision; activations too where the runtime has it",
             2.0,
-            _gates(cosine=0.9999, worst=0.999, sqnr=40, agreement=0.99, error=1e-2, drop=0.002, pad=1e-2, size=2.15),
+            _gates(
+                cosine=0.9999,
+                worst=0.999,
+                sqnr=40,
+                agreement=0.99,
+                kl=1e-4,
+                error=1e-2,
+                drop=0.002,
+                pad=1e-2,
+                size=2.15,
+            ),
         ),
         Scheme(
             "int8_weight_only",
             "weights and embedding tables in int8 with a scale per row, activations in float",
             1.0,
-            _gates(cosine=0.998, worst=0.98, sqnr=20, agreement=0.97, error=None, drop=0.005, pad=1e-2, size=1.2),
+            _gates(
+                cosine=0.998, worst=0.98, sqnr=20, agreement=0.97, kl=5e-3, error=None, drop=0.005, pad=1e-2, size=1.2
+            ),
         ),
         Scheme(
             "int8_dynamic",
             "int8 weights and embedding tables with a scale per row; activations to int8 per token, at run time",
             1.0,
-            _gates(cosine=0.995, worst=0.96, sqnr=17, agreement=0.95, error=None, drop=0.01, pad=5e-2, size=1.2),
+            _gates(
+                cosine=0.995, worst=0.96, sqnr=17, agreement=0.95, kl=1e-2, error=None, drop=0.01, pad=5e-2, size=1.2
+            ),
         ),
     )
 }

@@ -19,7 +19,10 @@ from pipeline.encoding import Encoder, Row
 from pipeline.errors import InputError
 from pipeline.tasks import Task
 
-VERSION = 1
+VERSION = 2
+ONE_TOKEN = "one_token"
+"""Kind of rows that hold one token and nothing else; no tokenizer gives them, and every mask has to cope with them."""
+_ONE_TOKEN_OF = ("Yes", "7", "\u00e9t\u00e9", "?")
 _BATCH = 64
 
 
@@ -42,7 +45,13 @@ class Labels:
 class Reference:
     """What verification compares with."""
 
+    task: str
     max_length: int
+    pad_token_id: int
+    labels: list[str] | None
+    """Names of the logits in order, from the checkpoint's config."""
+    checkpoint: dict[str, Any]
+    """What the structural check expects of a file, see `pipeline.facts`."""
     texts: list[data.Text]
     rows: list[Row]
     outputs: NDArray[np.float32]
@@ -88,23 +97,32 @@ def make(student: Path, task_name: str, wanted: Sequence[str] | None, max_length
     from safetensors.numpy import save_file
 
     from pipeline.checkpoint import load_checkpoint
+    from pipeline.facts import checkpoint_facts
+    from pipeline.student import label_names
 
     task = tasks.get(task_name)
     model = load_checkpoint(student, task)
     encoder = Encoder.from_folder(student, max_length)
     usable, skipped = chosen_datasets(task, wanted)
     texts = data.verification_texts()
-    checked = len(texts)
     index = {(text.first, text.second): number for number, text in enumerate(texts)}
+    single = _one_token_rows(encoder)
+    texts += [text for text, _ in single]
+    checked = len(texts)
     plans = [_plan(row, task, texts, index) for row in usable]
-    rows = [encoder.encode(text.first, text.second) for text in texts]
+    singles = {text.id: row for text, row in single}
+    rows = [singles.get(text.id) or encoder.encode(text.first, text.second) for text in texts]
     outputs = true_outputs(model, task, rows)
     if not metrics.all_finite(outputs):
         raise InputError("the reference itself gives NaN or infinity; the checkpoint is broken.")
     datasets = [_labels(task, dataset, plan, outputs) for dataset, plan in zip(usable, plans, strict=True)]
     save_file({"outputs": outputs}, out / "outputs.safetensors")
     document = {
+        "task": task_name,
         "max_length": max_length,
+        "pad_token_id": int(model.config.pad_token_id or 0),
+        "labels": label_names(model.config) if task.output_kind == "logits" else None,
+        "checkpoint": checkpoint_facts(model),
         "checked": checked,
         "texts": [asdict(text) for text in texts],
         "rows": [asdict(row) for row in rows],
@@ -122,7 +140,11 @@ def read(folder: Path) -> Reference:
 
     document = json.loads((folder / "reference.json").read_text(encoding="utf-8"))
     return Reference(
+        task=document["task"],
         max_length=document["max_length"],
+        pad_token_id=document["pad_token_id"],
+        labels=document["labels"],
+        checkpoint=document["checkpoint"],
         texts=[data.Text(**text) for text in document["texts"]],
         rows=[Row(tuple(row["ids"]), tuple(row["types"])) for row in document["rows"]],
         outputs=load_file(folder / "outputs.safetensors")["outputs"],
@@ -130,6 +152,16 @@ def read(folder: Path) -> Reference:
         datasets=[Labels(**dataset) for dataset in document["datasets"]],
         skipped=document["skipped"],
     )
+
+
+def _one_token_rows(encoder: Encoder) -> list[tuple[data.Text, Row]]:
+    """Take one token out of the middle of a few encoded words."""
+    rows = []
+    for number, word in enumerate(_ONE_TOKEN_OF):
+        ids = encoder.encode(word).ids
+        text = data.Text(f"{ONE_TOKEN}-{number}", ONE_TOKEN, word)
+        rows.append((text, Row((ids[len(ids) // 2],), (0,))))
+    return rows
 
 
 Plan = tuple[list[int], list[int] | None, list[float]]
@@ -162,8 +194,12 @@ def task_metric(
     metric: str, first: list[int], second: list[int] | None, labels: list[float], outputs: NDArray[np.float32]
 ) -> float:
     """Return a task metric of some outputs `(rows, width)`; pairs of embeddings are scored by their cosine."""
-    values = outputs[first] if second is None else metrics.cosine(outputs[first], outputs[second])
-    return metrics.TASK_METRICS[metric](values, np.asarray(labels))
+    return metrics.TASK_METRICS[metric](task_scores(first, second, outputs), np.asarray(labels))
+
+
+def task_scores(first: list[int], second: list[int] | None, outputs: NDArray[np.float32]) -> NDArray[np.floating]:
+    """Return what a task metric is computed from: logits `(rows, classes)`, or the cosines `(rows,)` of pairs."""
+    return outputs[first] if second is None else metrics.cosine(outputs[first], outputs[second])
 
 
 def true_outputs(model: Any, task: Task, rows: Sequence[Row]) -> NDArray[np.float32]:

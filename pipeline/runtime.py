@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline import artifact, backends, signature
+from pipeline.backends import Evaluator
 from pipeline.encoding import Encoder, Row
 from pipeline.errors import InputError, ToolchainError
 from pipeline.signature import Function, Signature
@@ -33,16 +34,22 @@ class Prediction:
 class Model:
     """A converted file, its tokenizer and its signature."""
 
-    def __init__(self, folder: Path, *, threads: int = 1) -> None:
-        """Open the file of a model folder in its real runtime; `load` also checks that nothing in it was changed."""
+    def __init__(self, folder: Path, *, threads: int = 1, evaluator: Evaluator | None = None) -> None:
+        """Open the file of a model folder; `load` also checks that nothing in it was changed.
+
+        Args:
+            folder: the model folder.
+            threads: threads of the runtime.
+            evaluator: what runs the file, if not the backend's first choice on this machine.
+        """
         self.folder = folder
         self.signature: Signature = signature.read(folder)
         self.encoder = Encoder.from_folder(folder, self.signature.max_length)
-        backend = backends.get(self.signature.backend)
-        reason = backend.not_runnable()
-        if reason:
-            raise ToolchainError(f"{folder / self.signature.file} cannot be run here: {reason}")
-        self._session = backend.load(folder / self.signature.file, self.signature, threads=threads)
+        file = folder / self.signature.file
+        if evaluator:
+            self._session = evaluator.load(file, self.signature, threads)
+        else:
+            self._session = backends.get(self.signature.backend).load(file, self.signature, threads=threads)
 
     def run(self, row: Row, *, length: int | None = None) -> NDArray[np.float32]:
         """Return the raw output `(width,)` of one row.

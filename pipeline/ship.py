@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline import artifact, backends, verify
+from pipeline import artifact, verify
 from pipeline.artifact import Artifact
 from pipeline.convert import Target
-from pipeline.errors import ArtifactError, GateFailed, RecipeError
+from pipeline.errors import ArtifactError, GateFailed
 from pipeline.plan import finished_model
 from pipeline.recipe import Recipe
 
@@ -31,6 +31,8 @@ class Shipped(BaseModel):
     target: str
     verdict: str
     reasons: list[str]
+    evaluator: str | None
+    """What ran the file for the verdict."""
     licence: str | None
     digest: str
     files: list[artifact.FileEntry]
@@ -39,22 +41,13 @@ class Shipped(BaseModel):
 
 
 def choose(recipe: Recipe, targets: Sequence[Target], *, explicit: bool) -> list[Target]:
-    """Return what to ship: what was asked for, or the smallest scheme of each backend that runs on every machine.
-
-    Raises:
-        RecipeError: nothing is left to ship.
-    """
+    """Return what to ship: what was asked for, or the smallest scheme of each backend."""
     if explicit:
         return list(targets)
     chosen = []
     for backend in recipe.targets:
-        if backends.get(backend).not_runnable() is None:
-            own = [target for target in targets if target.backend == backend]
-            chosen.append(min(own, key=lambda target: _PREFERRED.index(target.scheme)))
-    if not chosen:
-        raise RecipeError(
-            f"recipe {recipe.name} has no target that runs here; name one with --target and --allow-not-run."
-        )
+        own = [target for target in targets if target.backend == backend]
+        chosen.append(min(own, key=lambda target: _PREFERRED.index(target.scheme)))
     return chosen
 
 
@@ -95,6 +88,7 @@ def _checked(folder: Path, target: Target, model: Artifact, places: list[Path], 
         target=str(target),
         verdict=parity.verdict,
         reasons=parity.reasons,
+        evaluator=parity.evaluator,
         licence=model.manifest.metrics["licence"],
         digest=model.digest,
         files=model.manifest.files,

@@ -14,7 +14,8 @@ from pipeline.quantize import SCHEMES, Gates
 from pipeline.reference import Labels, Reference, task_metric
 from pipeline.signature import Function, Signature, Tensor
 from pipeline.verify import gates as judging
-from pipeline.verify.measure import Measured, Run
+from pipeline.verify.measure import Measured, Repeated, Run
+from pipeline.verify.record import GateResult
 
 KINDS = ("embedding", "logits")
 WIDTHS = {"embedding": 32, "logits": 3}
@@ -38,6 +39,9 @@ class Case:
         found = None if said["not_run"] or said["crash"] else self.found
         return judging.judge(self.signature, self.truth, found, gates, self.model_metrics, **said)
 
+    def with_repeated(self, **changes: Any) -> "Case":
+        return self.with_found(repeated=replace(self.found.repeated, **changes))
+
     def with_found(self, **changes: Any) -> "Case":
         return replace(self, found=replace(self.found, **changes))
 
@@ -50,16 +54,25 @@ def clean(kind: str, seed: int, scheme: str = "fp32") -> Case:
     width = WIDTHS[kind]
     found = Measured(
         evaluator="a runtime 1.0",
+        evaluator_stands_in=None,
         natural=natural,
         outputs=truth.outputs.copy(),
         padded=padded,
         padded_outputs=truth.outputs[[run.row for run in padded]].copy(),
         all_pad_lengths=[16, LONGEST],
         all_pad_outputs=np.zeros((2, width), np.float32),
+        repeated=repeated(truth.outputs, natural[:CHECKED:8]),
         wrong_ids=[],
+        static_gates=[GateResult(name="weights", bound=None, found=None, passed=True, detail="")],
     )
     file_bytes = int(SCHEMES[scheme].weight_bytes * PARAMETERS)
     return Case(signature_of(kind, scheme), truth, found, {"file_bytes": file_bytes})
+
+
+def repeated(outputs: np.ndarray, runs: list[Run]) -> Repeated:
+    """Return a repetition that gave the same bytes everywhere."""
+    same = outputs[[run.row for run in runs]]
+    return Repeated(runs, same.copy(), same.copy(), same.copy(), {"another runtime 2.0": same.copy()})
 
 
 def reference(kind: str, rng: np.random.Generator) -> Reference:
@@ -78,7 +91,19 @@ def reference(kind: str, rng: np.random.Generator) -> Reference:
         chance = metrics.chance_level("accuracy", np.array(labels))
         dataset = Labels("classes", first, None, labels, "accuracy", chance, 1.0)
     rows = [Row(tuple(range(number % 14 + 2)), (0,) * (number % 14 + 2)) for number in range(len(texts))]
-    return Reference(LONGEST, texts, rows, outputs, CHECKED, [dataset], {})
+    return Reference(
+        task="embedding" if kind == "embedding" else "classification",
+        max_length=LONGEST,
+        pad_token_id=0,
+        labels=None if kind == "embedding" else ["a", "b", "c"],
+        checkpoint={},
+        texts=texts,
+        rows=rows,
+        outputs=outputs,
+        checked=CHECKED,
+        datasets=[dataset],
+        skipped={},
+    )
 
 
 def signature_of(kind: str, scheme: str) -> Signature:
@@ -101,6 +126,10 @@ def signature_of(kind: str, scheme: str) -> Signature:
 
 def failed_gates(parity: verify.Parity) -> set[str]:
     return {gate.name.partition(":")[0] for gate in parity.gates if not gate.passed}
+
+
+def failed_names(parity: verify.Parity) -> list[str]:
+    return [gate.name for gate in parity.gates if not gate.passed]
 
 
 def changed(array: np.ndarray, row: int, value: Any) -> np.ndarray:
@@ -137,6 +166,13 @@ def shuffle_all(case: Case) -> Case:
     return case.with_found(outputs=outputs)
 
 
+def shuffle_some(case: Case) -> Case:
+    """Exchange the outputs of a few labelled rows."""
+    outputs = case.found.outputs.copy()
+    outputs[CHECKED : CHECKED + 8] = np.roll(outputs[CHECKED : CHECKED + 8], 1, axis=0)
+    return case.with_found(outputs=outputs)
+
+
 def flip_winners(case: Case) -> Case:
     """Let another class win in every fifth of the verification texts."""
     outputs = case.found.outputs.copy()
@@ -153,6 +189,18 @@ def leak_padding(case: Case) -> Case:
     """Let padding change one row's output."""
     padded = case.found.padded_outputs
     return case.with_found(padded_outputs=changed(padded, (2, 0), padded[2, 0] + 0.5))
+
+
+def break_threads(case: Case) -> Case:
+    """Let two threads give another number."""
+    again = case.found.repeated
+    assert again.threaded is not None
+    return case.with_repeated(threaded=changed(again.threaded, (1, 0), again.threaded[1, 0] + 0.5))
+
+
+def sharpen_logits(case: Case) -> Case:
+    """Make every row surer of the same winner."""
+    return case.with_found(outputs=case.found.outputs * np.float32(3))
 
 
 def grow(case: Case) -> Case:
@@ -183,6 +231,8 @@ FIRINGS: dict[str, Firing] = {
     "max_abs_error": Firing("embedding", 1e-3, nudge_one, f"worst on {text_id(WORST)}"),
     "max_all_pad_error": Firing("embedding", 1e-6, leak_into_all_pad, "all padding"),
     "max_pad_difference": Firing("embedding", 0.1, leak_padding, f"worst on {text_id(6)} "),
+    "max_thread_difference": Firing("logits", 0.1, break_threads, "two threads"),
+    "max_kl": Firing("logits", 1e-4, sharpen_logits, "mean over all rows"),
     "max_task_drop": Firing("embedding", 0.01, shuffle_all, "fell to"),
     "max_bytes_per_parameter": Firing("logits", 4.3, grow, "larger than its scheme promises"),
 }
@@ -215,9 +265,10 @@ def test_the_bound_switched_off_lets_the_broken_file_pass(bound, seed):
 def test_the_value_found_is_on_record_and_its_own_bound_would_pass(bound, seed):
     firing = FIRINGS[bound]
     broken = firing.breaking(clean(firing.kind, seed))
-    gate = next(g for g in broken.judge(Gates(**{bound: firing.bound})).gates if g.name.startswith(bound))
-    assert gate.bound == firing.bound
-    assert broken.judge(Gates(**{bound: gate.found})).verdict == "passed"
+    gates = [g for g in broken.judge(Gates(**{bound: firing.bound})).gates if g.name.startswith(bound)]
+    assert gates[0].bound == firing.bound
+    worst = (min if bound.startswith("min") else max)(gate.found for gate in gates)
+    assert broken.judge(Gates(**{bound: worst})).verdict == "passed"
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -372,6 +423,58 @@ def test_what_can_be_judged_without_running_is_judged(seed):
     parity = grow(clean("embedding", seed)).judge(SCHEMES["fp32"].gates["embedding"], not_run="needs macOS.")
     assert parity.verdict == "failed"
     assert "max_bytes_per_parameter" in failed_gates(parity)
+
+
+def test_other_bytes_in_a_fresh_session_fail(seed):
+    case = clean("embedding", seed)
+    again = case.found.repeated.again
+    nudged = changed(again, (0, 0), np.nextafter(again[0, 0], np.float32(2)))
+    parity = case.with_repeated(again=nudged).judge(Gates())
+    assert failed_gates(parity) == {"deterministic"}
+    assert parity.measures is not None
+    assert not parity.measures.deterministic
+
+
+def test_an_evaluator_that_heeds_no_threads_has_no_thread_difference(seed):
+    parity = clean("embedding", seed).with_repeated(threaded=None).judge(SCHEMES["fp32"].gates["embedding"])
+    assert parity.verdict == "passed"
+    assert parity.measures is not None
+    assert parity.measures.max_thread_difference is None
+
+
+def test_another_evaluator_is_compared_with_the_first_and_held_to_the_schemes_bound(seed):
+    case, gates = clean("embedding", seed), SCHEMES["fp32"].gates["embedding"]
+    (other,) = case.judge(gates).other_evaluators
+    assert (other.evaluator, other.max_difference, other.sqnr_db) == ("another runtime 2.0", 0.0, 999.0)
+
+    wrong = {"another runtime 2.0": case.found.repeated.outputs * np.float32(1.1)}
+    parity = case.with_repeated(others=wrong).judge(gates)
+    assert failed_gates(parity) == {"min_sqnr_db"}
+    assert "another runtime 2.0" in parity.reasons[0]
+
+
+def test_nan_of_another_evaluator_fails(seed):
+    case = clean("embedding", seed)
+    wrong = {"another runtime 2.0": np.full_like(case.found.repeated.outputs, math.nan)}
+    assert case.with_repeated(others=wrong).judge(SCHEMES["fp32"].gates["embedding"]).verdict == "failed"
+
+
+def test_what_was_judged_without_running_counts(seed):
+    wrong = GateResult(name="epsilon", bound=None, found=None, passed=False, detail="epsilon: 1e-5")
+    parity = clean("embedding", seed).with_found(static_gates=[wrong]).judge(Gates())
+    assert (parity.verdict, parity.reasons) == ("failed", ["epsilon: 1e-5"])
+
+
+def test_the_bad_end_of_the_intervals_drop_is_gated_as_far_as_the_rows_can_tell(seed):
+    """Forty rows tell no less than 3 / 40."""
+    case = shuffle_some(clean("embedding", seed))
+    (row,) = case.judge(Gates(max_task_drop=0.1)).datasets
+    assert row.drop_low < row.drop < row.drop_high
+    bounds = [gate.bound for gate in case.judge(Gates(max_task_drop=0.01)).gates if "max_task_drop" in gate.name]
+    assert bounds == [0.01, 3 / 40]
+    between = (row.drop + row.drop_high) / 2
+    assert between > 3 / 40
+    assert failed_names(case.judge(Gates(max_task_drop=between))) == ["max_task_drop:graded, bad end of the interval"]
 
 
 def test_the_worst_inputs_are_listed_worst_first(seed):

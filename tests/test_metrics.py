@@ -112,3 +112,53 @@ def test_the_spearman_error_is_that_of_independent_rankings(seed):
     rng = np.random.default_rng(seed)
     found = [metrics.spearman(rng.normal(size=30), rng.normal(size=30)) for _ in range(400)]
     assert np.std(found) == pytest.approx(metrics.standard_error("spearman", 0.0, 30), rel=0.15)
+
+
+def test_kl_divergence_is_scipys():
+    rng = np.random.default_rng(5)
+    truth, values = rng.normal(size=(6, 4)), rng.normal(size=(6, 4))
+    soft = [np.exp(x) / np.exp(x).sum(1, keepdims=True) for x in (truth, values)]
+    assert metrics.kl_divergence(truth, values) == pytest.approx(stats.entropy(soft[0], soft[1], axis=1))
+
+
+def test_kl_divergence_of_equal_and_shifted_logits_is_zero_and_large_ones_stay_finite():
+    logits = np.array([[1.0, 2.0, 3.0], [900.0, -900.0, 0.0]])
+    assert metrics.kl_divergence(logits, logits + 7) == pytest.approx([0.0, 0.0], abs=1e-12)
+    assert np.isfinite(metrics.kl_divergence(logits, -logits)).all()
+
+
+@pytest.mark.parametrize("metric", metrics.INTERVALS)
+def test_the_interval_of_no_change_is_zero_and_of_a_change_holds_its_drop(metric):
+    rng = np.random.default_rng(7)
+    labels = rng.integers(0, 3, 200).astype(np.float64)
+    if metric == "accuracy":
+        truth = np.eye(3)[labels.astype(int)] + rng.normal(0, 0.5, (200, 3))
+        values = truth + rng.normal(0, 0.3, (200, 3))
+    else:
+        truth = labels + rng.normal(0, 0.5, 200)
+        values = truth + rng.normal(0, 0.3, 200)
+    score = metrics.TASK_METRICS[metric]
+    assert metrics.INTERVALS[metric](truth, truth, labels) == (0.0, 0.0)
+    low, high = metrics.INTERVALS[metric](truth, values, labels)
+    assert low < score(truth, labels) - score(values, labels) < high
+
+
+def test_the_interval_agrees_with_scipys_bootstrap():
+    rng = np.random.default_rng(9)
+    labels = rng.normal(size=80)
+    truth, values = labels + rng.normal(0, 0.4, 80), labels + rng.normal(0, 0.7, 80)
+
+    def drop(a, b, c):
+        return metrics.spearman(a, c) - metrics.spearman(b, c)
+
+    wanted = stats.bootstrap(
+        (truth, values, labels),
+        drop,
+        paired=True,
+        vectorized=False,
+        method="percentile",
+        n_resamples=1000,
+        rng=np.random.default_rng(1),
+    ).confidence_interval
+    found = metrics.INTERVALS["spearman"](truth, values, labels)
+    assert found == pytest.approx((wanted.low, wanted.high), abs=0.02)

@@ -1,7 +1,8 @@
 """Backends: one module each, all of the shape of `Backend`. To add one, write it and add its name to `NAMES`."""
 
 import importlib
-from collections.abc import Mapping
+import importlib.metadata
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -47,6 +48,20 @@ class Session(Protocol):
         """Free what the runtime holds."""
 
 
+@dataclass(frozen=True)
+class Evaluator:
+    """Something that runs a backend's files."""
+
+    name: str
+    """With its version, as `parity.json` has it."""
+    load: Callable[[Path, Signature, int], Session]
+    """`(file, signature, threads) -> session`."""
+    uses_threads: bool
+    """Whether it heeds the number of threads."""
+    stands_in: str | None = None
+    """What its verdict does not cover, if it stands in for a runtime that this machine lacks."""
+
+
 class Backend(Protocol):
     """What a backend module offers."""
 
@@ -68,8 +83,8 @@ class Backend(Protocol):
     def lengths_in_file(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
         """Return those of the recipe's lengths that change the file."""
 
-    def not_runnable(self) -> str | None:
-        """Say why files cannot be run on this machine, or return None."""
+    def no_runtime(self) -> str | None:
+        """Say why the real runtime is not on this machine, so that nothing can be timed, or return None."""
 
     def import_runtime(self) -> None:
         """Import the runtime, so that opening a file can be timed without it."""
@@ -84,7 +99,15 @@ class Backend(Protocol):
         """Read back what can be compared with the checkpoint without running the file."""
 
     def load(self, file: Path, signature: Signature, *, threads: int) -> Session:
-        """Open a file in its real runtime."""
+        """Open a file in its real runtime, or in what stands in for it on this machine."""
+
+    def evaluators(self) -> list[Evaluator]:
+        """Return what can run files on this machine: the first gives the verdict, the others are compared with it."""
+
+
+def versioned(title: str, distribution: str) -> str:
+    """Return an evaluator's name: the runtime, and the distribution with its version."""
+    return f"{title} ({distribution} {importlib.metadata.version(distribution)})"
 
 
 def get(name: str) -> Backend:

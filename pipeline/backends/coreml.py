@@ -1,18 +1,26 @@
-"""Core ML: ML Programs in `.mlpackage`, converted with coremltools on any machine, run by Core ML on macOS alone."""
+"""Core ML: ML Programs in `.mlpackage`, converted with coremltools on any machine.
+
+Core ML itself runs them on macOS alone. Elsewhere `load` runs them in the reference interpreter, see `pipeline.mil`.
+"""
 
 import functools
 import json
+import platform
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from pipeline import tasks
-from pipeline.backends import ConvertRequest, Inputs, Outputs, Session
+from pipeline import mil, tasks
+from pipeline.backends import ConvertRequest, Evaluator, Inputs, Outputs, Session
+from pipeline.backends.coreml_structure import read_structure
+from pipeline.errors import ToolchainError
+from pipeline.mil.listing import count_operations
 from pipeline.quantize import SUPPORTED, Support
 from pipeline.signature import Function, Signature, Tensor
+from pipeline.structure import Structure
 
 TITLE = "Core ML"
 VERSION = 1
@@ -43,7 +51,7 @@ def lengths_in_file(lengths: tuple[int, ...]) -> tuple[int, ...]:
     return lengths
 
 
-def not_runnable() -> str | None:
+def no_runtime() -> str | None:
     """Core ML's runtime is part of macOS."""
     return None if sys.platform == "darwin" else "Core ML runs on macOS only."
 
@@ -172,28 +180,15 @@ def _drop_machine_facts(file: Path) -> None:
     path.write_text(json.dumps(manifest, indent=4, sort_keys=True) + "\n")
 
 
-def _spec(file: Path) -> Any:
-    """Read a package's protobuf."""
-    from coremltools.proto import Model_pb2
-
-    model = Model_pb2.Model()
-    model.ParseFromString((file / "Data" / "com.apple.CoreML" / "model.mlmodel").read_bytes())
-    return model
-
-
 def _count_ops(file: Path) -> int:
     """Return the number of operations of the longest function, constants apart."""
-    program = _spec(file).mlProgram
-    counts = []
-    for function in program.functions.values():
-        block = function.block_specializations[function.opset]
-        counts.append(sum(op.type != "const" and not op.type.startswith("constexpr") for op in block.operations))
-    return int(max(counts))
+    package = mil.read(file)
+    return max(count_operations(package.program(name)) for name in package.functions)
 
 
 def inspect(file: Path) -> tuple[Function, ...]:
     """Read the functions back from a package, shortest first."""
-    description = _spec(file).description
+    description = mil.read(file).spec.description
     if description.functions:
         functions = [_function(row.name, row.input, row.output) for row in description.functions]
     else:
@@ -214,15 +209,23 @@ def _tensor(row: Any) -> Tensor:
     return Tensor.model_validate({"name": row.name, "dtype": _DTYPES[array.dataType], "shape": tuple(array.shape)})
 
 
+ComputeUnits = Literal["CPU_ONLY", "CPU_AND_GPU", "CPU_AND_NE", "ALL"]
+"""Members of `coremltools.ComputeUnit`: where Core ML may run a model."""
+
+
 class _CoreMLSession:
     """Core ML's own runtime, on macOS."""
 
-    def __init__(self, file: Path, signature: Signature) -> None:
+    def __init__(self, file: Path, signature: Signature, *, compute_units: ComputeUnits) -> None:
         import coremltools as ct
 
         several = len(signature.functions) > 1
         self._models = {
-            function.name: ct.models.MLModel(str(file), function_name=function.name if several else None)
+            function.name: ct.models.MLModel(
+                str(file),
+                function_name=function.name if several else None,
+                compute_units=getattr(ct.ComputeUnit, compute_units),
+            )
             for function in signature.functions
         }
 
@@ -236,6 +239,73 @@ class _CoreMLSession:
         self._models.clear()
 
 
+class _InterpreterSession:
+    """The reference interpreter; what the program declares half precision is rounded to it."""
+
+    def __init__(self, file: Path, signature: Signature) -> None:
+        package = mil.read(file)
+        self._functions = {
+            function.name: mil.Interpreter(package, function.name, precision="fp16") for function in signature.functions
+        }
+
+    def run(self, function: Function, inputs: Inputs) -> Outputs:
+        """Run one function, see `Session`."""
+        result = self._functions[function.name].run(inputs)
+        return {tensor.name: result[tensor.name] for tensor in function.outputs}
+
+    def close(self) -> None:
+        """Free the constants."""
+        self._functions.clear()
+
+
 def load(file: Path, signature: Signature, *, threads: int) -> Session:
-    """Open a package in Core ML; it chooses its threads itself."""
-    return _CoreMLSession(file, signature)
+    """Open a package in Core ML, which chooses its threads itself, or off macOS in the reference interpreter."""
+    if no_runtime():
+        return load_interpreter(file, signature)
+    return load_compute_unit(file, signature, "ALL")
+
+
+def load_interpreter(file: Path, signature: Signature) -> Session:
+    """Open a package in the reference interpreter, on any machine."""
+    return _InterpreterSession(file, signature)
+
+
+def load_compute_unit(file: Path, signature: Signature, compute_units: ComputeUnits) -> Session:
+    """Open a package in Core ML, on some of a machine's compute units.
+
+    Raises:
+        ToolchainError: this is not macOS.
+    """
+    reason = no_runtime()
+    if reason:
+        raise ToolchainError(f"{file} cannot be run on {compute_units} here: {reason}")
+    return _CoreMLSession(file, signature, compute_units=compute_units)
+
+
+def structure(file: Path) -> Structure:
+    """Read back what a package holds, as far as it can be compared with the checkpoint."""
+    return read_structure(mil.read(file))
+
+
+_STANDS_IN = (
+    "It does not exercise Core ML's compiler, kernels and compute units, nor their speed: only a Mac or an iPhone does."
+)
+
+
+def evaluators() -> list[Evaluator]:
+    """The reference interpreter gives the verdict everywhere; on macOS, Core ML runs on each compute unit beside it."""
+    interpreter = Evaluator(
+        f"PocketBERT's reference interpreter for ML Programs, version {mil.VERSION}",
+        lambda file, signature, threads: load_interpreter(file, signature),
+        uses_threads=False,
+        stands_in=_STANDS_IN,
+    )
+    return [interpreter] if no_runtime() else [interpreter, *(_on(units) for units in get_args(ComputeUnits))]
+
+
+def _on(units: ComputeUnits) -> Evaluator:
+    return Evaluator(
+        f"Core ML {units} (macOS {platform.mac_ver()[0]})",
+        lambda file, signature, threads: load_compute_unit(file, signature, units),
+        uses_threads=False,
+    )

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.backends import ConvertRequest, Inputs, Outputs, Session
+from pipeline.backends import ConvertRequest, Evaluator, Inputs, Outputs, Session, versioned
+from pipeline.backends.executorch_structure import read_structure
 from pipeline.errors import InputError, ToolchainError
 from pipeline.quantize import SUPPORTED, Support
 from pipeline.signature import Function, Signature, Tensor
+from pipeline.structure import Structure
 
 TITLE = "ExecuTorch"
 VERSION = 1
@@ -47,7 +49,7 @@ def lengths_in_file(lengths: tuple[int, ...]) -> tuple[int, ...]:
     return lengths[-1:]
 
 
-def not_runnable() -> str | None:
+def no_runtime() -> str | None:
     """The runtime's wheels exist for every platform that PocketBERT runs on."""
     return None
 
@@ -200,6 +202,11 @@ def inspect(file: Path) -> tuple[Function, ...]:
     return (Function(name="forward", min_length=bounds[0], max_length=bounds[1], inputs=inputs, outputs=outputs),)
 
 
+def structure(file: Path) -> Structure:
+    """Read back what can be compared with the checkpoint without running the file."""
+    return read_structure(file)
+
+
 def _tensors(plan: Any, indices: list[int], names: list[Any]) -> tuple[Tensor, ...]:
     tensors = []
     for index, name in zip(indices, names, strict=True):
@@ -279,3 +286,14 @@ def load(file: Path, signature: Signature, *, threads: int) -> Session:
 
     require_version("executorch", MINIMUM_RUNTIME)
     return _ExecuTorchSession(file, threads=threads)
+
+
+def evaluators() -> list[Evaluator]:
+    """The runtime itself."""
+    return [
+        Evaluator(
+            versioned(TITLE, DISTRIBUTIONS[0]),
+            lambda file, signature, threads: load(file, signature, threads=threads),
+            uses_threads=True,
+        )
+    ]

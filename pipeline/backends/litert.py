@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.backends import ConvertRequest, Inputs, Outputs, Session
+from pipeline.backends import ConvertRequest, Evaluator, Inputs, Outputs, Session, versioned
+from pipeline.backends.litert_structure import read_structure
 from pipeline.backends.tflite_file import share_constants
 from pipeline.errors import InputError, ToolchainError
 from pipeline.quantize import SUPPORTED, Support
 from pipeline.signature import Function, Signature, Tensor
+from pipeline.structure import Structure
 
 TITLE = "LiteRT"
 VERSION = 1
@@ -42,7 +44,7 @@ def lengths_in_file(lengths: tuple[int, ...]) -> tuple[int, ...]:
     return lengths
 
 
-def not_runnable() -> str | None:
+def no_runtime() -> str | None:
     """The runtime's wheels exist for every platform that PocketBERT runs on."""
     return None
 
@@ -158,6 +160,11 @@ def inspect(file: Path) -> tuple[Function, ...]:
         rows = [model.SignatureDefs(number) for number in range(model.SignatureDefsLength())]
         functions = [_function(model, row, dtypes) for row in rows]
     return tuple(sorted(functions, key=lambda function: function.max_length))
+
+
+def structure(file: Path) -> Structure:
+    """Read back what can be compared with the checkpoint without running the file."""
+    return read_structure(file)
 
 
 def _dtype_names() -> dict[int, str]:
@@ -285,3 +292,14 @@ def load(file: Path, signature: Signature, *, threads: int) -> Session:
 
     require_version("ai-edge-litert", MINIMUM_RUNTIME)
     return _LiteRTSession(file, threads=threads)
+
+
+def evaluators() -> list[Evaluator]:
+    """The runtime itself."""
+    return [
+        Evaluator(
+            versioned(TITLE, DISTRIBUTIONS[0]),
+            lambda file, signature, threads: load(file, signature, threads=threads),
+            uses_threads=True,
+        )
+    ]

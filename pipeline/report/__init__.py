@@ -15,7 +15,7 @@ from pipeline.report.data import Report
 
 __all__ = ["VERSION", "Report", "make"]
 
-VERSION = 1
+VERSION = 2
 
 
 def make(recipe: Recipe, student: Manifest, done: Done, timings: Path, out: Path) -> dict[str, Any]:

@@ -32,7 +32,8 @@ def html(report: Report) -> str:
 def markdown(report: Report) -> str:
     """Return the tables that a README can take over."""
     template = _environment(autoescape=False).get_template("RESULTS.md.j2")
-    return template.render(report=report, datasets=_datasets(report), skipped=_skipped(report))
+    run_by = list(dict.fromkeys(target.parity.evaluator for target in report.targets if target.parity.evaluator))
+    return template.render(report=report, datasets=_datasets(report), skipped=_skipped(report), run_by=run_by)
 
 
 def _environment(*, autoescape: bool) -> Environment:

@@ -16,7 +16,7 @@ from pipeline.verify.record import PARITY, Parity, Verdict, read
 
 __all__ = ["PARITY", "VERSION", "Parity", "Verdict", "make", "read"]
 
-VERSION = 1
+VERSION = 2
 
 
 def make(

@@ -1,41 +1,22 @@
 """Judge what was measured. Every gate here has a test in which it fires."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline import metrics
 from pipeline.quantize import Gates
-from pipeline.reference import Labels, Reference, task_metric
+from pipeline.reference import Labels, Reference
 from pipeline.signature import Signature
-from pipeline.verify.measure import Measured, Run
-from pipeline.verify.record import GateResult, Group, Input, Measures, Parity, TaskScore, Verdict
+from pipeline.verify import scores
+from pipeline.verify.measure import Measured
+from pipeline.verify.record import Evaluation, GateResult, Input, Measures, Parity, TaskScore, Verdict
 
-_WORST_KEPT = 8
-_EXACT_DB = 999.0
-_OPPOSITE = -1.0
-"""The worst cosine and the worst rank correlation: what an undefined one counts as. JSON has no NaN."""
 _GRAPH_BYTES = 500_000
 """Allowed for the graph itself and for scales of narrow rows; without it every tiny model would be too large."""
+_RULE_OF_THREE = 3.0
 _CHANCE_ERRORS = 2.0
 """The reference has to be this many standard errors above chance."""
-
-Scores = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class _Scored:
-    """All runs of the verification texts with their scores, and the rows of the data sets."""
-
-    runs: list[Run]
-    """Natural runs of the verification texts first, then the padded ones."""
-    truth: NDArray[np.float32]
-    outputs: NDArray[np.float32]
-    scores: Scores
-    natural_scores: Scores
-    """Of every row of the reference."""
 
 
 def judge(
@@ -63,16 +44,18 @@ def judge(
     """
     results = [] if random_weights else [_above_chance(row) for row in truth.datasets]
     results += _size_gate(signature, gates, model_metrics)
-    measures, groups, scores, worst = None, {}, [], []
+    measures, by_kind, datasets, blamed, others = None, {}, [], [], []
     if found is not None:
-        results += [_finite_gate(truth, found), _tokenizer_gate(truth, found)]
+        results += [_finite_gate(truth, found), _tokenizer_gate(truth, found), *found.static_gates]
         if all(gate.passed for gate in results if gate.name == "finite"):
-            scored = _score(signature, truth, found)
-            measures = _measures(signature, truth, found, scored)
-            groups = _groups(truth, scored)
-            worst = _worst(truth, scored)
-            scores = [_task_score(row, found, scored) for row in truth.datasets]
-            results += _bound_gates(gates, measures, scores, worst, truth, found)
+            scored = scores.score(signature, truth, found)
+            measures = scores.measure_all(signature, truth, found, scored)
+            by_kind = scores.groups(truth, scored)
+            blamed = scores.worst(truth, scored)
+            datasets = [scores.task_score(row, truth, found, scored) for row in truth.datasets]
+            others = scores.evaluations(truth, found)
+            results += _bound_gates(gates, measures, datasets, blamed, truth, found)
+            results += [_deterministic_gate(measures), *_other_gates(gates, others)]
     failed = [gate for gate in results if not gate.passed]
     verdict: Verdict = "failed" if failed or crash else "not_run" if not_run else "passed"
     reasons = [reason for reason in (crash, not_run) if reason] + [gate.detail for gate in failed]
@@ -85,6 +68,8 @@ def judge(
         output_kind=signature.output_kind,
         score="cosine" if signature.output_kind == "embedding" else "sqnr_db",
         evaluator=found.evaluator if found else None,
+        evaluator_stands_in=found.evaluator_stands_in if found else None,
+        other_evaluators=others,
         verdict=verdict,
         reasons=reasons,
         file_bytes=model_metrics["file_bytes"],
@@ -94,94 +79,10 @@ def judge(
         random_weights=random_weights,
         measures=measures,
         gates=results,
-        groups=groups,
-        datasets=scores,
+        groups=by_kind,
+        datasets=datasets,
         datasets_skipped=truth.skipped,
-        worst=worst,
-    )
-
-
-def _score(signature: Signature, truth: Reference, found: Measured) -> _Scored:
-    """Score every run by the measure that fits the kind of output."""
-    runs = found.natural[: truth.checked] + found.padded
-    wanted = truth.outputs[[run.row for run in runs]]
-    outputs = np.concatenate([found.outputs[: truth.checked], found.padded_outputs])
-    score = _row_cosine if signature.output_kind == "embedding" else _row_sqnr_db
-    return _Scored(runs, wanted, outputs, score(wanted, outputs), score(truth.outputs, found.outputs))
-
-
-def _row_cosine(truth: NDArray[np.float32], values: NDArray[np.float32]) -> Scores:
-    """A row of zeros has no direction: it counts as the opposite one, so that it is the worst and is blamed."""
-    cosines = metrics.cosine(truth, values)
-    return np.where(np.isnan(cosines), _OPPOSITE, cosines)
-
-
-def _row_sqnr_db(truth: NDArray[np.float32], values: NDArray[np.float32]) -> Scores:
-    decibels = [metrics.sqnr_db(a, b) for a, b in zip(truth, values, strict=True)]
-    return np.clip(decibels, -_EXACT_DB, _EXACT_DB)
-
-
-def _measures(signature: Signature, truth: Reference, found: Measured, scored: _Scored) -> Measures:
-    embedding = signature.output_kind == "embedding"
-    own = found.outputs[[run.row for run in found.padded]]
-    return Measures(
-        rows=truth.checked,
-        padded_rows=len(found.padded),
-        all_pad_rows=len(found.all_pad_lengths),
-        mean_score=float(scored.scores.mean()),
-        worst_score=float(scored.scores.min()),
-        sqnr_db=min(metrics.sqnr_db(scored.truth, scored.outputs), _EXACT_DB),
-        max_abs_error=metrics.max_abs_error(scored.truth, scored.outputs),
-        max_all_pad_error=float(np.abs(found.all_pad_outputs).max()) if embedding else None,
-        max_pad_difference=metrics.max_abs_error(own, found.padded_outputs),
-        agreement=None if embedding else metrics.agreement(scored.truth, scored.outputs),
-    )
-
-
-def _groups(truth: Reference, scored: _Scored) -> dict[str, Group]:
-    kinds = np.array([truth.texts[run.row].kind for run in scored.runs])
-    return {
-        str(kind): Group(
-            rows=int((kinds == kind).sum()),
-            mean_score=float(scored.scores[kinds == kind].mean()),
-            worst_score=float(scored.scores[kinds == kind].min()),
-        )
-        for kind in sorted(set(kinds))
-    }
-
-
-def _worst(truth: Reference, scored: _Scored) -> list[Input]:
-    order = np.argsort(scored.scores)[:_WORST_KEPT]
-    return [_input(truth, scored.runs[number], float(scored.scores[number])) for number in order]
-
-
-def _input(truth: Reference, run: Run, score: float | None) -> Input:
-    text = truth.texts[run.row]
-    return Input(
-        id=text.id,
-        kind=text.kind,
-        text=text.first[:300],
-        second=text.second[:300] if text.second else None,
-        tokens=len(truth.rows[run.row]),
-        length=run.length,
-        score=score,
-    )
-
-
-def _task_score(row: Labels, found: Measured, scored: _Scored) -> TaskScore:
-    value = task_metric(row.metric, row.first, row.second, row.labels, found.outputs)
-    value = _OPPOSITE if np.isnan(value) else value
-    numbers = sorted(set(row.first) | set(row.second or []))
-    return TaskScore(
-        dataset=row.name,
-        metric=row.metric,
-        rows=len(row.labels),
-        chance=row.chance,
-        reference=row.truth,
-        found=value,
-        drop=row.truth - value,
-        mean_score=float(scored.natural_scores[numbers].mean()),
-        worst_score=float(scored.natural_scores[numbers].min()),
+        worst=blamed,
     )
 
 
@@ -212,7 +113,7 @@ def _finite_gate(truth: Reference, found: Measured) -> GateResult:
     for runs, outputs in ((found.natural, found.outputs), (found.padded, found.padded_outputs)):
         bad = np.flatnonzero(~np.isfinite(outputs).all(axis=1))
         if bad.size:
-            blame = _input(truth, runs[int(bad[0])], None).short()
+            blame = scores.describe(truth, runs[int(bad[0])], None).short()
             return GateResult(
                 name="finite", bound=None, found=None, passed=False, detail=f"NaN or infinity, first on {blame}"
             )
@@ -233,7 +134,7 @@ def _tokenizer_gate(truth: Reference, found: Measured) -> GateResult:
 
 
 def _bound_gates(
-    gates: Gates, measures: Measures, scores: list[TaskScore], worst: list[Input], truth: Reference, found: Measured
+    gates: Gates, measures: Measures, datasets: list[TaskScore], worst: list[Input], truth: Reference, found: Measured
 ) -> list[GateResult]:
     """Compare each bound that is set with what was found, and name the input that is to blame."""
     blame = f"worst on {worst[0].short()}"
@@ -248,16 +149,16 @@ def _bound_gates(
         ("max_abs_error", gates.max_abs_error, measures.max_abs_error, blame),
         ("max_all_pad_error", gates.max_all_pad_error, measures.max_all_pad_error, "on a row that is all padding"),
         ("max_pad_difference", gates.max_pad_difference, measures.max_pad_difference, _blame_padding(truth, found)),
-    ]
-    maxima += [
         (
-            f"max_task_drop:{s.dataset}",
-            gates.max_task_drop,
-            s.drop,
-            f"{s.metric} {s.reference:.4f} fell to {s.found:.4f}",
-        )
-        for s in scores
+            "max_thread_difference",
+            gates.max_thread_difference,
+            measures.max_thread_difference,
+            "two threads against one",
+        ),
+        ("max_kl", gates.max_kl, measures.kl, "mean over all rows"),
     ]
+    if gates.max_task_drop is not None:
+        maxima += [row for dataset in datasets for row in _task_drops(gates.max_task_drop, dataset)]
     results = [
         _at_least(name, bound, value, why)
         for name, bound, value, why in minima
@@ -270,12 +171,38 @@ def _bound_gates(
     ]
 
 
+def _task_drops(bound: float, row: TaskScore) -> list[tuple[str, float, float, str]]:
+    """Bound the drop, and the bad end of its interval as far as the rows can tell.
+
+    Rule of three (Hanley and Lippman-Hand 1983): n rows bound a rate by 3 / n at best, however good the file is.
+    """
+    why = f"{row.metric} {row.reference:.4f} fell to {row.found:.4f}, by {row.drop_low:.4f} to {row.drop_high:.4f}"
+    resolved = max(bound, _RULE_OF_THREE / row.rows)
+    return [
+        (f"max_task_drop:{row.dataset}", bound, row.drop, why),
+        (f"max_task_drop:{row.dataset}, bad end of the interval", resolved, row.drop_high, why),
+    ]
+
+
+def _deterministic_gate(measures: Measures) -> GateResult:
+    why = f"the same {measures.repeated_rows} rows gave other bytes in a fresh session"
+    passed = measures.deterministic
+    return GateResult(name="deterministic", bound=None, found=None, passed=passed, detail="" if passed else why)
+
+
+def _other_gates(gates: Gates, others: list[Evaluation]) -> list[GateResult]:
+    """Hold the real runtime to the scheme's bound wherever it stands beside the evaluator of the verdict."""
+    bound = gates.min_sqnr_db
+    why = "the runtime differs from the evaluator of the verdict"
+    return [] if bound is None else [_at_least(f"min_sqnr_db:{o.evaluator}", bound, o.sqnr_db, why) for o in others]
+
+
 def _blame_padding(truth: Reference, found: Measured) -> str:
     if not found.padded:
         return "no padded row was run"
     own = found.outputs[[run.row for run in found.padded]]
     number = int(np.abs(own - found.padded_outputs).max(axis=1).argmax())
-    return f"worst on {_input(truth, found.padded[number], None).short()}"
+    return f"worst on {scores.describe(truth, found.padded[number], None).short()}"
 
 
 def _at_least(name: str, bound: float, found: float, why: str) -> GateResult:

@@ -1,6 +1,5 @@
-"""Run a converted file over the reference's texts, in a worker."""
+"""Run a converted file over the reference's texts, in a worker, and compare what can be compared without running it."""
 
-import importlib.metadata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,15 +7,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import backends, reference
+from pipeline import backends, reference, signature
+from pipeline.backends import Evaluator
 from pipeline.encoding import Row
 from pipeline.reference import Reference
 from pipeline.runtime import Model
+from pipeline.verify import companions, structure
+from pipeline.verify.record import GateResult
 
 PADDED_EVERY = 3
 """Every so many verification rows are run at the longest length too."""
 ALL_LENGTHS_EVERY = 24
-"""Every so many rows are run at each length that they fit."""
+"""Every so many rows are run at each length that they fit, and once more in fresh sessions."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,26 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Repeated:
+    """Some runs again, each in a session of its own and in the opposite order."""
+
+    runs: list[Run]
+    outputs: NDArray[np.float32]
+    """`(runs, width)`, of the session that ran everything."""
+    again: NDArray[np.float32]
+    """Of a fresh session."""
+    threaded: NDArray[np.float32] | None
+    """Of a session with two threads; None where the evaluator does not heed the number."""
+    others: dict[str, NDArray[np.float32]]
+    """Of the backend's other evaluators, by name."""
+
+
+@dataclass(frozen=True)
 class Measured:
     """Raw results of one file."""
 
     evaluator: str
+    evaluator_stands_in: str | None
     natural: list[Run]
     """One per row of the reference, in order: the smallest length that fits."""
     outputs: NDArray[np.float32]
@@ -41,29 +59,42 @@ class Measured:
     all_pad_lengths: list[int]
     all_pad_outputs: NDArray[np.float32]
     """`(lengths, width)`."""
+    repeated: Repeated
     wrong_ids: list[int]
     """Verification rows whose ids the shipped tokenizer does not reproduce."""
+    static_gates: list[GateResult]
+    """What was judged without running the file: the files beside it, its signature, its structure."""
 
 
 def measure(model_folder: Path, student: Path, reference_folder: Path) -> Measured:
     """Run one file over all rows of the reference, padded and unpadded, and compare what it holds."""
     truth = reference.read(reference_folder)
-    model = Model(model_folder)
+    evaluator, *others = backends.get(signature.read(model_folder).backend).evaluators()
+    model = Model(model_folder, evaluator=evaluator)
     natural = [Run(number, model.signature.choose(len(row))[1]) for number, row in enumerate(truth.rows)]
-    padded = list(_padded_runs(truth, natural, _test_lengths(model)))
     lengths = _test_lengths(model)
-    result = Measured(
-        evaluator=_evaluator(model),
-        natural=natural,
-        outputs=_run(model, truth, natural),
-        padded=padded,
-        padded_outputs=_run(model, truth, padded),
-        all_pad_lengths=lengths,
-        all_pad_outputs=np.stack([model.run(Row((), ()), length=length) for length in lengths]),
-        wrong_ids=_wrong_ids(model, truth),
-    )
+    padded = list(_padded_runs(truth, natural, lengths))
+    outputs, padded_outputs = _run(model, truth, natural), _run(model, truth, padded)
+    all_pad = np.stack([model.run(Row((), ()), length=length) for length in lengths])
+    wrong_ids = _wrong_ids(model, truth)
     model.close()
-    return result
+    sample = [number for number in range(truth.checked) if number % ALL_LENGTHS_EVERY == 0]
+    of_sample = [number for number, run in enumerate(padded) if run.row % ALL_LENGTHS_EVERY == 0]
+    runs = [natural[number] for number in sample] + [padded[number] for number in of_sample]
+    known = np.concatenate([outputs[sample], padded_outputs[of_sample]])
+    return Measured(
+        evaluator=evaluator.name,
+        evaluator_stands_in=evaluator.stands_in,
+        natural=natural,
+        outputs=outputs,
+        padded=padded,
+        padded_outputs=padded_outputs,
+        all_pad_lengths=lengths,
+        all_pad_outputs=all_pad,
+        repeated=_repeat(model_folder, truth, evaluator, others, runs, known),
+        wrong_ids=wrong_ids,
+        static_gates=_static_gates(model, student, truth),
+    )
 
 
 def _test_lengths(model: Model) -> list[int]:
@@ -94,13 +125,42 @@ def _run(model: Model, truth: Reference, runs: list[Run]) -> NDArray[np.float32]
     return np.stack(outputs) if outputs else np.zeros((0, truth.outputs.shape[1]), np.float32)
 
 
+def _repeat(
+    folder: Path,
+    truth: Reference,
+    first: Evaluator,
+    others: list[Evaluator],
+    runs: list[Run],
+    known: NDArray[np.float32],
+) -> Repeated:
+    """Run some rows again in fresh sessions; nothing may depend on what ran before, nor on the number of threads."""
+
+    def fresh(evaluator: Evaluator, threads: int) -> NDArray[np.float32]:
+        model = Model(folder, threads=threads, evaluator=evaluator)
+        result = _run(model, truth, runs[::-1])[::-1]
+        model.close()
+        return result
+
+    return Repeated(
+        runs=runs,
+        outputs=known,
+        again=fresh(first, 1),
+        threaded=fresh(first, 2) if first.uses_threads else None,
+        others={other.name: fresh(other, 1) for other in others},
+    )
+
+
 def _wrong_ids(model: Model, truth: Reference) -> list[int]:
     """Encode the verification texts with the shipped tokenizer alone and compare with the reference's rows."""
-    numbers = range(truth.checked)
+    numbers = [number for number in range(truth.checked) if truth.texts[number].kind != reference.ONE_TOKEN]
     return [n for n in numbers if model.encoder.encode(truth.texts[n].first, truth.texts[n].second) != truth.rows[n]]
 
 
-def _evaluator(model: Model) -> str:
-    backend = backends.get(model.signature.backend)
-    distribution = backend.DISTRIBUTIONS[0]
-    return f"{backend.TITLE} ({distribution} {importlib.metadata.version(distribution)})"
+def _static_gates(model: Model, student: Path, truth: Reference) -> list[GateResult]:
+    """Judge the files beside the model, its signature, and the constants and attributes in it."""
+    found = model.signature
+    backend = backends.get(found.backend)
+    file = model.folder / found.file
+    results = companions.check(model.folder, student, found, backend.inspect(file), truth)
+    expected = structure.Expected.read(student, truth.checkpoint)
+    return results + structure.check(backend.structure(file), expected, found.scheme, found.backend)

@@ -63,6 +63,9 @@ class TaskScore(_Frozen):
     found: float
     drop: float
     """`reference - found`, a fraction of 1."""
+    drop_low: float
+    drop_high: float
+    """Paired bootstrap interval of the drop, 95 %."""
     mean_score: float
     """Mean cosine or SQNR over the data set's own texts."""
     worst_score: float
@@ -74,6 +77,10 @@ class Measures(_Frozen):
     rows: int
     padded_rows: int
     all_pad_rows: int
+    repeated_rows: int
+    """Run again in fresh sessions, with one thread and with two."""
+    unit: float
+    """What absolute differences are divided by: 1 for embeddings, the truth's root mean square for logits."""
     mean_score: float
     worst_score: float
     sqnr_db: float
@@ -82,14 +89,31 @@ class Measures(_Frozen):
     max_all_pad_error: float | None
     """None for logits, where a row of padding has no defined answer beyond being finite."""
     max_pad_difference: float
+    deterministic: bool
+    """Whether the fresh session gave the same bytes."""
+    max_thread_difference: float | None
+    """None where the evaluator does not heed the number of threads."""
     agreement: float | None
-    """None for embeddings."""
+    """None for embeddings, as is `kl`."""
+    kl: float | None
+    """Mean over the rows, in nats."""
+
+
+class Evaluation(_Frozen):
+    """Another evaluator's run of some rows, beside the one that gives the verdict."""
+
+    evaluator: str
+    rows: int
+    sqnr_db: float
+    """To the truth."""
+    max_difference: float
+    """Largest absolute difference to the evaluator of the verdict."""
 
 
 class Parity(_Frozen):
     """The verdict on one converted file and everything behind it."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     backend: str
     scheme: str
     task: str
@@ -97,7 +121,11 @@ class Parity(_Frozen):
     score: Literal["cosine", "sqnr_db"]
     """What `mean_score` and `worst_score` are."""
     evaluator: str | None
-    """Runtime and version that ran the file; None if nothing did."""
+    """Runtime and version that ran the file, or what stood in for it; None if nothing ran it."""
+    evaluator_stands_in: str | None
+    """What the verdict does not cover, where the evaluator is not the runtime that phones have."""
+    other_evaluators: list[Evaluation]
+    """On macOS, Core ML itself on every compute unit."""
     verdict: Verdict
     reasons: list[str]
     file_bytes: int

@@ -1,0 +1,213 @@
+"""Run a function of a package, operation by operation."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from pipeline.errors import ArtifactError, InputError, ToolchainError, UnknownOp
+from pipeline.mil import package as packages
+from pipeline.mil import sources
+from pipeline.mil.constexpr import EXPRESSIONS
+from pipeline.mil.interface import Port, check_inputs, port
+from pipeline.mil.ops import OPS
+from pipeline.mil.ops_tensor import KEEPS_ROUNDING
+from pipeline.mil.package import VARIADIC, Argument, Operation, Output, Package, Program
+from pipeline.mil.rounding import to_half
+from pipeline.mil.values import Array, Value
+
+Precision: TypeAlias = Literal["fp16", "fp32"]
+Watch: TypeAlias = Callable[[str, str, Array], None]
+"""Called after each operation with its type, the name of a value and the value, which it must not change."""
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """A value that an earlier step computes."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class _Step:
+    """An operation, ready to run."""
+
+    operation: Operation
+    compute: Callable[..., Any]
+    constants: Mapping[str, Any]
+    computed: tuple[tuple[str, str], ...]
+    """Parameters and the values that they read."""
+    several: tuple[_Reference | Value, ...] | None
+    """What the variadic parameter reads; None where the operation has none."""
+    rounded: bool
+    """Whether what is declared half precision has to be rounded to it."""
+    last_uses: list[str] = field(default_factory=list)
+    """Values that no later step reads."""
+
+    def reads(self) -> Iterator[str]:
+        """Yield the names of the values that it reads."""
+        yield from (name for _, name in self.computed)
+        yield from (item.name for item in self.several or () if isinstance(item, _Reference))
+
+    def arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments by parameter."""
+        given = dict(self.constants)
+        for parameter, name in self.computed:
+            given[parameter] = values[name]
+        if self.several is not None:
+            given[VARIADIC] = [values[item.name] if isinstance(item, _Reference) else item for item in self.several]
+        return given
+
+
+class Interpreter:
+    """One function of a package, ready to run."""
+
+    def __init__(self, package: Path | Package, function: str | None = None, *, precision: Precision = "fp16") -> None:
+        """Look a function's operations up and decode its constants.
+
+        Args:
+            package: a `.mlpackage`; interpreters of one `Package` share its constants.
+            function: name; the default function without one.
+            precision: with "fp16", values that the program declares half precision are rounded to it after each
+                operation; with "fp32", none is.
+
+        Raises:
+            ArtifactError: the package is damaged.
+            InputError: there is no such package or function.
+            UnknownOp: it has operations that are not known.
+        """
+        if precision not in ("fp16", "fp32"):
+            raise InputError(f"precision {precision} is not known; there are fp16 and fp32.")
+        self.package = packages.read(package) if isinstance(package, Path) else package
+        self._program: Program = self.package.program(function)
+        self.function = self._program.name
+        self._rounded = precision == "fp16"
+        _refuse_unknown(self.package, self._program)
+        self.inputs: tuple[Port, ...] = tuple(port(row) for row in self._program.description.input)
+        self.outputs: tuple[Port, ...] = tuple(port(row) for row in self._program.description.output)
+        self._constants = sources.constants(self._program)
+        self._steps = tuple(self._step(row) for row in self._program.operations if not sources.is_constant(row))
+        self._note_last_uses()
+
+    @property
+    def _where(self) -> str:
+        return f"{self.package.path.name}, function {self.function}"
+
+    def _step(self, operation: Operation) -> _Step:
+        constants: dict[str, Any] = {}
+        computed: list[tuple[str, str]] = []
+        several: tuple[_Reference | Value, ...] | None = None
+        for parameter, given in operation.arguments.items():
+            bound = tuple(self._bind(argument) for argument in given)
+            if parameter == VARIADIC:
+                several = bound
+            elif isinstance(bound[0], _Reference):
+                computed.append((parameter, bound[0].name))
+            else:
+                constants[parameter] = bound[0]
+        rounded = self._rounded and operation.kind not in KEEPS_ROUNDING
+        return _Step(operation, OPS[operation.kind], constants, tuple(computed), several, rounded)
+
+    def _bind(self, argument: Argument) -> _Reference | Value:
+        """Return a constant's value, or a reference to what is computed."""
+        source = self._constants.get(argument) if isinstance(argument, str) else argument
+        if source is None:
+            return _Reference(str(argument))
+        return sources.held(self.package, source, rounded=self._rounded)
+
+    def _note_last_uses(self) -> None:
+        """Note after which step a value can be freed, and that every value that is read is there by then."""
+        ready = {row.name for row in self._program.inputs}
+        last = {}
+        for step in self._steps:
+            for name in step.reads():
+                if name not in ready:
+                    raise ArtifactError(f"{self._where}: {step.operation.name} reads {name}, which nothing computes.")
+                last[name] = step
+            for output in step.operation.outputs:
+                ready.add(output.name)
+                last[output.name] = step
+        for name, step in last.items():
+            if name not in self._program.outputs:
+                step.last_uses.append(name)
+
+    def run(self, inputs: Mapping[str, Array], *, watch: Watch | None = None) -> dict[str, Any]:
+        """Compute the outputs.
+
+        Args:
+            inputs: an array per input, integers in any width.
+            watch: called after each operation with each of its values.
+
+        Returns:
+            An array per output, floats in single precision; of a classifier, the label as an array of one text and a
+            dictionary of numbers by label.
+
+        Raises:
+            InputError: the inputs do not fit the function, or an index is beyond its table.
+            ToolchainError: an operation cannot be computed, or gives another shape than declared.
+        """
+        values: dict[str, Any] = {}
+        given = check_inputs(self.inputs, inputs, self._where)
+        for row in self._program.inputs:
+            values[row.name] = self._conform(given[row.name], row, rounded=self._rounded)
+        # Infinity and NaN are results here, as they are on a device.
+        with np.errstate(all="ignore"):
+            for step in self._steps:
+                self._take(step, values, watch)
+        return {name: self._finished(name, values) for name in self._program.outputs}
+
+    def _finished(self, name: str, values: Mapping[str, Any]) -> Any:
+        """Return an output as the caller's own; it may be a constant, where the converter folded all."""
+        value = values[name] if name in values else self._bind(name)
+        return np.array(value) if isinstance(value, np.ndarray) else value
+
+    def _take(self, step: _Step, values: dict[str, Any], watch: Watch | None) -> None:
+        """Compute one step, and free what is read no more."""
+        operation = step.operation
+        try:
+            result = step.compute(**step.arguments(values))
+        except IndexError as error:
+            raise InputError(f"{self._where}: {operation.kind} {operation.name}: {error}.") from error
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ToolchainError(
+                f"{self._where}: {operation.kind} {operation.name} cannot be computed: {error}."
+            ) from error
+        results = result if isinstance(result, tuple) else (result,)
+        if len(results) != len(operation.outputs):
+            raise ToolchainError(f"{self._where}: {operation.kind} {operation.name} gives {len(results)} values.")
+        for value, output in zip(results, operation.outputs, strict=True):
+            values[output.name] = self._conform(value, output, rounded=step.rounded)
+            if watch is not None and output.type is not None:
+                watch(operation.kind, output.name, values[output.name])
+        for name in step.last_uses:
+            values.pop(name, None)
+
+    def _conform(self, value: Any, output: Output, *, rounded: bool) -> Any:
+        """Return a value as it is held: in its declared type, floats in single precision."""
+        if output.type is None:
+            return value
+        dtype = output.type.dtype
+        array = np.asarray(value)
+        if dtype.floating:
+            array = array.astype(np.float32, copy=False)
+            if rounded and dtype.name == "fp16":
+                array = to_half(array)
+        elif dtype.numpy is not None:
+            array = array.astype(dtype.numpy, copy=False)
+        if not output.type.fits(array.shape):
+            raise ToolchainError(
+                f"{self._where}: {output.name} is declared {output.type.shape}, and {array.shape} was computed."
+            )
+        return array
+
+
+def _refuse_unknown(package: Package, program: Program) -> None:
+    known = {"const", *OPS, *EXPRESSIONS}
+    kinds = {row.kind for row in program.operations if row.kind not in known or row.nested}
+    if kinds:
+        raise UnknownOp(
+            f"{package.path}: function {program.name} has operations that the interpreter does not know: "
+            f"{', '.join(sorted(kinds))}. Add them to pipeline/mil, or run the package on macOS."
+        )

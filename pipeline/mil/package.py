@@ -1,0 +1,217 @@
+"""Packages: a `.mlpackage` read into functions of operations."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pipeline.errors import ArtifactError, InputError
+from pipeline.mil.blob import BlobFile
+from pipeline.mil.schema import parse
+from pipeline.mil.values import TensorType, Value, immediate, tensor_type
+
+_MANIFEST = "Manifest.json"
+_MODEL = "model.mlmodel"
+_AUTHOR = "com.apple.CoreML"
+VARIADIC = "values"
+"""The parameter of `concat`, `stack` and `einsum` that takes several values."""
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A constant as the program states it: in the program, or at an offset of a weight file."""
+
+    type: TensorType | None
+    """None for a list of labels."""
+    proto: Any
+    """`MILSpec.Value.ImmediateValue`; None where a weight file holds it."""
+    blob: tuple[str, int] | None
+    """Name of the weight file and offset."""
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """The same for two literals that are stored at one place, or are written with the same bytes."""
+        return (
+            ("blob", *self.blob, self.type) if self.blob else ("immediate", self.proto.SerializeToString(), self.type)
+        )
+
+
+@dataclass(frozen=True)
+class Output:
+    """A value that an operation gives."""
+
+    name: str
+    type: TensorType | None
+    """None for the dictionary of a classifier."""
+
+
+Argument = str | Literal
+"""A reference to a value by name, or a literal."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of a function."""
+
+    kind: str
+    arguments: Mapping[str, tuple[Argument, ...]]
+    """One each, but for `VARIADIC`. Attributes are among them: iOS 16 keeps compressed weights there."""
+    outputs: tuple[Output, ...]
+    nested: bool
+    """Whether it has blocks of its own, as loops and conditions have."""
+
+    @property
+    def name(self) -> str:
+        """The name of its first output, by which Core ML's tools call it."""
+        return self.outputs[0].name if self.outputs else self.kind
+
+
+@dataclass(frozen=True)
+class Program:
+    """One function of a package."""
+
+    name: str
+    opset: str
+    inputs: tuple[Output, ...]
+    operations: tuple[Operation, ...]
+    outputs: tuple[str, ...]
+    description: Any
+    """Its part of the model description: rows `input` and `output`."""
+
+
+class Package:
+    """A `.mlpackage` that holds an ML Program. Weight files are mapped, not read."""
+
+    def __init__(self, path: Path, spec: Any, weights: Path) -> None:
+        """Keep a parsed package; `read` makes one."""
+        self.path = path
+        self.spec = spec
+        self._weights = weights
+        self._blobs: dict[str, BlobFile] = {}
+        self._programs: dict[str, Program] = {}
+        self.decoded: dict[Any, Value] = {}
+        """Constants that were decoded already, by where they are stored; shared by all functions."""
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Names of the functions, in the order of the model description."""
+        described = [row.name for row in self.spec.description.functions]
+        rest = sorted(name for name in self.spec.mlProgram.functions if name not in described)
+        return tuple(described + rest)
+
+    def choose(self, function: str | None) -> str:
+        """Return a function's name: the one asked for, or the default one.
+
+        Raises:
+            InputError: there is none of that name.
+        """
+        default = self.spec.description.defaultFunctionName or self.functions[0]
+        name = function or ("main" if "main" in self.functions else default)
+        if name not in self.spec.mlProgram.functions:
+            raise InputError(f"{self.path} has no function {name}; it has {', '.join(self.functions)}.")
+        return name
+
+    def program(self, function: str | None = None) -> Program:
+        """Return a function, the default one without a name; each is parsed once."""
+        name = self.choose(function)
+        if name not in self._programs:
+            self._programs[name] = self._parse(name)
+        return self._programs[name]
+
+    def _parse(self, name: str) -> Program:
+        proto = self.spec.mlProgram.functions[name]
+        if proto.opset not in proto.block_specializations:
+            raise ArtifactError(
+                f"{self.path}: function {name} has no block for its opset {proto.opset}; it is damaged."
+            )
+        block = proto.block_specializations[proto.opset]
+        described = [row for row in self.spec.description.functions if row.name == name]
+        return Program(
+            name=name,
+            opset=proto.opset,
+            inputs=tuple(_output(row) for row in proto.inputs),
+            operations=tuple(_operation(row) for row in block.operations),
+            outputs=tuple(block.outputs),
+            description=described[0] if described else self.spec.description,
+        )
+
+    def blob(self, name: str) -> BlobFile:
+        """Return a weight file by name."""
+        if name not in self._blobs:
+            self._blobs[name] = BlobFile(self._weights / name)
+        return self._blobs[name]
+
+    def literal(self, literal: Literal) -> Value:
+        """Decode a literal.
+
+        Raises:
+            ArtifactError: it is damaged.
+        """
+        if literal.blob is None or literal.type is None:
+            return immediate(literal.proto, literal.type)
+        file, offset = literal.blob
+        return self.blob(file).read(offset, literal.type)
+
+
+def read(path: Path) -> Package:
+    """Read a package's manifest and program.
+
+    Raises:
+        ArtifactError: it is half-made or damaged, or a weight file is missing.
+        InputError: there is nothing at that path, or it is something else.
+        ToolchainError: the schema is absent.
+    """
+    if not (path / _MANIFEST).is_file():
+        found = "is a folder without" if path.is_dir() else "is a file and has no" if path.exists() else "has no"
+        raise InputError(f"{path} is no .mlpackage: it {found} {_MANIFEST}. Name a folder that ends on .mlpackage.")
+    items = _items(path / _MANIFEST)
+    model = items.get(_MODEL, path / "Data" / _AUTHOR / _MODEL)
+    spec = parse(model)
+    if spec.WhichOneof("Type") != "mlProgram":
+        kind = spec.WhichOneof("Type") or "nothing"
+        raise InputError(f"{path} holds {kind}, no ML Program; only those can be read. Convert to an ML Program.")
+    if not spec.mlProgram.functions:
+        raise ArtifactError(f"{model} has no function; it is damaged. Convert the model again.")
+    return Package(path, spec, items.get("weights", path / "Data" / _AUTHOR / "weights"))
+
+
+def _items(manifest: Path) -> dict[str, Path]:
+    """Return the files that a manifest lists, by the last part of their path."""
+    try:
+        rows = json.loads(manifest.read_bytes())["itemInfoEntries"].values()
+        paths = [PurePosixPath(row["path"]) for row in rows]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(f"{manifest} is no package manifest: {error!r}. Convert the model again.") from error
+    if any(path.is_absolute() or ".." in path.parts for path in paths):
+        raise ArtifactError(f"{manifest} names files outside of the package; it is damaged.")
+    return {path.name: manifest.parent / "Data" / path for path in paths}
+
+
+def _output(proto: Any) -> Output:
+    return Output(proto.name, _type(proto.type))
+
+
+def _type(proto: Any) -> TensorType | None:
+    return tensor_type(proto.tensorType) if proto.WhichOneof("type") == "tensorType" else None
+
+
+def _operation(proto: Any) -> Operation:
+    arguments: dict[str, tuple[Argument, ...]] = {
+        name: (_literal(value),) for name, value in proto.attributes.items() if name != "name"
+    }
+    for name, given in proto.inputs.items():
+        arguments[name] = tuple(
+            row.name if row.WhichOneof("binding") == "name" else _literal(row.value) for row in given.arguments
+        )
+    outputs = tuple(_output(row) for row in proto.outputs)
+    return Operation(proto.type, arguments, outputs, nested=len(proto.blocks) > 0)
+
+
+def _literal(proto: Any) -> Literal:
+    if proto.WhichOneof("value") == "blobFileValue":
+        # "@model_path/weights/weight.bin": all weight files lie in the folder that the manifest names.
+        blob = (PurePosixPath(proto.blobFileValue.fileName).name, int(proto.blobFileValue.offset))
+        return Literal(_type(proto.type), None, blob)
+    return Literal(_type(proto.type), proto.immediateValue, None)

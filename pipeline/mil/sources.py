@@ -1,0 +1,135 @@
+"""Sources: where a program's constants come from, from one literal to a chain of compressions."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import ArtifactError
+from pipeline.mil.constexpr import EXPRESSIONS
+from pipeline.mil.package import Literal, Operation, Output, Package, Program
+from pipeline.mil.rounding import to_half
+from pipeline.mil.values import Array, Value
+
+PREFIX = "constexpr_"
+"""Of the operations that decompress weights."""
+
+
+@dataclass(frozen=True)
+class Expression:
+    """One output of a `constexpr_*` operation."""
+
+    operation: Operation
+    arguments: Mapping[str, "Source"]
+    index: int
+
+    @property
+    def output(self) -> Output:
+        """The declared output."""
+        return self.operation.outputs[self.index]
+
+    @cached_property
+    def whole_key(self) -> tuple[Any, ...]:
+        """The same for two operations that decode the same stored numbers in the same way."""
+        return (self.operation.kind, *((name, source.key) for name, source in sorted(self.arguments.items())))
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """The same for two expressions that decode the same stored numbers in the same way."""
+        return (self.index, self.whole_key)
+
+
+Source = Literal | Expression
+
+
+def is_constant(operation: Operation) -> bool:
+    """Whether an operation is evaluated when a model is loaded, not when it runs."""
+    return operation.kind == "const" or operation.kind.startswith(PREFIX)
+
+
+def constants(program: Program) -> dict[str, Source]:
+    """Return the source of every constant of a function, by the name under which operations read it.
+
+    Raises:
+        ArtifactError: a compressed weight reads something that is no constant.
+    """
+    found: dict[str, Source] = {}
+    for operation in program.operations:
+        if operation.kind == "const":
+            (value,) = operation.arguments["val"]
+            if isinstance(value, Literal):
+                found[operation.name] = value
+        elif operation.kind.startswith(PREFIX):
+            arguments = {name: _source(found, operation, given[0]) for name, given in operation.arguments.items()}
+            for index, output in enumerate(operation.outputs):
+                found[output.name] = Expression(operation, arguments, index)
+    return found
+
+
+def _source(found: Mapping[str, Source], operation: Operation, argument: str | Literal) -> Source:
+    if isinstance(argument, Literal):
+        return argument
+    if argument not in found:
+        raise ArtifactError(f"{operation.kind} {operation.name} reads {argument}, which is no constant.")
+    return found[argument]
+
+
+def literals(source: Source) -> Iterator[Literal]:
+    """Yield the literals of which a constant is made."""
+    if isinstance(source, Literal):
+        yield source
+    else:
+        for argument in source.arguments.values():
+            yield from literals(argument)
+
+
+def held(package: Package, source: Source, *, rounded: bool) -> Value:
+    """Return a constant as operations read it, decoded once for a package: floats in single precision.
+
+    Args:
+        package: whose constants these are.
+        source: what to decode.
+        rounded: round decompressed weights that are declared half precision to it.
+
+    Raises:
+        ArtifactError: stored numbers are damaged or do not fit together.
+    """
+    key = (rounded and isinstance(source, Expression), source.key)
+    if key not in package.decoded:
+        value = decode(package, source, rounded=rounded)
+        if isinstance(value, np.ndarray) and value.dtype == np.float16:
+            value = value.astype(np.float32)
+        package.decoded[key] = value
+    return package.decoded[key]
+
+
+def decode(package: Package, source: Source, *, rounded: bool) -> Value:
+    """Return a constant's numbers, keeping none of its parts."""
+    return _decode(package, source, rounded, {})
+
+
+def _decode(package: Package, source: Source, rounded: bool, parts: dict[Any, tuple[Array, ...]]) -> Value:
+    if isinstance(source, Literal):
+        return package.literal(source)
+    # A sparse operation's mask and numbers are read by one consumer: computed once, through `parts`.
+    if source.whole_key not in parts:
+        arguments = {name: _decode(package, given, rounded, parts) for name, given in source.arguments.items()}
+        parts[source.whole_key] = _evaluate(source.operation, arguments, rounded)
+    return parts[source.whole_key][source.index]
+
+
+def _evaluate(operation: Operation, arguments: Mapping[str, Value], rounded: bool) -> tuple[Array, ...]:
+    try:
+        result = EXPRESSIONS[operation.kind](**arguments)
+    except (ValueError, IndexError, TypeError, ZeroDivisionError) as error:
+        raise ArtifactError(f"{operation.kind} {operation.name} cannot be decoded: {error}.") from error
+    results = result if isinstance(result, tuple) else (result,)
+    finished = []
+    for value, output in zip(results, operation.outputs, strict=True):
+        if output.type is not None and not output.type.fits(value.shape):
+            raise ArtifactError(f"{operation.kind} {output.name} decodes to {value.shape}, not {output.type.shape}.")
+        half = rounded and output.type is not None and output.type.dtype.name == "fp16"
+        finished.append(to_half(value.astype(np.float32, copy=False)) if half else value)
+    return tuple(finished)

@@ -1,0 +1,147 @@
+"""Types and literals of a program."""
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import ArtifactError
+
+Array: TypeAlias = NDArray[Any]
+Value: TypeAlias = Array | str | tuple[str | int, ...]
+"""What a literal decodes to; the tuple is a list of class labels."""
+
+
+@dataclass(frozen=True)
+class DataType:
+    """An element type of MIL."""
+
+    name: str
+    numpy: Any
+    """Type of the array that holds it; sub-byte integers are held in bytes, strings have none."""
+    bits: int
+
+    @property
+    def floating(self) -> bool:
+        """Whether it is a float."""
+        return self.name.startswith("fp")
+
+
+DATA_TYPES = {
+    1: DataType("bool", np.bool_, 8),
+    2: DataType("string", None, 0),
+    10: DataType("fp16", np.float16, 16),
+    11: DataType("fp32", np.float32, 32),
+    12: DataType("fp64", np.float64, 64),
+    21: DataType("int8", np.int8, 8),
+    22: DataType("int16", np.int16, 16),
+    23: DataType("int32", np.int32, 32),
+    24: DataType("int64", np.int64, 64),
+    25: DataType("int4", np.int8, 4),
+    31: DataType("uint8", np.uint8, 8),
+    32: DataType("uint16", np.uint16, 16),
+    33: DataType("uint32", np.uint32, 32),
+    34: DataType("uint64", np.uint64, 64),
+    35: DataType("uint4", np.uint8, 4),
+    36: DataType("uint2", np.uint8, 2),
+    37: DataType("uint1", np.uint8, 1),
+    38: DataType("uint6", np.uint8, 6),
+    39: DataType("uint3", np.uint8, 3),
+}
+"""By `MILSpec.DataType`."""
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """A declared type. A shape's None is a size that is known at run time only; no shape is a rank known then."""
+
+    dtype: DataType
+    shape: tuple[int | None, ...] | None
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether a computed shape is what was declared."""
+        if self.shape is None:
+            return True
+        return len(shape) == len(self.shape) and all(a in (None, b) for a, b in zip(self.shape, shape, strict=True))
+
+    @property
+    def size(self) -> int:
+        """Number of elements; only for a shape without None."""
+        return int(np.prod(self.fixed_shape, dtype=np.int64))
+
+    @property
+    def fixed_shape(self) -> tuple[int, ...]:
+        """The shape of a literal.
+
+        Raises:
+            ArtifactError: a size is not stated.
+        """
+        if self.shape is None or None in self.shape:
+            raise ArtifactError("a constant without a fixed shape; the package is damaged. Convert it again.")
+        return tuple(size for size in self.shape if size is not None)
+
+
+def tensor_type(proto: Any) -> TensorType:
+    """Read `MILSpec.TensorType`.
+
+    Raises:
+        ArtifactError: an element type that this reader does not know.
+    """
+    if proto.dataType not in DATA_TYPES:
+        raise ArtifactError(f"element type {proto.dataType} of MIL is not known; the package is newer, or damaged.")
+    if any(row.WhichOneof("dimension") == "unknown" and row.unknown.variadic for row in proto.dimensions):
+        return TensorType(DATA_TYPES[proto.dataType], None)
+    rows = (row.constant.size if row.WhichOneof("dimension") == "constant" else None for row in proto.dimensions)
+    return TensorType(DATA_TYPES[proto.dataType], tuple(rows))
+
+
+def unpack_bits(packed: bytes | Array, bits: int, count: int, *, signed: bool = False) -> Array:
+    """Return integers of fewer than eight bits, packed from the lowest bit up, one per byte."""
+    stream = np.unpackbits(np.frombuffer(packed, np.uint8), bitorder="little", count=bits * count)
+    weights = np.uint8(1) << np.arange(bits, dtype=np.uint8)
+    values: Array = stream.reshape(count, bits) @ weights
+    if signed:
+        sign = 1 << (bits - 1)
+        values = ((values.astype(np.int16) ^ sign) - sign).astype(np.int8)
+    return values
+
+
+def immediate(proto: Any, declared: TensorType | None) -> Value:
+    """Decode a literal that is written into the program itself.
+
+    Args:
+        proto: a `MILSpec.Value.ImmediateValue`.
+        declared: its type; None for a list.
+
+    Raises:
+        ArtifactError: fewer or more numbers than its shape holds, or a kind of literal that is not known.
+    """
+    if proto.WhichOneof("value") == "list":
+        return tuple(_label(row.immediateValue.tensor) for row in proto.list.values)
+    if proto.WhichOneof("value") != "tensor" or declared is None:
+        raise ArtifactError(f"a literal of kind {proto.WhichOneof('value')} is not known; the package is damaged.")
+    kind = proto.tensor.WhichOneof("value")
+    if kind == "strings":
+        return str(_label(proto.tensor))
+    if kind is None:
+        return np.zeros(declared.fixed_shape, declared.dtype.numpy)
+    try:
+        return _numbers(getattr(proto.tensor, kind).values, declared)
+    except ValueError as error:
+        raise ArtifactError(f"a literal does not fill its shape {declared.shape}; the package is damaged.") from error
+
+
+def _label(proto: Any) -> str | int:
+    values = getattr(proto, proto.WhichOneof("value")).values
+    return values[0] if isinstance(values[0], str) else int(values[0])
+
+
+def _numbers(values: Any, declared: TensorType) -> Array:
+    """Decode numbers, or the bytes in which MIL writes the types that protobuf lacks."""
+    dtype = declared.dtype
+    if not isinstance(values, bytes):
+        return np.array(list(values), dtype.numpy).reshape(declared.fixed_shape)
+    if dtype.bits < 8:
+        return unpack_bits(values, dtype.bits, declared.size, signed=dtype.name == "int4").reshape(declared.fixed_shape)
+    return np.frombuffer(values, dtype.numpy).reshape(declared.fixed_shape)

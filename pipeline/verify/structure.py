@@ -1,0 +1,192 @@
+"""Is every weight of the checkpoint in the file, and nothing else? Judged from the file's bytes, without running it."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+import numpy as np
+
+from pipeline.quantize import SCHEMES
+from pipeline.structure import Stored, Structure
+from pipeline.verify.expected import Expected
+from pipeline.verify.matching import Match, Precision, best_match
+from pipeline.verify.record import GateResult
+
+__all__ = ["Expected", "check"]
+
+_STORED: dict[float, Stored] = {4.0: "float32", 2.0: "float16", 1.0: "int8"}
+"""By a scheme's bytes per weight."""
+_HALF_BASE = ("coreml",)
+"""Backends that make all but fp32 from a model in half precision."""
+_SMALL = 16
+"""Constants of fewer elements need not be explained: masks' and norms' own numbers."""
+_DAMAGED = 0.5
+"""A constant with more elements off than this is not a damaged copy of a tensor but something else."""
+_HALF_EPSILON = 2.0**-24
+"""Half precision has nothing smaller but zero, so Core ML's converter raises an epsilon to it."""
+_EPSILON_ERROR = 1e-6
+"""Relative; some formats store it in single precision."""
+_SHOWN = 3
+
+_COMPUTED_AS: dict[tuple[str | None, str], tuple[str, ...]] = {
+    # XNNPACK in executorch 1.4 has one gelu, by erf: at most 4.74e-4 per element from the tanh form, measured over
+    # -12 … 12. LiteRT's tanh form is right to 8e-7.
+    ("executorch", "gelu_tanh"): ("gelu", "tanh"),
+    # coremltools 9.0 reads the form from gelu's positional arguments, and torch.export keeps it as a keyword: the file
+    # says EXACT. The same distance of at most 4.74e-4.
+    ("coreml", "gelu_tanh"): ("gelu", "gelu_tanh", "tanh"),
+    # Written out as formulas where a converter knows no such operation: x · sigmoid(x), x · tanh(softplus(x)) …
+    (None, "silu"): ("silu", "sigmoid"),
+    (None, "gelu_tanh"): ("gelu_tanh", "tanh"),
+    (None, "QuickGELUActivation"): ("sigmoid",),
+    (None, "MishActivation"): ("tanh",),
+}
+"""What a file may hold for an activation of the checkpoint, by backend or for all; otherwise the same alone."""
+
+
+def check(found: Structure, expected: Expected, scheme: str, backend: str) -> list[GateResult]:
+    """Judge what a file holds.
+
+    Args:
+        found: read back from the file by its backend.
+        expected: the checkpoint; the truth.
+        scheme: the file's, whose rounding is allowed.
+        backend: the file's.
+
+    Returns:
+        Gates `weights`, `constants`, `epsilon` and `activation`, in that order.
+    """
+    half = backend in _HALF_BASE and scheme != "fp32"
+    precision = Precision(_STORED[SCHEMES[scheme].weight_bytes], "float16" if half else "float32")
+    sorted_out = _sort_out(found, expected, precision)
+    return [
+        _weights_gate(sorted_out, expected, precision),
+        _constants_gate(sorted_out),
+        _epsilon_gate(found.epsilons, expected, half=half),
+        _activation_gate(found, expected, backend),
+    ]
+
+
+@dataclass
+class _SortedOut:
+    """Every constant of a file, put to what it is."""
+
+    present: Counter[str] = field(default_factory=Counter)
+    """How many constants hold a tensor of the checkpoint, by its name."""
+    folded: set[str] = field(default_factory=set)
+    """Tensors that are multiplied into others."""
+    damaged: list[Match] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    error: float = 0.0
+    """The largest of all that were found in order, in units of what is allowed."""
+
+
+def _sort_out(found: Structure, expected: Expected, precision: Precision) -> _SortedOut:
+    result = _SortedOut()
+    for constant in found.constants:
+        matches = best_match(constant, expected.forms, precision)
+        whole = [match for match in matches if match.off == 0]
+        for match in whole:
+            result.present[match.form.tensor] += 1
+            result.folded.update(match.form.parts)
+            result.error = max(result.error, match.error)
+        if whole:
+            continue
+        if matches and matches[0].off <= _DAMAGED * matches[0].size:
+            result.damaged.append(matches[0])
+        elif constant.values.size >= _SMALL:
+            result.unknown.append(_unknown(constant.name, constant.values.shape, matches))
+    return result
+
+
+def _unknown(name: str, shape: Sequence[int], matches: Sequence[Match]) -> str:
+    nearest = f", nearest to {matches[0].form.label}" if matches else ", of a shape that no tensor has"
+    return f"{name} {list(shape)}{nearest}"
+
+
+def _weights_gate(sorted_out: _SortedOut, expected: Expected, precision: Precision) -> GateResult:
+    """Each tensor is there, and each copy of it is right in every element."""
+    damaged = [match.describe() for match in sorted_out.damaged]
+    named = {match.form.tensor for match in sorted_out.damaged} | set(sorted_out.present) | sorted_out.folded
+    missing = [name for name in expected.tensors if name not in named and not _needless(expected, name)]
+    wrong = damaged + [f"{name} {list(expected.tensors[name].shape)} is not in the file" for name in missing]
+    worst = max((match.error for match in sorted_out.damaged), default=sorted_out.error)
+    detail = (
+        f"{len(expected.tensors)} tensors of the checkpoint are in the file, in {precision.tables} and better; "
+        f"the largest error is {sorted_out.error:.3f} of the rounding allowed"
+    )
+    # A wrong element that should be exact is infinitely far off, and JSON has no infinity.
+    reached = worst if np.isfinite(worst) and not missing else None
+    return GateResult(
+        name="weights", bound=1.0, found=reached, passed=not wrong, detail=_listed(wrong) if wrong else detail
+    )
+
+
+def _needless(expected: Expected, name: str) -> bool:
+    """Whether a tensor changes nothing: a bias of zeros or a norm's weight of ones may be left out."""
+    values = expected.tensors[name]
+    return values.ndim == 1 and (not values.any() or bool((values == 1).all()))
+
+
+def _constants_gate(sorted_out: _SortedOut) -> GateResult:
+    """There is nothing in the file that the checkpoint does not explain, such as a stale copy of a shared layer."""
+    count = len(sorted_out.unknown)
+    detail = f"{count} constants are not the checkpoint's: {_listed(sorted_out.unknown)}" if count else "none unknown"
+    return GateResult(name="constants", bound=0.0, found=float(count), passed=not count, detail=detail)
+
+
+def _epsilon_gate(found: Sequence[float], expected: Expected, *, half: bool) -> GateResult:
+    """Every function has the checkpoint's layer norms with the checkpoint's epsilons."""
+    functions, left = divmod(len(found), len(expected.epsilons))
+    wanted = sorted(expected.epsilons * functions)
+    if left or not functions:
+        detail = f"the file has {len(found)} layer norms, and each function should have {len(expected.epsilons)}"
+        return GateResult(name="epsilon", bound=None, found=float(len(found)), passed=False, detail=detail)
+    wrong = [pair for pair in zip(wanted, sorted(found), strict=True) if not _same_epsilon(*pair, half=half)]
+    worst = max((abs(value / truth - 1) for truth, value in wrong), default=0.0)
+    detail = f"{len(found)} layer norms of {functions} functions, epsilon {max(found):.6g}"
+    if wrong:
+        truth, value = wrong[0]
+        detail = f"{len(wrong)} of {len(found)} layer norms have another epsilon: {value:.6g} instead of {truth:.6g}"
+    return GateResult(name="epsilon", bound=_EPSILON_ERROR, found=worst, passed=not wrong, detail=detail)
+
+
+def _same_epsilon(truth: float, value: float, *, half: bool) -> bool:
+    accepted = [truth, float(np.float16(max(truth, _HALF_EPSILON)))] if half else [truth]
+    return any(abs(value - one) <= _EPSILON_ERROR * one for one in accepted)
+
+
+def _activation_gate(found: Structure, expected: Expected, backend: str) -> GateResult:
+    """Every function has the checkpoint's activations, or what the backend is known to compute for them."""
+    functions = len(found.epsilons) // len(expected.epsilons)
+    counts = Counter(expected.activations)
+    have = Counter(found.activations)
+    chosen = next((one for one in _spellings(counts, backend) if _total(one, counts, functions) == have), None)
+    wanted = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "none"
+    has = ", ".join(f"{count} {kind}" for kind, count in have.items()) or "none"
+    if chosen is None:
+        detail = f"the file has {has}; each of its {functions} functions should have {wanted}"
+    else:
+        others = [f"{truth} as {kind}" for truth, kind in chosen.items() if truth != kind]
+        detail = f"{has}" + (f"; computed by design: {', '.join(others)}" if others else "")
+    return GateResult(name="activation", bound=None, found=None, passed=chosen is not None, detail=detail)
+
+
+def _spellings(kinds: Counter[str], backend: str) -> Iterator[dict[str, str]]:
+    """Yield every way in which a file may hold some kinds."""
+    ways = [_COMPUTED_AS.get((backend, kind)) or _COMPUTED_AS.get((None, kind)) or (kind,) for kind in kinds]
+    for way in product(*ways):
+        yield dict(zip(kinds, way, strict=True))
+
+
+def _total(spelling: dict[str, str], counts: Counter[str], functions: int) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for kind, count in counts.items():
+        total[spelling[kind]] += count * functions
+    return total
+
+
+def _listed(items: Sequence[str]) -> str:
+    more = f"; and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
+    return "; ".join(items[:_SHOWN]) + more

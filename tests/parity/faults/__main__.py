@@ -1,0 +1,153 @@
+"""`make faults`: plant everything, judge everything, print two numbers, write benchmarks/FAULTS.md."""
+
+import argparse
+import sys
+import threading
+import time
+from functools import partial
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from faults import catalogue, clean, line, run, table
+from faults.fault import Fault
+from faults.lanes import Lanes
+from faults.line import BUILD
+from faults.outcome import Catch, judge_fault
+from faults.run import Cell
+from faults.students import Student
+from pipeline import artifact, backends
+from pipeline.convert import Target
+from pipeline.jobs import Pool
+
+PARALLEL = 2
+Cells = dict[tuple[str, str], Cell]
+"""By student or fault, and target."""
+
+
+def main() -> int:
+    """Do what the command line asks for and return the exit code."""
+    options = _options()
+    faults = [fault for fault in catalogue.FAULTS if options.only is None or options.only in fault.name]
+    if options.list:
+        print("\n".join(f"{fault.name:38} {fault.level:11} {fault.what}" for fault in faults))
+        return 0
+    formats = (options.format,) if options.format else backends.NAMES
+    bench = Bench(formats, Console(stderr=True))
+    with artifact.only_run(BUILD, waiting=lambda: bench.console.print("another run works in build/faults; waiting")):
+        partial_run = bool(options.only or options.format or options.clean_only)
+        bench.run([] if options.clean_only else faults, every_clean=options.only is None)
+    return bench.conclude(write=not partial_run)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make faults", description=__doc__)
+    parser.add_argument("--only", metavar="NAME", help="faults whose name contains this, and their clean files")
+    parser.add_argument("--format", choices=backends.NAMES, help="this format alone")
+    parser.add_argument("--list", action="store_true", help="name the faults and stop")
+    parser.add_argument("--clean-only", action="store_true", help="clean exports, no faults")
+    return parser.parse_args()
+
+
+class Bench:
+    """One run of the command."""
+
+    def __init__(self, formats: tuple[str, ...], console: Console) -> None:
+        self.formats = formats
+        self.console = console
+        self.clean: Cells = {}
+        self.faulty: Cells = {}
+        self.faults: list[Fault] = []
+        self.seconds = 0.0
+
+    def run(self, faults: list[Fault], *, every_clean: bool) -> None:
+        """Judge clean files first: they are the controls, and what file faults start from."""
+        started = time.monotonic()
+        self.faults = faults
+        exports = set(clean.exports(self.formats)) if every_clean else set()
+        exports |= {(fault.student, target) for fault in faults for target in self._targets(fault)}
+        lanes = Lanes(BUILD / "logs", PARALLEL)
+        with lanes.at_work(), self._progress() as progress:
+            self._lines(lanes, {which for which, _ in exports} | _strangers(faults))
+            by_backend: dict[tuple[Student, str], list[Target]] = {}
+            for which, target in sorted(exports, key=lambda export: (str(export[0]), line.rank(export[1]))):
+                by_backend.setdefault((which, target.backend), []).append(target)
+            jobs = [partial(self._clean_jobs, lanes, which, targets) for (which, _), targets in by_backend.items()]
+            self._each(progress, "clean exports", jobs)
+            planted = [
+                partial(self._fault_jobs, lanes, fault, [t for t in self._targets(fault) if t.backend == name])
+                for fault in faults
+                for name in self.formats
+            ]
+            self._each(progress, "planted faults", planted)
+        self.seconds = time.monotonic() - started
+
+    def _targets(self, fault: Fault) -> list[Target]:
+        cells = [Target(name, scheme) for name, schemes in fault.cells.items() for scheme in schemes]
+        return [target for target in cells if target.backend in self.formats and str(target) not in fault.not_for]
+
+    def _lines(self, lanes: Lanes, students: set[Student]) -> None:
+        with lanes.take() as lane:
+            self.lines = {which: line.open_line(which, lane) for which in sorted(students, key=str)}
+
+    def _clean_jobs(self, lanes: Lanes, which: Student, targets: list[Target]) -> None:
+        with lanes.take() as lane:
+            for target in targets:
+                self.clean[str(which), str(target)] = run.clean_cell(self.lines[which], target, lane)
+
+    def _fault_jobs(self, lanes: Lanes, fault: Fault, targets: list[Target]) -> None:
+        with lanes.take() as lane:
+            for target in targets:
+                self.faulty[fault.name, str(target)] = run.faulty_cell(fault, self.lines[fault.student], target, lane)
+
+    def _progress(self) -> Progress:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        return Progress(*columns, console=self.console)
+
+    def _each(self, progress: Progress, title: str, jobs: list[partial[None]]) -> None:
+        bar = progress.add_task(title, total=len(jobs))
+        with Pool(PARALLEL, threading.Event()) as pool:
+            for job in jobs:
+                pool.submit(job).add_done_callback(lambda _: progress.advance(bar))
+            pool.finish()
+
+    def catches(self) -> dict[str, dict[str, Catch]]:
+        """Return what became of each fault's targets."""
+        found = {}
+        for fault in self.faults:
+            cells = {target: cell for (name, target), cell in self.faulty.items() if name == fault.name}
+            controls = {target: cell for (name, target), cell in self.clean.items() if name == str(fault.student)}
+            found[fault.name] = judge_fault(fault, cells, controls)
+        return found
+
+    def conclude(self, *, write: bool) -> int:
+        """Print the two numbers and what was missed; return the exit code."""
+        catches = self.catches()
+        judged = {name: {t: c for t, c in row.items() if c.applies} for name, row in catches.items()}
+        missed = {name: {t: c.by for t, c in row.items() if not c.caught} for name, row in judged.items()}
+        missed = {name: row for name, row in missed.items() if row}
+        alarms = {key: cell for key, cell in self.clean.items() if cell.verdict != "passed"}
+        for name, row in missed.items():
+            for target, why in row.items():
+                self.console.print(f"not caught: {name} in {target}: {why}", markup=False)
+        for (which, target), cell in alarms.items():
+            why = cell.stopped or "; ".join(gate.detail or gate.name for gate in cell.fired) or cell.verdict
+            self.console.print(f"false alarm: {which} {target}: {why}", markup=False)
+        if write:
+            table.write(self.faults, catches, self.clean)
+        if self.faults:
+            cells = sum(len(row) for row in judged.values())
+            print(f"planted faults: {len(catches) - len(missed)} of {len(catches)} caught ({cells} target cells)")
+        passed = len(self.clean) - len(alarms)
+        print(f"clean exports: {passed} of {len(self.clean)} passed ({len(alarms)} false alarms)")
+        self.console.print(f"{self.seconds / 60:.1f} minutes")
+        return 1 if missed or alarms else 0
+
+
+def _strangers(faults: list[Fault]) -> set[Student]:
+    """Return the students whose files are put in the place of another's."""
+    return {run.stranger_of(fault.student) for fault in faults if fault.level == "file"}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

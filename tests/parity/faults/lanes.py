@@ -1,0 +1,122 @@
+"""Lanes: what one thread of a run works with, a worker that converts and a worker that runs files.
+
+`verify.make` starts a worker for each file, and ExecuTorch takes five seconds to import: over hundreds of files the
+run would mostly import. While a run lasts, verify is handed the lane's worker instead, a new one after each crash.
+"""
+
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import psutil
+
+from pipeline import verify
+from pipeline.errors import WorkerDied
+from pipeline.isolated import Worker
+
+HOME = str(Path(__file__).resolve().parents[1])
+_TOO_LARGE_BYTES = 4 << 30
+"""Toolchains leak with every conversion; a worker beyond this is ended before its next job."""
+_current = threading.local()
+
+
+class Lane:
+    """Two workers of one thread, started when they are needed."""
+
+    def __init__(self, logs: Path, number: int) -> None:
+        """Remember where the workers' own words go."""
+        self._logs = logs
+        self._number = number
+        self._converter: Worker | None = None
+        self._runner: Worker | None = None
+
+    @property
+    def converter(self) -> Worker:
+        """The worker that holds the toolchains."""
+        if self._converter is not None and _bytes_of(self._converter) > _TOO_LARGE_BYTES:
+            self._converter.close()
+            self._converter = None
+        if self._converter is None:
+            self._converter = Worker(self._logs / f"convert-{self._number}.log")
+        return self._converter
+
+    @contextlib.contextmanager
+    def runner(self) -> Iterator[Worker]:
+        """Lend the worker that runs files."""
+        if self._runner is None:
+            self._runner = self.fresh_runner()
+        try:
+            yield self._runner
+        except WorkerDied:
+            self._runner.close()
+            self._runner = None
+            raise
+
+    def fresh_runner(self) -> Worker:
+        """Start a worker of its own."""
+        return Worker(self._logs / f"run-{self._number}.log")
+
+    def close(self) -> None:
+        """End both."""
+        for worker in (self._converter, self._runner):
+            if worker is not None:
+                worker.close()
+
+
+def _bytes_of(worker: Worker) -> int:
+    try:
+        return int(psutil.Process(worker._process.pid).memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+class Lanes:
+    """As many lanes as jobs may run at once."""
+
+    def __init__(self, logs: Path, parallel: int) -> None:
+        """Make the lanes; nothing is started yet."""
+        self._all = [Lane(logs, number) for number in range(parallel)]
+        self._free: queue.SimpleQueue[Lane] = queue.SimpleQueue()
+        for lane in self._all:
+            self._free.put(lane)
+
+    @contextlib.contextmanager
+    def take(self) -> Iterator[Lane]:
+        """Lend a lane to the current thread."""
+        lane = self._free.get()
+        _current.lane = lane
+        try:
+            yield lane
+        finally:
+            self._free.put(lane)
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator["Lanes"]:
+        """Let verify use the lanes' workers, and let workers import this package."""
+        paths = os.pathsep.join([HOME, *filter(None, [os.environ.get("PYTHONPATH")])])
+        try:
+            with mock.patch.object(verify, "Worker", _worker_for_verify), mock.patch.dict(os.environ, PYTHONPATH=paths):
+                yield self
+        finally:
+            for lane in self._all:
+                lane.close()
+
+
+def _worker_for_verify(log: Path) -> Any:
+    return getattr(_current, "special", None) or _current.lane.runner()
+
+
+@contextlib.contextmanager
+def instead(worker: Worker) -> Iterator[None]:
+    """Let verify use this very worker in the current thread; it is ended with the context."""
+    _current.special = worker
+    try:
+        yield
+    finally:
+        _current.special = None
+        worker.close()

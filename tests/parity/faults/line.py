@@ -1,0 +1,130 @@
+"""Clean lines: a student, its reference and its converted files, made by the pipeline's stages and kept in build/."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from faults import planting, students
+from faults.lanes import Lane
+from faults.students import LENGTHS, Student
+from pipeline import artifact, backends, convert, reference, student, tasks
+from pipeline.artifact import Artifact, Order
+from pipeline.convert import Target
+from pipeline.plan import versions
+from pipeline.quantize import SCHEMES
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+BUILD = REPOSITORY / "build" / "faults"
+_NOT_IN_FILES = ("verify", "mil", "report", "benchmark", "devices", "texts", "templates")
+"""Folders of the package that take no part in a conversion."""
+_NEITHER = ("cli.py", "console.py", "bootstrap.py", "plan.py", "ship.py", "reference.py", "jobs.py", "inventory.py")
+
+
+@cache
+def converting_code() -> str:
+    """Return the digest of the code that decides a converted file."""
+    package = REPOSITORY / "pipeline"
+    files = sorted(path for path in package.rglob("*.py") if path.relative_to(package).parts[0] not in _NOT_IN_FILES)
+    return _digest([path for path in files if path.name not in _NEITHER])
+
+
+@cache
+def judging_code() -> str:
+    """Return the digest of the code and texts that decide a verdict."""
+    package = REPOSITORY / "pipeline"
+    folders = [package / name for name in ("verify", "mil", "texts", "backends")]
+    files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix != ".pyc"]
+    single = ("reference.py", "quantize.py", "runtime.py", "encoding.py", "metrics.py", "structure.py", "facts.py")
+    return _digest([path for path in files if path.is_file()] + [package / name for name in single])
+
+
+def _digest(files: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def schemes_of(backend: str) -> list[str]:
+    """Return every scheme that a backend supports, the base scheme first."""
+    module = backends.get(backend)
+    answers = {scheme: module.support(scheme, minimum_ios=planting.MINIMUM_IOS) for scheme in SCHEMES}
+    return [scheme for scheme, answer in answers.items() if answer.supported]
+
+
+def rank(target: Target) -> tuple[str, int]:
+    """Return the order in which targets are made: a backend's base scheme, and fp16 before the int8 made from it."""
+    return target.backend, list(SCHEMES).index(target.scheme)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One clean student with the truth about it."""
+
+    which: Student
+    student: Artifact
+    reference: Artifact
+
+    @property
+    def folder(self) -> Path:
+        """Where the line lies."""
+        return self.student.path.parent
+
+    def model(self, target: Target) -> Path:
+        """Return where the clean file of a target lies."""
+        return self.folder / str(target)
+
+    def convert(self, target: Target, lane: Lane) -> Artifact:
+        """Make a target's clean model folder, its base scheme first."""
+        base = base_of(target)
+        from_base = self.convert(base, lane) if base else None
+        order = self.order(self.model(target), target, {"base": from_base.digest} if from_base else {}, planted="")
+        path = from_base.path if from_base else None
+        call = lambda out: lane.converter.call(planting.convert_clean, self.student, target, path, out)  # noqa: E731
+        return artifact.build(order, call)[0]
+
+    def order(self, place: Path, target: Target, inputs: Mapping[str, str], *, planted: str) -> Order:
+        """Return the order of a converted file; `planted` says what was changed."""
+        params: dict[str, Any] = {
+            "target": str(target),
+            "lengths": list(LENGTHS),
+            "code": converting_code(),
+            "planted": planted,
+        }
+        tools = versions(*backends.get(target.backend).DISTRIBUTIONS)
+        return Order(place, "convert", convert.VERSION, params, {"student": self.student.digest, **inputs}, tools)
+
+
+def base_of(target: Target) -> Target | None:
+    """Return the target from whose file this one is made."""
+    scheme = backends.get(target.backend).BASE_SCHEME
+    return Target(target.backend, scheme) if scheme and scheme != target.scheme else None
+
+
+def open_line(which: Student, lane: Lane) -> Line:
+    """Make a student and its reference, or find them made."""
+    folder = BUILD / "lines" / str(which)
+    code = _digest([Path(students.__file__)])
+    tools = versions("torch", "transformers", "tokenizers")
+    params = {"task": which.task, "origin": str(which), "licence": "Apache-2.0", "random_weights": which.random_weights}
+    order = Order(folder / "student", "student", student.VERSION, params, {"code": code, "line": converting_code()}, tools)
+    made, _ = artifact.build(order, lambda out: lane.converter.call(make_student, which, out))
+    wanted = {**reference.order_params(tasks.get(which.task), None, LENGTHS[-1]), "code": judging_code()}
+    order = Order(folder / "reference", "reference", reference.VERSION, wanted, {"student": made.digest}, tools)
+    truth, _ = artifact.build(
+        order,
+        lambda out: lane.converter.call(reference.make, made.path, which.task, None, LENGTHS[-1], out),
+    )
+    return Line(which, made, truth)
+
+
+def make_student(which: Student, out: Path) -> dict[str, Any]:
+    """Write a student and lay it out as the student stage does. Runs in a worker."""
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as scratch:
+        folder = students.source(which, Path(scratch))
+        return student.make(student.inspect_folder(folder, origin=str(which), licence=None).folder, which.task, out)

@@ -1,0 +1,64 @@
+"""Was it caught, and by what? Decided from the cells alone."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from faults.fault import Fault
+from faults.run import Cell
+
+SAME_GRAPH = "fp32 export of the same graph"
+
+
+@dataclass(frozen=True)
+class Catch:
+    """What is said of one faulty file."""
+
+    caught: bool
+    by: str
+    """The gate, the error, why it does not apply, or what went unseen."""
+    applies: bool = True
+    """False where the file is the clean one, byte for byte, as the fault says."""
+
+
+def judge_fault(fault: Fault, cells: Mapping[str, Cell], controls: Mapping[str, Cell]) -> dict[str, Catch]:
+    """Return what became of each target of a fault.
+
+    Args:
+        fault: the fault.
+        cells: its faulty files by target.
+        controls: the clean files of the same student by target: a gate that fires on them catches nothing.
+    """
+    catches = {target: _judge_cell(fault, cell, controls.get(target)) for target, cell in cells.items()}
+    if not fault.in_exported_graph:
+        return catches
+    for target, catch in catches.items():
+        float_one = catches.get(f"{target.partition('-')[0]}-fp32")
+        if not catch.caught and catch.applies and float_one is not None and float_one.caught:
+            catches[target] = Catch(True, f"{SAME_GRAPH}: {float_one.by}")
+    return catches
+
+
+def _judge_cell(fault: Fault, cell: Cell, control: Cell | None) -> Catch:
+    backend = cell.target.partition("-")[0]
+    if backend in fault.same_file:
+        reason = fault.same_file[backend]
+        return Catch(False, reason, applies=False) if cell.same_file else Catch(False, f"the file differs, but: {reason}")
+    if control is None or control.verdict != "passed":
+        return Catch(False, "no control: the clean file did not pass")
+    if cell.stopped:
+        expected = fault.stops is not None and re.search(fault.stops, cell.stopped)
+        return Catch(bool(expected), cell.stopped if expected else f"unexpected: {cell.stopped}")
+    if cell.verdict == "failed" and cell.fired:
+        return Catch(True, _spell(cell))
+    return Catch(False, "the same file, byte for byte" if cell.same_file else f"verdict {cell.verdict}")
+
+
+def _spell(cell: Cell) -> str:
+    """Name the gate that fired first, with its value against its bound, and how many others fired."""
+    first, others = cell.fired[0], len(cell.fired) - 1
+    name = first.name.partition(":")[0]
+    value = ""
+    if first.found is not None and first.bound is not None:
+        value = f" {first.found:.3g} {'<' if first.found < first.bound else '>'} {first.bound:g}"
+    return f"{name}{value}" + (f" (+{others})" if others else "")

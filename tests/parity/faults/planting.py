@@ -1,0 +1,140 @@
+"""Convert with a fault planted, in a worker, by the pipeline's own `convert.make`."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest import mock
+
+from faults import catalogue
+from faults.fault import Fault
+from faults.file_faults import Planting
+from faults.students import LENGTHS
+from pipeline import backends, checkpoint, convert, student, tasks
+from pipeline.artifact import Artifact
+from pipeline.backends import coreml
+from pipeline.convert import Target
+from pipeline.errors import ToolchainError
+from pipeline.quantize import SCHEMES
+
+MINIMUM_IOS = 18
+Converted = dict[str, Any]
+"""Metrics of `convert.make`, or `{"refused": message}`."""
+
+
+class PlantingFailed(ToolchainError):
+    """The bug is in the test bench: a fault could not be planted. Never a catch."""
+
+
+def convert_clean(made: Artifact, target: Target, base: Path | None, out: Path) -> dict[str, Any]:
+    """Convert one target as the line does."""
+    gates = SCHEMES[target.scheme].gates[tasks.get(made.manifest.params["task"]).output_kind]
+    return convert.make(made, target, LENGTHS, MINIMUM_IOS, base, gates, out)
+
+
+def convert_planted(name: str, made: Artifact, target: Target, base: Path | None, out: Path) -> Converted:
+    """Convert one target of a faulty student or graph.
+
+    Returns:
+        The metrics, or how convert refused.
+
+    Raises:
+        PlantingFailed: the fault itself went wrong.
+    """
+    with planted(catalogue.get(name), out.parent):
+        try:
+            return convert_clean(made, target, base, out)
+        except PlantingFailed:
+            raise
+        except Exception as error:  # a toolchain raises anything at all; the run checks that it was expected
+            return {"refused": f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"}
+
+
+@contextlib.contextmanager
+def planted(fault: Fault, scratch: Path) -> Iterator[None]:
+    """Plant a fault between checkpoint and toolchain while the context lasts."""
+    clean_graph, clean_samples = checkpoint.export_graph, checkpoint.example_inputs
+
+    def export_graph(folder: Path, *args: Any, **options: Any) -> Any:
+        with TemporaryDirectory(dir=scratch) as edited:
+            source = _planted_checkpoint(fault, folder, Path(edited)) if fault.level == "checkpoint" else folder
+            graph = clean_graph(source, *args, **options)
+        if fault.level == "graph":
+            with _failures_named(fault):
+                fault.plant(graph)
+        return graph
+
+    def example_inputs(*args: Any) -> Any:
+        samples = clean_samples(*args)
+        return fault.plant(samples) if fault.level == "samples" else samples
+
+    _forget_clean_models()
+    with (
+        mock.patch.object(checkpoint, "export_graph", export_graph),
+        mock.patch.object(checkpoint, "example_inputs", example_inputs),
+    ):
+        yield
+    _forget_clean_models()
+
+
+def _forget_clean_models() -> None:
+    """Core ML's backend keeps float models by the student's folder for the schemes of one run."""
+    coreml._graph.cache_clear()
+    coreml._float_model.cache_clear()
+
+
+def _planted_checkpoint(fault: Fault, folder: Path, out: Path) -> Path:
+    """Write an edited copy of a checkpoint."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / student.WEIGHTS)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    with _failures_named(fault):
+        fault.plant(tensors, config)
+    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    save_file(tensors, out / student.WEIGHTS, metadata={"format": "pt"})
+    (out / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return out
+
+
+def edit_file(
+    name: str, student_folder: Path, target: Target, clean: dict[str, Path], stranger: Path, out: Path
+) -> dict[str, Any]:
+    """Plant a fault in the file of a copied model folder, and return the file's size.
+
+    Args:
+        name: the fault.
+        student_folder: the clean student.
+        target: which file.
+        clean: clean model folders by scheme.
+        stranger: the same target's clean model folder of another student.
+        out: the copy.
+    """
+    from safetensors.numpy import load_file
+
+    fault, file = catalogue.get(name), backends.get(target.backend).FILE
+    planting = Planting(
+        file=out / file,
+        tensors=load_file(student_folder / student.WEIGHTS),
+        sibling=lambda scheme: clean[scheme] / file,
+        stranger=stranger / file,
+    )
+    with _failures_named(fault):
+        fault.plant(planting)
+    return {"file_bytes": convert.file_bytes(out / file)}
+
+
+def plant_in_runtime(name: str) -> None:
+    """Plant a fault in this process for good."""
+    with _failures_named(catalogue.get(name)):
+        catalogue.get(name).plant()
+
+
+@contextlib.contextmanager
+def _failures_named(fault: Fault) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise PlantingFailed(f"{fault.name} could not be planted: {type(error).__name__}: {error}") from error

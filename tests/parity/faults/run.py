@@ -1,0 +1,226 @@
+"""Convert, judge and keep: one cell is one file, faulty or clean, with verify's verdict on it."""
+
+import inspect
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from faults import constants, file_faults, line, planting, students
+from faults.fault import Fault
+from faults.lanes import Lane, instead
+from faults.line import BUILD, Line
+from faults.students import Student
+from pipeline import artifact, tasks, verify
+from pipeline.artifact import Artifact, Order, digest_of
+from pipeline.convert import Target
+from pipeline.errors import PipelineError
+from pipeline.quantize import SCHEMES
+
+_HELPERS = (planting, constants, students, file_faults.Planting)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A gate's result as it is kept."""
+
+    name: str
+    bound: float | None
+    found: float | None
+    passed: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What became of one file."""
+
+    target: str
+    verdict: str
+    """`passed`, `failed` or `not_run` by verify; `refused` before it came to that."""
+    gates: tuple[Gate, ...] = ()
+    stopped: str | None = None
+    """The error with which convert, load or the runtime refused it."""
+    same_file: bool = False
+    """Byte for byte the clean file."""
+
+    @property
+    def fired(self) -> list[Gate]:
+        """The gates that failed."""
+        return [gate for gate in self.gates if not gate.passed]
+
+
+def clean_cell(clean: Line, target: Target, lane: Lane) -> Cell:
+    """Convert and judge a clean file."""
+    model = clean.convert(target, lane)
+    return _kept(BUILD / "clean" / f"{clean.which}-{target}", model.digest, clean, lambda: _judge(clean, model))
+
+
+def faulty_cell(fault: Fault, clean: Line, target: Target, lane: Lane) -> Cell:
+    """Plant a fault, convert and judge."""
+    place = BUILD / "planted" / fault.name / str(target)
+    if fault.in_exported_graph:
+        model = _planted_model(fault, clean, target, lane)
+        same = _same_file(model.path, clean.convert(target, lane).path)
+        return _kept(place, model.digest, clean, lambda: replace(_verdict(clean, model), same_file=same))
+    model = clean.convert(target, lane)
+    digest = digest_of([model.digest, _code_of(fault)])
+    plants: dict[str, Callable[..., Cell]] = {
+        "file": _in_file,
+        "companions": _beside_file,
+        "manifest": _after_manifest,
+        "runtime": _in_runtime,
+    }
+    return _kept(place, digest, clean, lambda: plants[fault.level](fault, clean, target, model, lane))
+
+
+def _code_of(fault: Fault) -> str:
+    """Return what decides how a fault is planted: its own source and the helpers that it shares."""
+    plant = fault.plant
+    inner = [cell.cell_contents for cell in plant.__closure__ or ()] if hasattr(plant, "__closure__") else []
+    sources = [inspect.getsource(part) for part in (plant, *inner, *_HELPERS)]
+    return digest_of([fault.name, fault.level, *sources])
+
+
+def _kept(place: Path, content: str, clean: Line, judge: Callable[[], Cell]) -> Cell:
+    """Return the verdict of an earlier run on the same content by the same code, or judge now."""
+
+    def make(out: Path) -> dict[str, Any]:
+        (out / "cell.json").write_text(json.dumps(asdict(judge())), encoding="utf-8")
+        return {}
+
+    inputs = {"content": content, "reference": clean.reference.digest, "code": line.judging_code()}
+    order = Order(place, "fault", 1, {}, inputs, {})
+    found = json.loads((artifact.build(order, make)[0].path / "cell.json").read_text(encoding="utf-8"))
+    return Cell(**(found | {"gates": tuple(Gate(**gate) for gate in found["gates"])}))
+
+
+# --- judging -----------------------------------------------------------------------------------------------------
+
+
+def _judge(clean: Line, model: Artifact) -> Cell:
+    """Let verify judge a model folder with the default gates, against the clean student."""
+    target = model.manifest.params["target"]
+    gates = SCHEMES[target.partition("-")[2]].gates[tasks.get(clean.which.task).output_kind]
+    metrics = model.manifest.metrics
+    with TemporaryDirectory() as scratch:
+        out = Path(scratch)
+        verify.make(
+            model.path,
+            metrics,
+            clean.student.path,
+            clean.reference.path,
+            gates,
+            out,
+            log=BUILD / "logs" / "verify.log",
+            random_weights=clean.which.random_weights,
+        )
+        parity = verify.read(out)
+    judged = tuple(Gate(g.name, g.bound, g.found, g.passed, g.detail) for g in parity.gates)
+    stopped = parity.reasons[0] if parity.measures is None and not any(not gate.passed for gate in judged) else None
+    return Cell(target, parity.verdict, judged, stopped)
+
+
+def _verdict(clean: Line, model: Artifact) -> Cell:
+    """Judge, or say how convert refused."""
+    refused = model.manifest.metrics.get("refused")
+    if refused:
+        return Cell(model.manifest.params["target"], "refused", stopped=f"convert: {refused}")
+    return _judge(clean, model)
+
+
+def _guarded(target: Target, judge: Callable[[], Cell]) -> Cell:
+    """Turn an error of load or verify into a refusal."""
+    try:
+        return judge()
+    except planting.PlantingFailed:
+        raise
+    except PipelineError as error:
+        return Cell(str(target), "refused", stopped=f"{type(error).__name__}: {error}")
+
+
+def _same_file(folder: Path, clean: Path) -> bool:
+    """Tell whether two model folders hold the same model file."""
+    hashes = []
+    for one in (folder, clean):
+        entries = artifact.read_manifest(one).files
+        hashes.append({entry.path: entry.sha256 for entry in entries if entry.path.startswith("model.")})
+    return hashes[0] == hashes[1] != {}
+
+
+# --- planting ----------------------------------------------------------------------------------------------------
+
+
+def _planted_model(fault: Fault, clean: Line, target: Target, lane: Lane) -> Artifact:
+    """Convert with a fault planted before the toolchain, the base scheme first."""
+    base_target = line.base_of(target)
+    base = _planted_model(fault, clean, base_target, lane) if base_target else None
+    place = BUILD / "models" / fault.name / str(target)
+    order = clean.order(place, target, {"base": base.digest} if base else {}, planted=_code_of(fault))
+
+    def make(out: Path) -> dict[str, Any]:
+        if base and "refused" in base.manifest.metrics:
+            return {"refused": base.manifest.metrics["refused"]}
+        path = base.path if base else None
+        return lane.converter.call(planting.convert_planted, fault.name, clean.student, target, path, out)
+
+    return artifact.build(order, make)[0]
+
+
+def _copy(model: Artifact, folder: Path, edit: Callable[[Path], dict[str, Any]]) -> Artifact:
+    """Build an edited copy of a model folder, with an honest manifest over what was edited."""
+
+    def make(out: Path) -> dict[str, Any]:
+        shutil.copytree(model.path, out, dirs_exist_ok=True)
+        (out / artifact.MANIFEST).unlink()
+        return {**model.manifest.metrics, **edit(out)}
+
+    order = Order(folder / "model", "convert", 1, model.manifest.params, {}, {})
+    return artifact.build(order, make)[0]
+
+
+def stranger_of(which: Student) -> Student:
+    """Return the student whose file may lie in the place of this one's."""
+    return replace(which, seed=(which.seed or 0) + 1)
+
+
+def _in_file(fault: Fault, clean: Line, target: Target, model: Artifact, lane: Lane) -> Cell:
+    stranger = line.open_line(stranger_of(clean.which), lane).convert(target, lane)
+    siblings = line.schemes_of(target.backend)
+    clean_files = {scheme: clean.convert(Target(target.backend, scheme), lane).path for scheme in siblings}
+
+    def edit(out: Path) -> dict[str, Any]:
+        call = lane.converter.call
+        return call(planting.edit_file, fault.name, clean.student.path, target, clean_files, stranger.path, out)
+
+    with TemporaryDirectory(dir=BUILD) as scratch:
+        planted = _copy(model, Path(scratch), edit)
+        return _guarded(target, lambda: _judge(clean, planted))
+
+
+def _beside_file(fault: Fault, clean: Line, target: Target, model: Artifact, lane: Lane) -> Cell:
+    def edit(out: Path) -> dict[str, Any]:
+        fault.plant(out)
+        return {}
+
+    with TemporaryDirectory(dir=BUILD) as scratch:
+        planted = _copy(model, Path(scratch), edit)
+        return _guarded(target, lambda: _judge(clean, planted))
+
+
+def _after_manifest(fault: Fault, clean: Line, target: Target, model: Artifact, lane: Lane) -> Cell:
+    with TemporaryDirectory(dir=BUILD) as scratch:
+        folder = Path(scratch) / "model"
+        shutil.copytree(model.path, folder)
+        fault.plant(folder)
+        return _guarded(target, lambda: _judge(clean, artifact.load(folder)))
+
+
+def _in_runtime(fault: Fault, clean: Line, target: Target, model: Artifact, lane: Lane) -> Cell:
+    worker = lane.fresh_runner()
+    worker.call(planting.plant_in_runtime, fault.name)
+    with instead(worker):
+        return _guarded(target, lambda: _judge(clean, model))

@@ -1,0 +1,93 @@
+"""Tiny students in which everything matters: with Hugging Face's own 0.02, exchanging query and key hardly shows.
+
+Weights keep the variance of what flows through them, queries and keys are larger so that attention is peaked, and
+biases, gains, positions and token types are far from the zeros and ones that hide a dropped one.
+"""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline import recipe as recipes
+from pipeline import student, tasks
+from pipeline.architectures import ARCHITECTURES
+
+LABELS = ("negative", "neutral", "positive")
+LENGTHS = (16, 32)
+_PEAKED = 1.5
+"""Gain of queries and keys: scores have a standard deviation near its square."""
+_BIAS = 0.3
+_GAIN_SPREAD = 0.25
+_TABLES = {"position": 0.7, "token_type": 0.7, "word": 1.0}
+
+
+@dataclass(frozen=True)
+class Student:
+    """Which student: a random one, or the bundled one."""
+
+    architecture: str = "bert"
+    task: str = "embedding"
+    seed: int | None = 0
+    """None for the bundled student, which was trained."""
+
+    def __str__(self) -> str:
+        """Return a name for folders and tables."""
+        return bundled_name() if self.seed is None else f"{self.architecture}-{self.task}-{self.seed}"
+
+    @property
+    def random_weights(self) -> bool:
+        """Whether the weights were never trained."""
+        return self.seed is not None
+
+
+BUNDLED = Student(seed=None)
+
+
+def bundled_name() -> str:
+    """Return the name of the student that comes with the package."""
+    return next(iter(student.BUNDLED))
+
+
+def source(which: Student, folder: Path) -> Path:
+    """Return a folder in Hugging Face layout, written into `folder` where it is a random one. Imports torch."""
+    bundled = student.find(*recipes.read("minilm")).folder
+    if not which.random_weights:
+        return bundled
+    _write(which, folder)
+    shutil.copyfile(bundled / "tokenizer.json", folder / "tokenizer.json")
+    # WordPiece for every architecture: without this, transformers builds ALBERT's SentencePiece class around the file.
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    return folder
+
+
+def _write(which: Student, folder: Path) -> None:
+    """Write a lively checkpoint: config and weights."""
+    import torch
+    import transformers
+
+    options: dict[str, Any] = {**ARCHITECTURES[which.architecture].tiny_config}
+    if tasks.get(which.task).uses_head:
+        options |= {"id2label": dict(enumerate(LABELS)), "label2id": {name: i for i, name in enumerate(LABELS)}}
+    config = transformers.AutoConfig.for_model(which.architecture, **options)
+    model = getattr(transformers, tasks.get(which.task).auto_class).from_config(config)
+    generator = torch.Generator().manual_seed(which.seed or 0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(_lively(name, torch.randn(parameter.shape, generator=generator)))
+    model.save_pretrained(folder)
+
+
+def _lively(name: str, noise: Any) -> Any:
+    """Turn unit noise into a parameter of this name."""
+    lowered = name.lower()
+    if name.endswith("bias"):
+        return noise * _BIAS
+    if "norm" in lowered:
+        return 1.0 + noise * _GAIN_SPREAD
+    if "embeddings." in lowered and noise.ndim == 2:
+        return noise * next(size for kind, size in _TABLES.items() if kind in lowered)
+    peaked = any(kind in lowered for kind in ("query", "key", "q_lin", "k_lin"))
+    return noise * (_PEAKED if peaked else 1.0) / noise.shape[-1] ** 0.5

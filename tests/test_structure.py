@@ -1,0 +1,459 @@
+"""The structural check: on facts made here, where every gate fires, and on converted files with a byte changed."""
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import test_backends
+from safetensors.numpy import load_file, save_file
+from test_backends import convert, student_artifact, supported
+
+from pipeline import backends, tasks
+from pipeline.artifact import Artifact
+from pipeline.backends import executorch, executorch_structure, litert
+from pipeline.checkpoint import load_checkpoint
+from pipeline.convert import Target
+from pipeline.errors import StudentError, ToolchainError
+from pipeline.facts import checkpoint_facts
+from pipeline.isolated import Worker
+from pipeline.structure import Constant, Structure
+from pipeline.verify.record import GateResult
+from pipeline.verify.structure import Expected, check
+
+WORDS = "embeddings.word_embeddings.weight"
+
+
+def failed(results: list[GateResult]) -> dict[str, str]:
+    assert [gate.name for gate in results] == ["weights", "constants", "epsilon", "activation"]
+    return {gate.name: gate.detail for gate in results if not gate.passed}
+
+
+# --- facts made here ---------------------------------------------------------------------------------------------
+
+
+@cache
+def checkpoint() -> Expected:
+    """A layer norm before a linear, two tables, and a bias of zeros."""
+    generator = np.random.default_rng(5)
+    shapes = {"words": (50, 12), "positions": (16, 12), "linear.weight": (20, 12), "linear.bias": (20,)}
+    shapes |= {"head.weight": (12, 20), "norm.weight": (12,), "norm.bias": (12,)}
+    tensors = {name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    tensors["head.bias"] = np.zeros(12, np.float32)
+    feeds = {"linear": ("norm",), "head": ()}
+    return Expected(tensors, frozenset({"positions"}), feeds, (1e-12, 1e-12), ("gelu", "tanh"))
+
+
+def rounded(values: np.ndarray, scheme: str) -> np.ndarray:
+    if scheme == "fp32" or values.ndim == 1:
+        return values.copy()
+    if scheme == "fp16":
+        return values.astype(np.float16).astype(np.float32)
+    scale = np.abs(values).max(axis=1, keepdims=True) / np.float32(127)
+    return np.rint(values / scale) * scale
+
+
+def clean(scheme: str) -> Structure:
+    """A file of two functions of 8 and 16 positions, as a converter writes it."""
+    kinds = {"fp32": "float32", "fp16": "float16"}
+    constants = []
+    for name, values in checkpoint().tensors.items():
+        stored: Any = "float32" if values.ndim == 1 else kinds.get(scheme, "int8")
+        for part in (values, values[None, :8]) if name == "positions" else (values,):
+            constants.append(Constant(name, rounded(part.squeeze(), scheme).reshape(part.shape), stored))
+    return Structure(tuple(constants), (1e-12,) * 4, ("gelu", "tanh") * 2)
+
+
+def changed(found: Structure, name: str, change: Callable[[np.ndarray], np.ndarray | None]) -> Structure:
+    """Change the first constant of a name; None leaves it out."""
+    constants = list(found.constants)
+    place = next(number for number, one in enumerate(constants) if one.name == name)
+    values = change(constants[place].values.copy())
+    constants[place : place + 1] = [] if values is None else [replace(constants[place], values=values)]
+    return replace(found, constants=tuple(constants))
+
+
+def put(*place: int, value: float) -> Callable[[np.ndarray], np.ndarray]:
+    def change(values: np.ndarray) -> np.ndarray:
+        values[place] = value
+        return values
+
+    return change
+
+
+def scaled(row: int, *, by: float) -> Callable[[np.ndarray], np.ndarray]:
+    def change(values: np.ndarray) -> np.ndarray:
+        values[row] *= by
+        return values
+
+    return change
+
+
+@pytest.mark.parametrize("scheme", ["fp32", "fp16", "int8_dynamic"])
+def test_clean_passes(scheme: str) -> None:
+    results = check(clean(scheme), checkpoint(), scheme, "litert")
+    assert not failed(results)
+    assert results[0].found is not None
+    assert (0.8 if scheme != "fp32" else -1) < results[0].found <= 1
+
+
+def test_better_precision_than_promised_passes_and_worse_does_not() -> None:
+    assert not failed(check(clean("fp32"), checkpoint(), "int8_dynamic", "litert"))
+    assert not failed(check(clean("fp16"), checkpoint(), "int8_dynamic", "litert"))
+    assert set(failed(check(clean("int8_dynamic"), checkpoint(), "fp16", "litert"))) & {"weights"}
+    assert set(failed(check(clean("fp16"), checkpoint(), "fp32", "litert"))) & {"weights"}
+
+
+def test_layouts_of_converters_pass() -> None:
+    """Transposed, with axes of one, with a norm multiplied in, and without a bias of zeros."""
+    tensors = checkpoint().tensors
+    weight, norm = tensors["linear.weight"], tensors["norm.weight"]
+    found = changed(clean("fp32"), "head.weight", lambda values: values.T)
+    found = changed(found, "norm.bias", lambda values: values[None, None])
+    found = changed(found, "linear.weight", lambda _: weight * norm)
+    shift = (tensors["linear.bias"] + weight.astype(np.float64) @ tensors["norm.bias"]).astype(np.float32)
+    found = changed(found, "linear.bias", lambda _: shift)
+    found = changed(found, "head.bias", lambda _: None)
+    assert not failed(check(found, checkpoint(), "fp32", "litert"))
+    nudged = changed(found, "linear.bias", put(3, value=float(shift[3]) + 1e-4))
+    assert (
+        "linear.bias plus its weight times norm.bias: 1 of 20"
+        in failed(check(nudged, checkpoint(), "fp32", "litert"))["weights"]
+    )
+
+
+@pytest.mark.parametrize("scheme", ["fp32", "fp16", "int8_dynamic"])
+@pytest.mark.parametrize(
+    ("name", "change", "detail"),
+    [
+        ("words", put(41, 7, value=3.5), r"words: 1 of 600 .* row 41, column 7: 3.5 instead of"),
+        ("words", scaled(13, by=1.02), r"words: \d+ of 600 .* row 13, "),
+        ("words", scaled(13, by=-1), r"words: 12 of 600 .* row 13, "),
+        ("words", lambda values: values[[*range(40), *range(41, 50), 40]], r"words: 1\d\d of 600 "),
+        ("words", put(0, 0, value=float("nan")), r"words: 1 of 600 .* row 0, column 0: nan"),
+        ("positions", put(9, 1, value=9), r"positions: 1 of 192 .* row 9, "),
+        ("linear.weight", lambda values: None, r"linear.weight \[20, 12\] is not in the file"),
+        ("norm.weight", put(2, value=1.5), r"norm.weight: 1 of 12 .* row 2: 1.5 instead"),
+        ("norm.weight", lambda values: None, r"norm.weight \[12\] is not in the file"),
+        ("linear.bias", lambda values: np.zeros_like(values), r"linear.bias \[20\] is not in the file"),
+        ("head.bias", put(4, value=1e-3), r"head.bias: 1 of 12 .* row 4: 0.001 instead of 0"),
+    ],
+)
+def test_damaged_weights_fail(scheme: str, name: str, change: Any, detail: str) -> None:
+    found = failed(check(changed(clean(scheme), name, change), checkpoint(), scheme, "litert"))
+    assert re.search(detail, found["weights"]), found
+    assert found.keys() <= {"weights", "constants"}
+
+
+@pytest.mark.parametrize("scheme", ["fp32", "fp16"])
+def test_a_nudge_just_beyond_the_rounding_fails(scheme: str) -> None:
+    step = {"fp32": 2.0**-23, "fp16": 2.0**-10}[scheme]
+    found = changed(clean(scheme), "words", lambda values: np.where(np.arange(12) == 3, values * (1 + step), values))
+    assert "words: " in failed(check(found, checkpoint(), scheme, "litert"))["weights"]
+
+
+def test_a_second_copy_has_to_be_right_too() -> None:
+    """A scale that is wrong in one signature alone: the other's constant is as it should be."""
+    good = clean("int8_dynamic")
+    bad = changed(good, "words", scaled(6, by=1.05)).constants[0]
+    found = replace(good, constants=(*good.constants, bad))
+    assert "row 6" in failed(check(found, checkpoint(), "int8_dynamic", "litert"))["weights"]
+
+
+def test_a_small_tensor_stays_in_float() -> None:
+    tensors = checkpoint().tensors
+    coarse = rounded(tensors["norm.weight"][None], "int8_dynamic")[0]
+    found = changed(clean("int8_dynamic"), "norm.weight", lambda _: coarse)
+    found = replace(found, constants=tuple(replace(c, stored="int8") for c in found.constants))
+    assert "norm.weight" in failed(check(found, checkpoint(), "int8_dynamic", "litert"))["weights"]
+
+
+@pytest.mark.parametrize("shape", [(20, 12), (7, 7), (16,)])
+def test_a_constant_of_nobody_fails(shape: tuple[int, ...], seed: int) -> None:
+    stale = Constant("stale", np.random.default_rng(seed).standard_normal(shape).astype(np.float32), "float32")
+    found = replace(clean("fp32"), constants=(*clean("fp32").constants, stale))
+    assert set(failed(check(found, checkpoint(), "fp32", "litert"))) == {"constants"}
+
+
+@pytest.mark.parametrize(
+    ("epsilons", "detail"),
+    [
+        ((1e-12, 1e-12, 1e-12, 1e-5), "1 of 4 layer norms have another epsilon: 1e-05 instead of 1e-12"),
+        ((1e-12,) * 3, "the file has 3 layer norms"),
+        ((), "the file has 0 layer norms"),
+        ((1e-12, 1e-12, 1e-12, 0.0), "another epsilon: 0 instead"),
+    ],
+)
+def test_another_epsilon_fails(epsilons: tuple[float, ...], detail: str) -> None:
+    found = failed(check(replace(clean("fp32"), epsilons=epsilons), checkpoint(), "fp32", "litert"))
+    assert detail in found["epsilon"]
+
+
+def test_core_ml_may_raise_an_epsilon_to_the_smallest_half_and_no_further() -> None:
+    raised = replace(clean("fp16"), epsilons=(2.0**-24,) * 4)
+    assert not failed(check(raised, checkpoint(), "fp16", "coreml"))
+    assert set(failed(check(raised, checkpoint(), "fp16", "litert"))) == {"epsilon"}
+    assert set(failed(check(replace(raised, epsilons=(1e-7,) * 4), checkpoint(), "fp16", "coreml"))) == {"epsilon"}
+    whole = replace(clean("fp32"), epsilons=(2.0**-24,) * 4)
+    assert set(failed(check(whole, checkpoint(), "fp32", "coreml"))) == {"epsilon"}
+
+
+@pytest.mark.parametrize("activations", [("gelu_tanh", "tanh") * 2, ("gelu", "tanh"), ("gelu", "relu") * 2, ()])
+def test_another_activation_fails(activations: Any) -> None:
+    found = replace(clean("fp32"), activations=activations)
+    assert set(failed(check(found, checkpoint(), "fp32", "litert"))) == {"activation"}
+
+
+def test_what_a_runtime_computes_by_design_is_declared() -> None:
+    wanted = replace(checkpoint(), activations=("gelu_tanh", "tanh"))
+    results = check(clean("fp32"), wanted, "fp32", "executorch")
+    assert not failed(results)
+    assert "by design: gelu_tanh as gelu" in results[3].detail
+    assert set(failed(check(clean("fp32"), wanted, "fp32", "litert"))) == {"activation"}
+
+
+# --- real files --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", autouse=True)
+def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Toolchains live in a worker, as in the line; `test_backends.convert` uses it."""
+    with Worker(tmp_path_factory.mktemp("log") / "convert.log") as worker:
+        test_backends._converter.append(worker)
+        yield
+        test_backends._converter.clear()
+
+
+@pytest.fixture(scope="module")
+def uneven(tiny_student: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Artifact]:
+    """A factory of students without two equal tensors: fresh ones have norms of ones and biases of zeros."""
+    root = tmp_path_factory.mktemp("uneven")
+
+    @cache
+    def make(architecture: str, task: str) -> Artifact:
+        source = shutil.copytree(tiny_student(architecture, task), root / f"{architecture}-{task}" / "source")
+        tensors = load_file(source / "model.safetensors")
+        generator = np.random.default_rng(1)
+        noisy = {k: (v + 0.05 * generator.standard_normal(v.shape)).astype(v.dtype) for k, v in tensors.items()}
+        save_file(noisy, source / "model.safetensors", metadata={"format": "pt"})
+        return student_artifact(source, task, source.parent / "student")
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def converted(uneven: Callable[..., Artifact], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A factory of converted files, each made once; tests copy one before they damage it."""
+    root = tmp_path_factory.mktemp("converted")
+
+    @cache
+    def make(architecture: str, task: str, target: Target) -> Path:
+        folder = convert(uneven(architecture, task), target, root / f"{architecture}-{task}")
+        return folder / backends.get(target.backend).FILE
+
+    return make
+
+
+@cache
+def expected_of(student: Path, task: str) -> Expected:
+    return Expected.read(student, checkpoint_facts(load_checkpoint(student, tasks.get(task))))
+
+
+def judged(made: Artifact, target: Target, file: Path) -> dict[str, str]:
+    wanted = expected_of(made.path, made.manifest.params["task"])
+    return failed(check(backends.get(target.backend).structure(file), wanted, target.scheme, target.backend))
+
+
+SAMPLE = [
+    *(("albert", "embedding", target) for target in supported("litert")),
+    ("distilbert", "classification", Target("litert", "fp32")),
+    ("albert", "embedding", Target("executorch", "int8_weight_only")),
+    ("bert", "classification", Target("executorch", "fp32")),
+    *(("albert", "embedding", target) for target in supported("coreml")),
+]
+EVERY = [
+    (architecture, task, target)
+    for architecture in ("bert", "distilbert", "albert")
+    for task in ("embedding", "classification")
+    for target in supported("litert", "executorch", "coreml")
+]
+CASES = [pytest.param(*case) for case in SAMPLE]
+CASES += [pytest.param(*case, marks=pytest.mark.full) for case in EVERY if case not in SAMPLE]
+
+
+@pytest.mark.parametrize(("architecture", "task", "target"), CASES, ids=str)
+def test_converted_files_pass(
+    architecture: str, task: str, target: Target, uneven: Callable[..., Artifact], converted: Callable[..., Path]
+) -> None:
+    assert not judged(uneven(architecture, task), target, converted(architecture, task, target))
+
+
+def tflite(data: bytearray) -> tuple[Any, Any]:
+    """Return the schema's model, whose arrays are views of the bytes, and the first graph's vocabulary."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    model = schema.Model.GetRootAs(data, 0)
+    graph = model.Subgraphs(0)
+    tensors = [graph.Tensors(number) for number in range(graph.TensorsLength())]
+    return model, next(tensor for tensor in tensors if tensor.ShapeLength() and tensor.Shape(0) == 30522)
+
+
+def damage_litert_element(data: bytearray) -> None:
+    model, words = tflite(data)
+    at = model.Buffers(words.Buffer()).Offset() + 20000 * words.Shape(1) + 5
+    data[at] = (data[at] + 64) % 256
+
+
+def damage_litert_scale(data: bytearray) -> None:
+    tflite(data)[1].Quantization().ScaleAsNumpy()[20000] *= 1.05
+
+
+def replace_number(data: bytearray, old: np.generic, new: np.generic) -> None:
+    assert data.count(old.tobytes()) >= 1
+    data[:] = data.replace(old.tobytes(), new.tobytes())
+
+
+def damage_litert_gelu(data: bytearray) -> None:
+    """Take the flag for the tanh form away from the first gelu."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    model, _ = tflite(data)
+    graph = model.Subgraphs(0)
+    operators = [graph.Operators(number) for number in range(graph.OperatorsLength())]
+    gelu = next(one for one in operators if one.BuiltinOptionsType() == schema.BuiltinOptions.GeluOptions)
+    table = gelu.BuiltinOptions()
+    data[table.Pos + table.Offset(4)] = 0
+
+
+def pte_constant(data: bytearray, *, scalar_type: int) -> int:
+    """Return where the vocabulary, or its scales, begin."""
+    program = executorch_structure._Program.read(memoryview(bytes(data)))
+    (plan,) = [plan for plan in program.table["execution_plan"] if plan["name"] == "forward"]
+    tensors = [value["val"] for value in plan["values"] if value.member("val") == "Tensor"]
+    found = next(t for t in tensors if list(t["sizes"])[:1] == [30522] and t["scalar_type"] == scalar_type)
+    constants = program.table["constant_segment"]
+    return (
+        program.base
+        + program.segments[constants["segment_index"]][0]
+        + int(constants["offsets"][found["data_buffer_idx"]])
+    )
+
+
+def damage_pte_element(data: bytearray) -> None:
+    at = pte_constant(data, scalar_type=1) + 20000 * 32 + 5
+    data[at] = (data[at] + 64) % 256
+
+
+def damage_pte_scale(data: bytearray) -> None:
+    np.frombuffer(data, "<f4", 30522, pte_constant(data, scalar_type=6))[20000] *= 1.05
+
+
+def damage_pte_delegate_scale(data: bytearray) -> None:
+    program = executorch_structure._Program.read(memoryview(bytes(data)))
+    segment = next(number for key, number in program.named.items() if key.startswith("scale_"))
+    np.frombuffer(data, "<f4", 4, program.base + program.segments[segment][0])[3] *= 1.05
+
+
+def litert_epsilon(data: bytearray) -> None:
+    replace_number(data, np.float32(1e-12), np.float32(1e-5))
+
+
+def pte_epsilon(data: bytearray) -> None:
+    replace_number(data, np.float64(1e-12), np.float64(1e-5))
+
+
+LITERT = Target("litert", "int8_dynamic")
+PTE = Target("executorch", "int8_weight_only")
+
+
+@pytest.mark.parametrize(
+    ("target", "damage", "gate", "detail"),
+    [
+        (LITERT, damage_litert_element, "weights", rf"{WORDS}: 1 of .* row 20000, column 5: "),
+        (LITERT, damage_litert_scale, "weights", rf"{WORDS}: \d+ of .* row 20000, "),
+        (LITERT, litert_epsilon, "epsilon", "1e-05 instead of 1e-12"),
+        (LITERT, damage_litert_gelu, "activation", "1 gelu"),
+        (PTE, damage_pte_element, "weights", rf"{WORDS}: 1 of .* row 20000, column 5: "),
+        (PTE, damage_pte_scale, "weights", rf"{WORDS}: \d+ of .* row 20000, "),
+        (PTE, damage_pte_delegate_scale, "weights", r"\.weight: \d+ of .* row 3, "),
+        (PTE, pte_epsilon, "epsilon", "1e-05 instead of 1e-12"),
+    ],
+    ids=str,
+)
+def test_damaged_files_fail(
+    target: Target,
+    damage: Callable[[bytearray], None],
+    gate: str,
+    detail: str,
+    uneven: Callable[..., Artifact],
+    converted: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    data = bytearray(converted("albert", "embedding", target).read_bytes())
+    damage(data)
+    (tmp_path / "model").write_bytes(data)
+    found = judged(uneven("albert", "embedding"), target, tmp_path / "model")
+    assert found.keys() == {gate}
+    assert re.search(detail, found[gate]), found
+
+
+def test_damaged_core_ml_package_fails(
+    uneven: Callable[..., Artifact], converted: Callable[..., Path], tmp_path: Path
+) -> None:
+    target = Target("coreml", "int8_weight_only")
+    package = shutil.copytree(converted("albert", "embedding", target), tmp_path / "model.mlpackage")
+    (weights,) = package.rglob("weight.bin")
+    data = bytearray(weights.read_bytes())
+    # Half of all is inside the vocabulary.
+    data[len(data) // 2] = (data[len(data) // 2] + 64) % 256
+    weights.write_bytes(data)
+    found = judged(uneven("albert", "embedding"), target, package)
+    assert found.keys() == {"weights"}
+    assert f"{WORDS}: 1 of " in found["weights"]
+
+
+def test_facts_of_another_checkpoint_are_refused(uneven: Callable[..., Artifact]) -> None:
+    facts = checkpoint_facts(load_checkpoint(uneven("bert", "classification").path, tasks.get("classification")))
+    with pytest.raises(StudentError, match="no tensor with the content of"):
+        Expected.read(uneven("albert", "embedding").path, facts)
+
+
+def test_half_precision_checkpoints_are_read_as_torch_reads_them(
+    tiny_student: Callable[..., Path], tmp_path: Path
+) -> None:
+    import torch
+    from safetensors.torch import load_file as load_torch
+    from safetensors.torch import save_file as save_torch
+
+    for dtype in (torch.bfloat16, torch.float16):
+        folder = shutil.copytree(tiny_student("bert", "embedding"), tmp_path / str(dtype))
+        file = folder / "model.safetensors"
+        save_torch({k: v.to(dtype) for k, v in load_torch(file).items()}, file, metadata={"format": "pt"})
+        model = load_checkpoint(folder, tasks.get("embedding"))
+        wanted = Expected.read(folder, checkpoint_facts(model))
+        assert np.array_equal(wanted.tensors[WORDS], model.get_parameter(WORDS).detach().numpy())
+
+
+def test_facts_follow_the_forward_pass(tiny_student: Callable[..., Path]) -> None:
+    model = load_checkpoint(tiny_student("distilbert", "classification"), tasks.get("classification"))
+    facts = checkpoint_facts(model)
+    # The relu is made inside forward; no module of the model is one.
+    assert facts["activations"] == ["gelu", "gelu", "relu"]
+    assert facts["epsilons"] == [1e-12] * 5
+    assert facts["positions"] == ["distilbert.embeddings.position_embeddings.weight"]
+    assert facts["feeds"]["distilbert.transformer.layer.0.attention.q_lin"] == ["distilbert.embeddings.LayerNorm"]
+    assert facts["feeds"]["classifier"] == []
+
+
+def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
+    (tmp_path / executorch.FILE).write_bytes(b"\0" * 64)
+    with pytest.raises(ToolchainError, match=r"not a \.pte"):
+        executorch.structure(tmp_path / executorch.FILE)
+    (tmp_path / litert.FILE).write_bytes(b"\0" * 64)
+    with pytest.raises(ToolchainError, match=r"not a \.tflite"):
+        litert.structure(tmp_path / litert.FILE)
