@@ -244,7 +244,7 @@ def test_an_unknown_op_is_refused_before_anything_runs(package: Path) -> None:
             op.type = {"gelu": "warp", "layer_norm": "fold"}.get(op.type, op.type)
 
     edit(package, rename)
-    with pytest.raises(mil.UnknownOp, match="function main .* fold, warp"):
+    with pytest.raises(mil.UnknownOp, match=r"function main .* fold, warp"):
         mil.Interpreter(package)
 
 

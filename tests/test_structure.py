@@ -271,10 +271,9 @@ def judged(made: Artifact, target: Target, file: Path) -> dict[str, str]:
 
 SAMPLE = [
     *(("albert", "embedding", target) for target in supported("litert")),
-    ("distilbert", "classification", Target("litert", "fp32")),
     ("albert", "embedding", Target("executorch", "int8_weight_only")),
-    ("bert", "classification", Target("executorch", "fp32")),
-    *(("albert", "embedding", target) for target in supported("coreml")),
+    ("albert", "embedding", Target("coreml", "fp16")),
+    ("albert", "embedding", Target("coreml", "int8_weight_only")),
 ]
 EVERY = [
     (architecture, task, target)

@@ -23,7 +23,7 @@ from pipeline.signature import Function, Signature, Tensor
 from pipeline.structure import Structure
 
 TITLE = "Core ML"
-VERSION = 1
+VERSION = 2
 FILE = "model.mlpackage"
 DISTRIBUTIONS = ("coremltools", "torch", "transformers")
 BASE_SCHEME = None
@@ -102,6 +102,7 @@ def _float_model(student: Path, task_name: str, precision: str, length: int, min
     examples = example_inputs(input_names(student), length)
     exported = torch.export.export(graph, examples, strict=False).run_decompositions({})
     _drop_aliases(exported)
+    _give_gelu_its_form(exported)
     return ct.convert(
         exported,
         convert_to="mlprogram",
@@ -122,6 +123,28 @@ def _drop_aliases(exported: Any) -> None:
         node.replace_all_uses_with(node.args[0])
         graph.erase_node(node)
     exported.graph_module.recompile()
+
+
+class _Form(str):
+    """A string that answers as a constant node does."""
+
+    __slots__ = ()
+
+    @property
+    def val(self) -> str:
+        return str(self)
+
+
+def _give_gelu_its_form(exported: Any) -> None:
+    """Hand gelu's form over by position: coremltools 9.0 drops the keyword, and writes the erf form for tanh.
+
+    Its `gelu` then asks the form for a `val`, as if it were a node of the graph.
+    """
+    import torch
+
+    for node in exported.graph_module.graph.find_nodes(op="call_function", target=torch.ops.aten.gelu.default):
+        if "approximate" in node.kwargs:
+            node.args, node.kwargs = (node.args[0], _Form(node.kwargs["approximate"])), {}
 
 
 @functools.lru_cache(maxsize=1)

@@ -13,6 +13,7 @@ from pipeline.encoding import Row
 from pipeline.reference import Reference
 from pipeline.runtime import Model
 from pipeline.verify import companions, structure
+from pipeline.verify.expected import Expected
 from pipeline.verify.record import GateResult
 
 PADDED_EVERY = 3
@@ -161,6 +162,6 @@ def _static_gates(model: Model, student: Path, truth: Reference) -> list[GateRes
     found = model.signature
     backend = backends.get(found.backend)
     file = model.folder / found.file
-    results = companions.check(model.folder, student, found, backend.inspect(file), truth)
-    expected = structure.Expected.read(student, truth.checkpoint)
+    results: list[GateResult] = companions.check(model.folder, student, found, backend.inspect(file), truth)
+    expected = Expected.read(student, truth.checkpoint)
     return results + structure.check(backend.structure(file), expected, found.scheme, found.backend)

@@ -33,9 +33,6 @@ _COMPUTED_AS: dict[tuple[str | None, str], tuple[str, ...]] = {
     # XNNPACK in executorch 1.4 has one gelu, by erf: at most 4.74e-4 per element from the tanh form, measured over
     # -12 … 12. LiteRT's tanh form is right to 8e-7.
     ("executorch", "gelu_tanh"): ("gelu", "tanh"),
-    # coremltools 9.0 reads the form from gelu's positional arguments, and torch.export keeps it as a keyword: the file
-    # says EXACT. The same distance of at most 4.74e-4.
-    ("coreml", "gelu_tanh"): ("gelu", "gelu_tanh", "tanh"),
     # Written out as formulas where a converter knows no such operation: x · sigmoid(x), x · tanh(softplus(x)) …
     (None, "silu"): ("silu", "sigmoid"),
     (None, "gelu_tanh"): ("gelu_tanh", "tanh"),

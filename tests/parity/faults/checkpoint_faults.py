@@ -220,9 +220,15 @@ FAULTS = (
     _fault("rounded_to_bfloat16", "weights went through bfloat16 under the fp32 name", rounded_to_bfloat16),
     _fault("another_checkpoint", "the weights are another run's", another_checkpoint),
     _fault("head_of_another_run", "the classifier is initialised again", head_of_another_run, _CLASSES),
-    _fault("label_rows_exchanged", "the classifier's first and last column are exchanged", label_rows_exchanged, _CLASSES),
+    _fault(
+        "label_rows_exchanged", "the classifier's first and last column are exchanged", label_rows_exchanged, _CLASSES
+    ),
     _fault("pooler_bias_dropped", "the pooler's bias is lost before the classifier", pooler_bias_dropped, _CLASSES),
-    _fault("factor_bias_dropped", "ALBERT's map from embedding to hidden size has no bias", factor_bias_dropped, _ALBERT),
-    _fault("layers_swapped_trained", "layers 4 and 5 of the trained student are exchanged", layers_swapped_deep, BUNDLED),
+    _fault(
+        "factor_bias_dropped", "ALBERT's map from embedding to hidden size has no bias", factor_bias_dropped, _ALBERT
+    ),
+    _fault(
+        "layers_swapped_trained", "layers 4 and 5 of the trained student are exchanged", layers_swapped_deep, BUNDLED
+    ),
     _fault("weight_nudged_trained", "one weight of the trained student is off by 0.05", weight_nudged, BUNDLED),
 )

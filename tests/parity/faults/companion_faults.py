@@ -130,10 +130,18 @@ FAULTS = (
     _fault("subwords_unmarked", "word pieces lose their ##", _tokenizer(subwords_unmarked)),
     _fault("labels_permuted", "labels.txt is sorted the other way", labels_permuted, _CLASSES),
     _fault(
-        "signature_labels_permuted", "signature.json has the labels in another order", _signature(signature_labels_permuted), _CLASSES
+        "signature_labels_permuted",
+        "signature.json has the labels in another order",
+        _signature(signature_labels_permuted),
+        _CLASSES,
     ),
     _fault("padding_id_wrong", "signature.json pads with id 1", _signature(padding_id_wrong)),
-    _fault("longest_length_off", "signature.json says one token less", _signature(longest_length_off), stops="does not fit|takes"),
+    _fault(
+        "longest_length_off",
+        "signature.json says one token less",
+        _signature(longest_length_off),
+        stops="does not fit|takes",
+    ),
     _fault(
         "functions_exchanged",
         "a length's entry in signature.json points to the other length's function",

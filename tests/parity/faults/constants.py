@@ -82,7 +82,7 @@ def _scales(scales: Floats, content: bytes) -> NDArray[Any]:
     """Find the scales, in whatever float type, by their beginning, and read them all."""
     for dtype in (np.float32, np.float16, np.float64):
         for nudge in (0, -1, 1):
-            start = (scales[:1].astype(dtype) if not nudge else np.nextafter(scales[:1].astype(dtype), np.inf * nudge))
+            start = scales[:1].astype(dtype) if not nudge else np.nextafter(scales[:1].astype(dtype), np.inf * nudge)
             at = content.find(start.astype(dtype).tobytes())
             while at >= 0:
                 if at + len(scales) * np.dtype(dtype).itemsize <= len(content):

@@ -40,7 +40,8 @@ class Planting:
         (shutil.copytree if other.is_dir() else shutil.copyfile)(other, self.file)
 
 
-_WEIGHT = "encoder.layer.1.attention.self.value.weight"
+_WEIGHT = "encoder.layer.1.attention.output.dense.weight"
+"""It reads no LayerNorm's output: LiteRT's converter would have multiplied that one's gain into it."""
 _TABLE = "embeddings.word_embeddings.weight"
 _RARE_ROW = 29_000
 

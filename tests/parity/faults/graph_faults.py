@@ -1,7 +1,7 @@
 """Faults in the graph that is exported, or in the samples that it is traced with.
 
-`plant(graph)` edits a `pipeline.checkpoint.ExportGraph` in place, before the toolchain sees it. `plant(samples)` of level
-"samples" returns other sample inputs.
+`plant(graph)` edits a `pipeline.checkpoint.ExportGraph` in place, before the toolchain sees it. `plant(samples)` of
+level "samples" returns other sample inputs.
 """
 
 import copy
@@ -328,7 +328,9 @@ FAULTS = (
     _fault("activation_missing", "one layer has no activation", activation_missing),
     _fault("norm_by_n_minus_one", "a LayerNorm divides by n - 1", norm_by_n_minus_one),
     _fault("dropout_left_on", "dropout is left on at export", dropout_left_on),
-    _fault("albert_copy_stale", "ALBERT's layers no longer share: one copy is stale", albert_copy_stale, Student("albert")),
+    _fault(
+        "albert_copy_stale", "ALBERT's layers no longer share: one copy is stale", albert_copy_stale, Student("albert")
+    ),
     _fault("pooled_before_last_layer", "pooling reads the layer before the last", pooled_before_last_layer),
     _fault("pooled_over_pads", "the mean counts padding", pooled_over_pads),
     _fault("cls_for_mean", "the first token's vector instead of the mean", cls_for_mean),

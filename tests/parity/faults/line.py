@@ -18,17 +18,17 @@ from pipeline.quantize import SCHEMES
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 BUILD = REPOSITORY / "build" / "faults"
-_NOT_IN_FILES = ("verify", "mil", "report", "benchmark", "devices", "texts", "templates")
-"""Folders of the package that take no part in a conversion."""
-_NEITHER = ("cli.py", "console.py", "bootstrap.py", "plan.py", "ship.py", "reference.py", "jobs.py", "inventory.py")
+_CONVERTING = (
+    *(f"backends/{name}.py" for name in ("litert", "tflite_file", "coreml", "executorch")),
+    *(f"{name}.py" for name in ("architectures", "checkpoint", "convert", "golden", "signature", "student", "tasks")),
+)
+_JUDGING = ("facts", "golden", "metrics", "quantize", "reference", "runtime", "signature", "structure")
 
 
 @cache
 def converting_code() -> str:
     """Return the digest of the code that decides a converted file."""
-    package = REPOSITORY / "pipeline"
-    files = sorted(path for path in package.rglob("*.py") if path.relative_to(package).parts[0] not in _NOT_IN_FILES)
-    return _digest([path for path in files if path.name not in _NEITHER])
+    return _digest([REPOSITORY / "pipeline" / name for name in _CONVERTING])
 
 
 @cache
@@ -37,8 +37,8 @@ def judging_code() -> str:
     package = REPOSITORY / "pipeline"
     folders = [package / name for name in ("verify", "mil", "texts", "backends")]
     files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix != ".pyc"]
-    single = ("reference.py", "quantize.py", "runtime.py", "encoding.py", "metrics.py", "structure.py", "facts.py")
-    return _digest([path for path in files if path.is_file()] + [package / name for name in single])
+    single = [package / f"{name}.py" for name in (*_JUDGING, "encoding")]
+    return _digest([path for path in files if path.is_file()] + single)
 
 
 def _digest(files: list[Path]) -> str:
@@ -110,7 +110,9 @@ def open_line(which: Student, lane: Lane) -> Line:
     code = _digest([Path(students.__file__)])
     tools = versions("torch", "transformers", "tokenizers")
     params = {"task": which.task, "origin": str(which), "licence": "Apache-2.0", "random_weights": which.random_weights}
-    order = Order(folder / "student", "student", student.VERSION, params, {"code": code, "line": converting_code()}, tools)
+    order = Order(
+        folder / "student", "student", student.VERSION, params, {"code": code, "line": converting_code()}, tools
+    )
     made, _ = artifact.build(order, lambda out: lane.converter.call(make_student, which, out))
     wanted = {**reference.order_params(tasks.get(which.task), None, LENGTHS[-1]), "code": judging_code()}
     order = Order(folder / "reference", "reference", reference.VERSION, wanted, {"student": made.digest}, tools)

@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from faults.fault import Fault
-from faults.run import Cell
+from faults.run import Cell, Gate
 
+STATIC = ("companions", "golden", "signature", "labels", "weights", "constants", "epsilon", "activation")
+"""Gates that are judged without running the file."""
 SAME_GRAPH = "fp32 export of the same graph"
 
 
@@ -43,9 +45,13 @@ def _judge_cell(fault: Fault, cell: Cell, control: Cell | None) -> Catch:
     backend = cell.target.partition("-")[0]
     if backend in fault.same_file:
         reason = fault.same_file[backend]
-        return Catch(False, reason, applies=False) if cell.same_file else Catch(False, f"the file differs, but: {reason}")
+        return (
+            Catch(False, reason, applies=False) if cell.same_file else Catch(False, f"the file differs, but: {reason}")
+        )
     if control is None or control.verdict != "passed":
         return Catch(False, "no control: the clean file did not pass")
+    if cell.verdict == "not planted":
+        return Catch(False, str(cell.stopped))
     if cell.stopped:
         expected = fault.stops is not None and re.search(fault.stops, cell.stopped)
         return Catch(bool(expected), cell.stopped if expected else f"unexpected: {cell.stopped}")
@@ -55,10 +61,16 @@ def _judge_cell(fault: Fault, cell: Cell, control: Cell | None) -> Catch:
 
 
 def _spell(cell: Cell) -> str:
-    """Name the gate that fired first, with its value against its bound, and how many others fired."""
-    first, others = cell.fired[0], len(cell.fired) - 1
-    name = first.name.partition(":")[0]
-    value = ""
-    if first.found is not None and first.bound is not None:
-        value = f" {first.found:.3g} {'<' if first.found < first.bound else '>'} {first.bound:g}"
-    return f"{name}{value}" + (f" (+{others})" if others else "")
+    """Name the gates that fired: what the numbers gave away first, with value and bound, then what the bytes did."""
+    fired = sorted(cell.fired, key=lambda gate: gate.name in STATIC)
+    first, *others = [_one(gate) for gate in fired]
+    names = list(dict.fromkeys(name for name in others if name in STATIC))
+    more = len(others) - len(names)
+    return ", ".join([first, *names]) + (f" (+{more})" if more else "")
+
+
+def _one(gate: Gate) -> str:
+    name = gate.name.partition(":")[0]
+    if gate.name in STATIC or gate.found is None or gate.bound is None:
+        return name
+    return f"{name} {gate.found:.3g} {'<' if gate.found < gate.bound else '>'} {gate.bound:g}"

@@ -60,7 +60,14 @@ def clean_cell(clean: Line, target: Target, lane: Lane) -> Cell:
 
 
 def faulty_cell(fault: Fault, clean: Line, target: Target, lane: Lane) -> Cell:
-    """Plant a fault, convert and judge."""
+    """Plant a fault, convert and judge; a fault that cannot be planted is said to be so, and never a catch."""
+    try:
+        return _faulty_cell(fault, clean, target, lane)
+    except planting.PlantingFailed as error:
+        return Cell(str(target), "not planted", stopped=str(error))
+
+
+def _faulty_cell(fault: Fault, clean: Line, target: Target, lane: Lane) -> Cell:
     place = BUILD / "planted" / fault.name / str(target)
     if fault.in_exported_graph:
         model = _planted_model(fault, clean, target, lane)

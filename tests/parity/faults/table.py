@@ -18,7 +18,9 @@ and how many more fired. "fp32 export of the same graph" is said where a fault i
 """
 
 
-def write(faults: Iterable[Fault], catches: Mapping[str, Mapping[str, Catch]], clean: Mapping[tuple[str, str], Cell]) -> None:
+def write(
+    faults: Iterable[Fault], catches: Mapping[str, Mapping[str, Catch]], clean: Mapping[tuple[str, str], Cell]
+) -> None:
     """Write the page."""
     faults = list(faults)
     judged = [catch for row in catches.values() for catch in row.values() if catch.applies]
@@ -50,7 +52,9 @@ def _cell(fault: Fault, name: str, row: Mapping[str, Catch]) -> str:
     for target, catch in row.items():
         backend, _, scheme = target.partition("-")
         if backend == name:
-            said = catch.by if catch.caught else f"n/a: {catch.by}" if not catch.applies else f"**NOT CAUGHT**: {catch.by}"
+            said = (
+                catch.by if catch.caught else f"n/a: {catch.by}" if not catch.applies else f"**NOT CAUGHT**: {catch.by}"
+            )
             parts.append(f"{scheme}: {_short(said)}")
     left_out = [why for key, why in fault.not_for.items() if key.partition("-")[0] == name]
     parts += [f"n/a: {why}" for why in left_out]
@@ -73,7 +77,7 @@ def _margins(clean: Mapping[tuple[str, str], Cell]) -> list[str]:
             key = (gate.name.partition(":")[0] + ("" if "bad end" not in gate.name else " (interval)"), scheme, backend)
             minimum = gate.name.startswith("min_")
             known = worst.get(key)
-            if known is None or (gate.found < known[0]) == minimum and gate.found != known[0]:
+            if known is None or ((gate.found < known[0]) == minimum and gate.found != known[0]):
                 worst[key] = (gate.found, gate.bound, which)
     rows = [
         f"| {gate} | {scheme} | {backend} | {found:.6g} | {bound:g} | {which} |"
