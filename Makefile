@@ -8,7 +8,7 @@ POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
 .PHONY: help ready setup run plan student convert verify benchmark report ship list \
-        test test-full check format peers clean distclean
+        test test-full check format peers faults clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -65,6 +65,9 @@ format: ready  ## put the code into the house format
 peers: run  ## what one would pick instead (onnxruntime, default exports), in one run with ours
 	@$(PYTHON) -I pipeline/bootstrap.py --extra peers
 	@.venv/bin/python -m benchmarks.peers
+
+faults: ready  ## plant bugs and see that verify catches each, and that clean exports all pass (30 minutes)
+	@PYTHONPATH=tests/parity .venv/bin/python -m faults
 
 clean:  ## remove what the pipeline made and the caches; keep .venv
 	rm -rf build .mypy_cache .ruff_cache .pytest_cache

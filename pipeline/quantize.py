@@ -20,7 +20,7 @@ class Gates(BaseModel):
     min_worst_cosine: float | None = None
     min_sqnr_db: float | None = None
     min_agreement: float | None = None
-    """Fraction of rows with the same winner (logits)."""
+    """Fraction of rows with the same winner, near ties apart (logits); see `metrics.agreement`."""
     max_kl: float | None = None
     """Mean Kullback-Leibler divergence from the truth's probabilities to the file's, in nats (logits)."""
     max_abs_error: float | None = None

@@ -1,9 +1,10 @@
 """Core ML packages for the tests of `pipeline.mil`, built with coremltools in a worker."""
 
+import atexit
 import functools
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,37 @@ import pytest
 from pipeline.isolated import Worker
 
 
-@contextmanager
-def coremltools_worker(log: Path) -> Iterator[Worker]:
-    """A process in which coremltools lives, and that can import this module."""
+@functools.cache
+def _worker() -> tuple[Worker, dict[str, bool]]:
+    """Start the process, and load the schema in both orders before anything else is done in it."""
     with pytest.MonkeyPatch.context() as patch:
         paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-        worker = Worker(log)
-    with worker:
-        yield worker
+        worker = Worker(Path(tempfile.mkdtemp(prefix="pocketbert-mil-")) / "coremltools.log")
+    atexit.register(worker.close)
+    return worker, worker.call(_load_schema_in_both_orders)
+
+
+def coremltools_worker() -> Worker:
+    """Return a process in which coremltools lives, one for all modules: its import takes some ten seconds."""
+    return _worker()[0]
+
+
+def schema_orders() -> dict[str, bool]:
+    """Return whether the schema was coremltools' own, loaded before and after it, and came without it."""
+    return _worker()[1]
+
+
+def _load_schema_in_both_orders() -> dict[str, bool]:
+    """Load the schema, then coremltools, then the schema again; has to be the first that a process does."""
+    from pipeline.mil.schema import model_class
+
+    first = model_class()
+    alone = "coremltools" not in sys.modules
+    from coremltools.proto import Model_pb2
+
+    model_class.cache_clear()
+    return {"alone": alone, "before": first is Model_pb2.Model, "after": model_class() is Model_pb2.Model}
 
 
 @dataclass(frozen=True)
@@ -188,8 +211,13 @@ def _decoded(model: Any) -> dict[str, Any]:
                 value = None
             several = len(op.outputs) > 1 and value is not None
             parts = value if several else [value] * len(op.outputs)
-            found |= {variable.name: part for variable, part in zip(op.outputs, parts, strict=True)}
+            found |= {variable.name: _plain(part) for variable, part in zip(op.outputs, parts, strict=True)}
     return found
+
+
+def _plain(value: Any) -> Any:
+    """Return an array without what coremltools hangs on its type, which cannot be sent between processes."""
+    return None if value is None else np.ascontiguousarray(value).view(np.dtype(value.dtype.str))
 
 
 def write_weights(out: Path, precision: str, ios: int) -> None:
@@ -270,7 +298,7 @@ def write_flexible(student: Path, out: Path) -> None:
     exported = torch.export.export(
         export_graph(student, tasks.get("embedding")),
         example_inputs(names, 16),
-        dynamic_shapes=[({1: length},) * len(names)],
+        dynamic_shapes=({1: length},) * len(names),
         strict=False,
     ).run_decompositions({})
     lengths = ct.EnumeratedShapes([[1, 8], [1, 16], [1, 24]], default=[1, 16])
@@ -284,17 +312,3 @@ def write_flexible(student: Path, out: Path) -> None:
         skip_model_load=True,
     )
     model.save(str(out))
-
-
-def schema_before_and_after_coremltools() -> tuple[bool, bool, bool]:
-    """Load the schema, then coremltools, then the schema again: was coremltools left out, and are both its own?"""
-    import sys
-
-    from pipeline.mil.schema import model_class
-
-    first = model_class()
-    alone = "coremltools" not in sys.modules
-    from coremltools.proto import Model_pb2
-
-    model_class.cache_clear()
-    return alone, first is Model_pb2.Model, model_class() is Model_pb2.Model

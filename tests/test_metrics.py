@@ -57,6 +57,15 @@ def test_agreement_counts_equal_winners():
     assert metrics.agreement(truth, values) == 0.75
 
 
+def test_agreement_leaves_near_ties_out_unless_nothing_else_is_there():
+    truth = np.array([[1.0, -1.0], [0.05, -0.05], [-1.0, 1.0]])
+    flipped = truth * np.array([[1.0], [-1.0], [1.0]])
+    assert metrics.agreement(truth, flipped) == 1.0
+    assert metrics.agreement(truth, -truth) == 0.0
+    ties = np.array([[5.0, 5.1], [5.1, 5.0]])
+    assert metrics.agreement(ties, ties[::-1]) == 0.0
+
+
 def test_accuracy_is_a_fraction_not_percent():
     logits = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [0.0, 3.0, 2.0]])
     assert metrics.accuracy(logits, np.array([0.0, 2.0, 0.0])) == pytest.approx(2 / 3)

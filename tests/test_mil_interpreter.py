@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from conftest import REPOSITORY, environment, seed_of
 from mil_programs import (
     coremltools_worker,
-    schema_before_and_after_coremltools,
+    schema_orders,
     write_classifier,
     write_flexible,
     write_masked,
@@ -51,11 +51,8 @@ STUDENTS = [
 
 
 @pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    with coremltools_worker(tmp_path_factory.mktemp("log") / "coremltools.log") as process:
-        # The first call, so that the schema is loaded before coremltools.
-        assert process.call(schema_before_and_after_coremltools) == (True, True, True)
-        yield process
+def worker() -> Worker:
+    return coremltools_worker()
 
 
 Convert = Callable[..., Path]
@@ -97,6 +94,10 @@ def run(interpreter: mil.Interpreter, row: Row, length: int = 16) -> np.ndarray:
     return np.asarray(result[0])
 
 
+def test_schema_is_coremltools_own_whichever_is_loaded_first() -> None:
+    assert schema_orders() == {"before": True, "after": True, "alone": True}
+
+
 # --- the same model ----------------------------------------------------------------------------------------------
 
 
@@ -109,7 +110,8 @@ def test_single_precision_is_the_checkpoint(
     expected = truth(tiny_student(architecture, task), task, wanted[:3])
     found = np.stack([run(interpreter, row) for row in wanted])
     assert np.abs(found[:3] - expected).max() <= 1e-5
-    assert np.abs(expected).max() > 0.05
+    # Random heads say little, but far more than the tolerance.
+    assert np.abs(expected).max() > 0.01
     if task == "embedding":
         assert np.abs(found[3]).max() == 0.0
 
@@ -184,7 +186,7 @@ def test_enumerated_lengths(worker: Worker, tiny_student: Callable[..., Path], t
     worker.call(write_flexible, tiny_student("bert", "embedding"), tmp_path / "m.mlpackage")
     interpreter = mil.Interpreter(tmp_path / "m.mlpackage")
     assert interpreter.inputs[0].shape == (1, None)
-    assert interpreter.inputs[0].shapes == ((1, 8), (1, 16), (1, 24))
+    assert sorted(interpreter.inputs[0].shapes) == [(1, 8), (1, 16), (1, 24)]
     row = rows("flexible", longest=8)[0]
     (expected,) = truth(tiny_student("bert", "embedding"), "embedding", [row])
     for length in (8, 16, 24):

@@ -1,7 +1,7 @@
 """Operations of the Core ML interpreter, each against torch, scipy or plain Python: called directly, and in a file."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -555,11 +555,10 @@ class TestInFile:
 
     @pytest.fixture(scope="class")
     @staticmethod
-    def outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         folder = tmp_path_factory.mktemp("ops")
         calls = [one.call for one in CASES if one.in_file]
-        with coremltools_worker(folder / "log") as worker:
-            worker.call(write_calls, calls, folder / "ops.mlpackage")
+        coremltools_worker().call(write_calls, calls, folder / "ops.mlpackage")
         inputs = {name: array for call in calls for name, array in input_arrays(call).items()}
         return mil.Interpreter(folder / "ops.mlpackage", precision="fp32").run(inputs)
 

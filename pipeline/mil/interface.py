@@ -69,7 +69,8 @@ def port(row: Any) -> Port:
     default = tuple(int(size) for size in array.shape)
     flexible = array.WhichOneof("ShapeFlexibility")
     if flexible == "enumeratedShapes":
-        shapes = tuple(tuple(int(size) for size in shape.shape) for shape in array.enumeratedShapes.shapes)
+        # coremltools writes the default one first.
+        shapes = tuple(sorted(tuple(map(int, shape.shape)) for shape in array.enumeratedShapes.shapes))
         free = tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True))
         return Port(row.name, dtype, free, shapes=shapes)
     if flexible == "shapeRange":

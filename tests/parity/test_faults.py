@@ -1,0 +1,72 @@
+"""A sample of `make faults`: planted faults of every level are caught, in all formats, and their clean files pass."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from faults import catalogue, line, run, table
+from faults.lanes import Lanes
+from faults.line import BUILD
+from faults.outcome import judge_fault
+
+from pipeline import artifact, backends
+from pipeline.convert import Target
+
+SAMPLE = (
+    ("layers_swapped", Target("coreml", "int8_weight_only")),
+    ("epsilon_of_torch", Target("coreml", "fp32")),
+    ("rare_row_corrupted", Target("executorch", "int8_dynamic")),
+    ("samples_are_one_object", Target("executorch", "int8_dynamic")),
+    ("pooled_over_pads", Target("coreml", "fp32")),
+    ("channel_scale_doubled", Target("coreml", "int8_weight_only")),
+    ("accents_kept", Target("coreml", "fp32")),
+    ("byte_flipped", Target("coreml", "fp32")),
+    ("padded_on_the_left", Target("coreml", "fp32")),
+)
+
+
+@pytest.fixture(scope="module")
+def lanes() -> Iterator[Lanes]:
+    """One lane: workers that convert and run. What was judged before by the same code is kept, as in `make faults`."""
+    lanes = Lanes(BUILD / "logs", 1)
+    with artifact.only_run(BUILD, waiting=lambda: None), lanes.at_work():
+        yield lanes
+
+
+@pytest.mark.parametrize(("name", "target"), SAMPLE, ids=str)
+def test_a_planted_fault_is_caught_and_its_clean_file_passes(name: str, target: Target, lanes: Lanes) -> None:
+    fault = catalogue.get(name)
+    with lanes.take() as lane:
+        clean = line.open_line(fault.student, lane)
+        control = run.clean_cell(clean, target, lane)
+        assert control.verdict == "passed", control.fired or control.stopped
+        cell = run.faulty_cell(fault, clean, target, lane)
+    caught = judge_fault(fault, {str(target): cell}, {str(target): control})[str(target)]
+    assert caught.caught, caught.by
+
+
+def test_the_sample_has_every_level() -> None:
+    assert {catalogue.get(name).level for name, _ in SAMPLE} == {fault.level for fault in catalogue.FAULTS}
+
+
+def test_faults_have_names_of_their_own_and_say_what_is_wrong() -> None:
+    names = [fault.name for fault in catalogue.FAULTS]
+    assert len(set(names)) == len(names) >= 40
+    assert all(fault.what for fault in catalogue.FAULTS)
+
+
+def test_every_fault_is_planted_in_every_format_or_says_why_not() -> None:
+    for fault in catalogue.FAULTS:
+        said = {key.partition("-")[0] for key in fault.not_for}
+        assert set(fault.cells) | said >= set(backends.NAMES), fault.name
+
+
+def test_the_page_lists_the_catalogue_and_nothing_went_unseen() -> None:
+    page = table.FILE.read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == [fault.name for fault in catalogue.FAULTS]
+    assert "NOT CAUGHT" not in page
+    caught, planted = re.search(r"planted faults: (\d+) of (\d+) caught", page).groups()  # type: ignore[union-attr]
+    assert caught == planted == str(len(catalogue.FAULTS))
+    passed, clean = re.search(r"clean exports: (\d+) of (\d+) passed \(0 false alarms\)", page).groups()  # type: ignore[union-attr]
+    assert passed == clean
+    assert int(clean) >= 100
