@@ -32,7 +32,7 @@ class Gates(BaseModel):
     max_thread_difference: float | None = None
     """Largest absolute difference between one thread and two, likewise."""
     max_task_drop: float | None = None
-    """Largest loss of the task metric, as a fraction of 1: of the bad end of its interval where the sample allows."""
+    """Largest loss of the task metric, as a fraction of 1; of its interval's bad end where the rows allow."""
     max_bytes_per_parameter: float | None = None
 
 
