@@ -246,7 +246,7 @@ def print_trial(trial: Trial) -> None:
     bad = trial.not_finite
     if bad:
         say(f"first not finite: {bad.kind} {bad.name}: {bad.infinite} infinite, {bad.nan} NaN of {bad.size}")
-    say(f"function {trial.function}, {trial.precision}, {trial.operations} values computed.")
+    say(f"function {trial.function}, {trial.precision}, {trial.values} values computed.")
 
 
 def trial_document(trial: Trial) -> dict[str, Any]:

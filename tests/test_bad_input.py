@@ -411,8 +411,9 @@ PREDICTIONS = {
 }
 
 if sys.platform != "darwin":
-    coreml = Bad(("model.tflite cannot be run here", "Core ML runs on macOS only"), signature_says("coreml"), 3)
-    PREDICTIONS["a Core ML model off macOS"] = coreml
+    # Off macOS the interpreter reads the file; on macOS this would be Core ML's own error.
+    coreml = Bad(("model.tflite is no .mlpackage", "has no Manifest.json"), signature_says("coreml"))
+    PREDICTIONS["a signature of Core ML beside another file"] = coreml
 
 
 def ship(*words: str, target: str = "litert:fp32", rc: int = 2, change: Callable[[Path], Any] = lambda folder: None):

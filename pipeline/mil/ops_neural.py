@@ -12,10 +12,10 @@ from pipeline.mil.values import Array
 
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """Product x · weightᵀ + bias; x is `(…, in)`, weight `(out, in)`."""
-    product: Array = np.matmul(x.reshape(-1, x.shape[-1]), weight.T)
-    if bias is not None:
-        product += bias
-    return product.reshape(*x.shape[:-1], weight.shape[0])
+    # Turned round, weight · xᵀ, BLAS takes half the time for a few tokens.
+    product = np.matmul(weight, x.reshape(-1, x.shape[-1]).T).T
+    result = np.ascontiguousarray(product) if bias is None else np.add(product, bias, order="C")
+    return result.reshape(*x.shape[:-1], weight.shape[0])
 
 
 def matmul(x: Array, y: Array, transpose_x: Array | bool = False, transpose_y: Array | bool = False) -> Array:

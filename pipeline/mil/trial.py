@@ -51,7 +51,8 @@ class Trial:
     labels: dict[str, Any] = field(default_factory=dict)
     """What a classifier says besides arrays of numbers."""
     not_finite: NotFinite | None = None
-    operations: int = 0
+    values: int = 0
+    """How many operations gave."""
 
 
 def find(path: Path) -> Path:
@@ -110,11 +111,11 @@ def run(interpreter: Interpreter, inputs: Mapping[str, Array], *, precision: Pre
         ToolchainError: an operation cannot be computed.
     """
     first: list[NotFinite] = []
-    operations = 0
+    values = 0
 
     def watch(kind: str, name: str, value: Array) -> None:
-        nonlocal operations
-        operations += 1
+        nonlocal values
+        values += 1
         if not first and value.dtype.kind == "f" and not np.isfinite(value).all():
             first.append(NotFinite(kind, name, int(np.isinf(value).sum()), int(np.isnan(value).sum()), value.size))
 
@@ -127,7 +128,7 @@ def run(interpreter: Interpreter, inputs: Mapping[str, Array], *, precision: Pre
         rows=tuple(_row(name, value) for name, value in numbers.items()),
         labels={name: _plain(value) for name, value in outputs.items() if name not in numbers},
         not_finite=first[0] if first else None,
-        operations=operations,
+        values=values,
     )
 
 
