@@ -17,7 +17,7 @@ SAMPLE = (
     ("rare_row_corrupted", Target("executorch", "int8_dynamic")),
     ("samples_are_one_object", Target("executorch", "int8_dynamic")),
     ("pooled_over_pads", Target("coreml", "fp32")),
-    ("channel_scale_doubled", Target("coreml", "int8_weight_only")),
+    ("channel_scale_doubled", Target("litert", "int8_dynamic")),
     ("accents_kept", Target("coreml", "fp32")),
     ("byte_flipped", Target("coreml", "fp32")),
     ("padded_on_the_left", Target("coreml", "fp32")),
