@@ -28,7 +28,7 @@ Cells = dict[tuple[str, str], Cell]
 def main() -> int:
     """Do what the command line asks for and return the exit code."""
     options = _options()
-    faults = [fault for fault in catalogue.FAULTS if options.only is None or options.only in fault.name]
+    faults = [fault for fault in catalogue.FAULTS if _wanted(fault, options.only)]
     if options.list:
         print("\n".join(f"{fault.name:38} {fault.level:11} {fault.what}" for fault in faults))
         return 0
@@ -40,9 +40,15 @@ def main() -> int:
     return bench.conclude(write=not partial_run)
 
 
+def _wanted(fault: Fault, only: list[str] | None) -> bool:
+    return only is None or any(part in fault.name for part in only)
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make faults", description=__doc__)
-    parser.add_argument("--only", metavar="NAME", help="faults whose name contains this, and their clean files")
+    parser.add_argument(
+        "--only", metavar="NAME", action="append", help="faults whose name contains this, and their clean files"
+    )
     parser.add_argument("--format", choices=backends.NAMES, help="this format alone")
     parser.add_argument("--list", action="store_true", help="name the faults and stop")
     parser.add_argument("--clean-only", action="store_true", help="clean exports, no faults")

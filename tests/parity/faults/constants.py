@@ -1,5 +1,6 @@
 """Find a checkpoint's tensor in a converted file by its bytes, and overwrite it there."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 
-_HALF_RANGES = (127.0, 127.5)
-"""A row's largest number over its scale: LiteRT and Core ML use 127, torchao 127.5."""
+_ROUNDINGS: tuple[tuple[Any, float], ...] = ((np.float32, 127.0), (np.float32, 127.5), (np.float16, 127.0))
+"""What a quantizer computes in, and a row's largest number over its scale: LiteRT, torchao, Core ML."""
 
 
 class NotFound(Exception):
@@ -51,12 +52,12 @@ def quantised(model: Path, weights: Floats) -> Quantised:
         NotFound: the file holds it in another form.
     """
     content = bytes_file(model).read_bytes()
-    for half_range in _HALF_RANGES:
-        scales = np.abs(weights).max(axis=1) / np.float32(half_range)
-        values = np.clip(np.round(weights / scales[:, None]), -128, 127).astype(np.int8)
+    for dtype, half_range in _ROUNDINGS:
+        rounded = weights.astype(dtype)
+        scales = np.abs(rounded).max(axis=1) / dtype(half_range)
+        values = np.clip(np.round(rounded / scales[:, None]), -128, 127).astype(np.int8)
         if _mostly_in(values, content):
-            found = _stored(values, content)
-            return Quantised(found, _scales(scales, content))
+            return Quantised(_stored(values, content), _scales(scales, content))
     raise NotFound(f"{model.name} holds no int8 form of this tensor")
 
 
@@ -78,16 +79,20 @@ def _stored(values: NDArray[np.int8], content: bytes) -> NDArray[np.int8]:
     raise NotFound("the rows are there, but not as one tensor")
 
 
-def _scales(scales: Floats, content: bytes) -> NDArray[Any]:
-    """Find the scales, in whatever float type, by their beginning, and read them all."""
+def _scales(scales: NDArray[Any], content: bytes) -> NDArray[Any]:
+    """Find the scales, in whatever float type, by the first one or its neighbours, and read them all."""
     for dtype in (np.float32, np.float16, np.float64):
-        for nudge in (0, -1, 1):
-            start = scales[:1].astype(dtype) if not nudge else np.nextafter(scales[:1].astype(dtype), np.inf * nudge)
-            at = content.find(start.astype(dtype).tobytes())
-            while at >= 0:
-                if at + len(scales) * np.dtype(dtype).itemsize <= len(content):
-                    found = np.frombuffer(content, dtype, len(scales), at)
-                    if np.allclose(found, scales, rtol=2e-3, atol=0):
-                        return found
-                at = content.find(start.astype(dtype).tobytes(), at + 1)
+        first = scales[:1].astype(dtype)
+        for start in (first, np.nextafter(first, dtype(0)), np.nextafter(first, dtype(np.inf))):
+            for at in _places(start.tobytes(), content, len(content) - scales.size * first.itemsize):
+                found = np.frombuffer(content, dtype, scales.size, at)
+                if np.allclose(found, scales, rtol=2e-3, atol=0):
+                    return found
     raise NotFound("the scales of this tensor are not in the file")
+
+
+def _places(wanted: bytes, content: bytes, last: int) -> Iterator[int]:
+    at = content.find(wanted)
+    while 0 <= at <= last:
+        yield at
+        at = content.find(wanted, at + 1)

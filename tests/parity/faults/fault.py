@@ -35,6 +35,8 @@ class Fault:
     """Why it does not apply, by format that `cells` leaves out, or by `format-scheme`."""
     same_file: Mapping[str, str] = field(default_factory=dict)
     """Why the file comes out byte for byte equal, by format; the run checks that it does."""
+    undone: Mapping[str, str] = field(default_factory=dict)
+    """How a toolchain mends it, by format; the run checks that the file passes."""
     stops: str | None = None
     """Pattern of the error with which convert, load or the runtime may refuse it. Another error is not a catch."""
 

@@ -43,11 +43,10 @@ def judge_fault(fault: Fault, cells: Mapping[str, Cell], controls: Mapping[str, 
 
 def _judge_cell(fault: Fault, cell: Cell, control: Cell | None) -> Catch:
     backend = cell.target.partition("-")[0]
-    if backend in fault.same_file:
-        reason = fault.same_file[backend]
-        return (
-            Catch(False, reason, applies=False) if cell.same_file else Catch(False, f"the file differs, but: {reason}")
-        )
+    for reasons, fits in ((fault.same_file, cell.same_file), (fault.undone, cell.verdict == "passed")):
+        if backend in reasons:
+            said = reasons[backend] if fits else f"it should not apply, but does: {reasons[backend]}"
+            return Catch(False, said, applies=not fits)
     if control is None or control.verdict != "passed":
         return Catch(False, "no control: the clean file did not pass")
     if cell.verdict == "not planted":
