@@ -93,7 +93,7 @@ SCHEMES: dict[str, Scheme] = {
             _gates(
                 cosine=0.99999,
                 worst=0.9999,
-                sqnr=60,
+                sqnr=70,
                 agreement=0.99,
                 kl=1e-6,
                 error=1e-4,
@@ -109,10 +109,10 @@ SCHEMES: dict[str, Scheme] = {
             _gates(
                 cosine=0.9999,
                 worst=0.999,
-                sqnr=40,
+                sqnr=45,
                 agreement=0.99,
-                kl=1e-4,
-                error=1e-2,
+                kl=1e-5,
+                error=5e-3,
                 drop=0.002,
                 pad=1e-2,
                 size=2.15,
@@ -131,7 +131,7 @@ SCHEMES: dict[str, Scheme] = {
             "int8 weights and embedding tables with a scale per row; activations to int8 per token, at run time",
             1.0,
             _gates(
-                cosine=0.995, worst=0.96, sqnr=17, agreement=0.95, kl=1e-2, error=None, drop=0.01, pad=5e-2, size=1.2
+                cosine=0.995, worst=0.96, sqnr=17, agreement=0.95, kl=1e-2, error=None, drop=0.01, pad=1e-2, size=1.2
             ),
         ),
     )
