@@ -1,9 +1,10 @@
 """A sample of `make faults`: planted faults of every level are caught, in all formats, and their clean files pass."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
-from faults import catalogue, line, run
+from faults import catalogue, line, run, table
 from faults.lanes import Lanes
 from faults.line import BUILD
 from faults.outcome import judge_fault
@@ -58,3 +59,14 @@ def test_every_fault_is_planted_in_every_format_or_says_why_not() -> None:
     for fault in catalogue.FAULTS:
         said = {key.partition("-")[0] for key in fault.not_for}
         assert set(fault.cells) | said >= set(backends.NAMES), fault.name
+
+
+def test_the_page_lists_the_catalogue_and_nothing_went_unseen() -> None:
+    page = table.FILE.read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == [fault.name for fault in catalogue.FAULTS]
+    assert "NOT CAUGHT" not in page
+    caught, planted = re.search(r"planted faults: (\d+) of (\d+) caught", page).groups()  # type: ignore[union-attr]
+    assert caught == planted == str(len(catalogue.FAULTS))
+    passed, clean = re.search(r"clean exports: (\d+) of (\d+) passed \(0 false alarms\)", page).groups()  # type: ignore[union-attr]
+    assert passed == clean
+    assert int(clean) >= 100

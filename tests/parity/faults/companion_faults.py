@@ -148,7 +148,7 @@ FAULTS = (
         _signature(functions_exchanged),
         cells=_FIXED,
         not_for=_ONE_FUNCTION,
-        stops="takes|shape|length",
+        stops="takes|shape|length|Failed to invoke",
     ),
     _fault("golden_row_edited", "a golden row has another output", golden_row_edited),
     _fault(
