@@ -1,13 +1,21 @@
 """From text to padded int32 rows, by the shipped `tokenizer.json` alone."""
 
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
-from pipeline.errors import ArtifactError
+from pipeline.errors import ArtifactError, InputError
+
+_SPACE = "▁"
+"""SentencePiece's mark for a space."""
+
+Span = tuple[int, int]
+"""First character and the one behind the last, in a text as it was given."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,15 @@ class Row:
         arrays["attention_mask"][0, :tokens] = 1
         arrays["token_type_ids"][0, :tokens] = self.types
         return {name: arrays[name] for name in names}
+
+
+@dataclass(frozen=True)
+class Window:
+    """A question with a part of a passage."""
+
+    row: Row
+    offsets: tuple[Span | None, ...]
+    """Where in the passage each token comes from; None for the question and special tokens."""
 
 
 class Encoder:
@@ -63,12 +80,107 @@ class Encoder:
 
     def encode(self, first: str, second: str | None = None) -> Row:
         """Encode a text, or a pair of texts; lone surrogates become the replacement character, as in UTF-8 input."""
-        encoded = self._tokenizer.encode(_well_formed(first), None if second is None else _well_formed(second))
-        return Row(tuple(encoded.ids), tuple(encoded.type_ids))
+        return _row(self._encoding(first, second))
+
+    def encode_with_offsets(self, first: str, second: str | None = None) -> tuple[Row, list[Span]]:
+        """Encode as `encode` does, and say where each token comes from.
+
+        Returns:
+            The row, and a span in the token's own text for each token; (0, 0) for special tokens. Spans leave out
+            spaces around a token and take in the accents that belong to its last character.
+        """
+        encoded = self._encoding(first, second)
+        spans = [(0, 0)] * len(encoded.ids)
+        for sequence, text in enumerate((first, second)):
+            for index, span in _spans(encoded, sequence, text or "").items():
+                spans[index] = span
+        return _row(encoded), spans
+
+    def windows(self, question: str, passage: str, *, stride: int) -> list[Window]:
+        """Cut a passage into windows that each fit beside the whole question.
+
+        BERT's run_squad moves on by `doc_stride` tokens; this is the other number, what two neighbours share.
+
+        Args:
+            question: never cut.
+            passage: cut where needed; an empty one gives one window.
+            stride: tokens of the passage that each window repeats from the one before.
+
+        Raises:
+            InputError: beside the question there is no room for a token of the passage that is not a repeated one.
+        """
+        self._check_room(question, stride)
+        try:
+            self._tokenizer.enable_truncation(self.max_length, stride=stride, strategy="only_second")
+            encoded = self._encoding(question, passage)
+        finally:
+            self._tokenizer.enable_truncation(self.max_length)
+        return _windows(encoded, passage)
 
     def tokens(self, row: Row) -> list[str]:
         """Return the vocabulary's spelling of a row."""
         return [self._tokenizer.id_to_token(token) or "" for token in row.ids]
+
+    def _encoding(self, first: str, second: str | None) -> Encoding:
+        return self._tokenizer.encode(_well_formed(first), None if second is None else _well_formed(second))
+
+    def _check_room(self, question: str, stride: int) -> None:
+        try:
+            self._tokenizer.no_truncation()
+            tokens = len(self._tokenizer.encode(_well_formed(question), add_special_tokens=False).ids)
+        finally:
+            self._tokenizer.enable_truncation(self.max_length)
+        room = self.max_length - tokens - self._tokenizer.num_special_tokens_to_add(is_pair=True)
+        if room < 1:
+            raise InputError(
+                f"the question has {tokens} tokens; a row of {self.max_length} has no room for a passage beside it. "
+                "Ask a shorter one, or convert with a longer sequence length."
+            )
+        if not 0 <= stride < room:
+            raise InputError(
+                f"stride is {stride}; beside this question a row of {self.max_length} takes {room} tokens of a "
+                f"passage, so it has to be 0 to {room - 1}."
+            )
+
+
+def _row(encoded: Encoding) -> Row:
+    return Row(tuple(encoded.ids), tuple(encoded.type_ids))
+
+
+def _windows(encoded: Encoding, passage: str) -> list[Window]:
+    # tokenizers 0.23: a template that gives the second text type 0 (XLM-R's) is not heeded in the overflowing windows.
+    kinds = [kind for kind, sequence in zip(encoded.type_ids, encoded.sequence_ids, strict=True) if sequence == 1]
+    windows = []
+    for part in (encoded, *encoded.overflowing):
+        spans = _spans(part, 1, passage)
+        types = tuple(kinds[0] if index in spans else kind for index, kind in enumerate(part.type_ids))
+        windows.append(Window(Row(tuple(part.ids), types), tuple(spans.get(index) for index in range(len(part.ids)))))
+    return windows
+
+
+def _spans(encoded: Encoding, sequence: int, text: str) -> dict[int, Span]:
+    """Return the span of each token that comes from one of the two texts, by the token's place in the row."""
+    places = [index for index, found in enumerate(encoded.sequence_ids) if found == sequence]
+    spans = [encoded.offsets[index] for index in places]
+    for place, (start, end) in enumerate(spans):
+        if encoded.tokens[places[place]] == _SPACE and text[start:end] != _SPACE:  # put in front, it has no character
+            spans[place] = (start, start)
+    return dict(zip(places, _tidy(spans, text), strict=True))
+
+
+def _tidy(spans: Sequence[Span], text: str) -> list[Span]:
+    """Leave spaces out, and take accents in that were stripped behind a token."""
+    tidy = []
+    for index, (start, end) in enumerate(spans):
+        following = spans[index + 1][0] if index + 1 < len(spans) else len(text)
+        while start < end and text[start].isspace():
+            start += 1
+        while start < end and text[end - 1].isspace():
+            end -= 1
+        while start < end < following and unicodedata.category(text[end]) == "Mn":
+            end += 1
+        tidy.append((start, end))
+    return tidy
 
 
 def _well_formed(text: str) -> str:
