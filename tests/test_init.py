@@ -1,0 +1,293 @@
+"""`pocketbert init`: what it finds in a checkpoint, what it chooses, and what it refuses, in one line."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import LABELS
+
+from pipeline import backends, cli, drafting, found, recipe, student, tasks
+from pipeline.architectures import ARCHITECTURES
+from pipeline.errors import InputError, RecipeError, StudentError
+from pipeline.quantize import SCHEMES
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def draft(checkpoint: Any, output: Path, **options: Any) -> drafting.Draft:
+    given = {"name": None, "task": None, "force": False, "tell": lambda text: None} | options
+    return drafting.draft(str(checkpoint), output, **given)
+
+
+def copied(source: Path, place: Path, **config: Any) -> Path:
+    """Copy a student and change its config; None removes a key."""
+    shutil.copytree(source, place)
+    file = place / "config.json"
+    values = json.loads(file.read_text()) | config
+    file.write_text(json.dumps({key: value for key, value in values.items() if value is not None}))
+    return place
+
+
+# --- what is written ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
+@pytest.mark.parametrize("task", ["embedding", "classification"])
+def test_every_architecture_gets_a_recipe_that_is_read_back(architecture, task, tiny_student, tmp_path):
+    made = draft(tiny_student(architecture, task), tmp_path / "recipe.toml")
+    parsed, file = recipe.read(str(tmp_path / "recipe.toml"))
+    assert parsed.task == task == made.task
+    source = student.find(parsed, file)
+    assert source.folder == tiny_student(architecture, task)
+    assert made.found.model_type == architecture
+    assert made.found.max_length == source.max_length == parsed.lengths("litert")[-1]
+    assert made.found.tokenizer == "WordPiece"
+    assert made.found.layers == 2
+
+
+def test_every_scheme_is_there_or_its_reason_is(tiny_student, tmp_path):
+    draft(tiny_student("bert", "embedding"), tmp_path / "recipe.toml")
+    parsed, file = recipe.read(str(tmp_path / "recipe.toml"))
+    assert list(parsed.targets) == list(backends.NAMES)
+    text = file.read_text()
+    for name in backends.NAMES:
+        section = text.split(f"[targets.{name}]")[1].split("\n[")[0]
+        for scheme in SCHEMES:
+            support = backends.get(name).support(scheme, minimum_ios=parsed.convert.minimum_ios)
+            assert (scheme in parsed.targets[name].schemes) == support.supported
+            assert (f"# Not {scheme}: " in section) != support.supported
+
+
+def test_parameters_are_those_of_the_header_without_whole_numbers(tiny_student, tmp_path):
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    folder = copied(tiny_student("bert", "embedding"), tmp_path / "student")
+    tensors = load_file(folder / "model.safetensors")
+    expected = sum(tensor.numel() for tensor in tensors.values())
+    positions = {"embeddings.position_ids": torch.arange(64)[None]}
+    save_file(tensors | positions, folder / "model.safetensors", metadata={"format": "pt"})
+    made = draft(folder, tmp_path / "recipe.toml")
+    assert made.found.parameters == expected
+    assert made.found.dtypes == ["F32"]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "task", "labels"),
+    [
+        ("BertModel", {}, "embedding", 0),
+        ("BertForSequenceClassification", {}, "classification", 3),
+        ("BertForSequenceClassification", {"id2label": {"0": "score"}}, "regression", 1),
+        ("BertForSequenceClassification", {"problem_type": "regression"}, "regression", 3),
+        ("BertForTokenClassification", {}, "token_classification", 3),
+        ("BertForQuestionAnswering", {"id2label": None}, "question_answering", 2),
+    ],
+)
+def test_the_class_decides_the_task(name, change, task, labels, tiny_student, tmp_path):
+    folder = copied(tiny_student("bert", "classification"), tmp_path / "student", architectures=[name], **change)
+    source = student.inspect_folder(folder, origin="student", licence=None)
+    seen = found.look(source, "student")
+    chosen, why, _ = drafting.choose_task(seen, None)
+    assert chosen == task
+    assert name in why
+    assert len(seen.labels) == labels
+
+
+def test_a_sentence_transformers_folder_is_an_embedding_whatever_its_class(tiny_student, tmp_path):
+    folder = copied(tiny_student("bert", "embedding"), tmp_path / "student", architectures=["BertForMaskedLM"])
+    (folder / "modules.json").write_text("[]")
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 24}')
+    made = draft(folder, tmp_path / "recipe.toml")
+    assert (made.task, made.lengths) == ("embedding", [16, 24])
+    assert "sentence_bert_config.json cuts texts at 24" in (tmp_path / "recipe.toml").read_text()
+
+
+def test_a_masked_language_model_is_only_taken_without_its_head(tiny_student, tmp_path):
+    folder = copied(tiny_student("bert", "embedding"), tmp_path / "student", architectures=["BertForMaskedLM"])
+    with pytest.raises(
+        StudentError, match=r"BertForMaskedLM, and no task here.*--task embedding takes the bare encoder"
+    ):
+        draft(folder, tmp_path / "recipe.toml")
+    made = draft(folder, tmp_path / "recipe.toml", task="embedding")
+    assert any("head is left out" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(("limit", "lengths"), [(512, [16, 32, 64, 128]), (50, [16, 32, 50]), (16, [16]), (9, [9])])
+def test_lengths_end_at_the_model_or_at_the_task(limit, lengths, tiny_student, tmp_path):
+    folder = copied(tiny_student("bert", "embedding"), tmp_path / "student", max_position_embeddings=limit)
+    assert draft(folder, tmp_path / "recipe.toml").lengths == lengths
+
+
+def test_a_question_gets_room_for_its_passage(tiny_student, tmp_path):
+    config = {"architectures": ["BertForQuestionAnswering"], "max_position_embeddings": 512, "id2label": None}
+    folder = copied(tiny_student("bert", "classification"), tmp_path / "student", **config)
+    made = draft(folder, tmp_path / "recipe.toml")
+    assert made.lengths[-1] == 384
+    assert "questions" in made.datasets
+
+
+@pytest.mark.parametrize(
+    ("labels", "datasets"),
+    [
+        (("negative", "positive"), ["sentiment", "sst2"]),
+        (("POSITIVE", "NEGATIVE"), ["sentiment", "sst2"]),
+        (("LABEL_0", "LABEL_1"), ["none"]),
+        (("cat", "dog"), ["none"]),
+    ],
+)
+def test_data_are_chosen_by_the_names_of_the_labels(labels, datasets, tiny_student, tmp_path):
+    names = {"id2label": {str(number): name for number, name in enumerate(labels)}}
+    folder = copied(tiny_student("bert", "classification"), tmp_path / "student", **names)
+    assert draft(folder, tmp_path / "recipe.toml").datasets == datasets
+
+
+def test_words_of_a_checkpoint_cannot_break_the_file(tiny_student, tmp_path):
+    folder = copied(
+        tiny_student("bert", "classification"), tmp_path / 'a "b" \\ é', id2label={"0": 'x"\n[y]', "1": "z"}
+    )
+    made = draft(folder, tmp_path / "recipe.toml")
+    parsed, file = recipe.read(str(made.file))
+    assert student.find(parsed, file).folder == folder
+    assert parsed.name == "a-b"
+
+
+def test_a_folder_is_named_from_the_recipe(tiny_student, tmp_path, monkeypatch):
+    copied(tiny_student("bert", "embedding"), tmp_path / "models" / "mine")
+    (tmp_path / "recipes").mkdir()
+    monkeypatch.chdir(tmp_path)
+    made = draft("models/mine", Path("recipes/mine.toml"))
+    assert made.found.source == "../models/mine"
+    assert made.next == "make run RECIPE=recipes/mine.toml"
+
+
+# --- the hub's cache ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(tiny_student, tmp_path, monkeypatch):
+    """A local hub cache with one commit of me/tiny; the network is out of reach."""
+    from huggingface_hub import constants
+
+    root = tmp_path / "hub"
+    copied(tiny_student("bert", "embedding"), root / "models--me--tiny" / "snapshots" / COMMIT)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(root))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *args, **kwargs: pytest.fail("downloads"))
+    return root / "models--me--tiny"
+
+
+def test_a_cached_name_is_pinned_to_its_commit_without_asking_anybody(cache, tmp_path):
+    told: list[str] = []
+    made = draft("me/tiny", tmp_path / "recipe.toml", tell=told.append)
+    assert made.found.source == f"hub:me/tiny@{COMMIT}"
+    assert recipe.read(str(made.file))[0].student.source == made.found.source
+    assert (made.name, told) == ("tiny", [])
+
+
+def test_of_several_cached_commits_main_is_taken_or_one_has_to_be_named(cache, tmp_path):
+    other = "f" * 40
+    shutil.copytree(cache / "snapshots" / COMMIT, cache / "snapshots" / other)
+    with pytest.raises(StudentError, match="has 2 commits of me/tiny"):
+        draft("me/tiny", tmp_path / "recipe.toml")
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text(other)
+    assert draft("me/tiny", tmp_path / "recipe.toml").found.source.endswith(other)
+
+
+def test_a_plain_name_is_not_downloaded(cache, tmp_path):
+    with pytest.raises(StudentError, match=r"neither a folder nor in the local hub cache.*hub:me/other@<40-digit"):
+        draft("me/other", tmp_path / "recipe.toml")
+
+
+# --- refused -----------------------------------------------------------------------------------------------------
+
+
+def without_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+
+
+def only_a_pickle(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def unknown(folder: Path) -> None:
+    (folder / "config.json").write_text('{"model_type": "mamba"}')
+
+
+def no_class(folder: Path) -> None:
+    values = json.loads((folder / "config.json").read_text())
+    del values["architectures"]
+    (folder / "config.json").write_text(json.dumps(values))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (without_config, "has no config.json"),
+        (only_a_pickle, "Pickles can run code"),
+        (unknown, "model_type is 'mamba'; supported: "),
+        (no_class, "config.json names no class"),
+    ],
+)
+def test_a_broken_folder_is_one_line_and_nothing_is_written(change, words, tiny_student, tmp_path, capsys, monkeypatch):
+    folder = copied(tiny_student("bert", "embedding"), tmp_path / "student")
+    change(folder)
+    monkeypatch.setattr("sys.argv", ["pocketbert", "init", str(folder), "--output", str(tmp_path / "recipe.toml")])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["student"]
+
+
+def test_a_head_that_does_not_match_is_refused(tiny_student, tmp_path):
+    folder = tiny_student("bert", "classification")
+    assert len(LABELS) == 3
+    with pytest.raises(StudentError, match="classification with 3 outputs; --task regression needs another head"):
+        draft(folder, tmp_path / "recipe.toml", task="regression")
+    with pytest.raises(StudentError, match="--task embedding needs another head"):
+        draft(folder, tmp_path / "recipe.toml", task="embedding")
+    with pytest.raises(RecipeError, match="task 'ranking' does not exist"):
+        draft(folder, tmp_path / "recipe.toml", task="ranking")
+
+
+def test_a_file_in_place_stays_unless_forced(tiny_student, tmp_path):
+    output = tmp_path / "recipe.toml"
+    output.write_text("mine")
+    with pytest.raises(InputError, match="exists already"):
+        draft(tiny_student("bert", "embedding"), output)
+    with pytest.raises(RecipeError, match=r"recipe\.toml: name = 'No Good'"):
+        draft(tiny_student("bert", "embedding"), output, force=True, name="No Good")
+    assert output.read_text() == "mine"
+    draft(tiny_student("bert", "embedding"), output, force=True)
+    assert recipe.read(str(output))[0].task == "embedding"
+    assert [path.name for path in tmp_path.iterdir()] == ["recipe.toml"]
+
+
+@pytest.mark.parametrize(("output", "words"), [("no/recipe.toml", "no does not exist"), ("recipe", "end in .toml")])
+def test_a_place_that_cannot_be_is_refused(output, words, tiny_student, tmp_path):
+    with pytest.raises(InputError, match=words):
+        draft(tiny_student("bert", "embedding"), tmp_path / output)
+
+
+# --- the command -------------------------------------------------------------------------------------------------
+
+
+def test_the_command_says_what_it_found_and_what_comes_next(pocketbert, tmp_path):
+    outcome = pocketbert("init", "bundled:all-MiniLM-L6-v2", "--name", "mine")
+    assert (outcome.rc, outcome.stderr) == (0, "")
+    for words in ("22.7 M parameters", "6 layers", "WordPiece, 30,522 tokens", "embedding: modules.json", "512 tokens"):
+        assert words in outcome.stdout
+    assert outcome.stdout.splitlines()[-1] == "wrote recipe.toml; next: make run RECIPE=recipe.toml"
+    plan = pocketbert("plan", "recipe.toml", "--json")
+    assert (plan.rc, plan.document["recipe"]) == (0, "mine")
+    again = pocketbert("init", "bundled:all-MiniLM-L6-v2", "--json")
+    assert (again.rc, again.document["error"]["kind"]) == (2, "InputError")
+
+
+def test_lengths_are_set_for_tasks_that_exist():
+    assert set(drafting._LONGEST) <= set(tasks.TASKS)
