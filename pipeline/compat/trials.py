@@ -1,0 +1,176 @@
+"""Run a file on a runtime in that runtime's environment, and come back whatever the runtime does."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.encoding import Row
+from pipeline.golden import Golden
+from pipeline.signature import Function, Signature
+
+RUNNER = Path(__file__).with_name("runner.py")
+TIMED_RUNS = 5
+TIMEOUT_S = 600.0
+_IMPORTING = "importing the runtime"
+
+Ended = Literal["done", "error", "died", "not_importable"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One golden row at one of the file's lengths."""
+
+    function: Function
+    row: int
+    inputs: Mapping[str, NDArray[np.int32]]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How a run ended, and what it gave."""
+
+    ended: Ended
+    outputs: tuple[tuple[NDArray[np.float32], ...], ...] = ()
+    """Of each call the file's outputs, in the order of their names; none if it was not done."""
+    ms: tuple[float, ...] = ()
+    at: str = ""
+    """What was being done when it ended badly."""
+    words: str = ""
+    """The runtime's own error, or how its process ended."""
+
+
+def calls_of(signature: Signature, rows: Golden) -> list[Call]:
+    """Return every golden row at every length of the file that it fits; its ids are the shipped tokenizer's."""
+    calls = []
+    for number, wanted in enumerate(rows.rows):
+        row = Row(tuple(wanted.input_ids), tuple(wanted.token_type_ids))
+        for function in signature.functions:
+            if len(row) <= function.max_length:
+                names = tuple(tensor.name for tensor in function.inputs)
+                padded = row.padded(names, function.max_length, pad_token_id=signature.pad_token_id)
+                calls.append(Call(function, number, padded))
+    return calls
+
+
+def timed_call(calls: Sequence[Call]) -> int:
+    """Return the number of the call that is timed: the longest row at the longest length."""
+    return max(
+        range(len(calls)),
+        key=lambda number: (
+            calls[number].function.max_length,
+            int(next(iter(calls[number].inputs.values())).astype(bool).sum()),
+        ),
+    )
+
+
+def run(
+    python: Path,
+    module: str,
+    file: Path,
+    calls: Sequence[Call],
+    names: Sequence[str],
+    *,
+    log: Path,
+    timeout_s: float = TIMEOUT_S,
+) -> Trial:
+    """Run all calls and time one of them.
+
+    Args:
+        python: interpreter of the runtime's environment.
+        module: where it has its `Interpreter`.
+        file: the `.tflite`.
+        calls: what to run.
+        names: the file's outputs that are wanted, in order.
+        log: the runtime's own words are added to it.
+        timeout_s: after so long it counts as hung.
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    rows = []
+    for number, call in enumerate(calls):
+        keys = {name: f"i{number}-{name}" for name in call.inputs}
+        arrays |= {keys[name]: array for name, array in call.inputs.items()}
+        rows.append({"signature": call.function.name, "inputs": keys})
+    job: dict[str, Any] = {"model": str(file.resolve()), "calls": rows, "names": list(names)}
+    job |= {"timed": timed_call(calls), "runs": TIMED_RUNS}
+    with TemporaryDirectory() as scratch:
+        trial, last = _job(python, module, job, arrays, Path(scratch), log=log, timeout_s=timeout_s)
+        if trial.ended != "done":
+            return trial
+        with np.load(Path(scratch) / "outputs.npz", allow_pickle=False) as found:
+            outputs = tuple(tuple(found[f"o{number}-{name}"] for name in names) for number in range(len(calls)))
+    return Trial("done", outputs, tuple(last["ms"]))
+
+
+def probe(
+    python: Path, module: str, models: Sequence[bytes], *, log: Path, timeout_s: float = TIMEOUT_S
+) -> list[bool] | None:
+    """Return which of some small models the runtime opens; None if it broke on the way."""
+    arrays = {f"p{number}": np.frombuffer(model, np.uint8) for number, model in enumerate(models)}
+    with TemporaryDirectory() as scratch:
+        trial, last = _job(
+            python, module, {"probes": list(arrays)}, arrays, Path(scratch), log=log, timeout_s=timeout_s
+        )
+    return list(last["opened"]) if trial.ended == "done" else None
+
+
+def _job(
+    python: Path,
+    module: str,
+    job: dict[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    scratch: Path,
+    *,
+    log: Path,
+    timeout_s: float,
+) -> tuple[Trial, dict[str, Any]]:
+    """Hand a job to the runner; return how it ended and the last line of its report."""
+    inputs, outputs, report = (scratch / name for name in ("inputs.npz", "outputs.npz", "report.jsonl"))
+    np.savez(inputs, **arrays)  # type: ignore[arg-type]  # numpy's stub takes the names for its own options
+    job |= {"module": module, "inputs": str(inputs), "outputs": str(outputs), "report": str(report)}
+    (scratch / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    how = _process([str(python), "-I", str(RUNNER), str(scratch / "job.json")], log, timeout_s)
+    lines = _report(report)
+    last = lines[-1] if lines else {}
+    at = next((line["at"] for line in reversed(lines) if "at" in line), "starting")
+    if how:
+        importing = at in ("starting", _IMPORTING)
+        return Trial("not_importable" if importing else "died", at=at, words=how), last
+    if "error" in last:
+        return Trial("not_importable" if at == _IMPORTING else "error", at=at, words=last["error"]), last
+    return Trial("done"), last
+
+
+def _process(command: list[str], log: Path, timeout_s: float) -> str:
+    """Run a command to its end; say how it went down, or nothing if it did not."""
+    with log.open("ab") as sink:
+        try:
+            code = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, timeout=timeout_s
+            ).returncode
+        except subprocess.TimeoutExpired:
+            return f"was not done after {timeout_s:.0f} s, and was ended"
+        except OSError as error:
+            return f"could not be started: {error.strerror}"
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}" if code else ""
+
+
+def _report(path: Path) -> list[dict[str, Any]]:
+    """Read the lines that are whole; a crash may cut the last one."""
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            break
+    return lines
