@@ -1,0 +1,119 @@
+"""Fine-tune stage: a recipe's `[train]` turns the student that it names into one that is trained for the task."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from pipeline import data, tasks, tokenization
+from pipeline.artifact import digest_of
+from pipeline.data import Dataset
+from pipeline.errors import RecipeError
+from pipeline.isolated import tell
+from pipeline.recipe import Recipe, TrainSection
+from pipeline.student import Source
+from pipeline.training import checks, own
+from pipeline.training.job import Job
+
+VERSION = 1
+DISTRIBUTIONS = ("torch", "transformers", "tokenizers", "accelerate")
+"""What decides the weights."""
+_NOT_IN_KEY = {"train_file", "dev_file", "checkpoint_minutes"}
+"""Paths, whose content is in the key instead, and what does not change the result."""
+
+
+def section(recipe: Recipe) -> TrainSection:
+    """Return the recipe's `[train]`.
+
+    Raises:
+        RecipeError: it has none.
+    """
+    if recipe.train is None:
+        raise RecipeError(
+            f"recipe {recipe.name} has no [train] section, so there is nothing to train. Add one with a dataset, "
+            "or with train_file and dev_file."
+        )
+    return recipe.train
+
+
+def job(recipe: Recipe, recipe_file: Path, source: Source, checkpoints: Path) -> Job:
+    """Return what training needs, after everything that can be known of it was checked.
+
+    Args:
+        recipe: with a `[train]`.
+        recipe_file: relative files are meant from there.
+        source: the checkpoint to begin with.
+        checkpoints: folder for what a run that was stopped goes on from.
+
+    Raises:
+        RecipeError: there is no `[train]`, or it does not fit the checkpoint.
+        InputError: the data are absent, malformed, or do not fit the checkpoint.
+    """
+    settings, task = section(recipe), tasks.get(recipe.task)
+    dataset = _dataset(recipe, recipe_file)
+    checks.check(settings, task, dataset, source)
+    keeps_head = checks.has_head(task, source) and not settings.new_head
+    labels = tuple(checks.checkpoint_labels(source) if keeps_head else dataset.names) if task.has_labels else ()
+    params = order_params(recipe, dataset)
+    key = digest_of([VERSION, params, source.digest])
+    return Job(key, source.folder, recipe.task, dataset, settings, keeps_head, labels, checkpoints)
+
+
+def _dataset(recipe: Recipe, recipe_file: Path) -> Dataset:
+    settings = section(recipe)
+    if settings.dataset is not None:
+        return data.DATASETS[settings.dataset]
+    assert settings.train_file is not None
+    assert settings.dev_file is not None
+    train, dev = (recipe_file.parent / Path(name).expanduser() for name in (settings.train_file, settings.dev_file))
+    columns = own.Columns(settings.text, settings.pair, settings.label)
+    return own.dataset(tasks.get(recipe.task), train, dev, columns)
+
+
+def order_params(recipe: Recipe, dataset: Dataset) -> dict[str, Any]:
+    """Return what decides the trained checkpoint, besides the one to begin with."""
+    return {
+        "task": recipe.task,
+        "settings": section(recipe).model_dump(exclude=_NOT_IN_KEY),
+        "dataset": {
+            "name": dataset.name,
+            "names": dataset.names,
+            "metric": dataset.metric,
+            "train": dataset.digest("train"),
+            "dev": dataset.digest(),
+        },
+    }
+
+
+def make(wanted: Job, out: Path) -> dict[str, Any]:
+    """Train, and write a folder in Hugging Face layout. Runs in a worker, since it imports torch.
+
+    Returns:
+        The dev metric, the tensors that were new, and what it took.
+    """
+    from pipeline.training import loop
+
+    model, record = loop.train(wanted, tell)
+    return write(model, record, wanted.source, out)
+
+
+def write(model: Any, record: Any, source: Path, out: Path) -> dict[str, Any]:
+    """Write a trained model with the tokenizer of the checkpoint that it began with, and `training.json`."""
+    from pipeline.training.record import FILE
+
+    model.save_pretrained(out, safe_serialization=True, max_shard_size="10GB")
+    names = (*tokenization.find(source), *tokenization.SETTINGS)
+    for name in names:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, out / name)
+    (out / FILE).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    return {
+        "dataset": record.dataset,
+        "metric": record.metric,
+        "dev": record.dev[-1].value,
+        "new_tensors": record.new_tensors,
+        "train_rows": record.train_rows,
+        "steps": record.steps,
+        "final_loss": record.curve[-1].loss,
+        "train_seconds": record.seconds,
+        "device": record.device,
+    }

@@ -1,0 +1,91 @@
+"""What is wrong with training data for a checkpoint, found before anything heavy is imported."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pipeline.data import Dataset, Labelled
+from pipeline.errors import InputError, RecipeError
+from pipeline.quantize import OutputKind
+from pipeline.recipe import TrainSection
+from pipeline.student import Source
+from pipeline.tasks import Task
+
+
+def check(train: TrainSection, task: Task, dataset: Dataset, source: Source) -> None:
+    """Refuse training that cannot go well.
+
+    Raises:
+        RecipeError: rows longer than the checkpoint takes.
+        InputError: data that are absent, malformed, empty, of one class, or of labels that the checkpoint lacks.
+    """
+    if train.max_length > source.max_length:
+        limit = f"the checkpoint's limit of {source.max_length} positions"
+        raise RecipeError(f"train.max_length = {train.max_length} is beyond {limit}.")
+    rows = training_rows(dataset, train)
+    problem = _one_label(rows, dataset, task.output_kind)
+    if problem:
+        raise InputError(f"training data {_where(dataset)}: {problem}.")
+    dataset.load()
+    _check_head(train, task, dataset, source)
+
+
+def training_rows(dataset: Dataset, train: TrainSection) -> list[Labelled]:
+    """Return the rows to train on: all of them, or a sample that the seed fixes."""
+    absent = dataset.absent("train")
+    if absent:
+        raise InputError(f"training data of {dataset.name}: {absent}. Set POCKETBERT_DATA to the folder of data sets.")
+    rows = dataset.load("train")
+    if train.max_rows is None or train.max_rows >= len(rows):
+        return rows
+    chosen = np.random.default_rng(train.seed).choice(len(rows), train.max_rows, replace=False)
+    return [rows[number] for number in sorted(chosen)]
+
+
+def has_head(task: Task, source: Source) -> bool:
+    """Return whether the checkpoint was saved with a head for the task."""
+    saved = source.config.get("architectures") or [""]
+    return str(saved[0]).endswith(task.head_suffix)
+
+
+def checkpoint_labels(source: Source) -> list[str]:
+    """Return the names of the checkpoint's labels in order; transformers' own where config.json has none."""
+    named = source.config.get("id2label")
+    if isinstance(named, dict):
+        return [str(named.get(str(number), "")) for number in range(len(named))]
+    return [f"LABEL_{number}" for number in range(int(source.config.get("num_labels") or 2))]
+
+
+def _where(dataset: Dataset) -> str:
+    return str(dataset.path("train") or dataset.name)
+
+
+def _one_label(rows: Sequence[Labelled], dataset: Dataset, kind: OutputKind) -> str | None:
+    """Say why there is nothing to tell apart, or return None."""
+    if kind == "spans":
+        without = sum(not row.answers for row in rows)
+        return f"{without} of {len(rows)} questions have no answer" if without else None
+    tagged = kind == "token_logits"
+    found = {float(tag) for row in rows for tag in row.tags} if tagged else {row.label for row in rows}
+    if len(found) > 1:
+        return None
+    if not found:
+        return "no word has a tag"
+    (only,) = found
+    name = dataset.names[int(only)] if dataset.names else only
+    return f"all {len(rows)} rows have the one label {name!r}; there is nothing to tell apart"
+
+
+def _check_head(train: TrainSection, task: Task, dataset: Dataset, source: Source) -> None:
+    """Refuse a head that is kept and does not fit the data."""
+    if train.new_head or not has_head(task, source):
+        return
+    way_out = "train.new_head = true begins a new head with the data's labels"
+    labels = checkpoint_labels(source)
+    if task.has_labels:
+        found = dataset.label_ids(labels)
+        if isinstance(found, str):
+            raise InputError(f"data set {dataset.name} does not fit {source.origin}: {found}. {way_out}.")
+    elif task.most_labels is not None and len(labels) != task.most_labels:
+        gives = f"the head of {source.origin} gives {len(labels)} numbers"
+        raise InputError(f"{gives}; task {task.name} has {task.most_labels}. {way_out}.")

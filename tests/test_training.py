@@ -1,0 +1,609 @@
+"""Fine-tuning learns, goes on after a stop as if there had been none, and refuses data that cannot be learnt from."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from conftest import COMMAND, LABELS, environment, recipe_file, run_command
+from safetensors.torch import load_file
+
+from pipeline import artifact, data, finetune, scoring, student
+from pipeline import recipe as recipes
+from pipeline.errors import InputError, RecipeError
+from pipeline.quantize import SCHEMES
+from pipeline.tasks import TASKS
+from pipeline.training import batches, checkpoints, examples, loop, model, record
+from pipeline.training.job import Job
+from pipeline.training.objectives import OBJECTIVES
+
+FILLER = ("the", "house", "river", "of", "seven", "old", "tables", "and", "paper", "runs", "slowly", "under")
+NAMES, COLOURS = ("alice", "bob", "clara"), ("red", "blue", "green", "black")
+TRAINED = [name for name, task in TASKS.items() if task.output_kind in OBJECTIVES]
+FAST = {"learning_rate": 2e-3, "batch_size": 16, "max_length": 32, "steps": 60}
+
+
+# --- toy data: rules that a model of two layers can learn ---------------------------------------------------------
+
+
+def words(draw: random.Random) -> list[str]:
+    return draw.choices(FILLER, k=draw.randint(3, 12))
+
+
+def with_one(draw: random.Random, choices: tuple[str, ...]) -> tuple[list[str], int]:
+    """Return words with one of the choices among them, and where it is."""
+    text = words(draw)
+    at = draw.randrange(len(text))
+    text[at] = draw.choice(choices)
+    return text, at
+
+
+def table(draw: random.Random, count: int, graded: bool) -> str:
+    lines = ["text,label"]
+    for _ in range(count):
+        if graded:
+            text = [*words(draw), *["very"] * (grade := draw.randint(0, 5))]
+            lines.append(f"{' '.join(draw.sample(text, len(text)))},{grade / 5}")
+        else:
+            text, at = with_one(draw, COLOURS[:2])
+            lines.append(f"{' '.join(text)},{text[at]}")
+    return "\n".join(lines) + "\n"
+
+
+def conll(draw: random.Random, count: int) -> str:
+    rows = [with_one(draw, NAMES) for _ in range(count)]
+    lines = [[f"{word}\t{'B-person' if word in NAMES else 'O'}" for word in text] for text, _ in rows]
+    return "\n\n".join("\n".join(block) for block in lines) + "\n"
+
+
+def squad(draw: random.Random, count: int) -> str:
+    paragraphs = []
+    for _ in range(count):
+        text, at = with_one(draw, COLOURS)
+        answer = {"text": text[at], "answer_start": len(" ".join([*text[:at], ""]))}
+        paragraphs.append({"context": " ".join(text), "qas": [{"question": "which colour?", "answers": [answer]}]})
+    return json.dumps({"data": [{"paragraphs": paragraphs}]})
+
+
+WRITERS: dict[str, tuple[str, Callable[[random.Random, int], str]]] = {
+    "classification": (".csv", lambda draw, count: table(draw, count, graded=False)),
+    "regression": (".csv", lambda draw, count: table(draw, count, graded=True)),
+    "token_classification": (".conll", conll),
+    "question_answering": (".json", squad),
+}
+
+
+def write_toy(folder: Path, task: str, *, train: int = 320, dev: int = 80) -> dict[str, Any]:
+    """Write a toy data set; return what the recipe's [train] says of it."""
+    suffix, write = WRITERS[task]
+    draw = random.Random(7)
+    for name, count in (("train", train), ("dev", dev)):
+        (folder / f"{name}{suffix}").write_text(write(draw, count), encoding="utf-8")
+    return {"train_file": f"train{suffix}", "dev_file": f"dev{suffix}"}
+
+
+def recipe_of(folder: Path, task: str, source: Path | str, train: dict[str, Any], **more: Any) -> Path:
+    return recipe_file(folder, task=task, student={"source": str(source)}, train=train, **more)
+
+
+def job_of(path: Path) -> Job:
+    found, file = recipes.read(str(path))
+    return finetune.job(found, file, student.find(found, file), path.parent / "checkpoints")
+
+
+def silent(what: str, fraction: float) -> None:
+    pass
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Two threads of a busy machine wait for each other, which takes longer than these models."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def toy(tmp_path: Path, tiny_student: Callable[..., Path]) -> Callable[..., Job]:
+    """A factory of jobs over toy data, on a tiny encoder without a head."""
+
+    def make(task: str = "classification", **settings: Any) -> Job:
+        source = tiny_student(settings.pop("architecture", "bert"), "embedding")
+        return job_of(recipe_of(tmp_path, task, source, FAST | write_toy(tmp_path, task) | settings))
+
+    return make
+
+
+# --- it learns ----------------------------------------------------------------------------------------------------
+
+
+def test_every_task_but_embedding_is_trained():
+    assert set(TRAINED) == set(TASKS) - {"embedding"} == set(WRITERS)
+
+
+@pytest.mark.parametrize("task", TRAINED)
+def test_a_rule_is_learnt(task, toy):
+    told: list[float] = []
+    trained, found = loop.train(toy(task), lambda what, fraction: told.append(fraction))
+    losses = [point.loss for point in found.curve]
+    assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:3])
+    assert found.dev[-1].value > 0.8
+    assert (found.train_rows, found.dev_rows, found.steps) == (320, 80, 60)
+    assert [score.step for score in found.dev] == [20, 40, 60]
+    assert found.new_tensors, "an encoder has no head"
+    assert not trained.training
+    assert told
+    assert told == sorted(told)
+
+
+def test_the_learning_rate_rises_and_falls_in_lines(toy):
+    _, found = loop.train(toy(steps=20, warmup_fraction=0.5), silent)
+    rates = [point.learning_rate for point in found.curve]
+    # After n updates: the rate of the next one.
+    assert rates == pytest.approx([2e-3 * (n / 10 if n <= 10 else (20 - n) / 10) for n in range(1, 21)])
+
+
+def test_biases_and_norms_do_not_decay(toy):
+    found, _ = model.load(toy())
+    matrices, vectors = model.decay_groups(found, 0.01)
+    assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.01, 0.0)
+    names = {id(parameter): name for name, parameter in found.named_parameters()}
+    assert all(names[id(one)].endswith("bias") or "LayerNorm" in names[id(one)] for one in vectors["params"])
+    assert not any(names[id(one)].endswith("bias") or "LayerNorm" in names[id(one)] for one in matrices["params"])
+    assert len(matrices["params"]) + len(vectors["params"]) == len(names)
+
+
+@pytest.mark.parametrize("architecture", ["albert", "distilbert", "electra", "mobilebert", "roberta"])
+def test_other_architectures_train(architecture, toy):
+    _, found = loop.train(toy(architecture=architecture, steps=3), silent)
+    assert np.isfinite([point.loss for point in found.curve]).all()
+
+
+def test_a_seed_decides_head_order_and_dropout(toy):
+    first, again, other = (loop.train(toy(steps=5, seed=seed), silent)[0].state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["classifier.weight"], other["classifier.weight"])
+
+
+def test_parts_of_an_update_are_the_same_update(tmp_path, tiny_student):
+    # Tokens are unevenly spread over the parts: a mean of means would be another gradient.
+    source = without_dropout(tiny_student("bert", "embedding"), tmp_path / "source")
+    train = FAST | write_toy(tmp_path, "token_classification") | {"steps": 4}
+    curves = []
+    for count in (1, 4):
+        job = job_of(recipe_of(tmp_path, "token_classification", source, train | {"gradient_accumulation": count}))
+        curves.append([point.loss for point in loop.train(job, silent)[1].curve])
+    assert curves[0] == pytest.approx(curves[1], rel=1e-4)
+
+
+def without_dropout(source: Path, place: Path) -> Path:
+    """Copy a student whose forward draws nothing at random."""
+    place.mkdir()
+    for path in source.iterdir():
+        (place / path.name).write_bytes(path.read_bytes())
+    config = json.loads((place / "config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (place / "config.json").write_text(json.dumps(config))
+    return place
+
+
+def test_a_head_that_fits_is_kept_and_a_new_one_is_made_on_request(tmp_path, tiny_student):
+    source = tiny_student("bert", "classification")
+    (tmp_path / "train.csv").write_text("text,label\n" + "".join(f"a {name} text,{name}\n" for name in LABELS))
+    (tmp_path / "dev.csv").write_text((tmp_path / "train.csv").read_text())
+    train = {"train_file": "train.csv", "dev_file": "dev.csv", "max_length": 16}
+    kept = job_of(recipe_of(tmp_path, "classification", source, train))
+    new = job_of(recipe_of(tmp_path, "classification", source, train | {"new_head": True}))
+    before = load_file(source / "model.safetensors")["classifier.weight"]
+    assert model.load(kept)[1] == []
+    assert torch.equal(model.load(kept)[0].classifier.weight, before)
+    assert model.load(new)[1] == ["classifier.bias", "classifier.weight"]
+    assert not torch.equal(model.load(new)[0].classifier.weight, before)
+
+
+# --- batches, examples, losses ------------------------------------------------------------------------------------
+
+
+def test_an_epoch_holds_each_row_once_in_another_order_each_time(seed):
+    lengths = np.random.default_rng(seed).integers(2, 60, 1003)
+    first, second = (batches.epoch(lengths, 8, seed=seed, number=number) for number in (0, 1))
+    for order in (first, second):
+        assert sorted(np.concatenate(order)) == list(range(1003))
+        assert [len(rows) for rows in order].count(8) == 125
+    assert not np.array_equal(first[0], second[0])
+    padding = sum(lengths[rows].max() * len(rows) for rows in first) / lengths.sum()
+    assert padding < 1.15, "rows of like lengths share a batch"
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_processes_and_parts_share_an_update(processes):
+    rows = np.arange(10, 17)
+    shares = [batches.parts(rows, process=one, processes=processes, count=2) for one in range(processes)]
+    assert sorted(np.concatenate([part for share in shares for part in share])) == list(rows)
+    assert {len(share) for share in shares} == {2}
+
+
+def test_targets_are_where_verification_looks(tiny_student):
+    from pipeline.encoding import Encoder
+
+    encoder = Encoder.from_folder(tiny_student("bert", "embedding"), 32)
+    tagged = data.Labelled("alice unbelievablyyy runs", None, tags=(1, 2, 0))
+    (one,) = examples.encode(encoder, TASKS["token_classification"], [tagged], [5, 6, 7])
+    firsts = [at for at, tag in enumerate(one.target) if tag != examples.IGNORED]
+    assert [one.target[at] for at in firsts] == [6, 7, 5]
+    assert len(one.target) == len(one.row) > 5, "the long word has more tokens than one"
+
+    passage = "the old house is green and " * 12 + "seven tables"
+    asked = data.Labelled("how many tables?", passage, answers=("seven tables",))
+    windows = list(examples.encode(encoder, TASKS["question_answering"], [asked], []))
+    assert len(windows) > 2
+    assert {one.target for one in windows[:-1]} == {(0.0, 0.0)}
+    start, end = map(int, windows[-1].target)
+    assert encoder.tokens(windows[-1].row)[start : end + 1] == ["seven", "tables"]
+
+
+def test_padding_takes_no_part_in_a_span_s_loss():
+    torch.manual_seed(0)
+    logits = torch.randn(2, 1, 5)
+    mask = torch.tensor([[1, 1, 1, 0, 0]])
+    target = torch.tensor([[1, 2]])
+    long = batches.Batch({"attention_mask": mask}, target)
+    short = batches.Batch({"attention_mask": mask[:, :3]}, target)
+    loss = OBJECTIVES["spans"].loss
+    whole = loss(SimpleNamespace(start_logits=logits[0], end_logits=logits[1]), long)
+    assert whole == loss(SimpleNamespace(start_logits=logits[0, :, :3], end_logits=logits[1, :, :3]), short)
+
+
+def test_a_sample_of_the_rows_is_fixed_by_the_seed(toy):
+    from pipeline.training.checks import training_rows
+
+    samples = [training_rows(job.dataset, job.settings) for job in (toy(max_rows=30), toy(max_rows=30))]
+    assert samples[0] == samples[1]
+    assert len(samples[0]) == 30
+    other = toy(max_rows=30, seed=1)
+    assert training_rows(other.dataset, other.settings) != samples[0]
+
+
+# --- going on -----------------------------------------------------------------------------------------------------
+
+
+class Stop(Exception):
+    """Something that ends a run in its middle."""
+
+
+def stop_after(done: float) -> loop.Tell:
+    def tell(what: str, fraction: float) -> None:
+        if fraction >= done:
+            raise Stop
+
+    return tell
+
+
+@pytest.fixture
+def each_step(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Settings under which every update is told of and every one leaves a checkpoint."""
+    monkeypatch.setattr(loop, "_TELL_EVERY_S", 0.0)
+    return {"steps": 10, "checkpoint_minutes": 1e-9}
+
+
+@pytest.mark.parametrize("task", ["classification", "token_classification"])
+def test_a_run_that_was_stopped_ends_with_the_same_weights(task, toy, each_step, tmp_path):
+    job = toy(task, **each_step)
+    whole, uncut = loop.train(replace(job, checkpoints=tmp_path / "others"), silent)
+    for done in (0.4, 0.8):
+        with pytest.raises(Stop):
+            loop.train(job, stop_after(done))
+    resumed, cut = loop.train(job, silent)
+    assert cut.resumed_at == [3, 7]
+    assert [(one.step, one.loss) for one in cut.curve] == [(one.step, one.loss) for one in uncut.curve]
+    assert cut.dev == uncut.dev
+    assert all(torch.equal(resumed.state_dict()[name], tensor) for name, tensor in whole.state_dict().items())
+
+
+def test_a_checkpoint_of_another_setting_is_not_used(toy, each_step):
+    with pytest.raises(Stop):
+        loop.train(toy(**each_step), stop_after(0.5))
+    _, other = loop.train(toy(**each_step | {"learning_rate": 1e-3}), silent)
+    assert other.resumed_at == []
+
+
+def test_a_checkpoint_that_was_not_whole_is_not_used(toy, each_step):
+    job = toy(**each_step)
+    with pytest.raises(Stop):
+        loop.train(job, stop_after(0.5))
+    (place,) = (job.checkpoints / job.key).glob("step-*")
+    (place / "state.json").unlink()
+    assert loop.train(job, silent)[1].resumed_at == []
+
+
+def test_nothing_in_a_checkpoint_is_pickled(toy, each_step):
+    job = toy(**each_step)
+    with pytest.raises(Stop):
+        loop.train(job, stop_after(0.5))
+    (place,) = (job.checkpoints / job.key).iterdir()
+    assert {path.suffix for path in place.iterdir()} == {".safetensors", ".json"}
+    assert checkpoints.load(job.checkpoints, "another key", SimpleNamespace()) is None
+
+
+# --- the command --------------------------------------------------------------------------------------------------
+
+
+def test_the_command_trains_keeps_and_hands_on(tmp_path, tiny_student):
+    train = FAST | write_toy(tmp_path, "classification")
+    path = recipe_of(tmp_path, "classification", tiny_student("bert", "embedding"), train)
+    first = run_command("student", path, "--json", cwd=tmp_path, OMP_NUM_THREADS="1")
+    assert first.rc == 0, first.stdout + first.stderr
+    trained, laid_out = first.document["steps"]
+    assert trained["metrics"]["dev"] > 0.8
+    assert laid_out["metrics"]["labels"] == ["blue", "red"]
+    folder = tmp_path / "build" / "tiny"
+    config = json.loads((folder / "student" / "config.json").read_text())
+    assert (config["label2id"], config["problem_type"]) == ({"blue": 0, "red": 1}, "single_label_classification")
+    assert artifact.load(folder / "trained")
+    assert record.read(folder / "trained").dev[-1].value == trained["metrics"]["dev"]
+    assert not (folder / "checkpoints").exists()
+
+    planned = run_command("plan", path, "--json", cwd=tmp_path)
+    made = {step["name"]: step["made"] for step in planned.document["steps"]}
+    assert (made.pop("train"), made.pop("student")) == (False, False)
+    assert all(made.values()), "nothing of these was asked for yet"
+    (tmp_path / "dev.csv").write_text((tmp_path / "dev.csv").read_text() + "a red river,red\n")
+    changed = run_command("plan", path, "--json", cwd=tmp_path)
+    assert {step["name"]: step["made"] for step in changed.document["steps"]}["train"]
+
+
+@pytest.mark.full
+def test_a_command_that_was_killed_goes_on_to_the_same_weights(tmp_path, tiny_student):
+    train = FAST | write_toy(tmp_path, "classification") | {"steps": 400, "checkpoint_minutes": 0.003}
+    path = recipe_of(tmp_path, "classification", tiny_student("bert", "embedding"), train)
+    assert run_command("train", path, "--build", "whole", cwd=tmp_path).rc == 0
+    killed = 0
+    while killed < 2:
+        process = subprocess.Popen(
+            [*COMMAND, "train", str(path)], cwd=tmp_path, env=environment(), stderr=subprocess.DEVNULL
+        )
+        steps = set(tmp_path.glob("build/tiny/checkpoints/*/step-*"))
+        while not set(tmp_path.glob("build/tiny/checkpoints/*/step-*")) - steps:
+            assert process.poll() is None, "it ended before it could be killed"
+            time.sleep(0.02)
+        workers = psutil.Process(process.pid).children()
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        # Nobody told the worker: it sees for itself that its parent is gone.
+        assert not psutil.wait_procs(workers, timeout=30)[1]
+        killed += 1
+    assert not (tmp_path / "build" / "tiny" / "trained").exists()
+    outcome = run_command("train", path, cwd=tmp_path)
+    assert outcome.rc == 0, outcome.stderr
+    assert len(record.read(tmp_path / "build" / "tiny" / "trained").resumed_at) == 2
+    resumed, whole = (tmp_path / place / "tiny" / "trained" / "model.safetensors" for place in ("build", "whole"))
+    assert resumed.read_bytes() == whole.read_bytes()
+    assert not (tmp_path / "build" / "tiny" / "checkpoints").exists()
+
+
+@pytest.mark.full
+def test_ctrl_c_ends_it_cleanly_and_keeps_the_checkpoint(tmp_path, tiny_student):
+    train = FAST | write_toy(tmp_path, "classification") | {"steps": 100_000, "checkpoint_minutes": 0.003}
+    path = recipe_of(tmp_path, "classification", tiny_student("bert", "embedding"), train)
+    process = subprocess.Popen(
+        [*COMMAND, "train", str(path)], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, start_new_session=True
+    )
+    while not list(tmp_path.glob("build/tiny/checkpoints/*/step-*")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert b"interrupted" in stderr
+    assert b"Traceback" not in stderr
+    assert list(tmp_path.glob("build/tiny/checkpoints/*/step-*"))
+
+
+@pytest.mark.full
+def test_two_processes_learn_what_one_does(tmp_path, tiny_student):
+    source = without_dropout(tiny_student("bert", "embedding"), tmp_path / "source")
+    # 75 rows in updates of 16: the last one of an epoch cannot be shared evenly.
+    train = FAST | write_toy(tmp_path, "token_classification", train=75) | {"steps": 12}
+    path = recipe_of(tmp_path, "token_classification", source, train)
+    # accelerate 1.15 launches several processes on GPUs or by mpirun alone; under torchrun it finds them as well.
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node"]
+    curves = []
+    for count in (1, 2):
+        out = tmp_path / f"of-{count}"
+        done = subprocess.run(
+            [*launch, str(count), "-m", "pipeline.training", str(path), "--out", str(out)],
+            cwd=tmp_path,
+            env=environment(ACCELERATE_USE_CPU="true", OMP_NUM_THREADS="1"),
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        found = record.read(out)
+        assert found.processes == count
+        curves.append([point.loss for point in found.curve])
+    assert curves[0] == pytest.approx(curves[1], rel=1e-3)
+
+
+# --- bad input ----------------------------------------------------------------------------------------------------
+
+GOOD = "text,label\na,x\nb,y\n"
+
+BAD_FILES: dict[str, tuple[str, str, str, str]] = {
+    "absent": ("classification", "train.csv", "", r"train\.csv does not exist"),
+    "empty": ("classification", "train.csv", "text,label\n", r"train\.csv holds no rows"),
+    "no header": ("classification", "train.csv", "one,x\ntwo,y\n", r"no column 'text'; there are: one, x"),
+    "empty label": ("classification", "train.csv", "text,label\na,x\nb,\n", r"row 2: column 'label' is empty"),
+    "one class": ("classification", "train.csv", "text,label\na,x\nb,x\n", r"all 2 rows have the one label 'x'"),
+    "unknown class": ("classification", "train.csv", "text,label\na,x\nb,z\n", r"label 'y' is not in train\.csv"),
+    "too many fields": ("classification", "train.csv", "text,label\na,x,y\n", r"row 1: more fields"),
+    "not UTF-8": ("classification", "train.csv", "text,label\n\udcff,x\n", r"train\.csv is not UTF-8"),
+    "not JSON": ("classification", "train.jsonl", "{\n", r"train\.jsonl, line 1 is not JSON"),
+    "not an object": ("classification", "train.jsonl", "[1]\n", r"line 1 holds a list, not an object"),
+    "no number": ("regression", "train.csv", "text,label\na,0.5\nb,high\n", r"label 'high' is not a number"),
+    "infinite": ("regression", "train.csv", "text,label\na,0.5\nb,inf\n", r"'inf' is not a finite number"),
+    "a word without a tag": ("token_classification", "train.conll", "a O\nb\n", r"line 2: 'b' has no tag"),
+    "one tag": ("token_classification", "train.conll", "a O\nb O\n", r"the one label 'O'"),
+    "not SQuAD": ("question_answering", "train.json", '{"data": 3}', r"train\.json is not SQuAD's JSON"),
+    "no answer": (
+        "question_answering",
+        "train.json",
+        '{"data": [{"paragraphs": [{"context": "a b", "qas": [{"question": "a?", "answers": []}]}]}]}',
+        r"question 1 has no answer",
+    ),
+    "a misplaced answer": (
+        "question_answering",
+        "train.json",
+        '{"data": [{"paragraphs": [{"context": "a b", "qas": [{"question": "a?", "answers": '
+        '[{"text": "b", "answer_start": 0}]}]}]}]}',
+        r"answer 'b' is not at character 0",
+    ),
+}
+DEVS = {
+    "classification": ("dev.csv", GOOD),
+    "regression": ("dev.csv", "text,label\na,0.5\nb,1\n"),
+    "token_classification": ("dev.conll", "a O\nb B-x\n"),
+    "question_answering": ("dev.json", '{"data": []}'),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_a_bad_file_is_refused_in_one_line_that_names_it(case, tmp_path, tiny_student):
+    task, name, text, message = BAD_FILES[case]
+    if text:
+        (tmp_path / name).write_bytes(text.encode("utf-8", "surrogateescape"))
+    dev, good = DEVS[task]
+    (tmp_path / dev).write_text(good)
+    train = {"train_file": name, "dev_file": dev, "max_length": 32}
+    with pytest.raises(InputError, match=message) as caught:
+        job_of(recipe_of(tmp_path, task, tiny_student("bert", "embedding"), train))
+    assert "\n" not in str(caught.value)
+
+
+OWN = {"train_file": "train.csv", "dev_file": "dev.csv"}
+BAD_RECIPES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "embedding": ("embedding", {"dataset": "stsb"}, "task embedding has no training here; there is some for: classi"),
+    "nothing": ("classification", {}, "train has no data; give dataset, or train_file and dev_file"),
+    "half": ("classification", {"train_file": "a.csv"}, "train has train_file alone"),
+    "both": ("classification", {"dataset": "sst2", **OWN}, "train has dataset and train_file"),
+    "unknown": ("classification", {"dataset": "sst3"}, "'sst3' does not exist; there are: sst2, cola, rte"),
+    "no training rows": ("classification", {"dataset": "sentiment"}, "'sentiment' has no rows to train class"),
+    "of another task": ("classification", {"dataset": "stsb"}, "'stsb' has no rows to train classification on"),
+    "no such data": ("question_answering", {"dataset": "xquad"}, "no data set has them for question_answering"),
+    "epochs and steps": ("classification", {"epochs": 1, "steps": 9, **OWN}, "train has epochs and steps"),
+    "ending": ("token_classification", OWN, "'train.csv': task token_classification is trained on .conll"),
+    "columns": ("classification", {"dataset": "sst2", "text": "a"}, "train.text names a column of train_file"),
+    "precision": ("classification", {"precision": "fp8", **OWN}, "train.precision = 'fp8'"),
+    "rate": ("classification", {"learning_rate": 0, **OWN}, "train.learning_rate = 0"),
+    "size": ("classification", {"batch_size": 0, **OWN}, "train.batch_size = 0"),
+    "warmup": ("classification", {"warmup_fraction": 1.5, **OWN}, "train.warmup_fraction = 1.5"),
+    "misspelt": ("classification", {"epoch": 1, **OWN}, "key 'train.epoch' does not exist"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_RECIPES)
+def test_a_recipe_that_cannot_be_trained_is_refused(case, tmp_path):
+    task, train, message = BAD_RECIPES[case]
+    with pytest.raises(RecipeError) as caught:
+        recipes.read(str(recipe_of(tmp_path, task, "nowhere", train)))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_random_weights_that_are_trained_are_refused(tmp_path):
+    source = {"source": "nowhere", "random_weights": True}
+    with pytest.raises(RecipeError, match=r"random_weights says .* and \[train\] trains them"):
+        recipes.read(str(recipe_file(tmp_path, task="classification", student=source, train=OWN)))
+
+
+def test_rows_longer_than_the_model_takes_are_refused(toy):
+    with pytest.raises(RecipeError, match=r"max_length = 65 is beyond the checkpoint's limit of 64 positions"):
+        toy(max_length=65)
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ("classification", r"does not fit .*: its labels are blue, red, and the checkpoint has negative, .*new_head"),
+        ("regression", r"gives 3 numbers; task regression has 1\. train\.new_head = true"),
+    ],
+)
+def test_a_head_of_other_labels_is_refused(task, message, tmp_path, tiny_student):
+    train = FAST | write_toy(tmp_path, task)
+    source = tiny_student("bert", "classification")
+    with pytest.raises(InputError, match=message):
+        job_of(recipe_of(tmp_path, task, source, train))
+    assert job_of(recipe_of(tmp_path, task, source, train | {"new_head": True}))
+
+
+def test_data_that_are_not_here_are_named(tmp_path, monkeypatch):
+    monkeypatch.delenv(data.DATA_VARIABLE, raising=False)
+    found, file = recipes.read("sst2")
+    with pytest.raises(InputError, match="sst2: POCKETBERT_DATA is not set"):
+        finetune.job(found, file, student.find(found, file), tmp_path)
+
+
+def test_a_loss_that_is_no_number_ends_the_run(toy):
+    job = toy("regression", steps=40)
+    broken = replace(job, settings=job.settings.model_copy(update={"learning_rate": 1e30}))
+    with pytest.raises(InputError, match=r"the loss is (nan|inf) after \d+ updates\. Lower train\.learning_rate"):
+        loop.train(broken, silent)
+
+
+def test_half_precision_without_a_device_for_it_is_refused(toy):
+    if torch.cuda.is_available():
+        pytest.skip("there is one here")
+    with pytest.raises(InputError, match=r"train\.precision = 'fp16'"):
+        loop.train(toy(precision="fp16"), silent)
+
+
+def test_bfloat16_trains_float32_weights(toy):
+    from accelerate.state import AcceleratorState
+
+    # accelerate keeps the precision of a process; workers live for one run.
+    AcceleratorState._reset_state()
+    trained, found = loop.train(toy(precision="bf16", steps=20), silent)
+    AcceleratorState._reset_state()
+    assert {tensor.dtype for tensor in trained.state_dict().values()} <= {torch.float32, torch.int64}
+    assert found.curve[-1].loss < found.curve[0].loss
+
+
+def test_the_command_says_that_there_is_nothing_to_train(tmp_path, pocketbert):
+    outcome = pocketbert("train", recipe_file(tmp_path))
+    assert outcome.rc == 2
+    assert "recipe tiny has no [train] section" in outcome.stderr
+    assert "Traceback" not in outcome.stderr
+    assert not (tmp_path / "build" / "tiny" / "student").exists()
+
+
+# --- ready recipes ------------------------------------------------------------------------------------------------
+
+READY = [name for name in recipes.names() if recipes.read(name)[0].train]
+
+
+def test_there_is_a_ready_recipe_for_each_task_with_data_to_train_on():
+    able = {name for name in TRAINED if any(data.DATASETS[one].train for one in TASKS[name].datasets)}
+    assert {recipes.read(name)[0].task for name in READY} == able
+
+
+@pytest.mark.parametrize("name", READY)
+def test_a_ready_recipe_makes_all_three_formats_and_fits_the_bundled_student(name):
+    found, file = recipes.read(name)
+    assert set(found.targets) == {"litert", "coreml", "executorch"}
+    assert {scheme for section in found.targets.values() for scheme in section.schemes} <= set(SCHEMES)
+    assert found.train.max_length <= student.find(found, file).max_length
+    assert data.DATASETS[found.train.dataset].metric in scoring.METRICS
+    assert data.DATA_VARIABLE in file.read_text()
