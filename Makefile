@@ -7,8 +7,8 @@ PYTHON ?= python3
 POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
-.PHONY: help ready setup run plan student convert verify benchmark report ship list \
-        test test-full check format peers faults clean distclean
+.PHONY: help ready setup init run plan student convert verify benchmark report ship push list \
+        train test test-full check format compat peers faults support clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -20,11 +20,17 @@ ready:
 setup: ready  ## make .venv with everything the verbs need (the verbs do it themselves)
 	@.venv/bin/python -V
 
+init: ready  ## a recipe for CHECKPOINT (a folder, or hub:owner/name@commit), written to recipe.toml
+	@$(POCKETBERT) init $(CHECKPOINT)
+
 run: ready  ## everything for one student: make, compress, convert, verify, measure, report
 	@$(POCKETBERT) run $(RECIPE) $(ON_TARGET)
 
 plan: ready  ## what run would do, and why, without doing it
 	@$(POCKETBERT) plan $(RECIPE) $(ON_TARGET)
+
+train: ready  ## fine-tune the student of a recipe that has [train]; a run that was stopped goes on
+	@$(POCKETBERT) train $(RECIPE)
 
 student: ready  ## the student's checkpoint only
 	@$(POCKETBERT) student $(RECIPE)
@@ -44,6 +50,9 @@ report: ready  ## build/RECIPE/report/
 ship: ready  ## put the verified models into the demo apps
 	@$(POCKETBERT) ship $(RECIPE) $(ON_TARGET)
 
+push: ready  ## the verified models with a model card, as a bundle for REPOSITORY (uploaded with UPLOAD=1)
+	@$(POCKETBERT) push $(RECIPE) $(REPOSITORY) $(ON_TARGET) $(if $(UPLOAD),--no-dry-run)
+
 list: ready  ## recipes, targets, schemes, devices
 	@$(POCKETBERT) list
 
@@ -62,12 +71,18 @@ format: ready  ## put the code into the house format
 	@.venv/bin/ruff check --fix-only --quiet .
 	@.venv/bin/ruff format .
 
+compat: ready  ## the LiteRT files on older runtimes (INSTALL=1 downloads those into build/.compat)
+	@$(POCKETBERT) compat $(RECIPE) $(ON_TARGET) $(if $(INSTALL),--install)
+
 peers: run  ## what one would pick instead (onnxruntime, default exports), in one run with ours
 	@$(PYTHON) -I pipeline/bootstrap.py --extra peers
 	@.venv/bin/python -m benchmarks.peers
 
 faults: ready  ## plant bugs and see that verify catches each, and that clean exports all pass (30 minutes)
 	@PYTHONPATH=tests/parity .venv/bin/python -m faults
+
+support: ready  ## every architecture in published sizes through every format; writes benchmarks/SUPPORT.md (an hour)
+	@.venv/bin/python -m benchmarks.support
 
 clean:  ## remove what the pipeline made and the caches; keep .venv
 	rm -rf build .mypy_cache .ruff_cache .pytest_cache

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
 
 from pipeline import architectures
 from pipeline.errors import StudentError
@@ -55,20 +54,6 @@ def load_checkpoint(folder: Path, task: Task) -> Any:
     return model.eval()
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
-    """Return the reference tokenizer with truncation and padding off, however the folder stores it."""
-    import transformers
-
-    try:
-        fast = transformers.AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False)
-        tokenizer: Tokenizer = fast.backend_tokenizer
-    except Exception as error:  # transformers and tokenizers raise anything at all for a broken file
-        raise StudentError(f"the tokenizer in {folder} does not load: {' '.join(str(error).split())[:300]}") from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
-
-
 class ExportGraph(torch.nn.Module):
     """A Hugging Face model behind plain int32 inputs, with the mask built here and the task's output inside.
 
@@ -82,23 +67,36 @@ class ExportGraph(torch.nn.Module):
         self.model = model
         self.task = task
         self.index_dtype = index_dtype
+        row = architectures.get(model.config.model_type)
+        self.padding = int(model.config.pad_token_id) if row.positions_after_padding else None
 
     def compute(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None
-    ) -> torch.Tensor:
-        """Return the task's output for `(batch, seq_len)` inputs."""
+    ) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """Return the task's output, or its outputs in the order of their names, for `(batch, seq_len)` inputs."""
         mask = attention_mask.to(torch.float32)
-        inputs = {"input_ids": input_ids.to(self.index_dtype)}
+        ids = input_ids.to(self.index_dtype)
+        inputs = {"input_ids": ids}
         if token_type_ids is not None:
             inputs["token_type_ids"] = token_type_ids.to(self.index_dtype)
+        if self.padding is not None:
+            inputs |= _places(ids, self.padding)
         output = self.model(**inputs, attention_mask=(1.0 - mask)[:, None, None, :] * MASKED)  # (batch, 1, 1, seq_len)
-        return self.task.finish(output, mask)
+        results = self.task.finish(output, mask)
+        return results[0] if len(results) == 1 else results
+
+
+def _places(ids: torch.Tensor, padding: int) -> dict[str, torch.Tensor]:
+    """Return positions from the padding id on, and types of zero, which Hugging Face's code gathers by position."""
+    present = ids.ne(padding).to(ids.dtype)
+    positions = torch.cumsum(present, 1).to(ids.dtype) * present + padding
+    return {"position_ids": positions, "token_type_ids": torch.zeros_like(ids)}
 
 
 class TwoInputs(ExportGraph):
     """For architectures without token types. The argument names become the file's input names."""
 
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """Return the task's output, see `ExportGraph.compute`."""
         return self.compute(input_ids, attention_mask, None)
 
@@ -108,7 +106,7 @@ class ThreeInputs(ExportGraph):
 
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor
-    ) -> torch.Tensor:
+    ) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """Return the task's output, see `ExportGraph.compute`."""
         return self.compute(input_ids, attention_mask, token_type_ids)
 
@@ -140,15 +138,17 @@ class BiasAfter(torch.nn.Module):
 
 
 class _Named(torch.nn.Module):
-    """A graph that returns its output under its name, for exporters that read names from a dict."""
+    """A graph that returns its outputs under their names, for exporters that read names from a dict."""
 
     def __init__(self, graph: ExportGraph) -> None:
         super().__init__()
         self.wrapped = graph
 
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return the output by name."""
-        return {self.wrapped.task.output_names[0]: self.wrapped(**inputs)}
+        """Return the outputs by name."""
+        found = self.wrapped(**inputs)
+        results = found if isinstance(found, tuple) else (found,)
+        return dict(zip(self.wrapped.task.output_names, results, strict=True))
 
 
 def named_outputs(graph: ExportGraph) -> torch.nn.Module:

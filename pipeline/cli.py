@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from pipeline import console
-from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, EXIT_USAGE, PipelineError
+from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, EXIT_TOOLCHAIN, EXIT_USAGE, PipelineError
 
 app = typer.Typer(
     name="pocketbert",
@@ -70,6 +70,26 @@ def _line(
 
 
 @app.command()
+def init(
+    checkpoint: Annotated[str, typer.Argument(help="A folder, bundled:NAME, hub:OWNER/NAME@COMMIT, or a cached name.")],
+    output: Annotated[Path, typer.Option(help="File to write.")] = Path("recipe.toml"),
+    name: Annotated[str | None, typer.Option(help="Of the recipe; else made from the checkpoint's.")] = None,
+    task: Annotated[str | None, typer.Option(help="Else read off the checkpoint's class.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Look at a checkpoint and write a recipe that fits it."""
+    from pipeline import drafting
+
+    with console.Progress(quiet=as_json) as progress:
+        draft = drafting.draft(checkpoint, output, name=name, task=task, force=force, tell=progress.note)
+    if as_json:
+        console.print_json(draft.document() | {"exit": EXIT_DONE})
+    else:
+        console.print_draft(draft)
+
+
+@app.command()
 def run(
     recipe: RecipeName = "minilm",
     target: Targets = None,
@@ -88,6 +108,12 @@ def plan(
 ) -> None:
     """Say what `run` would make, what is there already, and how long it may take."""
     _line(recipe, "report", target=target, build=build, as_json=as_json, dry=True)
+
+
+@app.command()
+def train(recipe: RecipeName, dry_run: Dry = False, build: BuildFolder = _BUILD, as_json: AsJson = False) -> None:
+    """Fine-tune the student by the recipe's [train]; go on where a stopped run was."""
+    _line(recipe, "train", target=None, build=build, as_json=as_json, dry=dry_run)
 
 
 @app.command()
@@ -156,6 +182,48 @@ def ship(
 
 
 @app.command()
+def push(
+    recipe: RecipeName,
+    repository: Annotated[str, typer.Argument(help="Where to: owner/name on the Hugging Face Hub.")],
+    target: Targets = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run/--no-dry-run", help="Only write the bundle and say what would be uploaded.")
+    ] = True,
+    private: Annotated[bool, typer.Option("--private", help="Not into a public repository.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Make the repository or branch where it is absent.")] = False,
+    revision: Annotated[str, typer.Option(help="Branch.")] = "main",
+    build: BuildFolder = _BUILD,
+    allow_not_run: Annotated[bool, typer.Option(help="Push a target whose file could not be run here.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write verified targets and a model card as a bundle, and upload it if told to."""
+    from pipeline import bundle as bundling
+    from pipeline import plan as planning
+    from pipeline import push as pushing
+    from pipeline import recipe as recipes
+
+    parsed, _ = recipes.read(recipe)
+    pushing.check_names(repository, revision)
+    with console.Progress(quiet=as_json) as progress:
+        folder, bundle = bundling.make(
+            parsed,
+            build / parsed.name,
+            planning.choose_targets(parsed, target or []),
+            repository,
+            explicit=bool(target),
+            allow_not_run=allow_not_run,
+            tell=progress.note,
+        )
+    pushed = pushing.Pushed.of(folder, bundle, repository, revision)
+    if not dry_run:
+        pushed = pushing.upload(pushed, bundle, private=private, create=create)
+    if as_json:
+        console.print_json(pushed.model_dump(mode="json") | {"exit": EXIT_DONE})
+    else:
+        console.print_pushed(pushed)
+
+
+@app.command()
 def predict(
     file: Annotated[Path, typer.Argument(help="A converted file, or its folder.")],
     text: Annotated[list[str], typer.Argument(help="One or more texts.")],
@@ -167,7 +235,7 @@ def predict(
     threads: Annotated[int, typer.Option(min=1)] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Run a converted file on texts: labels with probabilities, or nearest neighbours."""
+    """Run a converted file on texts: labels, tags, an answer, a number, or nearest neighbours."""
     from pipeline import neighbours
     from pipeline.isolated import Worker
 
@@ -187,6 +255,37 @@ def predict(
         console.print_json(console.prediction_document(predictions, near))
     else:
         console.print_predictions(predictions, near)
+
+
+@app.command()
+def compat(
+    recipe: RecipeName = "minilm",
+    target: Targets = None,
+    runtime: Annotated[
+        list[str] | None, typer.Option("--runtime", help="Only this runtime; may be repeated. Else all known ones.")
+    ] = None,
+    build: BuildFolder = _BUILD,
+    install: Annotated[
+        bool, typer.Option("--install/--no-install", help="Download runtimes that are missing, into BUILD/.compat/.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Try finished LiteRT files on older runtimes, each in an environment of its own."""
+    from pipeline import plan as planning
+    from pipeline import recipe as recipes
+    from pipeline.compat import check, runtimes
+
+    parsed, _ = recipes.read(recipe)
+    chosen = runtimes.choose(runtime or [])
+    with console.Progress(quiet=as_json) as progress:
+        targets = planning.choose_targets(parsed, target or [])
+        found = check.run(parsed, build, targets, chosen, install=install, progress=progress)
+    code = EXIT_GATE_FAILED if found.below_floor else EXIT_DONE if found.tried else EXIT_TOOLCHAIN
+    if as_json:
+        console.print_json(found.model_dump(mode="json") | {"exit": code})
+    else:
+        console.print_compat(found)
+    raise typer.Exit(code)
 
 
 @app.command("list")

@@ -15,10 +15,14 @@ from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElap
 from rich.progress import Progress as Bars
 from rich.table import Table
 
+from pipeline.compat.record import Compat, Verdict
+from pipeline.compat.record import Row as CompatRow
+from pipeline.drafting import Draft
 from pipeline.mil.listing import Listing
 from pipeline.mil.trial import Trial
 from pipeline.neighbours import Neighbour
 from pipeline.plan import Step
+from pipeline.push import Pushed
 from pipeline.runtime import Prediction
 from pipeline.ship import Shipped
 from pipeline.verify.record import Parity
@@ -99,6 +103,8 @@ def _summary(step: Step) -> str:
     parts = []
     if "file_bytes" in metrics:
         parts.append(f"{metrics['file_bytes'] / 1e6:.1f} MB")
+    if metrics.get("dev") is not None:
+        parts.append(f"{metrics['metric']} {metrics['dev']:.4f} on {metrics['dataset']}")
     if "verdict" in metrics:
         parts.append(str(metrics["verdict"]))
     if metrics.get("mean_score") is not None:
@@ -197,6 +203,16 @@ def print_predictions(predictions: Sequence[Prediction], near: Sequence[Sequence
         if prediction.scores:
             for label, share in sorted(prediction.scores.items(), key=lambda item: -item[1]):
                 say(f"  {share:6.1%}  {label}")
+        elif prediction.answer:
+            answer = (prediction.second or "")[prediction.answer.start : prediction.answer.end]
+            say(f"  {answer}  (logits {prediction.answer.score:.2f}, {prediction.windows} windows)")
+        elif prediction.entities is not None:
+            for entity in prediction.entities:
+                say(f"  {entity.score:6.1%}  {entity.kind:16} {prediction.text[entity.start : entity.end]}")
+            if not prediction.entities:
+                say("  nothing tagged")
+        elif prediction.vector.size == 1:
+            say(f"  {float(prediction.vector[0]):.4f}")
         for neighbour in near[number] if near else ():
             say(f"  {neighbour.cosine:6.3f}  {neighbour.text}")
 
@@ -208,19 +224,122 @@ def prediction_document(
     rows = []
     for number, prediction in enumerate(predictions):
         row: dict[str, Any] = {"text": prediction.text, "second": prediction.second, "tokens": prediction.tokens}
-        row |= {"length": prediction.length, "vector": [float(value) for value in prediction.vector]}
+        row |= {"length": prediction.length, "vector": prediction.vector.tolist()}
         if prediction.scores:
             row["labels"] = prediction.scores
+        if prediction.entities is not None:
+            row["entities"] = [dataclasses.asdict(entity) for entity in prediction.entities]
+        if prediction.answer:
+            row |= {"answer": dataclasses.asdict(prediction.answer), "windows": prediction.windows}
         if near:
             row["neighbours"] = [{"text": item.text, "cosine": item.cosine} for item in near[number]]
         rows.append(row)
     return {"predictions": rows, "exit": 0}
 
 
+def print_draft(draft: Draft) -> None:
+    """Print what was found in a checkpoint, what was chosen for it, and what to do next."""
+    found = draft.found
+    size = [
+        f"{found.parameters / 1e6:.1f} M parameters ({', '.join(found.dtypes)}, {found.weights_bytes / 1e6:.1f} MB)"
+    ]
+    size += [f"{found.layers} layers"] if found.layers else []
+    size += [f"{found.hidden_size} wide"] if found.hidden_size else []
+    vocabulary = f", {found.vocabulary:,} tokens" if found.vocabulary else ""
+    schemes = "; ".join(f"{backend} {', '.join(names)}" for backend, names in draft.schemes.items())
+    rows = {
+        "checkpoint": f"{found.source} ({found.licence or 'no licence stated'})",
+        "architecture": f"{found.model_type}, {found.class_name or 'no class named'}",
+        "size": ", ".join(size),
+        "tokenizer": f"{found.tokenizer}{vocabulary}",
+        "task": f"{draft.task}: {draft.why}",
+        "labels": ", ".join(found.labels[:8]) + (" …" if len(found.labels) > 8 else ""),
+        "limit": f"{found.max_length} tokens; lengths {', '.join(map(str, draft.lengths))}",
+        "schemes": schemes,
+        "data": ", ".join(draft.datasets),
+    }
+    for title, text in rows.items():
+        if text:
+            say(f"{title:13}{text}")
+    for note in draft.notes:
+        say(f"{'note':13}{note}")
+    say(f"wrote {draft.file}; next: {draft.next}")
+
+
 def print_shipped(shipped: Iterable[Shipped]) -> None:
     """Print where models went."""
     for item in shipped:
         say(f"{item.target} ({item.verdict}) → {item.place}  {item.bytes / 1e6:.1f} MB")
+
+
+_COMPAT = {
+    "right": "[green]right[/green]",
+    "wrong": "[red]WRONG[/red]",
+    "refused": "[yellow]refused[/yellow]",
+    "crashed": "[red]CRASHED[/red]",
+    "not_tried": "[dim]not tried[/dim]",
+}
+
+
+def print_compat(found: Compat) -> None:
+    """Print what each runtime makes of each file, and what is promised for the files that were not run."""
+    if found.rows:
+        table = Table(box=None, pad_edge=False)
+        for title in ("runtime", ""):
+            table.add_column(title, no_wrap=True)
+        for title in ("cosine", "SQNR", "p50 ms", "at"):
+            table.add_column(title, justify="right", no_wrap=True)
+        for target in dict.fromkeys(row.target for row in found.rows):
+            table.add_row(f"[bold]{escape(target)}[/bold]")
+            for row in (row for row in found.rows if row.target == target):
+                table.add_row(f"  {row.runtime}", _COMPAT[row.verdict.status], *_compat_figures(row.verdict))
+        _out.print(table)
+        say("cosine: of the worst golden row; SQNR: of all, in dB; p50: one thread, at that many tokens, not judged.")
+    for line in dict.fromkeys(map(_compat_reason, found.rows)):
+        if line:
+            say(line)
+    for file in found.executorch:
+        say(f"{file.target}: made with ExecuTorch {file.made_with}; promised on {', '.join(file.promised_on)}.")
+    for promise in dict.fromkeys(f"{file.promise} ({file.policy})." for file in found.executorch):
+        say(promise)
+    if found.unfinished:
+        say(f"not made yet, and left out: {', '.join(found.unfinished)}.")
+    if found.minimum_runtime:
+        failed = ", ".join(f"{row.target} {row.verdict.status.replace('_', ' ')}" for row in found.below_floor)
+        kept = "every LiteRT file is right on it" if not failed else f"not proven on it: {failed}"
+        say(f"minimum runtime {found.minimum_runtime}: {kept}.")
+    if not found.tried:
+        say("nothing could be tried: no runtime is there. --install downloads them.")
+
+
+def _compat_reason(row: CompatRow) -> str:
+    """Return why a runtime's verdict is not `right`; the same for every file where nothing could be tried."""
+    verdict = row.verdict
+    if verdict.status == "right":
+        return ""
+    if verdict.status == "not_tried":
+        return f"{row.runtime} not tried: {verdict.reason}."
+    return f"{row.target} on {row.runtime} {verdict.status}: {verdict.reason}."
+
+
+def _compat_figures(verdict: Verdict) -> tuple[str, ...]:
+    figures = ((verdict.worst_cosine, ".5f"), (verdict.sqnr_db, ".1f"), (verdict.p50_ms, ".1f"))
+    shown = tuple("—" if figure is None else format(figure, spec) for figure, spec in figures)
+    return (*shown, "—" if verdict.timed_length is None else str(verdict.timed_length))
+
+
+def print_pushed(pushed: Pushed) -> None:
+    """Print what is in a bundle and where it went or would go."""
+    for item in pushed.targets:
+        say(f"{item.target} ({item.verdict})  {item.bytes / 1e6:.1f} MB")
+    for name, reason in pushed.left_out.items():
+        say(f"{name} left out: {reason}")
+    say(f"bundle: {pushed.folder}, {len(pushed.files)} files, {pushed.bytes / 1e6:.1f} MB; read its README.md first")
+    if pushed.commit_url is None:
+        say(f"dry run: nothing was uploaded to {pushed.place}; --no-dry-run uploads it in one commit")
+    else:
+        deleted = f", {len(pushed.deleted)} files of earlier bundles deleted" if pushed.deleted else ""
+        say(f"uploaded to {pushed.place}{deleted}: {pushed.commit_url}")
 
 
 def print_inventory(found: Mapping[str, Mapping[str, str]]) -> None:

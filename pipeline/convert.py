@@ -14,13 +14,17 @@ from pipeline import backends, golden, tasks
 from pipeline.artifact import Artifact
 from pipeline.backends import ConvertRequest
 from pipeline.errors import ToolchainError
+from pipeline.facts import content_digest
 from pipeline.quantize import Gates
 from pipeline.recipe import Recipe
 from pipeline.runtime import Model
 from pipeline.signature import SIGNATURE, Signature
+from pipeline.structure import Structure
 from pipeline.student import TOKENIZER_FILES
 
-VERSION = 1
+VERSION = 2
+_LARGE = 2048
+"""Elements from which on a tensor is worth storing once."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,7 @@ def make(
     signature = _signature(request, target, facts, out)
     (out / SIGNATURE).write_text(signature.model_dump_json(indent=1) + "\n", encoding="utf-8")
     _add_companions(student.path, signature, gates, out)
+    metrics |= _check_stored_once(backend.structure(out / backend.FILE), signature)
     _try_once(signature, out)
     metrics |= {
         "file_bytes": file_bytes(out / backend.FILE),
@@ -162,6 +167,31 @@ def _add_companions(student: Path, signature: Signature, gates: Gates, out: Path
     if signature.labels:
         (out / "labels.txt").write_text("\n".join(signature.labels) + "\n", encoding="utf-8")
     golden.write_for_target(student, out, gates)
+
+
+def _check_stored_once(found: Structure, signature: Signature) -> dict[str, int]:
+    """Refuse a file that holds a tensor several times, as a graph does that unrolls ALBERT's shared layer.
+
+    Returns:
+        `stored_numbers`: how many numbers the file's constants hold.
+
+    Raises:
+        ToolchainError: some are there more than once; the message names them.
+    """
+    copies: dict[str, list[str]] = {}
+    for constant in found.constants:
+        # Tables of equal numbers, such as zeros, may well be there twice.
+        if constant.values.size >= _LARGE and constant.values.min() < constant.values.max():
+            copies.setdefault(f"{constant.values.size} {content_digest(constant.values)}", []).append(constant.name)
+    repeated = [names for names in copies.values() if len(names) > 1]
+    stored = sum(constant.values.size for constant in found.constants)
+    if repeated:
+        shown = "; ".join(f"{names[0]} {len(names)} times" for names in repeated[:3])
+        raise ToolchainError(
+            f"{signature.file} holds {stored / 1e6:.1f} million numbers for {signature.parameters / 1e6:.1f} million "
+            f"parameters: {len(repeated)} tensors are stored more than once, {shown}. A shared layer has come apart."
+        )
+    return {"stored_numbers": stored}
 
 
 def _try_once(signature: Signature, out: Path) -> None:

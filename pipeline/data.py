@@ -8,15 +8,17 @@ import csv
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from pipeline.artifact import sha256_file
 from pipeline.errors import InputError
 
 TEXTS = Path(__file__).parent / "texts"
 DATA_VARIABLE = "POCKETBERT_DATA"
+Split = Literal["dev", "train"]
 
 
 @dataclass(frozen=True)
@@ -27,15 +29,24 @@ class Text:
     kind: str
     first: str
     second: str | None = None
+    window: int | None = None
+    """Which window over the passage `second`; None for a text or pair as a whole."""
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """One labelled row: two texts and a score, or one text and a class."""
+    """One labelled row."""
 
     first: str
+    """The text; a question; or words with a space between any two."""
     second: str | None
-    label: float
+    """The other text of a pair; the passage that a question is about."""
+    label: float = 0.0
+    """A score, or the number of a class among the data set's names."""
+    tags: tuple[int, ...] = ()
+    """For each word of `first`, the number of its tag among the data set's names."""
+    answers: tuple[str, ...] = ()
+    """Accepted answers to a question, each a part of the passage."""
 
 
 @dataclass(frozen=True)
@@ -47,30 +58,37 @@ class Dataset:
     """Relative to the package's texts, or to `POCKETBERT_DATA`."""
     bundled: bool
     read: Callable[[Path], list[Labelled]]
+    metric: str
+    """A row of `pipeline.scoring.METRICS`: the one that the field reports for this data set."""
+    names: tuple[str, ...] = ()
+    """Of the classes or tags, in the order of their numbers."""
+    train: str | None = None
+    """Like `file`, with rows to train on."""
 
-    def path(self) -> Path | None:
-        """Return where the file should be, or None if `POCKETBERT_DATA` is not set."""
-        if self.bundled:
-            return TEXTS / self.file
-        root = os.environ.get(DATA_VARIABLE)
-        return Path(root) / self.file if root else None
+    def path(self, split: Split = "dev") -> Path | None:
+        """Return where a split's file should be, or None if `POCKETBERT_DATA` is not set or there is no such split."""
+        file = self.file if split == "dev" else self.train
+        root = TEXTS if self.bundled else os.environ.get(DATA_VARIABLE)
+        return Path(root) / file if root and file else None
 
-    def absent(self) -> str | None:
-        """Say why the data set cannot be used now, or return None."""
-        path = self.path()
+    def absent(self, split: Split = "dev") -> str | None:
+        """Say why a split cannot be used now, or return None."""
+        if split == "train" and self.train is None:
+            return "it has no rows to train on"
+        path = self.path(split)
         if path is None:
             return f"{DATA_VARIABLE} is not set"
         return None if path.is_file() else f"{path} does not exist"
 
-    def load(self) -> list[Labelled]:
-        """Read all rows.
+    def load(self, split: Split = "dev") -> list[Labelled]:
+        """Read all rows of a split.
 
         Raises:
             InputError: the file is absent or malformed.
         """
-        path = self.path()
+        path = self.path(split)
         if path is None or not path.is_file():
-            raise InputError(f"data set {self.name}: {self.absent()}.")
+            raise InputError(f"data set {self.name}: {self.absent(split)}.")
         try:
             rows = self.read(path)
         except (ValueError, KeyError, TypeError, csv.Error) as error:
@@ -83,9 +101,24 @@ class Dataset:
             raise InputError(f"data set {self.name}: {path} is malformed: a label is not a finite number.")
         return rows
 
-    def digest(self) -> str | None:
-        """Return the sha256 of the file, or None where it is absent."""
-        path = self.path()
+    def label_ids(self, labels: Sequence[str]) -> list[int] | str:
+        """Return the checkpoint's number of each of the data set's names, or say why they do not go together.
+
+        Args:
+            labels: the checkpoint's own names in order; generic ones (`LABEL_0`) are taken by number.
+        """
+        generic = [f"label_{number}" for number in range(len(labels))]
+        known = [label.lower() for label in labels]
+        if known == generic and len(labels) == len(self.names):
+            return list(range(len(labels)))
+        missing = [name for name in self.names if name.lower() not in known]
+        if missing:
+            return f"its labels are {', '.join(self.names)}, and the checkpoint has {', '.join(labels)}"
+        return [known.index(name.lower()) for name in self.names]
+
+    def digest(self, split: Split = "dev") -> str | None:
+        """Return the sha256 of a split's file, or None where it is absent."""
+        path = self.path(split)
         return sha256_file(path) if path is not None and path.is_file() else None
 
 
@@ -106,19 +139,68 @@ def _stsb(path: Path) -> list[Labelled]:
         return [Labelled(first, second, float(score)) for first, second, score in csv.reader(handle)]
 
 
-def _sst2(path: Path) -> list[Labelled]:
+def _tsv(path: Path, columns: Sequence[str] | None = None) -> list[dict[str, str]]:
+    """Read GLUE's files: tab separated, quotes are plain characters; `columns` where there is no header."""
     with path.open(encoding="utf-8", newline="") as handle:
-        rows = csv.DictReader(handle, delimiter="\t", quoting=csv.QUOTE_NONE)
-        return [Labelled(row["sentence"], None, float(row["label"])) for row in rows]
+        return list(csv.DictReader(handle, columns, delimiter="\t", quoting=csv.QUOTE_NONE))
 
+
+def _sst2(path: Path) -> list[Labelled]:
+    return [Labelled(row["sentence"], None, float(row["label"])) for row in _tsv(path)]
+
+
+def _cola(path: Path) -> list[Labelled]:
+    rows = _tsv(path, ("source", "label", "mark", "sentence"))
+    return [Labelled(row["sentence"], None, float(row["label"])) for row in rows]
+
+
+_RTE = ("entailment", "not_entailment")
+
+
+def _rte(path: Path) -> list[Labelled]:
+    return [Labelled(row["sentence1"], row["sentence2"], float(_RTE.index(row["label"]))) for row in _tsv(path)]
+
+
+_KINDS = ("corporation", "creative-work", "group", "location", "person", "product")
+WNUT17_TAGS = ("O", *(f"{position}-{kind}" for kind in _KINDS for position in "BI"))
+
+
+def _wnut17(path: Path) -> list[Labelled]:
+    """Read CoNLL: a word, a tab and its tag on each line, an empty line between sentences."""
+    rows = []
+    for block in path.read_text(encoding="utf-8").replace("\r\n", "\n").split("\n\n"):
+        pairs = [line.split("\t") for line in block.split("\n") if line.strip()]
+        if pairs:
+            tags = tuple(WNUT17_TAGS.index(tag.strip()) for _, tag in pairs)
+            rows.append(Labelled(" ".join(word for word, _ in pairs), None, tags=tags))
+    return rows
+
+
+def _squad(path: Path) -> list[Labelled]:
+    """Read SQuAD 1.1: articles, paragraphs with their text, questions with accepted answers."""
+    articles = json.loads(path.read_text(encoding="utf-8"))["data"]
+    rows = []
+    for paragraph in (paragraph for article in articles for paragraph in article["paragraphs"]):
+        for question in paragraph["qas"]:
+            answers = tuple(dict.fromkeys(answer["text"] for answer in question["answers"]))
+            rows.append(Labelled(question["question"], paragraph["context"], answers=answers))
+    return rows
+
+
+_SENTIMENTS = ("negative", "positive")
 
 DATASETS: dict[str, Dataset] = {
     row.name: row
     for row in (
-        Dataset("graded_pairs", "graded_pairs.jsonl", bundled=True, read=_graded_pairs),
-        Dataset("sentiment", "sentiment.jsonl", bundled=True, read=_sentiment),
-        Dataset("stsb", "stsb/dev.csv", bundled=False, read=_stsb),
-        Dataset("sst2", "sst2/dev.tsv", bundled=False, read=_sst2),
+        Dataset("graded_pairs", "graded_pairs.jsonl", True, _graded_pairs, "spearman"),
+        Dataset("sentiment", "sentiment.jsonl", True, _sentiment, "accuracy", _SENTIMENTS),
+        Dataset("questions", "questions.json", True, _squad, "squad_f1"),
+        Dataset("stsb", "stsb/dev.csv", False, _stsb, "spearman", train="stsb/train.csv"),
+        Dataset("sst2", "sst2/dev.tsv", False, _sst2, "accuracy", _SENTIMENTS, "sst2/train.tsv"),
+        Dataset("cola", "cola/dev.tsv", False, _cola, "matthews", ("unacceptable", "acceptable"), "cola/train.tsv"),
+        Dataset("rte", "rte/dev.tsv", False, _rte, "accuracy", _RTE, "rte/train.tsv"),
+        Dataset("wnut17", "wnut17/dev.conll", False, _wnut17, "entity_f1", WNUT17_TAGS, "wnut17/train.conll"),
+        Dataset("xquad", "xquad/dev.json", False, _squad, "squad_f1"),
     )
 }
 

@@ -3,7 +3,9 @@
 They are written down once, beside the reference, so that a converted file can be compared with them without torch.
 """
 
+import contextlib
 import hashlib
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +26,10 @@ _ACTIVATIONS = {
     "Tanh": "tanh",
 }
 """By class; any other class of these modules stands for itself."""
+_FUNCTIONS = {"tanh": "tanh", "relu": "relu", "sigmoid": "sigmoid", "silu": "silu", "gelu": "gelu"}
+"""By name of the function."""
+_AFFINE = ("NoNorm",)
+"""A gain and a shift without a mean or a variance: MobileBERT's norms, with nothing that an epsilon would be for."""
 _ACTIVATION_MODULES = ("torch.nn.modules.activation", "transformers.activations")
 
 
@@ -60,6 +66,20 @@ def content_digest(values: Any) -> str:
     return hashlib.sha256(np.ascontiguousarray(values, np.float32).data).hexdigest()
 
 
+@contextlib.contextmanager
+def _functions_seen(see: Callable[[Any], None]) -> Iterator[None]:
+    """Call `see` with every torch function that runs."""
+    from torch.overrides import TorchFunctionMode
+
+    class Watch(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            see(func)
+            return func(*args, **(kwargs or {}))
+
+    with Watch():
+        yield
+
+
 class _Trace:
     """What one forward pass calls. Hooks are torch's global ones: some models make an activation as they run."""
 
@@ -71,6 +91,8 @@ class _Trace:
         self.epsilons: list[float] = []
         self.activations: list[str] = []
         self.feeds: dict[str, list[str]] = {}
+        self._inside = 0
+        """Activation modules that run at the moment."""
 
     def run(self, model: Any) -> None:
         """Run three equal tokens through a model."""
@@ -81,22 +103,36 @@ class _Trace:
         ones = torch.ones((1, 3), dtype=torch.int64)
         tensors = {"input_ids": ones, "attention_mask": ones, "token_type_ids": torch.zeros_like(ones)}
         names = architectures.get(model.config.model_type).inputs
-        hook = torch.nn.modules.module.register_module_forward_hook(self._called)
+        hooks = [
+            torch.nn.modules.module.register_module_forward_pre_hook(self._calling),
+            torch.nn.modules.module.register_module_forward_hook(self._called),
+        ]
         try:
-            with torch.no_grad():
+            with torch.no_grad(), _functions_seen(self._function):
                 model(**{name: tensors[name] for name in names})
         finally:
-            hook.remove()
+            for hook in hooks:
+                hook.remove()
+
+    def _function(self, function: Any) -> None:
+        """Note an activation that a head calls as a function, such as RoBERTa's; those of a module are the module's."""
+        name = _FUNCTIONS.get(getattr(function, "__name__", ""))
+        if name and not self._inside:
+            self.activations.append(name)
+
+    def _calling(self, module: "torch.nn.Module", inputs: tuple[Any, ...]) -> None:
+        self._inside += type(module).__module__ in _ACTIVATION_MODULES
 
     def _called(self, module: "torch.nn.Module", inputs: tuple[Any, ...], output: Any) -> None:
         import torch
 
         name = self._names.get(id(module), "")
         kind = type(module).__name__
+        self._inside -= type(module).__module__ in _ACTIVATION_MODULES
         if isinstance(module, torch.nn.LayerNorm):
             self.epsilons.append(module.eps)
             self._outputs.append((name, output))
-        elif isinstance(module, torch.nn.Linear):
+        elif isinstance(module, torch.nn.Linear) or kind in _AFFINE:
             self._add_feed(name, inputs[0])
             self._outputs.append((name, output))
         elif isinstance(module, torch.nn.GELU):

@@ -8,7 +8,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 from tokenizers import Tokenizer
 
-from pipeline.encoding import Encoder, Row
+from pipeline import architectures
+from pipeline.decoding import overlap
+from pipeline.encoding import Encoder, Row, Window
 from pipeline.quantize import Gates
 from pipeline.tasks import Task
 
@@ -31,6 +33,19 @@ TEXTS: tuple[tuple[str, str | None], ...] = (
 )
 """Short and long, accents composed and not, scripts, joiners, control characters, a pair, a truncated text."""
 
+_QUESTIONS: tuple[tuple[str, str | None], ...] = (
+    (
+        "When does the café on the corner open?",
+        "The café on the corner has changed hands twice. Its first owner kept it closed on Mondays. " * 8
+        + "Since last spring it opens at half past seven, and the bakery beside it an hour earlier. "
+        + "On Sundays nobody is there before noon. " * 6,
+    ),
+    ("Who wrote the letter?", "The letter was written by Ana Sørensen in 1907."),
+)
+"""A passage that is cut into windows, and one that is not; for question answering alone."""
+
+Place = tuple[str, str | None, int | None]
+"""Both texts, and which window over the second."""
 _LENGTH = 128
 """Rows are cut here, or at the model's limit if that is shorter; an app skips rows longer than its file takes."""
 
@@ -41,10 +56,12 @@ class GoldenRow(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     first: str
     second: str | None
+    window: int | None = None
+    """Which window over the passage `second`, where a question's passage is cut; None for the text as a whole."""
     input_ids: list[int]
     token_type_ids: list[int]
     output: list[float]
-    """The fp32 reference, unpadded."""
+    """The fp32 reference, unpadded; where each token has numbers of its own, token after token."""
 
 
 class Golden(BaseModel):
@@ -63,25 +80,43 @@ def write(folder: Path, model: Any, task: Task, tokenizer: Tokenizer) -> None:
     """Write the student's golden rows with the checkpoint's own outputs."""
     from pipeline.reference import true_outputs
 
-    length = min(_LENGTH, int(model.config.max_position_embeddings))
+    length = min(_LENGTH, architectures.get(model.config.model_type).max_length(model.config.to_dict()))
     encoder = Encoder(tokenizer, length)
-    rows = [encoder.encode(first, second) for first, second in TEXTS]
+    cut = _QUESTIONS if task.output_kind == "spans" else ()
+    places: list[Place] = [(*text, None) for text in TEXTS]
+    places += [(*text, window) for text in cut for window in range(len(_windows(encoder, text)))]
+    rows = [encode(encoder, *place) for place in places]
     outputs = true_outputs(model, task, rows)
     golden = Golden(
         task=task.name,
         max_length=length,
         min_cosine=None,
         min_sqnr_db=None,
-        rows=[_row(text, row, output) for text, row, output in zip(TEXTS, rows, outputs, strict=True)],
+        rows=[_row(place, row, output) for place, row, output in zip(places, rows, outputs, strict=True)],
     )
     (folder / GOLDEN).write_text(golden.model_dump_json(indent=1) + "\n", encoding="utf-8")
     tokenizer.no_truncation()
 
 
-def _row(text: tuple[str, str | None], row: Row, output: Any) -> GoldenRow:
-    rounded = [float(np.float32(f"{value:.7g}")) for value in output]
+def encode(encoder: Encoder, first: str, second: str | None, window: int | None) -> Row:
+    """Return the row of a text, a pair, or a window over a passage."""
+    return encoder.encode(first, second) if window is None else _windows(encoder, (first, second))[window].row
+
+
+def _windows(encoder: Encoder, text: tuple[str, str | None]) -> list[Window]:
+    return encoder.windows(text[0], text[1] or "", stride=overlap(encoder.max_length))
+
+
+def _row(place: Place, row: Row, output: Any) -> GoldenRow:
+    first, second, window = place
+    rounded = [float(np.float32(f"{value:.7g}")) for value in output.ravel()]
     return GoldenRow(
-        first=text[0], second=text[1], input_ids=list(row.ids), token_type_ids=list(row.types), output=rounded
+        first=first,
+        second=second,
+        window=window,
+        input_ids=list(row.ids),
+        token_type_ids=list(row.types),
+        output=rounded,
     )
 
 

@@ -3,7 +3,7 @@
 import importlib.metadata
 
 from pipeline import backends, devices, recipe
-from pipeline.architectures import ARCHITECTURES
+from pipeline.architectures import ARCHITECTURES, UNSUPPORTED
 from pipeline.quantize import SCHEMES
 from pipeline.tasks import TASKS
 
@@ -11,8 +11,9 @@ from pipeline.tasks import TASKS
 def take() -> dict[str, dict[str, str]]:
     """Return every table, name to description; nothing heavy is imported."""
     return {
-        "architectures": {name: ", ".join(row.inputs) for name, row in ARCHITECTURES.items()},
-        "tasks": {name: f"{row.auto_class}, {row.metric}" for name, row in TASKS.items()},
+        "architectures": {name: ", ".join(row.inputs) for name, row in ARCHITECTURES.items()}
+        | {name: f"UNSUPPORTED, {reason}" for name, reason in UNSUPPORTED.items()},
+        "tasks": {name: f"{row.auto_class}: {row.output_kind}" for name, row in TASKS.items()},
         "backends": {name: _backend(name) for name in backends.NAMES},
         "schemes": {name: _scheme(name) for name in SCHEMES},
         "devices": {name: row.summary for name, row in devices.read().items()},

@@ -4,6 +4,7 @@ Toolchains are loud, hold gigabytes, and some abort the whole process on bad inp
 log file, their memory can be measured, and an abort becomes an error that names what was being done.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -26,9 +27,10 @@ _R = TypeVar("_R")
 class Worker:
     """A child process that runs functions of importable modules, one at a time, and keeps its state between calls."""
 
-    def __init__(self, log: Path) -> None:
-        """Start the process; what it prints is appended to `log`."""
+    def __init__(self, log: Path, tell: Callable[[str, float], None] | None = None) -> None:
+        """Start the process; what it prints is appended to `log`, and `tell` hears what functions say by `tell`."""
         self.log = log
+        self._tell = tell
         log.parent.mkdir(parents=True, exist_ok=True)
         self._connection, child_end = Pipe()
         environment = os.environ | {
@@ -57,7 +59,10 @@ class Worker:
         """
         try:
             self._connection.send((function, args, kwargs))
-            kind, value = self._connection.recv()
+            while (answer := self._connection.recv())[0] == "told":
+                if self._tell:
+                    self._tell(*answer[1])
+            kind, value = answer
         except (EOFError, OSError) as error:
             raise WorkerDied(
                 f"{function.__name__}: {self._how_it_ended()} Its last words are in {self.log}."
@@ -96,6 +101,18 @@ class Worker:
         self.close()
 
 
+_parent: Connection | None = None
+"""In a worker: where it answers."""
+
+
+def tell(what: str, fraction: float) -> None:
+    """Say from inside a worker how far a call is; outside of one, nobody hears it."""
+    if _parent is not None:
+        # Whether the parent is still there shows at the answer.
+        with contextlib.suppress(OSError):
+            _parent.send(("told", (what, fraction)))
+
+
 def _serve(connection: Connection) -> None:
     """Answer calls until the other end closes."""
     while True:
@@ -129,12 +146,18 @@ def _end_with_parent(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _main() -> None:
+def main() -> None:
+    """Be a worker, until the parent closes the pipe or is gone."""
+    global _parent
     # Ctrl-C reaches the whole group; the parent decides what becomes of its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with_parent(int(sys.argv[2]))
-    _serve(Connection(int(sys.argv[1])))
+    _parent = Connection(int(sys.argv[1]))
+    _serve(_parent)
 
 
 if __name__ == "__main__":
-    _main()
+    # As a module of its own name: what functions import is another than the one that runs as `__main__`.
+    from pipeline import isolated
+
+    isolated.main()

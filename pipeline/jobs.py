@@ -31,14 +31,19 @@ class Pool:
         return future
 
     def finish(self) -> None:
-        """Wait for all jobs; after an error those in flight end, and no other is begun.
+        """Wait for all jobs, and for what they submit; after an error those in flight end, and no other is begun.
 
         Raises:
             BaseException: the first error of any job.
         """
-        done, _ = wait(self._jobs, return_when=FIRST_EXCEPTION)
+        while running := [job for job in self._jobs if not job.done()]:
+            wait(running, timeout=1.0, return_when=FIRST_EXCEPTION)
+            self._raise_first()
+        self._raise_first()
+
+    def _raise_first(self) -> None:
         for job in self._jobs:
-            if job in done and not job.cancelled():
+            if job.done() and not job.cancelled():
                 job.result()
 
     def __enter__(self) -> Self:

@@ -3,13 +3,12 @@
 A non-finite number is never a difference of zero: callers check `all_finite` first, and the measures propagate NaN.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.floating]
-_RESAMPLES = 1000
 _TIE = 0.2
 
 
@@ -64,87 +63,28 @@ def kl_divergence(truth: Floats, values: Floats) -> NDArray[np.float64]:
     return result
 
 
+def softmax(logits: Floats) -> NDArray[np.float64]:
+    """Return probabilities along the last axis."""
+    result: NDArray[np.float64] = np.exp(_log_softmax(logits))
+    return result
+
+
 def _log_softmax(logits: Floats) -> NDArray[np.float64]:
     shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
     result: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
     return result
 
 
-def accuracy(values: Floats, labels: Floats) -> float:
-    """Return the fraction of rows `(rows, classes)` whose largest logit is the label."""
-    return float((values.argmax(-1) == labels).mean())
+def span_agreement(truth: Sequence[Floats], values: Sequence[Floats]) -> float:
+    """Return the fraction of rows, each `(tokens, 2)`, with the same best start and the same best end, as `agreement`.
 
-
-def spearman(values: Floats, labels: Floats) -> float:
-    """Return the rank correlation of `(rows,)` scores with labels, in [-1, 1], ties given their mean rank.
-
-    A constant side has no ranking and gives 0.0: it tells nothing, which is chance level.
+    Left out are rows in which the truth's best start or best end is a near tie.
     """
-    if np.ptp(values) == 0 or np.ptp(labels) == 0:
-        return 0.0
-    from scipy.stats import spearmanr
-
-    return float(spearmanr(values, labels).statistic)
-
-
-def correlation_interval_of_drop(truth: Floats, values: Floats, labels: Floats) -> tuple[float, float]:
-    """Return the bootstrap interval of Spearman's drop from `truth` to `values`, both `(rows,)` scores; see below."""
-    from scipy.stats import rankdata
-
-    def resampled(scores: Floats) -> Floats:
-        ranks = rankdata(scores[draws], axis=1)
-        ranks -= ranks.mean(1, keepdims=True)
-        norms = np.linalg.norm(ranks, axis=1) * np.linalg.norm(wanted, axis=1)
-        # Where a draw has one value only there is no ranking: 0.0, as `spearman` has it.
-        return np.where(norms > 0, (ranks * wanted).sum(1) / np.where(norms > 0, norms, 1.0), 0.0)
-
-    draws = _draws(len(labels))
-    wanted = rankdata(labels[draws], axis=1)
-    wanted -= wanted.mean(1, keepdims=True)
-    return _percentiles(resampled(truth) - resampled(values))
-
-
-def accuracy_interval_of_drop(truth: Floats, values: Floats, labels: Floats) -> tuple[float, float]:
-    """Return the bootstrap interval of accuracy's drop from `truth` to `values`, both `(rows, classes)`."""
-    change = (truth.argmax(-1) == labels).astype(np.float64) - (values.argmax(-1) == labels)
-    return _percentiles(change[_draws(len(labels))].mean(1))
-
-
-def _draws(rows: int) -> NDArray[np.int64]:
-    """Draw rows with replacement, `(resamples, rows)`; the same for truth and file, so that the drop is paired."""
-    return np.random.default_rng(0).integers(0, rows, (_RESAMPLES, rows))
-
-
-def _percentiles(drops: Floats) -> tuple[float, float]:
-    low, high = np.percentile(drops, (2.5, 97.5))
-    return float(low), float(high)
-
-
-INTERVALS: dict[str, Callable[[Floats, Floats, Floats], tuple[float, float]]] = {
-    "accuracy": accuracy_interval_of_drop,
-    "spearman": correlation_interval_of_drop,
-}
-"""Paired percentile bootstrap, 95 %: `(truth's scores, file's scores, labels) -> (low, high)` of the metric's drop.
-
-Source: Efron and Tibshirani 1993, chapter 13; paired as Koehn 2004 has it for comparing two systems on one test set.
-"""
-
-TASK_METRICS: dict[str, Callable[[Floats, Floats], float]] = {"accuracy": accuracy, "spearman": spearman}
-
-
-def chance_level(metric: str, labels: Floats) -> float:
-    """Return what knowing nothing scores: 0 for a correlation, the commonest class's share for accuracy."""
-    if metric == "spearman":
-        return 0.0
-    _, counts = np.unique(labels, return_counts=True)
-    return float(counts.max() / counts.sum())
-
-
-def standard_error(metric: str, chance: float, rows: int) -> float:
-    """Return the standard error of a metric at chance level, for telling a signal from luck.
-
-    Source: Spearman under independence has variance 1 / (n - 1); accuracy is binomial.
-    """
-    if metric == "spearman":
-        return float(1 / np.sqrt(max(rows - 1, 1)))
-    return float(np.sqrt(chance * (1 - chance) / max(rows, 1)))
+    unit = np.sqrt((np.concatenate(truth).astype(np.float64) ** 2).mean())
+    same, decided = [], []
+    for a, b in zip(truth, values, strict=True):
+        best = np.sort(a.astype(np.float64), axis=0)[-2:]
+        decided.append(bool((best[-1] - best[0] >= _TIE * unit).all()) or len(a) == 1)
+        same.append(bool((a.argmax(0) == b.argmax(0)).all()))
+    counted = np.asarray(decided) if any(decided) else np.ones(len(same), bool)
+    return float(np.asarray(same)[counted].mean())

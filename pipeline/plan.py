@@ -5,6 +5,7 @@ whose key and files agree is skipped. Nothing heavy is imported here; toolchains
 """
 
 import importlib.metadata
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline import artifact, backends, benchmark, convert, data, devices, reference, report, student, tasks, verify
+from pipeline import (
+    artifact,
+    backends,
+    benchmark,
+    convert,
+    data,
+    devices,
+    finetune,
+    reference,
+    report,
+    student,
+    tasks,
+    verify,
+)
 from pipeline.artifact import Artifact, Order
 from pipeline.convert import Target
 from pipeline.devices import host
@@ -23,8 +37,9 @@ from pipeline.isolated import Worker
 from pipeline.jobs import LazyWorker, Pool
 from pipeline.quantize import SCHEMES
 from pipeline.recipe import Recipe
+from pipeline.training.job import Job
 
-STAGES = ("student", "convert", "verify", "benchmark", "report")
+STAGES = ("train", "student", "convert", "verify", "benchmark", "report")
 """In order; `ship` stands apart, since it writes outside the build folder."""
 _PARALLEL = 2
 """Conversions and verifications that run beside each other; each may need 2 GB."""
@@ -81,6 +96,8 @@ class Line:
     device: str = "host"
     dry: bool = False
     steps: list[Step] = field(default_factory=list)
+    _training: Job | None = None
+    """Of a recipe with `[train]`, once its data were read."""
     _stopping: threading.Event = field(default_factory=threading.Event)
     """Set by Ctrl-C: nothing that ends after it counts as made, since its worker may have been killed."""
 
@@ -107,10 +124,17 @@ class Line:
 
     def _walk(self, until: str) -> list[Step]:
         depth = STAGES.index(until)
+        if until == "train":
+            finetune.section(self.recipe)
         source = student.find(self.recipe, self.recipe_file)
+        if self.recipe.train:
+            self._training = finetune.job(self.recipe, self.recipe_file, source, self.folder / "checkpoints")
         if depth >= STAGES.index("verify"):
             self._check_data()
-        made = self._student(source)
+        trained = self._train(source, self._training) if self._training else None
+        if depth < STAGES.index("student"):
+            return self.steps
+        made = self._student(source, trained)
         if depth >= STAGES.index("convert"):
             results = self._targets(source, made, judge=depth >= STAGES.index("verify"))
         if depth >= STAGES.index("benchmark"):
@@ -119,9 +143,15 @@ class Line:
             self._report(results, timings)
         return self.steps
 
+    def _datasets(self) -> reference.Wanted:
+        """Return the data for the task metric: after training, those of its dev split unless the recipe names some."""
+        if self.recipe.verify.datasets is None and self._training:
+            return (self._training.dataset,)
+        return self.recipe.verify.datasets
+
     def _check_data(self) -> None:
         """Read the labelled data now: a missing or malformed file is better known before minutes of conversion."""
-        usable, _ = reference.chosen_datasets(tasks.get(self.recipe.task), self.recipe.verify.datasets)
+        usable, _ = reference.chosen_datasets(tasks.get(self.recipe.task), self._datasets())
         for dataset in usable:
             dataset.load()
 
@@ -171,8 +201,26 @@ class Line:
             raise KeyboardInterrupt
         return metrics
 
-    def _student(self, source: student.Source) -> Artifact | None:
+    def _train(self, source: student.Source, job: Job) -> Artifact | None:
+        place = self.folder / "trained"
+        params = finetune.order_params(self.recipe, job.dataset)
+        tools = versions(*finetune.DISTRIBUTIONS)
+        order = Order(place, "train", finetune.VERSION, params, {"source": source.digest}, tools)
+
+        def make(out: Path) -> Mapping[str, Any]:
+            with Worker(self._log("train"), partial(self.progress.advanced, "train")) as worker:
+                return worker.call(finetune.make, job, out)
+
+        result = self.step("train", place, order, make, seconds=600, disk=source.weights_bytes)
+        if result and not self.dry:
+            # Only now: a run that was stopped before its artifact was whole goes on from them.
+            shutil.rmtree(job.checkpoints, ignore_errors=True)
+        return result
+
+    def _student(self, source: student.Source, trained: Artifact | None) -> Artifact | None:
         place = self.folder / "student"
+        if self._training and trained:
+            source = student.trained(source, trained.path, self._training.dataset.name)
         order = Order(
             place,
             "student",
@@ -181,15 +229,16 @@ class Line:
             {"source": source.digest},
             versions("transformers", "tokenizers", "torch"),
         )
+        ready = None if self._training and not trained else order
 
         def make(out: Path) -> Mapping[str, Any]:
             with Worker(self._log("student")) as worker:
                 return worker.call(student.make, source.folder, self.recipe.task, out)
 
-        return self.step("student", place, order, make, seconds=10, disk=source.weights_bytes)
+        return self.step("student", place, ready, make, seconds=10, disk=source.weights_bytes)
 
     def _targets(self, source: student.Source, made: Artifact | None, *, judge: bool) -> Results:
-        """Convert and verify all targets: backends beside each other, a backend's targets one after the other."""
+        """Convert all targets, backends beside each other and a backend's in one worker, and verify each by itself."""
         by_backend: dict[str, list[Target]] = {}
         for target in self.targets:
             by_backend.setdefault(target.backend, []).append(target)
@@ -201,7 +250,7 @@ class Line:
             # First in line, so that no chain waits for a truth that is not begun.
             truths = {length: pool.submit(partial(self._reference, made, length)) for length in lengths}
             for wanted in chains:
-                pool.submit(partial(self._chain, source, made, wanted, truths, results))
+                pool.submit(partial(self._chain, source, made, wanted, truths, results, pool))
             pool.finish()
         return {target: results[target] for target in self.targets}
 
@@ -212,14 +261,25 @@ class Line:
         wanted: list[Target],
         truths: Mapping[int, Future[Artifact | None]],
         results: Results,
+        pool: Pool,
     ) -> None:
-        """Convert one backend's targets in one worker, then verify them."""
+        """Convert one backend's targets in one worker, then have them verified."""
         models = self._convert_backend(source, made, wanted)
         for target in wanted:
-            parity = None
+            results[target] = (models[target], None)
             if truths:
-                parity = self._verify_one(target, made, models[target], truths[self._longest(target)].result())
-            results[target] = (models[target], parity)
+                pool.submit(partial(self._judge, target, made, models[target], truths, results))
+
+    def _judge(
+        self,
+        target: Target,
+        made: Artifact | None,
+        model: Artifact | None,
+        truths: Mapping[int, Future[Artifact | None]],
+        results: Results,
+    ) -> None:
+        truth = truths[self._longest(target)].result()
+        results[target] = (model, self._verify_one(target, made, model, truth))
 
     def _convert_backend(
         self, source: student.Source, made: Artifact | None, wanted: list[Target]
@@ -277,7 +337,7 @@ class Line:
     def _reference(self, made: Artifact | None, length: int) -> Artifact | None:
         place = self.folder / f"reference-{length}"
         task = tasks.get(self.recipe.task)
-        params = reference.order_params(task, self.recipe.verify.datasets, length)
+        params = reference.order_params(task, self._datasets(), length)
         order = _order(
             place, "reference", reference.VERSION, params, {"student": made}, versions("torch", "transformers")
         )
@@ -285,7 +345,7 @@ class Line:
         def make(out: Path) -> Mapping[str, Any]:
             assert made is not None
             with Worker(self._log("reference")) as worker:
-                return worker.call(reference.make, made.path, task.name, self.recipe.verify.datasets, length, out)
+                return worker.call(reference.make, made.path, task.name, self._datasets(), length, out)
 
         return self.step("reference", place, order, make, seconds=30, disk=10_000_000)
 

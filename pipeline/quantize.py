@@ -9,7 +9,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-OutputKind = Literal["embedding", "logits"]
+OutputKind = Literal["embedding", "logits", "value", "token_logits", "spans"]
+"""What each is: `pipeline.outputs`."""
 
 
 class Gates(BaseModel):
@@ -20,9 +21,9 @@ class Gates(BaseModel):
     min_worst_cosine: float | None = None
     min_sqnr_db: float | None = None
     min_agreement: float | None = None
-    """Fraction of rows with the same winner, near ties apart (logits); see `metrics.agreement`."""
+    """Fraction of rows, tokens or spans with the same winner, near ties apart; see `metrics.agreement`."""
     max_kl: float | None = None
-    """Mean Kullback-Leibler divergence from the truth's probabilities to the file's, in nats (logits)."""
+    """Mean Kullback-Leibler divergence from the truth's probabilities to the file's, in nats."""
     max_abs_error: float | None = None
     """Largest absolute difference of any number of any row that is not all padding; see `Measures.unit`."""
     max_all_pad_error: float | None = None
@@ -59,7 +60,7 @@ def _gates(
     pad: float,
     size: float,
 ) -> dict[OutputKind, Gates]:
-    """Spell one scheme's default gates out for both kinds of output."""
+    """Spell one scheme's default gates out for every kind of output."""
     embedding = Gates(
         min_mean_cosine=cosine,
         min_worst_cosine=worst,
@@ -71,16 +72,15 @@ def _gates(
         max_task_drop=drop,
         max_bytes_per_parameter=size,
     )
-    logits = Gates(
+    value = Gates(
         min_sqnr_db=sqnr,
-        min_agreement=agreement,
-        max_kl=kl,
         max_pad_difference=pad,
         max_thread_difference=pad,
         max_task_drop=drop,
         max_bytes_per_parameter=size,
     )
-    return {"embedding": embedding, "logits": logits}
+    logits = value.model_copy(update={"min_agreement": agreement, "max_kl": kl})
+    return {"embedding": embedding, "logits": logits, "value": value, "token_logits": logits, "spans": logits}
 
 
 SCHEMES: dict[str, Scheme] = {

@@ -13,14 +13,20 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from pipeline import backends, tasks
+from pipeline import backends, data, tasks
+from pipeline.compat import floors
 from pipeline.errors import RecipeError
 from pipeline.quantize import SCHEMES, Gates, OutputKind
 from pipeline.tasks import Task
 
+_COSINES = {"min_mean_cosine", "min_worst_cosine", "max_all_pad_error"}
+_WINNERS = {"min_agreement", "max_kl"}
 _SENSELESS: dict[OutputKind, set[str]] = {
-    "embedding": {"min_agreement"},
-    "logits": {"min_mean_cosine", "min_worst_cosine", "max_all_pad_error"},
+    "embedding": _WINNERS,
+    "logits": _COSINES,
+    "value": _COSINES | _WINNERS,
+    "token_logits": _COSINES,
+    "spans": _COSINES,
 }
 """Bounds of `Gates` that a kind of output has no measure for."""
 
@@ -78,6 +84,50 @@ def _each_once(value: tuple[str, ...]) -> tuple[str, ...]:
 Names = Annotated[tuple[str, ...], BeforeValidator(_tuple), AfterValidator(_each_once), Field(min_length=1)]
 
 
+Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Natural = Annotated[int, Field(ge=1)]
+
+
+class TrainSection(_Section):
+    """How the student is fine-tuned before it is converted."""
+
+    dataset: str | None = None
+    """A row of `pipeline.data` that has rows to train on; or files of one's own:"""
+    train_file: str | None = None
+    """`.csv`, `.tsv` or `.jsonl` with named columns, `.conll` for tags, SQuAD's `.json` for questions."""
+    dev_file: str | None = None
+    text: str = "text"
+    """Column of the text."""
+    pair: str | None = None
+    """Column of the second text, where there is one."""
+    label: str = "label"
+    """Column of the class's name, or of the number."""
+    epochs: Positive | None = None
+    """Passes over the rows, 3 unless `steps` is given."""
+    steps: Natural | None = None
+    """Updates."""
+    batch_size: Natural = 32
+    """Rows of an update, over all processes."""
+    gradient_accumulation: Natural = 1
+    """Each process runs its rows of an update in so many parts, one after the other: less memory, the same result."""
+    learning_rate: Annotated[float, Field(gt=0, lt=1)] = 5e-5
+    """At the end of the warm-up; it falls to zero in a line."""
+    warmup_fraction: Fraction = 0.1
+    """Of the updates."""
+    weight_decay: Fraction = 0.01
+    max_length: Length = 128
+    """Rows are cut to so many tokens."""
+    max_rows: Natural | None = None
+    """Train on a sample of so many rows, the same one for a seed."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    precision: Literal["no", "bf16", "fp16"] = "no"
+    new_head: bool = False
+    """Throw away the head that the checkpoint has for the task, and begin a new one with the data's labels."""
+    checkpoint_minutes: Positive = 5.0
+    """Between two checkpoints, from which a run that was stopped goes on."""
+
+
 class ConvertSection(_Section):
     """What holds for every target."""
 
@@ -91,6 +141,8 @@ class TargetSection(_Section):
     schemes: Names
     sequence_lengths: Lengths | None = None
     """Overrides `convert.sequence_lengths` for this backend."""
+    minimum_runtime: str | None = None
+    """Oldest runtime on which the files still have to be right, such as `litert-1.2.0`; `compat` tries it."""
 
 
 class VerifySection(_Section):
@@ -127,6 +179,7 @@ class Recipe(_Section):
     """Name of the folder in build/: small letters, digits, dot, dash and underscore."""
     task: str
     student: StudentSection
+    train: TrainSection | None = None
     convert: ConvertSection = ConvertSection()
     targets: Annotated[dict[str, TargetSection], Field(min_length=1)]
     verify: VerifySection = VerifySection()
@@ -243,6 +296,8 @@ def _check_names(recipe: Recipe, origin: Path) -> None:
         task = tasks.get(recipe.task)
     except RecipeError as error:
         raise RecipeError(f"{origin}: {error}") from error
+    if recipe.train is not None:
+        _check_train(recipe, recipe.train, task, origin)
     for scheme, gates in recipe.verify.gates.items():
         _check_scheme(scheme, origin, f"verify.gates.{scheme}")
         _check_gates(gates, task, origin, f"verify.gates.{scheme}")
@@ -260,6 +315,59 @@ def _check_names(recipe: Recipe, origin: Path) -> None:
         for scheme in section.schemes:
             _check_scheme(scheme, origin, f"targets.{backend}.schemes")
             _check_support(backend, scheme, recipe.convert.minimum_ios, origin)
+        if section.minimum_runtime is not None:
+            problem = floors.refusal(backend, section.minimum_runtime, section.schemes)
+            if problem:
+                raise RecipeError(f"{origin}: targets.{backend}.minimum_runtime: {problem}")
+
+
+_FILES = {"logits": (".csv", ".tsv", ".jsonl"), "token_logits": (".conll",), "spans": (".json",)}
+_FILES |= {"value": _FILES["logits"]}
+"""Endings of one's own training files, by the task's kind of output."""
+
+
+def _check_train(recipe: Recipe, train: TrainSection, task: Task, origin: Path) -> None:
+    """Refuse training that has no data, or two, or data of another task."""
+    if task.output_kind not in _FILES:
+        able = ", ".join(row.name for row in tasks.TASKS.values() if row.output_kind in _FILES)
+        raise RecipeError(f"{origin}: train: task {task.name} has no training here; there is some for: {able}.")
+    if recipe.student.random_weights:
+        raise RecipeError(
+            f"{origin}: student.random_weights says that the weights were never trained, and [train] trains them. "
+            "Leave one of them out."
+        )
+    if train.epochs is not None and train.steps is not None:
+        raise RecipeError(f"{origin}: train has epochs and steps; give one of them.")
+    files = {"train_file": train.train_file, "dev_file": train.dev_file}
+    given = [key for key, file in files.items() if file is not None]
+    if train.dataset is not None and given:
+        raise RecipeError(f"{origin}: train has dataset and {given[0]}; give one of them.")
+    if train.dataset is not None:
+        _check_train_dataset(train, task, origin)
+    elif len(given) < len(files):
+        has = f"{given[0]} alone" if given else "no data"
+        raise RecipeError(f"{origin}: train has {has}; give dataset, or train_file and dev_file.")
+    for key, file in files.items():
+        if file is not None and Path(file).suffix.lower() not in _FILES[task.output_kind]:
+            kinds = " or ".join(_FILES[task.output_kind])
+            raise RecipeError(f"{origin}: train.{key} = {file!r}: task {task.name} is trained on {kinds}.")
+
+
+def _check_train_dataset(train: TrainSection, task: Task, origin: Path) -> None:
+    able = [name for name in task.datasets if data.DATASETS[name].train is not None]
+    if train.dataset not in able:
+        known = train.dataset in data.DATASETS
+        fault = f"has no rows to train {task.name} on" if known else "does not exist"
+        exist = f"there are: {', '.join(able)}" if able else f"no data set has them for {task.name}"
+        raise RecipeError(
+            f"{origin}: train.dataset: {train.dataset!r} {fault}; {exist}. "
+            "Or give files of your own as train_file and dev_file."
+        )
+    columns = {"text", "pair", "label"} & train.model_fields_set
+    if columns:
+        raise RecipeError(
+            f"{origin}: train.{min(columns)} names a column of train_file; dataset {train.dataset} has its own."
+        )
 
 
 def _check_scheme(scheme: str, origin: Path, key: str) -> None:

@@ -14,31 +14,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import data, metrics, tasks
+from pipeline import data, decoding, metrics, scoring, tasks
 from pipeline.encoding import Encoder, Row
 from pipeline.errors import InputError
+from pipeline.outputs import RowOutputs
+from pipeline.scoring import Labels
 from pipeline.tasks import Task
 
-VERSION = 2
+VERSION = 3
 ONE_TOKEN = "one_token"
 """Kind of rows that hold one token and nothing else; no tokenizer gives them, and every mask has to cope with them."""
 _ONE_TOKEN_OF = ("Yes", "7", "\u00e9t\u00e9", "?")
 _BATCH = 64
 
-
-@dataclass(frozen=True)
-class Labels:
-    """A labelled data set as indices into the reference's rows."""
-
-    name: str
-    first: list[int]
-    second: list[int] | None
-    """For graded pairs of embeddings: the other sentence."""
-    labels: list[float]
-    metric: str
-    chance: float
-    truth: float
-    """The metric of the reference itself."""
+Wanted = Sequence[str | data.Dataset] | None
+"""Names from `pipeline.data`, or a data set of the user's own; None for all that fit the task."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +44,7 @@ class Reference:
     """What the structural check expects of a file, see `pipeline.facts`."""
     texts: list[data.Text]
     rows: list[Row]
-    outputs: NDArray[np.float32]
-    """`(rows, width)`."""
+    outputs: RowOutputs
     checked: int
     """The first so many rows are the verification texts; the rest belong to data sets only."""
     datasets: list[Labels]
@@ -63,24 +52,24 @@ class Reference:
     """Data sets that the recipe names and this run could not read, with the reason."""
 
 
-def chosen_datasets(task: Task, wanted: Sequence[str] | None) -> tuple[list[data.Dataset], dict[str, str]]:
+def chosen_datasets(task: Task, wanted: Wanted) -> tuple[list[data.Dataset], dict[str, str]]:
     """Return the data sets to use, and those left out with the reason.
 
     Raises:
         InputError: the recipe names data sets and none of them is at hand.
     """
     names = task.datasets if wanted is None else wanted
-    rows = [data.DATASETS[name] for name in names if name != "none"]
+    rows = [data.DATASETS[one] if isinstance(one, str) else one for one in names if one != "none"]
     skipped = {row.name: reason for row in rows if (reason := row.absent())}
     usable = [row for row in rows if row.name not in skipped]
-    if rows and not usable:
+    if wanted and rows and not usable:
         raise InputError(
             f"no labelled data for {task.name}: " + "; ".join(f"{k}: {v}" for k, v in skipped.items()) + "."
         )
     return usable, skipped
 
 
-def order_params(task: Task, wanted: Sequence[str] | None, max_length: int) -> dict[str, Any]:
+def order_params(task: Task, wanted: Wanted, max_length: int) -> dict[str, Any]:
     """Return what decides the reference's content."""
     usable, skipped = chosen_datasets(task, wanted)
     return {
@@ -92,7 +81,7 @@ def order_params(task: Task, wanted: Sequence[str] | None, max_length: int) -> d
     }
 
 
-def make(student: Path, task_name: str, wanted: Sequence[str] | None, max_length: int, out: Path) -> dict[str, Any]:
+def make(student: Path, task_name: str, wanted: Wanted, max_length: int, out: Path) -> dict[str, Any]:
     """Encode all texts and run the checkpoint over them. Runs in a worker, since it imports torch."""
     from safetensors.numpy import save_file
 
@@ -102,36 +91,42 @@ def make(student: Path, task_name: str, wanted: Sequence[str] | None, max_length
 
     task = tasks.get(task_name)
     model = load_checkpoint(student, task)
-    encoder = Encoder.from_folder(student, max_length)
+    names = label_names(model.config) if task.has_labels else None
+    book = Book(Encoder.from_folder(student, max_length), task, names or [])
     usable, skipped = chosen_datasets(task, wanted)
-    texts = data.verification_texts()
-    index = {(text.first, text.second): number for number, text in enumerate(texts)}
-    single = _one_token_rows(encoder)
-    texts += [text for text, _ in single]
-    checked = len(texts)
-    plans = [_plan(row, task, texts, index) for row in usable]
-    singles = {text.id: row for text, row in single}
-    rows = [singles.get(text.id) or encoder.encode(text.first, text.second) for text in texts]
-    outputs = true_outputs(model, task, rows)
-    if not metrics.all_finite(outputs):
+    for text in data.verification_texts():
+        book.add(text)
+    book.add_single_tokens()
+    checked = len(book.rows)
+    datasets = []
+    for dataset in usable:
+        misfit = book.misfit(dataset)
+        if misfit and wanted and (dataset.name in wanted or dataset in wanted):
+            raise InputError(f"data set {dataset.name} does not fit the checkpoint: {misfit}.")
+        if misfit:
+            skipped[dataset.name] = misfit
+        else:
+            datasets.append(book.add_dataset(dataset))
+    outputs = true_outputs(model, task, book.rows)
+    if not metrics.all_finite(outputs.values):
         raise InputError("the reference itself gives NaN or infinity; the checkpoint is broken.")
-    datasets = [_labels(task, dataset, plan, outputs) for dataset, plan in zip(usable, plans, strict=True)]
-    save_file({"outputs": outputs}, out / "outputs.safetensors")
+    save_file({"values": outputs.values, "counts": outputs.counts}, out / "outputs.safetensors")
     document = {
         "task": task_name,
         "max_length": max_length,
         "pad_token_id": int(model.config.pad_token_id or 0),
-        "labels": label_names(model.config) if task.output_kind == "logits" else None,
+        "labels": names,
         "checkpoint": checkpoint_facts(model),
         "checked": checked,
-        "texts": [asdict(text) for text in texts],
-        "rows": [asdict(row) for row in rows],
+        "texts": [asdict(text) for text in book.texts],
+        "rows": [{"ids": row.ids, "types": row.types} for row in book.rows],
         "datasets": [asdict(dataset) for dataset in datasets],
         "skipped": skipped,
     }
     (out / "reference.json").write_text(json.dumps(document, ensure_ascii=True), encoding="utf-8")
-    summary = {dataset.name: {dataset.metric: dataset.truth, "rows": len(dataset.labels)} for dataset in datasets}
-    return {"rows": len(rows), "checked_rows": checked, "datasets": summary, "skipped": skipped}
+    scores = {row.name: (row.metric, scoring.score(task.output_kind, row, outputs), row) for row in datasets}
+    summary = {name: {metric: value, "rows": len(row.gold)} for name, (metric, value, row) in scores.items()}
+    return {"rows": len(book.rows), "checked_rows": checked, "datasets": summary, "skipped": skipped}
 
 
 def read(folder: Path) -> Reference:
@@ -147,63 +142,99 @@ def read(folder: Path) -> Reference:
         checkpoint=document["checkpoint"],
         texts=[data.Text(**text) for text in document["texts"]],
         rows=[Row(tuple(row["ids"]), tuple(row["types"])) for row in document["rows"]],
-        outputs=load_file(folder / "outputs.safetensors")["outputs"],
+        outputs=RowOutputs(**load_file(folder / "outputs.safetensors")),
         checked=document["checked"],
         datasets=[Labels(**dataset) for dataset in document["datasets"]],
         skipped=document["skipped"],
     )
 
 
-def _one_token_rows(encoder: Encoder) -> list[tuple[data.Text, Row]]:
-    """Take one token out of the middle of a few encoded words."""
-    rows = []
-    for number, word in enumerate(_ONE_TOKEN_OF):
-        ids = encoder.encode(word).ids
-        text = data.Text(f"{ONE_TOKEN}-{number}", ONE_TOKEN, word)
-        rows.append((text, Row((ids[len(ids) // 2],), (0,))))
-    return rows
+Example = tuple[int, int | None, Any]
+"""Row, the other row of a compared pair, and what is right."""
 
 
-Plan = tuple[list[int], list[int] | None, list[float]]
+class Book:
+    """Texts and their rows, each once, and what the labelled data say of them."""
+
+    def __init__(self, encoder: Encoder, task: Task, names: Sequence[str]) -> None:
+        self.encoder = encoder
+        self.task = task
+        self.names = names
+        self.texts: list[data.Text] = []
+        self.rows: list[Row] = []
+        self._known: dict[tuple[str, str | None, int | None], int] = {}
+
+    def add(self, text: data.Text, row: Row | None = None) -> int:
+        """Return the number of a text's row, which is encoded if it is new."""
+        key = (text.first, text.second, text.window)
+        if row is not None or key not in self._known:
+            self._known.setdefault(key, len(self.rows))
+            self.texts.append(text)
+            self.rows.append(row or self.encoder.encode(text.first, text.second))
+            return len(self.rows) - 1
+        return self._known[key]
+
+    def add_single_tokens(self) -> None:
+        """Take one token out of the middle of a few encoded words."""
+        for number, word in enumerate(_ONE_TOKEN_OF):
+            ids = self.encoder.encode(word).ids
+            self.add(data.Text(f"{ONE_TOKEN}-{number}", ONE_TOKEN, word), Row((ids[len(ids) // 2],), (0,)))
+
+    def misfit(self, dataset: data.Dataset) -> str | None:
+        """Say why a data set's labels are not the checkpoint's, or return None."""
+        found = dataset.label_ids(self.names) if self.task.has_labels else []
+        return found if isinstance(found, str) else None
+
+    def add_dataset(self, dataset: data.Dataset) -> Labels:
+        """Add a data set's texts, and return its labels in the checkpoint's numbers."""
+        ids = dataset.label_ids(self.names) if self.task.has_labels else []
+        assert not isinstance(ids, str)
+        build = {"embedding": self._compared, "token_logits": self._tagged, "spans": self._asked}
+        make = build.get(self.task.output_kind, self._plain)
+        rows, second, gold = [], [], []
+        for example in dataset.load():
+            row, other, label = make(dataset, example, ids)
+            rows.append(row)
+            gold.append(label)
+            second += [] if other is None else [other]
+        return Labels(dataset.name, rows, second or None, gold, dataset.metric, list(self.names))
+
+    def _row(self, dataset: data.Dataset, first: str, second: str | None) -> int:
+        return self.add(data.Text(f"{dataset.name}-{len(self.texts)}", dataset.name, first, second))
+
+    def _plain(self, dataset: data.Dataset, example: data.Labelled, ids: list[int]) -> Example:
+        label = float(ids[int(example.label)]) if ids else example.label
+        return self._row(dataset, example.first, example.second), None, label
+
+    def _compared(self, dataset: data.Dataset, example: data.Labelled, ids: list[int]) -> Example:
+        other = self._row(dataset, example.second or "", None)
+        return self._row(dataset, example.first, None), other, example.label
+
+    def _tagged(self, dataset: data.Dataset, example: data.Labelled, ids: list[int]) -> Example:
+        _, offsets = self.encoder.encode_with_offsets(example.first)
+        at = decoding.first_tokens(decoding.word_places(example.first), offsets)
+        gold = {"at": at, "tags": [ids[tag] for tag in example.tags]}
+        return self._row(dataset, example.first, None), None, gold
+
+    def _asked(self, dataset: data.Dataset, example: data.Labelled, ids: list[int]) -> Example:
+        passage = example.second or ""
+        stride = decoding.overlap(self.encoder.max_length)
+        windows = self.encoder.windows(example.first, passage, stride=stride)
+        numbers = []
+        for number, window in enumerate(windows):
+            text = data.Text(f"{dataset.name}-{len(self.texts)}", dataset.name, example.first, passage, number)
+            numbers.append(self._window(text, window.row))
+        offsets = [window.offsets for window in windows]
+        gold = {"windows": numbers, "offsets": offsets, "passage": passage, "answers": list(example.answers)}
+        return numbers[0], None, gold
+
+    def _window(self, text: data.Text, row: Row) -> int:
+        key = (text.first, text.second, text.window)
+        return self._known[key] if key in self._known else self.add(text, row)
 
 
-def _plan(dataset: data.Dataset, task: Task, texts: list[data.Text], index: dict[tuple[str, str | None], int]) -> Plan:
-    """Append a data set's texts to the rows, each text once, and return the indices and labels."""
-    labelled = dataset.load()
-
-    def number(first: str, second: str | None) -> int:
-        if (first, second) not in index:
-            index[first, second] = len(texts)
-            texts.append(data.Text(f"{dataset.name}-{len(texts)}", dataset.name, first, second))
-        return index[first, second]
-
-    if task.output_kind == "embedding":
-        pairs = [(number(row.first, None), number(row.second or "", None)) for row in labelled]
-        return [pair[0] for pair in pairs], [pair[1] for pair in pairs], [row.label for row in labelled]
-    return [number(row.first, row.second) for row in labelled], None, [row.label for row in labelled]
-
-
-def _labels(task: Task, dataset: data.Dataset, plan: Plan, outputs: NDArray[np.float32]) -> Labels:
-    first, second, labels = plan
-    truth = task_metric(task.metric, first, second, labels, outputs)
-    chance = metrics.chance_level(task.metric, np.asarray(labels))
-    return Labels(dataset.name, first, second, labels, task.metric, chance, truth)
-
-
-def task_metric(
-    metric: str, first: list[int], second: list[int] | None, labels: list[float], outputs: NDArray[np.float32]
-) -> float:
-    """Return a task metric of some outputs `(rows, width)`; pairs of embeddings are scored by their cosine."""
-    return metrics.TASK_METRICS[metric](task_scores(first, second, outputs), np.asarray(labels))
-
-
-def task_scores(first: list[int], second: list[int] | None, outputs: NDArray[np.float32]) -> NDArray[np.floating]:
-    """Return what a task metric is computed from: logits `(rows, classes)`, or the cosines `(rows,)` of pairs."""
-    return outputs[first] if second is None else metrics.cosine(outputs[first], outputs[second])
-
-
-def true_outputs(model: Any, task: Task, rows: Sequence[Row]) -> NDArray[np.float32]:
-    """Run a checkpoint over rows, `(rows, width)`. Rows of one length share a batch, so that none is padded."""
+def true_outputs(model: Any, task: Task, rows: Sequence[Row]) -> RowOutputs:
+    """Run a checkpoint over rows. Rows of one length share a batch, so that none is padded."""
     import torch
 
     by_length: dict[int, list[int]] = defaultdict(list)
@@ -216,7 +247,7 @@ def true_outputs(model: Any, task: Task, rows: Sequence[Row]) -> NDArray[np.floa
                 batch = numbers[start : start + _BATCH]
                 result = model(**_tensors([rows[number] for number in batch], model))
                 outputs.update(zip(batch, task.truth(result), strict=True))
-    return np.stack([outputs[number] for number in range(len(rows))])
+    return RowOutputs.of([outputs[number] for number in range(len(rows))])
 
 
 def _tensors(rows: Sequence[Row], model: Any) -> Mapping[str, Any]:

@@ -2,14 +2,15 @@
 
 import importlib.metadata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import artifact, backends, signature
+from pipeline import artifact, backends, decoding, metrics, signature, tasks
 from pipeline.backends import Evaluator
+from pipeline.decoding import Entity, Offsets, Span
 from pipeline.encoding import Encoder, Row
 from pipeline.errors import InputError, ToolchainError
 from pipeline.signature import Function, Signature
@@ -22,13 +23,19 @@ class Prediction:
     text: str
     second: str | None
     tokens: int
-    """Tokens of the row after truncation, special ones included."""
+    """Tokens of the row after truncation, special ones included; of the longest window."""
     length: int
     """The length at which the file ran."""
     vector: NDArray[np.float32]
-    """The embedding, or the logits."""
-    scores: Mapping[str, float] | None
-    """Probability of each label; None for an embedding."""
+    """The embedding, the logits or the number; `(tokens, width)` where each token has numbers, of the first window."""
+    scores: Mapping[str, float] | None = None
+    """Probability of each label, for classes of the whole text."""
+    entities: tuple[Entity, ...] | None = None
+    """Tagged parts of the text, for classes of tokens."""
+    answer: Span | None = None
+    """The part of `second` that answers `text`."""
+    windows: int = 1
+    """How many windows over a long passage were run."""
 
 
 class Model:
@@ -52,7 +59,7 @@ class Model:
             self._session = backends.get(self.signature.backend).load(file, self.signature, threads=threads)
 
     def run(self, row: Row, *, length: int | None = None) -> NDArray[np.float32]:
-        """Return the raw output `(width,)` of one row.
+        """Return the raw output of one row: `(width,)`, or `(tokens, width)` where each token has one.
 
         Args:
             row: what `encoder.encode` returned.
@@ -65,15 +72,24 @@ class Model:
             function, length = self.signature.choose(len(row))
         else:
             function = self._at(length)
-        return self.run_padded(
-            function, row.padded(self._names(function), length, pad_token_id=self.signature.pad_token_id)
-        )
+        inputs = row.padded(self._names(function), length, pad_token_id=self.signature.pad_token_id)
+        output = self.run_padded(function, inputs)
+        return output[: len(row)] if output.ndim == 2 else output
+
+    def run_all_padding(self, length: int) -> NDArray[np.float32]:
+        """Return the raw output of a row that is all padding, of every token where each has one."""
+        function = self._at(length)
+        inputs = Row((), ()).padded(self._names(function), length, pad_token_id=self.signature.pad_token_id)
+        return self.run_padded(function, inputs)
 
     def run_padded(self, function: Function, inputs: Mapping[str, NDArray[np.int32]]) -> NDArray[np.float32]:
-        """Return the output `(width,)` of inputs that are padded already, each `(1, length)`."""
+        """Return the output of inputs that are padded already, each `(1, length)`: `(width,)` or `(length, width)`.
+
+        Several outputs, such as the logits of starts and ends, come side by side.
+        """
         outputs = self._session.run(function, inputs)
-        result: NDArray[np.float32] = outputs[function.outputs[0].name][0]
-        return result
+        named = [outputs[name][0] for name in tasks.get(self.signature.task).output_names]
+        return named[0] if len(named) == 1 else np.stack(named, axis=-1)
 
     def _at(self, length: int) -> Function:
         function = self.signature.at_length(length)
@@ -96,17 +112,42 @@ class Model:
     def _predict(self, first: str, second: str | None) -> Prediction:
         if not first.strip() or (second is not None and not second.strip()):
             raise InputError("the text is empty; give at least one character that is not white space.")
-        row = self.encoder.encode(first, second)
+        kind = self.signature.output_kind
+        if kind == "spans":
+            return self._answer(first, second)
+        row, offsets = self.encoder.encode_with_offsets(first, second)
         _, length = self.signature.choose(len(row))
         vector = self.run(row)
-        return Prediction(first, second, len(row), length, vector, self._scores(vector))
+        found = Prediction(first, second, len(row), length, vector)
+        if kind == "logits":
+            return replace(found, scores=self._shares(vector))
+        return replace(found, entities=self._entities(first, vector, offsets)) if kind == "token_logits" else found
 
-    def _scores(self, vector: NDArray[np.float32]) -> dict[str, float] | None:
-        if self.signature.labels is None:
-            return None
-        exponents = np.exp(vector.astype(np.float64) - vector.max())
-        shares = exponents / exponents.sum()
-        return {label: float(share) for label, share in zip(self.signature.labels, shares, strict=True)}
+    def _shares(self, logits: NDArray[np.float32]) -> dict[str, float]:
+        shares = metrics.softmax(logits)
+        return {label: float(share) for label, share in zip(self.signature.labels or (), shares, strict=True)}
+
+    def _entities(self, text: str, logits: NDArray[np.float32], offsets: Offsets) -> tuple[Entity, ...]:
+        """Tag each word by its first token; what truncation cut off has no tags."""
+        labels = self.signature.labels or ()
+        shares = metrics.softmax(logits)
+        places = decoding.word_places(text)
+        firsts = decoding.first_tokens(places, offsets)
+        known = [(token, place) for token, place in zip(firsts, places, strict=True) if token is not None]
+        best = [int(shares[token].argmax()) for token, _ in known]
+        scores = [float(shares[token].max()) for token, _ in known]
+        return tuple(decoding.entities([labels[number] for number in best], scores, [place for _, place in known]))
+
+    def _answer(self, question: str, passage: str | None) -> Prediction:
+        """Look for the answer in every window over the passage."""
+        if passage is None:
+            raise InputError("a question needs a passage to be answered from; give it as the second text (--pair).")
+        windows = self.encoder.windows(question, passage, stride=decoding.overlap(self.encoder.max_length))
+        outputs = [self.run(window.row) for window in windows]
+        span = decoding.best_span([(out, window.offsets) for out, window in zip(outputs, windows, strict=True)])
+        tokens = max(len(window.row) for window in windows)
+        _, length = self.signature.choose(tokens)
+        return Prediction(question, passage, tokens, length, outputs[0], answer=span, windows=len(windows))
 
     def close(self) -> None:
         """Free what the runtime holds."""

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline import architectures, tasks
+from pipeline import architectures, tasks, tokenization
 from pipeline.architectures import Architecture
 from pipeline.artifact import digest_of, sha256_file
 from pipeline.errors import RecipeError, StudentError
 from pipeline.recipe import Recipe
 from pipeline.tasks import Task
 
-VERSION = 1
+VERSION = 2
 WEIGHTS = "model.safetensors"
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "spiece.model")
+TOKENIZER_FILES = tuple(name for names in tokenization.FAMILIES for name in names) + tokenization.SETTINGS
 _TAKEN = ("config.json", WEIGHTS, *TOKENIZER_FILES, "1_Pooling/config.json", "modules.json")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 
@@ -68,7 +68,7 @@ class Source:
     @property
     def max_length(self) -> int:
         """The longest row that the checkpoint takes, special tokens included."""
-        return int(self.config[self.architecture.max_length_key])
+        return self.architecture.max_length(self.config)
 
     @property
     def weights_bytes(self) -> int:
@@ -165,10 +165,7 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
         )
     config = read_json(folder / "config.json")
     _check_weights(folder)
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt", "spiece.model")):
-        raise StudentError(
-            f"{folder} has no tokenizer (tokenizer.json, vocab.txt or spiece.model); save it beside the model."
-        )
+    tokenization.find(folder)
     model_type = config.get("model_type")
     architecture = architectures.get(model_type if model_type is None else str(model_type))
     if not isinstance(config.get(architecture.max_length_key), int):
@@ -234,6 +231,17 @@ def _check_fit(recipe: Recipe, recipe_file: Path, source: Source) -> None:
             )
 
 
+def trained(source: Source, folder: Path, data: str) -> Source:
+    """Return what training made of a checkpoint.
+
+    Args:
+        source: the checkpoint that training began with.
+        folder: the trained one.
+        data: name of the data set.
+    """
+    return inspect_folder(folder, origin=f"{source.origin}, fine-tuned on {data}", licence=source.licence)
+
+
 def order_params(recipe: Recipe, source: Source) -> dict[str, Any]:
     """Return what decides the student artifact's content."""
     return {
@@ -260,21 +268,19 @@ def make(source_folder: Path, task_name: str, out: Path) -> dict[str, Any]:
         StudentError: the weights do not load into the task's class without gaps, or the tokenizer is not theirs.
     """
     from pipeline import golden
-    from pipeline.checkpoint import load_tokenizer
 
     for name in ("config.json", WEIGHTS):
         shutil.copyfile(source_folder / name, out / name)
     task = tasks.get(task_name)
     model = _load(out, task, source_folder)
-    tokenizer = load_tokenizer(source_folder)
-    if tokenizer.get_vocab_size() > model.config.vocab_size:
-        known = f"the model's vocab_size is {model.config.vocab_size}"
-        raise StudentError(f"the tokenizer in {source_folder} has {tokenizer.get_vocab_size()} tokens, and {known}.")
+    tokenizer = tokenization.load_tokenizer(source_folder)
+    tokenization.check_size(tokenizer, source_folder, vocab_size=model.config.vocab_size)
     tokenizer.save(str(out / "tokenizer.json"))
     for name in TOKENIZER_FILES[1:]:
         if (source_folder / name).is_file():
             shutil.copyfile(source_folder / name, out / name)
-    labels = label_names(model.config) if task.output_kind == "logits" else None
+    _check_head(model.config, task, source_folder)
+    labels = label_names(model.config) if task.has_labels else None
     golden.write(out, model, task, tokenizer)
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
@@ -297,6 +303,20 @@ def _load(folder: Path, task: Task, source_folder: Path) -> Any:
     except Exception as error:  # transformers has a class of its own for each kind of nonsense in a config
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         raise StudentError(f"{source_folder} does not load as {task.auto_class}: {reason}") from error
+
+
+def _check_head(config: Any, task: Task, source_folder: Path) -> None:
+    """Refuse a head that gives too few or too many numbers for the task."""
+    few = task.least_labels is not None and config.num_labels < task.least_labels
+    if not few and (task.most_labels is None or config.num_labels <= task.most_labels):
+        return
+    wanted = f"{task.least_labels}" if task.least_labels == task.most_labels else f"{task.least_labels} or more"
+    near = {"classification": "regression", "regression": "classification"}.get(task.name)
+    hint = f" Did you mean task {near!r}?" if near else ""
+    raise StudentError(
+        f"the head in {source_folder} gives {config.num_labels} numbers (id2label); "
+        f"task {task.name} has {wanted}.{hint}"
+    )
 
 
 def label_names(config: Any) -> list[str]:

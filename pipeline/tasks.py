@@ -16,6 +16,8 @@ from pipeline.quantize import OutputKind
 if TYPE_CHECKING:
     import torch
 
+Floats = NDArray[np.float32]
+
 
 @dataclass(frozen=True)
 class Task:
@@ -24,21 +26,29 @@ class Task:
     name: str
     auto_class: str
     """Name of the transformers class that loads checkpoint and head."""
+    head_suffix: str
+    """How the names of the model classes with that head end, as `architectures` in config.json has them."""
     output_names: tuple[str, ...]
     output_kind: OutputKind
-    metric: str
-    """Name of a function in `pipeline.metrics`; a fraction in [0, 1] or a correlation in [-1, 1]."""
     uses_head: bool
     """False for the bare encoder, whose pooler is left out."""
-    finish: Callable[[Any, "torch.Tensor"], "torch.Tensor"]
-    """`(model output, float mask (batch, seq_len)) -> output`, inside the exported graph."""
-    truth: Callable[[Any], NDArray[np.float32]]
-    """`model output of unpadded rows -> (batch, width)`; written apart from `finish`, which it judges."""
+    finish: Callable[[Any, "torch.Tensor"], tuple["torch.Tensor", ...]]
+    """`(model output, float mask (batch, seq_len)) -> outputs in the order of their names`, in the exported graph."""
+    truth: Callable[[Any], Floats]
+    """`model output of unpadded rows -> (batch, items, width)`; written apart from `finish`, which it judges."""
     datasets: tuple[str, ...]
     """Labelled data in `pipeline.data` that fit the task, best first."""
+    least_labels: int | None = None
+    """The fewest numbers that the head gives, where the task asks for some."""
+    most_labels: int | None = None
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the numbers have names, from the checkpoint's `id2label`."""
+        return self.output_kind in ("logits", "token_logits")
 
 
-def mean_pool_and_normalise(output: Any, mask: "torch.Tensor") -> "torch.Tensor":
+def mean_pool_and_normalise(output: Any, mask: "torch.Tensor") -> tuple["torch.Tensor"]:
     """Return the unit-length mean of the token vectors, `(batch, hidden)`; exactly zero for a row of padding.
 
     Args:
@@ -52,27 +62,42 @@ def mean_pool_and_normalise(output: Any, mask: "torch.Tensor") -> "torch.Tensor"
     total = (output.last_hidden_state * mask[:, :, None]).sum(1)
     mean = total / mask.sum(1, keepdim=True).clamp(min=1.0)
     unit: torch.Tensor = mean * torch.rsqrt((mean * mean).sum(1, keepdim=True).clamp(min=1e-12))
-    return unit
+    return (unit,)
 
 
-def logits(output: Any, mask: "torch.Tensor") -> "torch.Tensor":
-    """Return the classifier's logits, `(batch, labels)`, before any softmax."""
-    result: torch.Tensor = output.logits
-    return result
+def logits(output: Any, mask: "torch.Tensor") -> tuple["torch.Tensor"]:
+    """Return the head's numbers before any softmax, `(batch, labels)` or `(batch, seq_len, labels)`."""
+    return (output.logits,)
 
 
-def true_embedding(output: Any) -> NDArray[np.float32]:
+def span_logits(output: Any, mask: "torch.Tensor") -> tuple["torch.Tensor", "torch.Tensor"]:
+    """Return each token's logit as the answer's start and as its end, each `(batch, seq_len)`."""
+    return output.start_logits, output.end_logits
+
+
+def true_embedding(output: Any) -> Floats:
     """Return the unit-length mean over the tokens of unpadded rows, in float64, as sentence-transformers has it."""
     hidden = output.last_hidden_state.numpy().astype(np.float64)
-    mean = hidden.mean(axis=1)
-    unit: NDArray[np.float32] = (mean / np.linalg.norm(mean, axis=-1, keepdims=True)).astype(np.float32)
+    mean = hidden.mean(axis=1, keepdims=True)
+    unit: Floats = (mean / np.linalg.norm(mean, axis=-1, keepdims=True)).astype(np.float32)
     return unit
 
 
-def true_logits(output: Any) -> NDArray[np.float32]:
-    """Return the logits of unpadded rows."""
-    result: NDArray[np.float32] = output.logits.numpy()
+def true_logits(output: Any) -> Floats:
+    """Return the numbers of unpadded rows, one item each."""
+    result: Floats = output.logits.numpy()[:, None, :]
     return result
+
+
+def true_token_logits(output: Any) -> Floats:
+    """Return the logits of the tokens of unpadded rows."""
+    result: Floats = output.logits.numpy()
+    return result
+
+
+def true_span_logits(output: Any) -> Floats:
+    """Return start and end logits of the tokens of unpadded rows, side by side."""
+    return np.stack([output.start_logits.numpy(), output.end_logits.numpy()], axis=-1)
 
 
 TASKS: dict[str, Task] = {
@@ -81,9 +106,9 @@ TASKS: dict[str, Task] = {
         Task(
             "embedding",
             auto_class="AutoModel",
+            head_suffix="Model",
             output_names=("sentence_embedding",),
             output_kind="embedding",
-            metric="spearman",
             uses_head=False,
             finish=mean_pool_and_normalise,
             truth=true_embedding,
@@ -92,13 +117,52 @@ TASKS: dict[str, Task] = {
         Task(
             "classification",
             auto_class="AutoModelForSequenceClassification",
+            head_suffix="ForSequenceClassification",
             output_names=("logits",),
             output_kind="logits",
-            metric="accuracy",
             uses_head=True,
             finish=logits,
             truth=true_logits,
-            datasets=("sentiment", "sst2"),
+            datasets=("sentiment", "sst2", "cola", "rte"),
+            least_labels=2,
+        ),
+        Task(
+            "regression",
+            auto_class="AutoModelForSequenceClassification",
+            head_suffix="ForSequenceClassification",
+            output_names=("logits",),
+            output_kind="value",
+            uses_head=True,
+            finish=logits,
+            truth=true_logits,
+            datasets=("graded_pairs", "stsb"),
+            least_labels=1,
+            most_labels=1,
+        ),
+        Task(
+            "token_classification",
+            auto_class="AutoModelForTokenClassification",
+            head_suffix="ForTokenClassification",
+            output_names=("logits",),
+            output_kind="token_logits",
+            uses_head=True,
+            finish=logits,
+            truth=true_token_logits,
+            datasets=("wnut17",),
+            least_labels=2,
+        ),
+        Task(
+            "question_answering",
+            auto_class="AutoModelForQuestionAnswering",
+            head_suffix="ForQuestionAnswering",
+            output_names=("start_logits", "end_logits"),
+            output_kind="spans",
+            uses_head=True,
+            finish=span_logits,
+            truth=true_span_logits,
+            datasets=("questions", "xquad"),
+            least_labels=2,
+            most_labels=2,
         ),
     )
 }

@@ -49,14 +49,14 @@ def write_student(folder: Path, architecture: str, task: str) -> Path:
     import transformers
 
     options: dict[str, Any] = dict(ARCHITECTURES[architecture].tiny_config)
-    if tasks.get(task).uses_head:
+    if tasks.get(task).has_labels:
         options |= {"id2label": dict(enumerate(LABELS)), "label2id": {name: i for i, name in enumerate(LABELS)}}
+    elif task == "regression":
+        options |= {"num_labels": 1, "problem_type": "regression"}
     config = transformers.AutoConfig.for_model(architecture, **options)
     torch.manual_seed(seed_of(f"{architecture}-{task}"))
     getattr(transformers, tasks.get(task).auto_class).from_config(config).save_pretrained(folder)
     shutil.copyfile(bundled_folder() / "tokenizer.json", folder / "tokenizer.json")
-    # WordPiece for every architecture: without this, transformers builds ALBERT's SentencePiece class around the file.
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}', encoding="utf-8")
     return folder
 
 

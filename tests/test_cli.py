@@ -16,11 +16,14 @@ import pytest
 from conftest import COMMAND, Outcome, TinyLine, environment, recipe_file, run_command
 
 from pipeline import artifact, backends, devices, recipe, verify
-from pipeline.architectures import ARCHITECTURES
+from pipeline.architectures import ARCHITECTURES, UNSUPPORTED
 from pipeline.quantize import SCHEMES
 from pipeline.tasks import TASKS
 
-VERBS = ("run", "plan", "student", "convert", "verify", "benchmark", "report", "ship", "predict", "list", "clean")
+VERBS = (
+    *("init", "run", "plan", "train", "student", "convert", "verify", "benchmark", "report", "ship", "push", "compat"),
+    *("predict", "list", "clean", "mil"),
+)
 STEPS = (
     "student",
     "convert litert-fp32",
@@ -80,7 +83,7 @@ def test_list_tells_what_exists_and_what_is_unsupported(pocketbert):
     assert outcome.rc == 0
     for name in (*ARCHITECTURES, *TASKS, *backends.NAMES, *SCHEMES, *devices.read(), *recipe.names()):
         assert name in outcome.stdout
-    assert outcome.stdout.count("UNSUPPORTED") == sum(
+    assert outcome.stdout.count("UNSUPPORTED") == len(UNSUPPORTED) + sum(
         not backends.get(backend).support(scheme, minimum_ios=18).supported
         for backend in backends.NAMES
         for scheme in SCHEMES

@@ -85,7 +85,7 @@ def rows(name: str, *, longest: int = 16) -> list[Row]:
 
 
 def truth(student: Path, task: str, wanted: list[Row]) -> np.ndarray:
-    return true_outputs(load_checkpoint(student, tasks.get(task)), tasks.get(task), wanted)
+    return true_outputs(load_checkpoint(student, tasks.get(task)), tasks.get(task), wanted).values
 
 
 def run(interpreter: mil.Interpreter, row: Row, length: int = 16) -> np.ndarray:

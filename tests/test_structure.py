@@ -23,10 +23,15 @@ from pipeline.errors import StudentError, ToolchainError
 from pipeline.facts import checkpoint_facts
 from pipeline.isolated import Worker
 from pipeline.structure import Constant, Structure
+from pipeline.verify import structure as judging
 from pipeline.verify.record import GateResult
-from pipeline.verify.structure import Expected, check
+from pipeline.verify.structure import Expected
 
 WORDS = "embeddings.word_embeddings.weight"
+
+
+def check(found: Structure, expected: Expected, scheme: str, backend: str, functions: int = 2) -> list[GateResult]:
+    return judging.check(found, expected, scheme, backend, functions=functions)
 
 
 def failed(results: list[GateResult]) -> dict[str, str]:
@@ -266,7 +271,9 @@ def expected_of(student: Path, task: str) -> Expected:
 
 def judged(made: Artifact, target: Target, file: Path) -> dict[str, str]:
     wanted = expected_of(made.path, made.manifest.params["task"])
-    return failed(check(backends.get(target.backend).structure(file), wanted, target.scheme, target.backend))
+    backend = backends.get(target.backend)
+    functions = len(backend.inspect(file))
+    return failed(check(backend.structure(file), wanted, target.scheme, target.backend, functions))
 
 
 SAMPLE = [

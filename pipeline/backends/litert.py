@@ -22,12 +22,19 @@ from pipeline.signature import Function, Signature, Tensor
 from pipeline.structure import Structure
 
 TITLE = "LiteRT"
-VERSION = 1
+VERSION = 2
 FILE = "model.tflite"
 DISTRIBUTIONS = ("ai-edge-litert", "litert-torch", "ai-edge-quantizer", "torch", "transformers")
 BASE_SCHEME: str | None = "fp32"
 MINIMUM_RUNTIME = "1.2.0"
-"""tflite-runtime 2.14 computes int8_dynamic silently wrong, LiteRT 1.0.1 right but seven times slower."""
+"""tflite-runtime 2.14 computes int8_dynamic silently wrong, LiteRT 1.0.1 outside its gates and seven times slower."""
+RIGHT_FROM: dict[str, dict[str, str | None]] = {
+    "int8_dynamic": {"ai-edge-litert": MINIMUM_RUNTIME, "tflite-runtime": None},
+}
+"""By scheme and the runtime's distribution: the oldest release that keeps the scheme's gates, None for no release.
+
+What is not listed is right on every runtime tried; `pocketbert compat` measures it.
+"""
 
 DEFAULT_SIGNATURE = "serving_default"
 _IN_MEMORY = ":memory:"

@@ -19,6 +19,8 @@ Array = npt.NDArray[Any]
 DATA_ALIGNMENT_BYTES = 16
 PREFIX_VIEW_MIN_BYTES = 1024
 NAME_MAX_BYTES = 120
+_LINEAR_BY_ROW = 12
+"""Version of FULLY_CONNECTED that knows a scale a row under float activations."""
 
 
 def share_constants(source: Path, path: Path, *, unique_names: bool = False) -> None:
@@ -40,6 +42,7 @@ def share_constants(source: Path, path: Path, *, unique_names: bool = False) -> 
     contents = [_content(raw, buffer) for buffer in model.buffers]
     _drop_unused_buffers(model, contents)
     places, chunks = _place(contents, _outside(model), _viewable(model, schema))
+    _declare_versions(model, schema)
     _shorten_names(model, unique=unique_names)
     _share_tables(model)
     # Offsets are absolute, so the graph is packed once to learn its length and once for good.
@@ -53,6 +56,25 @@ def share_constants(source: Path, path: Path, *, unique_names: bool = False) -> 
         for chunk in chunks:
             file.write(chunk)
             file.write(bytes(_aligned(len(chunk)) - len(chunk)))
+
+
+def _declare_versions(model: Any, schema: Any) -> None:
+    """Raise the version of a linear whose int8 weights have a scale a row under float activations.
+
+    The quantizer (ai-edge-quantizer 0.10) leaves version 5. tflite-runtime 2.14 knows 10, so it takes such a file and
+    computes it wrong without a word; now it refuses. LiteRT 1.0.1 to 2.3.0 give the same numbers as before.
+    Source: tensorflow/compiler/mlir/lite/tools/versioning/op_version.cc.
+    """
+    for graph in model.subgraphs:
+        for operation in graph.operators or []:
+            code = model.operatorCodes[operation.opcodeIndex]
+            if max(code.builtinCode, code.deprecatedBuiltinCode) != schema.BuiltinOperator.FULLY_CONNECTED:
+                continue
+            rows, weights = (graph.tensors[operation.inputs[place]] for place in (0, 1))
+            scales = weights.quantization.scale if weights.quantization else None
+            by_row = weights.type == schema.TensorType.INT8 and scales is not None and len(scales) > 1
+            if by_row and rows.type == schema.TensorType.FLOAT32:
+                code.version = max(code.version, _LINEAR_BY_ROW)
 
 
 def _aligned(n_bytes: int) -> int:

@@ -87,9 +87,9 @@ class TimedCheckpoint:
 
         with torch.inference_mode():
             tensors = {name: torch.from_numpy(array).long() for name, array in inputs.items()}
-            output = self._task.finish(self.model(**tensors), tensors["attention_mask"].float())
-            result: NDArray[np.float32] = output.numpy()[0]
-        return result
+            outputs = self._task.finish(self.model(**tensors), tensors["attention_mask"].float())
+            arrays: list[NDArray[np.float32]] = [output.numpy()[0] for output in outputs]
+        return arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=-1)
 
 
 def _inputs_of(model: object) -> tuple[str, ...]:
@@ -103,7 +103,8 @@ def import_checkpoint(model_type: str) -> None:
     import torch  # noqa: F401
     import transformers.models.auto  # noqa: F401
 
-    importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
+    module = model_type.replace("-", "_")
+    importlib.import_module(f"transformers.models.{module}.modeling_{module}")
 
 
 def import_backend(name: str) -> None:

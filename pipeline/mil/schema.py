@@ -48,7 +48,7 @@ def parse(file: Path) -> Any:
         ToolchainError: coremltools is not installed.
     """
     model = model_class()()
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from google.protobuf.message import DecodeError
 
     try:
         model.ParseFromString(file.read_bytes())

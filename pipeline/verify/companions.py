@@ -59,7 +59,7 @@ def _wrong_golden(model: Path, student: Path, truth: Reference) -> str | None:
     except ArtifactError as error:
         return str(error)
     for row in found.rows:
-        encoded = encoder.encode(row.first, row.second)
+        encoded = golden.encode(encoder, row.first, row.second, row.window)
         if list(encoded.ids) != row.input_ids or list(encoded.types) != row.token_type_ids:
             return f"the shipped tokenizer gives other ids for {row.first[:40]!r}"
     return None

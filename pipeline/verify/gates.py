@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import metrics
+from pipeline import scoring
 from pipeline.quantize import Gates
-from pipeline.reference import Labels, Reference
+from pipeline.reference import Reference
+from pipeline.scoring import Labels
 from pipeline.signature import Signature
 from pipeline.verify import scores
 from pipeline.verify.measure import Measured
@@ -42,7 +43,7 @@ def judge(
         crash: how the runtime went down, or None.
         random_weights: exempts from the above-chance gate, and from that alone.
     """
-    results = [] if random_weights else [_above_chance(row) for row in truth.datasets]
+    results = [] if random_weights else [_above_chance(signature, row, truth) for row in truth.datasets]
     results += _size_gate(signature, gates, model_metrics)
     measures, by_kind, datasets, blamed, others = None, {}, [], [], []
     if found is not None:
@@ -52,9 +53,9 @@ def judge(
             measures = scores.measure_all(signature, truth, found, scored)
             by_kind = scores.groups(truth, scored)
             blamed = scores.worst(truth, scored)
-            datasets = [scores.task_score(row, truth, found, scored) for row in truth.datasets]
+            datasets = [scores.task_score(signature, row, truth, found, scored) for row in truth.datasets]
             others = scores.evaluations(truth, found)
-            results += _bound_gates(gates, measures, datasets, blamed, truth, found)
+            results += _bound_gates(signature, gates, measures, datasets, blamed, truth, found)
             results += [_deterministic_gate(measures), *_other_gates(gates, others)]
     failed = [gate for gate in results if not gate.passed]
     verdict: Verdict = "failed" if failed or crash else "not_run" if not_run else "passed"
@@ -86,13 +87,13 @@ def judge(
     )
 
 
-def _above_chance(row: Labels) -> GateResult:
-    error = metrics.standard_error(row.metric, row.chance, len(row.labels))
-    bound = row.chance + _CHANCE_ERRORS * error
-    passed = row.truth > bound
-    why = f"the reference is broken: {row.metric} {row.truth:.3f} on {row.name} is not above chance ({bound:.3f})"
+def _above_chance(signature: Signature, row: Labels, truth: Reference) -> GateResult:
+    bound = scoring.above_chance_bound(row, errors=_CHANCE_ERRORS)
+    found = scoring.score(signature.output_kind, row, truth.outputs)
+    passed = found > bound
+    why = f"the reference is broken: {row.metric} {found:.3f} on {row.name} is not above chance ({bound:.3f})"
     name = f"reference_above_chance:{row.name}"
-    return GateResult(name=name, bound=bound, found=row.truth, passed=passed, detail="" if passed else why)
+    return GateResult(name=name, bound=bound, found=found, passed=passed, detail="" if passed else why)
 
 
 def _size_gate(signature: Signature, gates: Gates, model_metrics: dict[str, Any]) -> list[GateResult]:
@@ -111,15 +112,15 @@ def _size_gate(signature: Signature, gates: Gates, model_metrics: dict[str, Any]
 
 def _finite_gate(truth: Reference, found: Measured) -> GateResult:
     for runs, outputs in ((found.natural, found.outputs), (found.padded, found.padded_outputs)):
-        bad = np.flatnonzero(~np.isfinite(outputs).all(axis=1))
-        if bad.size:
-            blame = scores.describe(truth, runs[int(bad[0])], None).short()
+        bad = outputs.rows_where(~np.isfinite(outputs.values).all(axis=1))
+        if bad:
+            blame = scores.describe(truth, runs[bad[0]], None).short()
             return GateResult(
                 name="finite", bound=None, found=None, passed=False, detail=f"NaN or infinity, first on {blame}"
             )
-    bad = np.flatnonzero(~np.isfinite(found.all_pad_outputs).all(axis=1))
-    if bad.size:
-        length = found.all_pad_lengths[int(bad[0])]
+    bad = found.all_pad_outputs.rows_where(~np.isfinite(found.all_pad_outputs.values).all(axis=1))
+    if bad:
+        length = found.all_pad_lengths[bad[0]]
         detail = f"NaN or infinity on a row of {length} padding tokens"
         return GateResult(name="finite", bound=None, found=None, passed=False, detail=detail)
     return GateResult(name="finite", bound=None, found=None, passed=True, detail="")
@@ -134,11 +135,17 @@ def _tokenizer_gate(truth: Reference, found: Measured) -> GateResult:
 
 
 def _bound_gates(
-    gates: Gates, measures: Measures, datasets: list[TaskScore], worst: list[Input], truth: Reference, found: Measured
+    signature: Signature,
+    gates: Gates,
+    measures: Measures,
+    datasets: list[TaskScore],
+    worst: list[Input],
+    truth: Reference,
+    found: Measured,
 ) -> list[GateResult]:
     """Compare each bound that is set with what was found, and name the input that is to blame."""
     blame = f"worst on {worst[0].short()}"
-    cosine = measures.agreement is None
+    cosine = signature.output_kind == "embedding"
     minima: list[tuple[str, float | None, float | None, str]] = [
         ("min_mean_cosine", gates.min_mean_cosine, measures.mean_score if cosine else None, blame),
         ("min_worst_cosine", gates.min_worst_cosine, measures.worst_score if cosine else None, blame),
@@ -201,9 +208,9 @@ def _other_gates(gates: Gates, others: list[Evaluation]) -> list[GateResult]:
 def _blame_padding(truth: Reference, found: Measured) -> str:
     if not found.padded:
         return "no padded row was run"
-    own = found.outputs[[run.row for run in found.padded]]
-    number = int(np.abs(own - found.padded_outputs).max(axis=1).argmax())
-    return f"worst on {scores.describe(truth, found.padded[number], None).short()}"
+    own = found.outputs.take([run.row for run in found.padded])
+    worst = [np.abs(a - b).max() for a, b in zip(own, found.padded_outputs, strict=True)]
+    return f"worst on {scores.describe(truth, found.padded[int(np.argmax(worst))], None).short()}"
 
 
 def _at_least(name: str, bound: float, found: float, why: str) -> GateResult:

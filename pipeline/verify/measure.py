@@ -4,12 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pipeline import backends, reference, signature
 from pipeline.backends import Evaluator
-from pipeline.encoding import Row
+from pipeline.outputs import RowOutputs
 from pipeline.reference import Reference
 from pipeline.runtime import Model
 from pipeline.verify import companions, structure
@@ -35,13 +32,13 @@ class Repeated:
     """Some runs again, each in a session of its own and in the opposite order."""
 
     runs: list[Run]
-    outputs: NDArray[np.float32]
-    """`(runs, width)`, of the session that ran everything."""
-    again: NDArray[np.float32]
+    outputs: RowOutputs
+    """Of the session that ran everything."""
+    again: RowOutputs
     """Of a fresh session."""
-    threaded: NDArray[np.float32] | None
+    threaded: RowOutputs | None
     """Of a session with two threads; None where the evaluator does not heed the number."""
-    others: dict[str, NDArray[np.float32]]
+    others: dict[str, RowOutputs]
     """Of the backend's other evaluators, by name."""
 
 
@@ -53,13 +50,13 @@ class Measured:
     evaluator_stands_in: str | None
     natural: list[Run]
     """One per row of the reference, in order: the smallest length that fits."""
-    outputs: NDArray[np.float32]
-    """`(rows, width)`, of `natural`."""
+    outputs: RowOutputs
+    """Of `natural`."""
     padded: list[Run]
-    padded_outputs: NDArray[np.float32]
+    padded_outputs: RowOutputs
     all_pad_lengths: list[int]
-    all_pad_outputs: NDArray[np.float32]
-    """`(lengths, width)`."""
+    all_pad_outputs: RowOutputs
+    """One a length, of all its tokens where the kind of output has an item for each."""
     repeated: Repeated
     wrong_ids: list[int]
     """Verification rows whose ids the shipped tokenizer does not reproduce."""
@@ -76,13 +73,13 @@ def measure(model_folder: Path, student: Path, reference_folder: Path) -> Measur
     lengths = _test_lengths(model)
     padded = list(_padded_runs(truth, natural, lengths))
     outputs, padded_outputs = _run(model, truth, natural), _run(model, truth, padded)
-    all_pad = np.stack([model.run(Row((), ()), length=length) for length in lengths])
+    all_pad = RowOutputs.of([model.run_all_padding(length) for length in lengths])
     wrong_ids = _wrong_ids(model, truth)
     model.close()
     sample = [number for number in range(truth.checked) if number % ALL_LENGTHS_EVERY == 0]
     of_sample = [number for number, run in enumerate(padded) if run.row % ALL_LENGTHS_EVERY == 0]
     runs = [natural[number] for number in sample] + [padded[number] for number in of_sample]
-    known = np.concatenate([outputs[sample], padded_outputs[of_sample]])
+    known = outputs.take(sample) + padded_outputs.take(of_sample)
     return Measured(
         evaluator=evaluator.name,
         evaluator_stands_in=evaluator.stands_in,
@@ -121,9 +118,8 @@ def _padded_runs(truth: Reference, natural: list[Run], lengths: list[int]) -> It
                 yield Run(number, length)
 
 
-def _run(model: Model, truth: Reference, runs: list[Run]) -> NDArray[np.float32]:
-    outputs = [model.run(truth.rows[run.row], length=run.length) for run in runs]
-    return np.stack(outputs) if outputs else np.zeros((0, truth.outputs.shape[1]), np.float32)
+def _run(model: Model, truth: Reference, runs: list[Run]) -> RowOutputs:
+    return RowOutputs.of([model.run(truth.rows[run.row], length=run.length) for run in runs])
 
 
 def _repeat(
@@ -132,13 +128,13 @@ def _repeat(
     first: Evaluator,
     others: list[Evaluator],
     runs: list[Run],
-    known: NDArray[np.float32],
+    known: RowOutputs,
 ) -> Repeated:
     """Run some rows again in fresh sessions; nothing may depend on what ran before, nor on the number of threads."""
 
-    def fresh(evaluator: Evaluator, threads: int) -> NDArray[np.float32]:
+    def fresh(evaluator: Evaluator, threads: int) -> RowOutputs:
         model = Model(folder, threads=threads, evaluator=evaluator)
-        result = _run(model, truth, runs[::-1])[::-1]
+        result = _run(model, truth, runs[::-1]).take(range(len(runs))[::-1])
         model.close()
         return result
 
@@ -162,6 +158,8 @@ def _static_gates(model: Model, student: Path, truth: Reference) -> list[GateRes
     found = model.signature
     backend = backends.get(found.backend)
     file = model.folder / found.file
-    results: list[GateResult] = companions.check(model.folder, student, found, backend.inspect(file), truth)
+    functions = backend.inspect(file)
+    results: list[GateResult] = companions.check(model.folder, student, found, functions, truth)
     expected = Expected.read(student, truth.checkpoint)
-    return results + structure.check(backend.structure(file), expected, found.scheme, found.backend)
+    held = backend.structure(file)
+    return results + structure.check(held, expected, found.scheme, found.backend, functions=len(functions))

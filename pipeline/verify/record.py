@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipeline.errors import ArtifactError
+from pipeline.quantize import OutputKind
 
 PARITY = "parity.json"
 Verdict = Literal["passed", "failed", "not_run"]
@@ -26,7 +27,7 @@ class Input(_Frozen):
     length: int
     """The length at which the file ran."""
     score: float | None
-    """Cosine (embeddings) or SQNR in dB (logits) to the truth; None if not finite."""
+    """Cosine (embeddings) or SQNR in dB (all else) to the truth; None if not finite."""
 
     def short(self) -> str:
         """Return one line that names the input."""
@@ -80,23 +81,23 @@ class Measures(_Frozen):
     repeated_rows: int
     """Run again in fresh sessions, with one thread and with two."""
     unit: float
-    """What absolute differences are divided by: 1 for embeddings, the truth's root mean square for logits."""
+    """What absolute differences are divided by: 1 for embeddings, else the truth's root mean square."""
     mean_score: float
     worst_score: float
     sqnr_db: float
     """999 if every number is equal."""
     max_abs_error: float
     max_all_pad_error: float | None
-    """None for logits, where a row of padding has no defined answer beyond being finite."""
+    """None for all but embeddings: elsewhere a row of padding has no defined answer beyond being finite."""
     max_pad_difference: float
     deterministic: bool
     """Whether the fresh session gave the same bytes."""
     max_thread_difference: float | None
     """None where the evaluator does not heed the number of threads."""
     agreement: float | None
-    """None for embeddings, as is `kl`."""
+    """Of rows, of tokens, or of spans; None for embeddings and single numbers, as is `kl`."""
     kl: float | None
-    """Mean over the rows, in nats."""
+    """Mean over rows or tokens, in nats; of spans over starts and ends."""
 
 
 class Evaluation(_Frozen):
@@ -117,7 +118,7 @@ class Parity(_Frozen):
     backend: str
     scheme: str
     task: str
-    output_kind: Literal["embedding", "logits"]
+    output_kind: OutputKind
     score: Literal["cosine", "sqnr_db"]
     """What `mean_score` and `worst_score` are."""
     evaluator: str | None

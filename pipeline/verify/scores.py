@@ -5,8 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import metrics
-from pipeline.reference import Labels, Reference, task_metric, task_scores
+from pipeline import metrics, scoring
+from pipeline.outputs import RowOutputs
+from pipeline.quantize import OutputKind
+from pipeline.reference import Reference
+from pipeline.scoring import Labels
 from pipeline.signature import Signature
 from pipeline.verify.measure import Measured, Run
 from pipeline.verify.record import Evaluation, Group, Input, Measures, TaskScore
@@ -14,7 +17,8 @@ from pipeline.verify.record import Evaluation, Group, Input, Measures, TaskScore
 _WORST_KEPT = 8
 _EXACT_DB = 999.0
 _OPPOSITE = -1.0
-"""The worst cosine and the worst rank correlation: what an undefined one counts as. JSON has no NaN."""
+"""The worst cosine: what an undefined one counts as. JSON has no NaN."""
+_HAS_WINNER = ("logits", "token_logits")
 
 Scores = NDArray[np.float64]
 
@@ -25,8 +29,8 @@ class Scored:
 
     runs: list[Run]
     """Natural runs of the verification texts first, then the padded ones."""
-    truth: NDArray[np.float32]
-    outputs: NDArray[np.float32]
+    truth: RowOutputs
+    outputs: RowOutputs
     scores: Scores
     natural_scores: Scores
     """Of every row of the reference."""
@@ -37,31 +41,34 @@ class Scored:
 def score(signature: Signature, truth: Reference, found: Measured) -> Scored:
     """Score every run by the measure that fits the kind of output."""
     runs = found.natural[: truth.checked] + found.padded
-    wanted = truth.outputs[[run.row for run in runs]]
-    outputs = np.concatenate([found.outputs[: truth.checked], found.padded_outputs])
+    wanted = truth.outputs.take([run.row for run in runs])
+    checked = range(truth.checked)
+    outputs = found.outputs.take(checked) + found.padded_outputs
     embedding = signature.output_kind == "embedding"
     by_row = _row_cosine if embedding else _row_sqnr_db
-    unit = 1.0 if embedding else float(np.sqrt((truth.outputs[: truth.checked].astype(np.float64) ** 2).mean())) or 1.0
+    values = truth.outputs.take(checked).values.astype(np.float64)
+    unit = 1.0 if embedding else float(np.sqrt((values**2).mean())) or 1.0
     return Scored(runs, wanted, outputs, by_row(wanted, outputs), by_row(truth.outputs, found.outputs), unit)
 
 
-def _row_cosine(truth: NDArray[np.float32], values: NDArray[np.float32]) -> Scores:
+def _row_cosine(truth: RowOutputs, values: RowOutputs) -> Scores:
     """A row of zeros has no direction: it counts as the opposite one, so that it is the worst and is blamed."""
-    cosines = metrics.cosine(truth, values)
+    cosines = metrics.cosine(truth.values, values.values)
     return np.where(np.isnan(cosines), _OPPOSITE, cosines)
 
 
-def _row_sqnr_db(truth: NDArray[np.float32], values: NDArray[np.float32]) -> Scores:
+def _row_sqnr_db(truth: RowOutputs, values: RowOutputs) -> Scores:
     decibels = [metrics.sqnr_db(a, b) for a, b in zip(truth, values, strict=True)]
     return np.clip(decibels, -_EXACT_DB, _EXACT_DB)
 
 
 def measure_all(signature: Signature, truth: Reference, found: Measured, scored: Scored) -> Measures:
     """Return the figures over the verification texts."""
-    embedding = signature.output_kind == "embedding"
-    own = found.outputs[[run.row for run in found.padded]]
+    own = found.outputs.take([run.row for run in found.padded]).values
     again = found.repeated
-    threaded = None if again.threaded is None else metrics.max_abs_error(again.outputs, again.threaded) / scored.unit
+    known = again.outputs.values
+    threaded = None if again.threaded is None else metrics.max_abs_error(known, again.threaded.values) / scored.unit
+    all_pad = float(np.abs(found.all_pad_outputs.values).max())
     return Measures(
         rows=truth.checked,
         padded_rows=len(found.padded),
@@ -70,15 +77,30 @@ def measure_all(signature: Signature, truth: Reference, found: Measured, scored:
         unit=scored.unit,
         mean_score=float(scored.scores.mean()),
         worst_score=float(scored.scores.min()),
-        sqnr_db=min(metrics.sqnr_db(scored.truth, scored.outputs), _EXACT_DB),
-        max_abs_error=metrics.max_abs_error(scored.truth, scored.outputs) / scored.unit,
-        max_all_pad_error=float(np.abs(found.all_pad_outputs).max()) if embedding else None,
-        max_pad_difference=metrics.max_abs_error(own, found.padded_outputs) / scored.unit,
-        deterministic=again.outputs.tobytes() == again.again.tobytes(),
+        sqnr_db=min(metrics.sqnr_db(scored.truth.values, scored.outputs.values), _EXACT_DB),
+        max_abs_error=metrics.max_abs_error(scored.truth.values, scored.outputs.values) / scored.unit,
+        max_all_pad_error=all_pad if signature.output_kind == "embedding" else None,
+        max_pad_difference=metrics.max_abs_error(own, found.padded_outputs.values) / scored.unit,
+        deterministic=known.tobytes() == again.again.values.tobytes(),
         max_thread_difference=threaded,
-        agreement=None if embedding else metrics.agreement(scored.truth, scored.outputs),
-        kl=None if embedding else float(metrics.kl_divergence(scored.truth, scored.outputs).mean()),
+        agreement=_agreement(signature.output_kind, scored),
+        kl=_kl(signature.output_kind, scored),
     )
+
+
+def _agreement(kind: OutputKind, scored: Scored) -> float | None:
+    if kind == "spans":
+        return metrics.span_agreement(list(scored.truth), list(scored.outputs))
+    return metrics.agreement(scored.truth.values, scored.outputs.values) if kind in _HAS_WINNER else None
+
+
+def _kl(kind: OutputKind, scored: Scored) -> float | None:
+    """Return the mean over rows or tokens; of spans over starts and ends, whose choices are the tokens."""
+    if kind == "spans":
+        rows = zip(scored.truth, scored.outputs, strict=True)
+        return float(np.mean([metrics.kl_divergence(a.T, b.T).mean() for a, b in rows]))
+    divergence = metrics.kl_divergence
+    return float(divergence(scored.truth.values, scored.outputs.values).mean()) if kind in _HAS_WINNER else None
 
 
 def groups(truth: Reference, scored: Scored) -> dict[str, Group]:
@@ -114,20 +136,20 @@ def describe(truth: Reference, run: Run, score: float | None) -> Input:
     )
 
 
-def task_score(row: Labels, truth: Reference, found: Measured, scored: Scored) -> TaskScore:
+def task_score(signature: Signature, row: Labels, truth: Reference, found: Measured, scored: Scored) -> TaskScore:
     """Return a data set's metric of truth and file, with the interval of the drop."""
-    value = task_metric(row.metric, row.first, row.second, row.labels, found.outputs)
-    value = _OPPOSITE if np.isnan(value) else value
-    numbers = sorted(set(row.first) | set(row.second or []))
-    low, high = _interval(row, truth, found)
+    kind = signature.output_kind
+    wanted, value = scoring.score(kind, row, truth.outputs), scoring.score(kind, row, found.outputs)
+    low, high = scoring.interval_of_drop(kind, row, truth.outputs, found.outputs)
+    numbers = row.every_row()
     return TaskScore(
         dataset=row.name,
         metric=row.metric,
-        rows=len(row.labels),
-        chance=row.chance,
-        reference=row.truth,
+        rows=len(row.gold),
+        chance=scoring.METRICS[row.metric].chance(row),
+        reference=wanted,
         found=value,
-        drop=row.truth - value,
+        drop=wanted - value,
         drop_low=low,
         drop_high=high,
         mean_score=float(scored.natural_scores[numbers].mean()),
@@ -135,21 +157,16 @@ def task_score(row: Labels, truth: Reference, found: Measured, scored: Scored) -
     )
 
 
-def _interval(row: Labels, truth: Reference, found: Measured) -> tuple[float, float]:
-    scores = [np.nan_to_num(task_scores(row.first, row.second, values)) for values in (truth.outputs, found.outputs)]
-    return metrics.INTERVALS[row.metric](scores[0], scores[1], np.asarray(row.labels))
-
-
 def evaluations(truth: Reference, found: Measured) -> list[Evaluation]:
     """Return how the backend's other evaluators did on the repeated rows."""
     again = found.repeated
-    wanted = truth.outputs[[run.row for run in again.runs]]
+    wanted = truth.outputs.take([run.row for run in again.runs]).values
     return [
         Evaluation(
             evaluator=name,
             rows=len(again.runs),
-            sqnr_db=float(np.clip(metrics.sqnr_db(wanted, np.nan_to_num(values)), -_EXACT_DB, _EXACT_DB)),
-            max_difference=min(metrics.max_abs_error(again.outputs, np.nan_to_num(values)), _EXACT_DB),
+            sqnr_db=float(np.clip(metrics.sqnr_db(wanted, np.nan_to_num(rows.values)), -_EXACT_DB, _EXACT_DB)),
+            max_difference=min(metrics.max_abs_error(again.outputs.values, np.nan_to_num(rows.values)), _EXACT_DB),
         )
-        for name, values in again.others.items()
+        for name, rows in again.others.items()
     ]

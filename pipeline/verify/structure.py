@@ -42,7 +42,7 @@ _COMPUTED_AS: dict[tuple[str | None, str], tuple[str, ...]] = {
 """What a file may hold for an activation of the checkpoint, by backend or for all; otherwise the same alone."""
 
 
-def check(found: Structure, expected: Expected, scheme: str, backend: str) -> list[GateResult]:
+def check(found: Structure, expected: Expected, scheme: str, backend: str, *, functions: int) -> list[GateResult]:
     """Judge what a file holds.
 
     Args:
@@ -50,6 +50,7 @@ def check(found: Structure, expected: Expected, scheme: str, backend: str) -> li
         expected: the checkpoint; the truth.
         scheme: the file's, whose rounding is allowed.
         backend: the file's.
+        functions: how many the file has.
 
     Returns:
         Gates `weights`, `constants`, `epsilon` and `activation`, in that order.
@@ -60,8 +61,8 @@ def check(found: Structure, expected: Expected, scheme: str, backend: str) -> li
     return [
         _weights_gate(sorted_out, expected, precision),
         _constants_gate(sorted_out),
-        _epsilon_gate(found.epsilons, expected, half=half),
-        _activation_gate(found, expected, backend),
+        _epsilon_gate(found.epsilons, expected, functions, half=half),
+        _activation_gate(found, expected, backend, functions),
     ]
 
 
@@ -121,9 +122,10 @@ def _weights_gate(sorted_out: _SortedOut, expected: Expected, precision: Precisi
 
 
 def _needless(expected: Expected, name: str) -> bool:
-    """Whether a tensor changes nothing: a bias of zeros or a norm's weight of ones may be left out."""
+    """Whether a tensor may be absent: a bias of zeros, a norm's weight of ones; single numbers are not read back."""
     values = expected.tensors[name]
-    return values.ndim == 1 and (not values.any() or bool((values == 1).all()))
+    constant = not values.any() or bool((values == 1).all())
+    return values.size == 1 or (values.ndim == 1 and constant)
 
 
 def _constants_gate(sorted_out: _SortedOut) -> GateResult:
@@ -133,16 +135,16 @@ def _constants_gate(sorted_out: _SortedOut) -> GateResult:
     return GateResult(name="constants", bound=0.0, found=float(count), passed=not count, detail=detail)
 
 
-def _epsilon_gate(found: Sequence[float], expected: Expected, *, half: bool) -> GateResult:
+def _epsilon_gate(found: Sequence[float], expected: Expected, functions: int, *, half: bool) -> GateResult:
     """Every function has the checkpoint's layer norms with the checkpoint's epsilons."""
-    functions, left = divmod(len(found), len(expected.epsilons))
-    wanted = sorted(expected.epsilons * functions)
-    if left or not functions:
-        detail = f"the file has {len(found)} layer norms, and each function should have {len(expected.epsilons)}"
+    if len(found) != functions * len(expected.epsilons):
+        count = f"each of its {functions} functions should have {len(expected.epsilons)}"
+        detail = f"the file has {len(found)} layer norms, and {count}"
         return GateResult(name="epsilon", bound=None, found=float(len(found)), passed=False, detail=detail)
+    wanted = sorted(expected.epsilons * functions)
     wrong = [pair for pair in zip(wanted, sorted(found), strict=True) if not _same_epsilon(*pair, half=half)]
     worst = max((abs(value / truth - 1) for truth, value in wrong), default=0.0)
-    detail = f"{len(found)} layer norms of {functions} functions, epsilon {max(found):.6g}"
+    detail = f"{len(found)} layer norms of {functions} functions, epsilon {max(found, default=0.0):.6g}"
     if wrong:
         truth, value = wrong[0]
         detail = f"{len(wrong)} of {len(found)} layer norms have another epsilon: {value:.6g} instead of {truth:.6g}"
@@ -154,9 +156,8 @@ def _same_epsilon(truth: float, value: float, *, half: bool) -> bool:
     return any(abs(value - one) <= _EPSILON_ERROR * one for one in accepted)
 
 
-def _activation_gate(found: Structure, expected: Expected, backend: str) -> GateResult:
+def _activation_gate(found: Structure, expected: Expected, backend: str, functions: int) -> GateResult:
     """Every function has the checkpoint's activations, or what the backend is known to compute for them."""
-    functions = len(found.epsilons) // len(expected.epsilons)
     counts = Counter(expected.activations)
     have = Counter(found.activations)
     chosen = next((one for one in _spellings(counts, backend) if _total(one, counts, functions) == have), None)

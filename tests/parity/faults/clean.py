@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 from faults import line
 from faults.students import Student
-from pipeline.architectures import ARCHITECTURES
 from pipeline.convert import Target
-from pipeline.tasks import TASKS
 
+ARCHITECTURES = ("bert", "distilbert", "albert")
+TASKS = ("embedding", "classification")
 SEEDS = (0, 1)
+"""The whole table of architectures and tasks, one seed each, is `make test-full`'s (tests/test_matrix.py)."""
 
 
 def exports(formats: tuple[str, ...]) -> Iterator[tuple[Student, Target]]:

@@ -239,7 +239,7 @@ def pooled_over_pads(graph: Any) -> None:
 def cls_for_mean(graph: Any) -> None:
     def first_token(output: Any, mask: Any) -> Any:
         vector = output.last_hidden_state[:, 0] * mask[:, :1]
-        return vector * torch.rsqrt((vector * vector).sum(1, keepdim=True).clamp(min=1e-12))
+        return (vector * torch.rsqrt((vector * vector).sum(1, keepdim=True).clamp(min=1e-12)),)
 
     _finish(graph, first_token)
 
@@ -256,7 +256,7 @@ def special_tokens_left_out(graph: Any) -> None:
 
 def norm_missing(graph: Any) -> None:
     def mean(output: Any, mask: Any) -> Any:
-        return (output.last_hidden_state * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1.0)
+        return ((output.last_hidden_state * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1.0),)
 
     _finish(graph, mean)
 
@@ -264,17 +264,17 @@ def norm_missing(graph: Any) -> None:
 def nan_on_all_pad(graph: Any) -> None:
     def unguarded(output: Any, mask: Any) -> Any:
         mean = (output.last_hidden_state * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
-        return mean * torch.rsqrt((mean * mean).sum(1, keepdim=True))
+        return (mean * torch.rsqrt((mean * mean).sum(1, keepdim=True)),)
 
     _finish(graph, unguarded)
 
 
 def softmax_in_graph(graph: Any) -> None:
-    _finish(graph, lambda output, mask: torch.softmax(output.logits, dim=-1))
+    _finish(graph, lambda output, mask: (torch.softmax(output.logits, dim=-1),))
 
 
 def columns_exchanged(graph: Any) -> None:
-    _finish(graph, lambda output, mask: output.logits.flip(1))
+    _finish(graph, lambda output, mask: (output.logits.flip(1),))
 
 
 # --- samples -----------------------------------------------------------------------------------------------------

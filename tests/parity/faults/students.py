@@ -4,7 +4,6 @@ Weights keep the variance of what flows through them, queries and keys are large
 biases, gains, positions and token types are far from the zeros and ones that hide a dropped one.
 """
 
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,9 +56,6 @@ def source(which: Student, folder: Path) -> Path:
         return bundled
     _write(which, folder)
     shutil.copyfile(bundled / "tokenizer.json", folder / "tokenizer.json")
-    # WordPiece for every architecture: without this, transformers builds ALBERT's SentencePiece class around the file.
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
     return folder
 
 
@@ -69,8 +65,10 @@ def _write(which: Student, folder: Path) -> None:
     import transformers
 
     options: dict[str, Any] = {**ARCHITECTURES[which.architecture].tiny_config}
-    if tasks.get(which.task).uses_head:
+    if tasks.get(which.task).has_labels:
         options |= {"id2label": dict(enumerate(LABELS)), "label2id": {name: i for i, name in enumerate(LABELS)}}
+    elif which.task == "regression":
+        options |= {"num_labels": 1}
     config = transformers.AutoConfig.for_model(which.architecture, **options)
     model = getattr(transformers, tasks.get(which.task).auto_class).from_config(config)
     generator = torch.Generator().manual_seed(which.seed or 0)
@@ -87,7 +85,7 @@ def _lively(name: str, noise: Any) -> Any:
         return noise * _BIAS
     if "norm" in lowered:
         return 1.0 + noise * _GAIN_SPREAD
-    if "embeddings." in lowered and noise.ndim == 2:
+    if lowered.endswith("_embeddings.weight"):
         return noise * next(size for kind, size in _TABLES.items() if kind in lowered)
     peaked = any(kind in lowered for kind in ("query", "key", "q_lin", "k_lin"))
     return noise * (_PEAKED if peaked else 1.0) / noise.shape[-1] ** 0.5

@@ -1,0 +1,261 @@
+"""Task metrics against the libraries that the field uses, intervals against scipy's, decoding against brute force."""
+
+import math
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from seqeval.metrics import f1_score as seqeval_f1
+from sklearn.metrics import f1_score, matthews_corrcoef
+
+from pipeline import data, decoding, scoring
+from pipeline.decoding import Entity
+from pipeline.outputs import RowOutputs
+from pipeline.scoring import METRICS, Labels
+
+TAGS = list(data.WNUT17_TAGS)
+
+
+def labels(metric: str, gold: list[Any], **changes: Any) -> Labels:
+    values = {"rows": list(range(len(gold))), "second": None, "names": []} | changes
+    return Labels("set", gold=gold, metric=metric, **values)
+
+
+def single(values: np.ndarray) -> RowOutputs:
+    """One item a row."""
+    return RowOutputs.of(list(values))
+
+
+def classes(rng: np.random.Generator, rows: int, right: float) -> tuple[RowOutputs, list[float]]:
+    gold = rng.integers(0, 2, rows)
+    said = np.where(rng.random(rows) < right, gold, 1 - gold)
+    return single(np.eye(2)[said] + rng.normal(0, 0.1, (rows, 2))), [float(one) for one in gold]
+
+
+@pytest.mark.parametrize(
+    ("metric", "oracle"),
+    [
+        ("accuracy", lambda gold, said: float(np.mean(gold == said))),
+        ("f1", f1_score),
+        ("matthews", matthews_corrcoef),
+    ],
+)
+def test_metrics_of_classes_are_scikit_learns(metric, oracle, seed):
+    outputs, gold = classes(np.random.default_rng(seed), 200, 0.7)
+    wanted = oracle(np.asarray(gold), outputs.values.argmax(1))
+    assert scoring.score("logits", labels(metric, gold), outputs) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("metric", ["f1", "matthews"])
+def test_one_class_alone_scores_nothing(metric):
+    outputs = single(np.tile([1.0, 0.0], (5, 1)))
+    assert scoring.score("logits", labels(metric, [0.0] * 5), outputs) == 0.0
+
+
+@pytest.mark.parametrize(("metric", "oracle"), [("spearman", stats.spearmanr), ("pearson", stats.pearsonr)])
+def test_correlations_are_scipys_with_ties(metric, oracle, seed):
+    rng = np.random.default_rng(seed)
+    gold = rng.integers(0, 6, 60).astype(float)
+    values = np.round(gold + rng.normal(size=60), 1)
+    found = scoring.score("value", labels(metric, list(gold)), single(values[:, None]))
+    assert found == pytest.approx(oracle(values, gold).statistic)
+
+
+def test_pairs_of_embeddings_are_scored_by_their_cosine():
+    vectors = np.array([[1.0, 0.0], [1.0, 0.1], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    pairs = labels("spearman", [5.0, 0.0, 3.0], rows=[0, 2, 4], second=[1, 3, 5])
+    assert scoring.score("embedding", pairs, single(vectors)) == pytest.approx(1.0)
+    swapped = labels("spearman", [0.0, 5.0, 3.0], rows=[0, 2, 4], second=[1, 3, 5])
+    assert scoring.score("embedding", swapped, single(vectors)) == pytest.approx(-1.0)
+
+
+@pytest.mark.parametrize("metric", ["spearman", "pearson"])
+def test_a_constant_side_tells_nothing(metric):
+    outputs = single(np.full((5, 1), 0.3))
+    assert scoring.score("value", labels(metric, list(np.arange(5.0))), outputs) == 0.0
+
+
+def tagged(rng: np.random.Generator, sentences: int) -> tuple[RowOutputs, list[dict[str, Any]]]:
+    """Return logits whose winners are wrong in a quarter of the words, and the gold tags."""
+    rows, gold = [], []
+    for _ in range(sentences):
+        words = int(rng.integers(3, 12))
+        tags = rng.integers(0, len(TAGS), words)
+        said = np.where(rng.random(words) < 0.75, tags, rng.integers(0, len(TAGS), words))
+        rows.append(np.eye(len(TAGS))[np.concatenate([[0], said, [0]])])
+        gold.append({"at": list(range(1, words + 1)), "tags": tags.tolist()})
+    return RowOutputs.of(rows), gold
+
+
+def test_entity_f1_is_seqevals(seed):
+    outputs, gold = tagged(np.random.default_rng(seed), 60)
+    true = [[TAGS[tag] for tag in one["tags"]] for one in gold]
+    said = [[TAGS[row[at].argmax()] for at in one["at"]] for row, one in zip(outputs, gold, strict=True)]
+    found = scoring.score("token_logits", labels("entity_f1", gold, names=TAGS), outputs)
+    assert 0.1 < found == pytest.approx(seqeval_f1(true, said))
+
+
+def test_a_word_that_truncation_cut_off_has_no_tag():
+    outputs = RowOutputs.of([np.eye(len(TAGS))[[0, TAGS.index("B-person")]]])
+    gold = [{"at": [1, None], "tags": [TAGS.index("B-person"), TAGS.index("B-person")]}]
+    assert scoring.score("token_logits", labels("entity_f1", gold, names=TAGS), outputs) == pytest.approx(2 / 3)
+
+
+PASSAGE = "the canal has sixteen locks and no bridge"
+PLACES = decoding.word_places(PASSAGE)
+
+
+def pointing_at(start: int, end: int) -> np.ndarray:
+    logits = np.zeros((len(PLACES), 2), np.float32)
+    logits[start, 0] = logits[end, 1] = 9
+    return logits
+
+
+@pytest.mark.parametrize(
+    ("span", "f1", "em"), [((3, 3), 1.0, 1.0), ((3, 4), 2 / 3, 0.0), ((0, 0), 0.0, 0.0), ((2, 4), 0.5, 0.0)]
+)
+def test_squad_metrics_by_hand(span, f1, em):
+    gold = [{"windows": [0], "offsets": [PLACES], "passage": PASSAGE, "answers": ["sixteen", "bridges"]}]
+    outputs = RowOutputs.of([pointing_at(*span)])
+    assert scoring.score("spans", labels("squad_f1", gold), outputs) == pytest.approx(f1)
+    assert scoring.score("spans", labels("squad_em", gold), outputs) == em
+
+
+def test_the_best_span_is_that_of_brute_force(seed):
+    rng = np.random.default_rng(seed)
+    places: list[tuple[int, int] | None] = [None, None, *((10 * n, 10 * n + 9) for n in range(50)), None]
+    logits = rng.normal(size=(len(places), 2))
+    pairs = [(a, b) for a, b in product(range(2, 52), repeat=2) if a <= b < a + decoding.LONGEST_ANSWER]
+    start, end = max(pairs, key=lambda pair: logits[pair[0], 0] + logits[pair[1], 1])
+    found = decoding.best_span([(logits, places)])
+    assert (found.start, found.end) == (places[start][0], places[end][1])
+    assert found.score == pytest.approx(logits[start, 0] + logits[end, 1])
+
+
+def test_the_best_window_wins_and_no_token_of_the_passage_is_no_answer():
+    weak, strong = pointing_at(0, 0) / 3, pointing_at(3, 3)
+    found = decoding.best_span([(weak, PLACES), (strong, PLACES)])
+    assert PASSAGE[found.start : found.end] == "sixteen"
+    assert decoding.best_span([(weak, [None] * len(PLACES))]).score == -math.inf
+
+
+def test_tags_become_entities():
+    text = "Ana Lopez met Bo in Rio today"
+    tags = ["B-person", "I-person", "O", "B-person", "O", "I-place", "I-person"]
+    found = decoding.entities(tags, [0.9, 0.7, 1, 0.5, 1, 0.6, 0.4], decoding.word_places(text))
+    assert [(entity.kind, text[entity.start : entity.end]) for entity in found] == [
+        ("person", "Ana Lopez"),
+        ("person", "Bo"),
+        ("place", "Rio"),
+        ("person", "today"),
+    ]
+    assert found[0] == Entity(0, 9, pytest.approx(0.8), "person")
+
+
+def test_words_begin_at_their_first_token():
+    # "  un" and "aware" are tokens of one word; the first token counts its space, as SentencePiece does.
+    words = decoding.word_places("I am unaware")
+    assert words == [(0, 1), (2, 4), (5, 12)]
+    offsets = [None, (0, 1), (1, 4), (4, 7), (7, 12), None]
+    assert decoding.first_tokens(words, offsets) == [1, 2, 3]
+    assert decoding.first_tokens(words, offsets[:3]) == [1, 2, None]
+
+
+# --- chance and intervals ----------------------------------------------------------------------------------------
+
+
+def test_what_knowing_nothing_scores():
+    assert METRICS["accuracy"].chance(labels("accuracy", [0.0, 0.0, 0.0, 1.0])) == 0.75
+    # Always saying yes to one row in four: precision 1/4, recall 1.
+    assert METRICS["f1"].chance(labels("f1", [0.0, 0.0, 0.0, 1.0])) == pytest.approx(0.4)
+    assert METRICS["spearman"].chance(labels("spearman", [1.0, 2.0])) == 0.0
+
+
+def test_bounds_above_chance():
+    even = labels("accuracy", [0.0, 1.0] * 50)
+    assert scoring.above_chance_bound(even, errors=2) == pytest.approx(0.6)
+    assert scoring.above_chance_bound(labels("spearman", [0.0] * 101), errors=2) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("metric", ["spearman", "matthews"])
+def test_the_error_is_that_of_luck(metric, seed):
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(300):
+        gold = [float(one) for one in rng.integers(0, 2, 40)]
+        outputs = single(rng.normal(size=(40, 2)))
+        found.append(scoring.score("logits" if metric == "matthews" else "value", labels(metric, gold), outputs))
+    assert np.std(found) == pytest.approx(METRICS[metric].error(0.0, 40), rel=0.15)
+
+
+def noisy(metric: str, seed: int) -> tuple[str, Labels, RowOutputs, RowOutputs]:
+    """Return outputs that are mostly right, and worse ones."""
+    rng = np.random.default_rng(seed)
+    if metric == "entity_f1":
+        outputs, gold = tagged(rng, 120)
+        worse = RowOutputs.of([row + rng.normal(0, 0.6, row.shape) for row in outputs])
+        return "token_logits", labels(metric, gold, names=TAGS), outputs, worse
+    if metric in ("squad_f1", "squad_em"):
+        gold = [{"windows": [n], "offsets": [PLACES], "passage": PASSAGE, "answers": ["sixteen"]} for n in range(40)]
+        right = RowOutputs.of([pointing_at(3, 3 + n % 2) for n in range(40)])
+        worse = RowOutputs.of([pointing_at(3 - n % 3, 3 + n % 2) for n in range(40)])
+        return "spans", labels(metric, gold), right, worse
+    if metric in ("spearman", "pearson"):
+        gold = rng.normal(size=120)
+        values = [gold + rng.normal(0, noise, 120) for noise in (0.4, 0.9)]
+        return "value", labels(metric, list(gold)), single(values[0][:, None]), single(values[1][:, None])
+    outputs, gold = classes(rng, 200, 0.9)
+    return "logits", labels(metric, gold), outputs, single(outputs.values + rng.normal(0, 0.7, outputs.values.shape))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_interval_of_no_change_is_zero_and_of_a_change_holds_its_drop(metric, seed):
+    kind, wanted, truth, worse = noisy(metric, seed)
+    assert scoring.interval_of_drop(kind, wanted, truth, truth) == (0.0, 0.0)
+    low, high = scoring.interval_of_drop(kind, wanted, truth, worse)
+    assert low < scoring.score(kind, wanted, truth) - scoring.score(kind, wanted, worse) < high
+
+
+def test_the_interval_agrees_with_scipys_bootstrap(seed):
+    rng = np.random.default_rng(seed)
+    gold = rng.normal(size=80)
+    truth, values = gold + rng.normal(0, 0.4, 80), gold + rng.normal(0, 0.7, 80)
+
+    def drop(a, b, c):
+        return stats.spearmanr(a, c).statistic - stats.spearmanr(b, c).statistic
+
+    wanted = stats.bootstrap(
+        (truth, values, gold), drop, paired=True, vectorized=False, method="percentile", n_resamples=1000, rng=rng
+    ).confidence_interval
+    outputs = single(truth[:, None]), single(values[:, None])
+    found = scoring.interval_of_drop("value", labels("spearman", list(gold)), *outputs)
+    assert found == pytest.approx((wanted.low, wanted.high), abs=0.03)
+
+
+# --- data sets ---------------------------------------------------------------------------------------------------
+
+
+def test_labels_are_matched_by_name_and_generic_ones_by_number():
+    rte = data.DATASETS["rte"]
+    assert rte.label_ids(["not_entailment", "entailment"]) == [1, 0]
+    assert data.DATASETS["sst2"].label_ids(["NEGATIVE", "NEUTRAL", "POSITIVE"]) == [0, 2]
+    assert rte.label_ids(["LABEL_0", "LABEL_1"]) == [0, 1]
+    refused = rte.label_ids(["negative", "positive"])
+    assert isinstance(refused, str)
+    assert "entailment" in refused
+    assert "positive" in refused
+
+
+@pytest.mark.parametrize("name", [name for name, row in data.DATASETS.items() if not row.bundled])
+def test_public_data_are_read_as_their_papers_describe_them(name):
+    row = data.DATASETS[name]
+    if row.absent():
+        pytest.skip(row.absent())
+    rows = {"stsb": 1500, "sst2": 872, "cola": 1043, "rte": 277, "wnut17": 1009}
+    found = row.load()
+    assert len(found) == rows.get(name, len(found))
+    assert all(one.answers and all(answer in one.second for answer in one.answers) for one in found if name == "xquad")
+    if name == "wnut17":
+        assert all(len(one.first.split()) == len(one.tags) for one in found)
