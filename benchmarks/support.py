@@ -98,6 +98,13 @@ def page() -> Iterator[str]:
         folder = BUILD / slug(case)
         if (folder / "student").is_dir():
             yield from ("", *_section(case, folder))
+        else:
+            yield from (
+                "",
+                f"## {case.name}: {case.architecture}, {case.task}",
+                "",
+                "Not made yet: `make support` does.",
+            )
     yield from ("", "## Not supported", "", *_unsupported())
 
 

@@ -47,8 +47,7 @@ def agreement(truth: Floats, values: Floats) -> float:
     Left out are rows whose two best logits lie closer than a fifth of the truth's root mean square: rounding within an
     int8 scheme's promise decides those. If nothing else is there, all rows count.
     """
-    best = np.sort(truth.astype(np.float64), axis=-1)[:, -2:]
-    decided = best[:, -1] - best[:, 0] >= _TIE * np.sqrt((truth.astype(np.float64) ** 2).mean())
+    decided = ~near_ties(truth)
     same = truth.argmax(-1) == values.argmax(-1)
     return float(same[decided].mean() if decided.any() else same.mean())
 
@@ -72,6 +71,13 @@ def softmax(logits: Floats) -> NDArray[np.float64]:
 def _log_softmax(logits: Floats) -> NDArray[np.float64]:
     shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
     result: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return result
+
+
+def near_ties(truth: Floats) -> NDArray[np.bool_]:
+    """Mark the rows `(rows, classes)` whose two best logits lie closer than a fifth of the truth's root mean square."""
+    best = np.sort(truth.astype(np.float64), axis=-1)[:, -2:]
+    result: NDArray[np.bool_] = best[:, -1] - best[:, 0] < _TIE * np.sqrt((truth.astype(np.float64) ** 2).mean())
     return result
 
 

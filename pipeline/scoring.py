@@ -72,6 +72,11 @@ def interval_of_drop(kind: OutputKind, labels: Labels, truth: RowOutputs, output
     return float(low), float(high)
 
 
+def undecided(kind: OutputKind, labels: Labels, truth: RowOutputs) -> float:
+    """Return the share of examples in which the truth's two best classes nearly tie, so that rounding decides."""
+    return float(metrics.near_ties(_items(labels, truth)).mean()) if kind == "logits" else 0.0
+
+
 def above_chance_bound(labels: Labels, *, errors: float) -> float:
     """Return what a metric has to exceed to be so many standard errors above chance."""
     row = METRICS[labels.metric]

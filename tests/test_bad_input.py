@@ -196,7 +196,7 @@ def stsb_file(content: str) -> Callable[[Scene], Arguments]:
 
 RECIPES = {
     "recipe name that is not there": Bad(
-        ("'minilmm'", "there are: minilm", "'minilm'?"), lambda _: ["plan", "minilmm"]
+        ("'minilmm'", "there are: cola, minilm", "'minilm'?"), lambda _: ["plan", "minilmm"]
     ),
     "recipe file that is not there": Bad(
         ("nowhere.toml", "does not exist", "minilm"), lambda _: ["run", "nowhere.toml"]

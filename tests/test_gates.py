@@ -509,10 +509,29 @@ def test_the_bad_end_of_the_intervals_drop_is_gated_as_far_as_the_rows_can_tell(
     (row,) = case.judge(Gates(max_task_drop=0.1)).datasets
     assert row.drop_low < row.drop < row.drop_high
     bounds = [gate.bound for gate in case.judge(Gates(max_task_drop=0.01)).gates if "max_task_drop" in gate.name]
-    assert bounds == [0.01, 3 / 40]
+    assert bounds == pytest.approx([0.01, 3 / 40])
     between = (row.drop + row.drop_high) / 2
     assert between > 3 / 40
     assert failed_names(case.judge(Gates(max_task_drop=between))) == ["max_task_drop:graded, bad end of the interval"]
+
+
+def test_rows_in_which_the_truth_nearly_ties_cannot_show_a_drop(seed):
+    case = clean("logits", seed)
+    rows = case.truth.datasets[0].rows
+    tied = case.truth.outputs
+    for row in rows[:20]:
+        tied = changed(tied, row, lambda values: values * 0 + np.float32(0.5) + np.float32(1e-3) * np.arange(3))
+    labels = replace(case.truth.datasets[0], gold=[float(tied[row][0].argmax()) for row in rows])
+    truth = replace(case.truth, outputs=tied, datasets=[labels])
+    flipped = tied
+    for row in rows[:8]:
+        flipped = changed(flipped, row, lambda values: values[:, ::-1])
+    gates = Gates(max_task_drop=0.01)
+    (score,) = replace(case, truth=truth).with_found(outputs=flipped).judge(gates).datasets
+    assert 0.5 <= score.undecided < 0.7
+    assert score.drop == pytest.approx(0.2)
+    failed = failed_names(replace(case, truth=truth).with_found(outputs=flipped).judge(gates))
+    assert failed == ["max_task_drop:classes, good end of the interval"]
 
 
 def test_the_worst_inputs_are_listed_worst_first(seed):

@@ -16,7 +16,7 @@ from pipeline.verify.record import PARITY, Parity, Verdict, read
 
 __all__ = ["PARITY", "VERSION", "Parity", "Verdict", "make", "read"]
 
-VERSION = 2
+VERSION = 3
 
 
 def make(

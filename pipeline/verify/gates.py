@@ -182,10 +182,12 @@ def _task_drops(bound: float, row: TaskScore) -> list[tuple[str, float, float, s
     """Bound both ends of the drop's interval: the good end always, the bad end as far as the rows can tell.
 
     Many rows have to show that the drop is within its bound; few only fail a file whose drop is surely beyond it.
-    Rule of three (Hanley and Lippman-Hand 1983): n rows bound a rate by 3 / n at best, however good the file is.
+    Rule of three (Hanley and Lippman-Hand 1983): n rows bound a rate by 3 / n at best, however good the file is. Nor do
+    rows tell in which the truth nearly ties; a trained classifier has few of them, one of random weights many.
     """
     why = f"{row.metric} {row.reference:.4f} fell to {row.found:.4f}, by {row.drop_low:.4f} to {row.drop_high:.4f}"
-    resolved = max(bound, _RULE_OF_THREE / row.rows)
+    # The end is a whole number of rows as well: equal up to rounding is within.
+    resolved = max(bound, _RULE_OF_THREE / row.rows, row.undecided) * (1 + 1e-9)
     return [
         (f"max_task_drop:{row.dataset}, good end of the interval", bound, row.drop_low, why),
         (f"max_task_drop:{row.dataset}, bad end of the interval", resolved, row.drop_high, why),

@@ -152,6 +152,7 @@ def task_score(signature: Signature, row: Labels, truth: Reference, found: Measu
         drop=wanted - value,
         drop_low=low,
         drop_high=high,
+        undecided=scoring.undecided(kind, row, truth.outputs),
         mean_score=float(scored.natural_scores[numbers].mean()),
         worst_score=float(scored.natural_scores[numbers].min()),
     )
