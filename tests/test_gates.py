@@ -515,6 +515,19 @@ def test_the_bad_end_of_the_intervals_drop_is_gated_as_far_as_the_rows_can_tell(
     assert failed_names(case.judge(Gates(max_task_drop=between))) == ["max_task_drop:graded, bad end of the interval"]
 
 
+@pytest.mark.parametrize(
+    ("backend", "activation", "bound"),
+    [("executorch", "gelu_tanh", 60.0), ("executorch", "gelu", 70.0), ("litert", "gelu_tanh", 70.0)],
+)
+def test_a_declared_form_of_an_activation_has_a_bound_of_its_own(backend, activation, bound, seed):
+    case = clean("logits", seed)
+    truth = replace(case.truth, checkpoint={"activations": [activation]})
+    parity = replace(case, signature=case.signature.model_copy(update={"backend": backend}), truth=truth).judge(
+        SCHEMES["fp32"].gates["logits"]
+    )
+    assert [gate.bound for gate in parity.gates if gate.name == "min_sqnr_db"] == [bound]
+
+
 def test_rows_in_which_the_truth_nearly_ties_cannot_show_a_drop(seed):
     case = clean("logits", seed)
     rows = case.truth.datasets[0].rows

@@ -9,7 +9,7 @@ from pipeline.quantize import Gates
 from pipeline.reference import Reference
 from pipeline.scoring import Labels
 from pipeline.signature import Signature
-from pipeline.verify import scores
+from pipeline.verify import scores, structure
 from pipeline.verify.measure import Measured
 from pipeline.verify.record import Evaluation, GateResult, Input, Measures, Parity, TaskScore, Verdict
 
@@ -149,7 +149,7 @@ def _bound_gates(
     minima: list[tuple[str, float | None, float | None, str]] = [
         ("min_mean_cosine", gates.min_mean_cosine, measures.mean_score if cosine else None, blame),
         ("min_worst_cosine", gates.min_worst_cosine, measures.worst_score if cosine else None, blame),
-        ("min_sqnr_db", gates.min_sqnr_db, measures.sqnr_db, blame),
+        ("min_sqnr_db", _sqnr_bound(signature, gates, truth), measures.sqnr_db, blame),
         ("min_agreement", gates.min_agreement, measures.agreement, blame),
     ]
     maxima: list[tuple[str, float | None, float | None, str]] = [
@@ -176,6 +176,12 @@ def _bound_gates(
         for name, bound, value, why in maxima
         if bound is not None and value is not None
     ]
+
+
+def _sqnr_bound(signature: Signature, gates: Gates, truth: Reference) -> float | None:
+    """Return the scheme's bound, or what the backend declares for the form in which it computes an activation."""
+    declared = structure.declared_sqnr_db(signature.backend, truth.checkpoint.get("activations", ()))
+    return None if gates.min_sqnr_db is None else min(gates.min_sqnr_db, declared)
 
 
 def _task_drops(bound: float, row: TaskScore) -> list[tuple[str, float, float, str]]:
