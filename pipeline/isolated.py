@@ -27,8 +27,14 @@ _R = TypeVar("_R")
 class Worker:
     """A child process that runs functions of importable modules, one at a time, and keeps its state between calls."""
 
-    def __init__(self, log: Path, tell: Callable[[str, float], None] | None = None) -> None:
-        """Start the process; what it prints is appended to `log`, and `tell` hears what functions say by `tell`."""
+    def __init__(
+        self, log: Path, tell: Callable[[str, float], None] | None = None, *, one_thread: bool = False
+    ) -> None:
+        """Start the process; what it prints is appended to `log`, and `tell` hears what functions say by `tell`.
+
+        With `one_thread` NumPy and torch use one thread: of workers side by side each would else take all cores and
+        wait for them. The runtimes have threads of their own, which this does not touch.
+        """
         self.log = log
         self._tell = tell
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -38,6 +44,8 @@ class Worker:
             "TOKENIZERS_PARALLELISM": "false",
             "PYTHONWARNINGS": "ignore",
         }
+        if one_thread:
+            environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         with log.open("ab") as sink:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "pipeline.isolated", str(child_end.fileno()), str(os.getpid())],
