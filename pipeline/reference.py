@@ -165,20 +165,22 @@ class Book:
         self._known: dict[tuple[str, str | None, int | None], int] = {}
 
     def add(self, text: data.Text, row: Row | None = None) -> int:
-        """Return the number of a text's row, which is encoded if it is new."""
+        """Return the number of a text's row; a new text is encoded, unless its row is given."""
         key = (text.first, text.second, text.window)
-        if row is not None or key not in self._known:
-            self._known.setdefault(key, len(self.rows))
-            self.texts.append(text)
-            self.rows.append(row or self.encoder.encode(text.first, text.second))
-            return len(self.rows) - 1
+        if key not in self._known:
+            self._known[key] = self._append(text, row or self.encoder.encode(text.first, text.second))
         return self._known[key]
 
+    def _append(self, text: data.Text, row: Row) -> int:
+        self.texts.append(text)
+        self.rows.append(row)
+        return len(self.rows) - 1
+
     def add_single_tokens(self) -> None:
-        """Take one token out of the middle of a few encoded words."""
+        """Take one token out of the middle of a few encoded words; the same words in a data set are other rows."""
         for number, word in enumerate(_ONE_TOKEN_OF):
             ids = self.encoder.encode(word).ids
-            self.add(data.Text(f"{ONE_TOKEN}-{number}", ONE_TOKEN, word), Row((ids[len(ids) // 2],), (0,)))
+            self._append(data.Text(f"{ONE_TOKEN}-{number}", ONE_TOKEN, word), Row((ids[len(ids) // 2],), (0,)))
 
     def misfit(self, dataset: data.Dataset) -> str | None:
         """Say why a data set's labels are not the checkpoint's, or return None."""
@@ -199,8 +201,15 @@ class Book:
             second += [] if other is None else [other]
         return Labels(dataset.name, rows, second or None, gold, dataset.metric, list(self.names))
 
-    def _row(self, dataset: data.Dataset, first: str, second: str | None) -> int:
-        return self.add(data.Text(f"{dataset.name}-{len(self.texts)}", dataset.name, first, second))
+    def _row(
+        self,
+        dataset: data.Dataset,
+        first: str,
+        second: str | None,
+        row: Row | None = None,
+        window: int | None = None,
+    ) -> int:
+        return self.add(data.Text(f"{dataset.name}-{len(self.texts)}", dataset.name, first, second, window), row)
 
     def _plain(self, dataset: data.Dataset, example: data.Labelled, ids: list[int]) -> Example:
         label = float(ids[int(example.label)]) if ids else example.label
@@ -211,26 +220,21 @@ class Book:
         return self._row(dataset, example.first, None), other, example.label
 
     def _tagged(self, dataset: data.Dataset, example: data.Labelled, ids: list[int]) -> Example:
-        _, offsets = self.encoder.encode_with_offsets(example.first)
+        row, offsets = self.encoder.encode_with_offsets(example.first)
         at = decoding.first_tokens(decoding.word_places(example.first), offsets)
         gold = {"at": at, "tags": [ids[tag] for tag in example.tags]}
-        return self._row(dataset, example.first, None), None, gold
+        return self._row(dataset, example.first, None, row), None, gold
 
     def _asked(self, dataset: data.Dataset, example: data.Labelled, ids: list[int]) -> Example:
         passage = example.second or ""
         stride = decoding.overlap(self.encoder.max_length)
         windows = self.encoder.windows(example.first, passage, stride=stride)
-        numbers = []
-        for number, window in enumerate(windows):
-            text = data.Text(f"{dataset.name}-{len(self.texts)}", dataset.name, example.first, passage, number)
-            numbers.append(self._window(text, window.row))
+        numbers = [
+            self._row(dataset, example.first, passage, window.row, number) for number, window in enumerate(windows)
+        ]
         offsets = [window.offsets for window in windows]
         gold = {"windows": numbers, "offsets": offsets, "passage": passage, "answers": list(example.answers)}
         return numbers[0], None, gold
-
-    def _window(self, text: data.Text, row: Row) -> int:
-        key = (text.first, text.second, text.window)
-        return self._known[key] if key in self._known else self.add(text, row)
 
 
 def true_outputs(model: Any, task: Task, rows: Sequence[Row]) -> RowOutputs:

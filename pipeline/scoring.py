@@ -29,7 +29,7 @@ class Labels:
     second: list[int] | None
     """For graded pairs of embeddings: the other sentence."""
     gold: list[Any]
-    """Of each example: a number; `Tagged` or `Asked` as a dictionary for tags and answers."""
+    """Of each example: a number; for tags `{at, tags}`; for answers `{windows, offsets, passage, answers}`."""
     metric: str
     names: list[str]
     """Of the checkpoint's labels; empty where the outputs have no names."""

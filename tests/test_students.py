@@ -13,15 +13,16 @@ from conftest import Outcome, recipe_file
 from faults import students
 from faults.students import Student
 
-from pipeline import architectures, convert, signature, tasks
+from pipeline import architectures, convert, data, reference, signature, tasks
 from pipeline.architectures import ARCHITECTURES
 from pipeline.checkpoint import export_graph, load_checkpoint
-from pipeline.encoding import Row
+from pipeline.encoding import Encoder, Row
 from pipeline.errors import StudentError, ToolchainError
 from pipeline.reference import true_outputs
 from pipeline.signature import Signature
 from pipeline.structure import Constant, Structure
 from pipeline.student import inspect_folder
+from pipeline.tokenization import load_tokenizer
 
 PADDED_TO = 24
 
@@ -232,3 +233,14 @@ def test_words_are_tagged_where_they_stand(
     assert all(0.3 < entity["score"] <= 1 for entity in found["entities"])
     described = signature.read(tmp_path / "build" / "tiny" / "executorch-fp32" / "model").functions[0]
     assert described.outputs[0].shape == (1, None, 3)
+
+
+def test_a_labelled_text_is_not_mistaken_for_the_one_token_row_of_the_same_word(
+    lively: Callable[[str, str], Path],
+) -> None:
+    folder = lively("bert", "classification")
+    book = reference.Book(Encoder(load_tokenizer(folder), 16), tasks.get("classification"), students.LABELS)
+    book.add_single_tokens()
+    number = book.add(data.Text("labelled", "labelled", "Yes"))
+    assert len(book.rows[number]) == 3
+    assert book.add(data.Text("again", "labelled", "Yes")) == number

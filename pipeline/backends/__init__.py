@@ -105,9 +105,16 @@ class Backend(Protocol):
         """Return what can run files on this machine: the first gives the verdict, the others are compared with it."""
 
 
-def versioned(title: str, distribution: str) -> str:
-    """Return an evaluator's name: the runtime, and the distribution with its version."""
-    return f"{title} ({distribution} {importlib.metadata.version(distribution)})"
+def own_runtime(name: str) -> list[Evaluator]:
+    """Return a backend's real runtime as the one that runs its files here."""
+    backend = get(name)
+    distribution = backend.DISTRIBUTIONS[0]
+    title = f"{backend.TITLE} ({distribution} {importlib.metadata.version(distribution)})"
+    return [
+        Evaluator(
+            title, lambda file, signature, threads: backend.load(file, signature, threads=threads), uses_threads=True
+        )
+    ]
 
 
 def get(name: str) -> Backend:

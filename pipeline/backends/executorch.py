@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.backends import ConvertRequest, Evaluator, Inputs, Outputs, Session, versioned
+from pipeline.backends import ConvertRequest, Evaluator, Inputs, Outputs, Session, own_runtime
 from pipeline.backends.executorch_structure import read_structure
 from pipeline.errors import InputError, ToolchainError
 from pipeline.quantize import SUPPORTED, Support
@@ -290,10 +290,4 @@ def load(file: Path, signature: Signature, *, threads: int) -> Session:
 
 def evaluators() -> list[Evaluator]:
     """The runtime itself."""
-    return [
-        Evaluator(
-            versioned(TITLE, DISTRIBUTIONS[0]),
-            lambda file, signature, threads: load(file, signature, threads=threads),
-            uses_threads=True,
-        )
-    ]
+    return own_runtime("executorch")
