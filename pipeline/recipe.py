@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from pipeline import backends, data, tasks
 from pipeline.compat import floors
 from pipeline.errors import RecipeError
 from pipeline.quantize import SCHEMES, Gates, OutputKind
+from pipeline.section import Fraction, Length, Lengths, Names, Natural, Positive, Section
 from pipeline.tasks import Task
 
 _COSINES = {"min_mean_cosine", "min_worst_cosine", "max_all_pad_error"}
@@ -43,13 +44,7 @@ _PLAIN_WORDS = {
 """What pydantic says of Python, said of TOML."""
 
 
-class _Section(BaseModel):
-    """Base of all sections: frozen, and strict about keys and types."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class StudentSection(_Section):
+class StudentSection(Section):
     """Where the student comes from."""
 
     source: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
@@ -58,38 +53,7 @@ class StudentSection(_Section):
     """Declares weights that were never trained: exempt from the above-chance gate, and the report says so."""
 
 
-def _tuple(value: Any) -> Any:
-    """TOML has lists; frozen models hold tuples."""
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _ascending(value: tuple[int, ...]) -> tuple[int, ...]:
-    if list(value) != sorted(set(value)):
-        raise ValueError("must rise from shortest to longest, each length once")
-    return value
-
-
-Length = Annotated[int, Field(ge=2, le=8192, strict=True)]
-Lengths = Annotated[
-    tuple[Length, ...], BeforeValidator(_tuple), AfterValidator(_ascending), Field(min_length=1, max_length=16)
-]
-
-
-def _each_once(value: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(value)) < len(value):
-        raise ValueError("names something twice")
-    return value
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(_tuple), AfterValidator(_each_once), Field(min_length=1)]
-
-
-Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Natural = Annotated[int, Field(ge=1)]
-
-
-class TrainSection(_Section):
+class TrainSection(Section):
     """How the student is fine-tuned before it is converted."""
 
     dataset: str | None = None
@@ -128,14 +92,14 @@ class TrainSection(_Section):
     """Between two checkpoints, from which a run that was stopped goes on."""
 
 
-class ConvertSection(_Section):
+class ConvertSection(Section):
     """What holds for every target."""
 
     sequence_lengths: Lengths = (16, 32, 64, 128)
     minimum_ios: Literal[15, 16, 17, 18] = 18
 
 
-class TargetSection(_Section):
+class TargetSection(Section):
     """One backend's targets."""
 
     schemes: Names
@@ -145,19 +109,19 @@ class TargetSection(_Section):
     """Oldest runtime on which the files still have to be right, such as `litert-1.2.0`; `compat` tries it."""
 
 
-class VerifySection(_Section):
+class VerifySection(Section):
     """How files are judged."""
 
     datasets: Names | None = None
     """Labelled data for the task metric: names from `pipeline.data`, or `none` to go without and say so."""
-    gates: dict[str, Gates] = {}
+    gates: dict[str, Gates] = Field(default_factory=dict)
     """By scheme; a bound given here replaces the scheme's default."""
 
 
 Count = Annotated[int, Field(ge=1, le=5000)]
 
 
-class BenchmarkSection(_Section):
+class BenchmarkSection(Section):
     """How latency is measured."""
 
     lengths: Lengths = (16, 32, 64, 128)
@@ -172,7 +136,7 @@ class BenchmarkSection(_Section):
     text_passes: Count = 4
 
 
-class Recipe(_Section):
+class Recipe(Section):
     """Everything that `pocketbert run` needs to know."""
 
     name: str = Field(pattern=_PLAIN_NAME, max_length=64)
@@ -358,9 +322,8 @@ def _check_train_dataset(train: TrainSection, task: Task, origin: Path) -> None:
     if train.dataset not in able:
         known = train.dataset in data.DATASETS
         fault = f"has no rows to train {task.name} on" if known else "does not exist"
-        exist = f"there are: {', '.join(able)}" if able else f"no data set has them for {task.name}"
         raise RecipeError(
-            f"{origin}: train.dataset: {train.dataset!r} {fault}; {exist}. "
+            f"{origin}: train.dataset: {train.dataset!r} {fault}; there are: {', '.join(able)}. "
             "Or give files of your own as train_file and dev_file."
         )
     columns = {"text", "pair", "label"} & train.model_fields_set

@@ -1,7 +1,9 @@
-"""The support matrix: every architecture × task × format × scheme, converted and judged by the command itself.
+"""The support matrix: every architecture × task × format × scheme, converted and judged by the stages themselves.
 
 Weights are random and declared so, which exempts them from the above-chance gate alone. What a backend does not support
-is refused by the recipe with its reason; nothing is left out in silence.
+is refused by the recipe with its reason; nothing is left out in silence. Pairs of architecture and task also go through
+the command, as a user would take a folder that `save_pretrained` wrote: four in
+`make test`, eleven in `make test-full`.
 """
 
 import json
@@ -11,10 +13,14 @@ from typing import Any
 
 import pytest
 from conftest import Outcome, recipe_file
-from faults import students
+from faults import clean, students
+from faults.__main__ import Bench
+from faults.line import BUILD
+from faults.run import Cell
 from faults.students import Student
+from rich.console import Console
 
-from pipeline import backends, verify
+from pipeline import artifact, backends, verify
 from pipeline.architectures import ARCHITECTURES, UNSUPPORTED
 from pipeline.quantize import SCHEMES
 from pipeline.tasks import TASKS
@@ -29,6 +35,18 @@ SAMPLE = {
 """What of it `make test` runs: each new architecture, task and format at least once."""
 
 
+MORE = (
+    ("bert", "classification"),
+    ("bert", "question_answering"),
+    ("distilbert", "token_classification"),
+    ("albert", "regression"),
+    ("roberta", "embedding"),
+    ("xlm-roberta", "classification"),
+    ("mobilebert", "classification"),
+)
+"""What else goes through the command in `make test-full`, at every scheme."""
+
+
 def every_target() -> dict[str, list[str]]:
     answers = {
         name: [scheme for scheme in SCHEMES if backends.get(name).support(scheme, minimum_ios=18).supported]
@@ -38,15 +56,11 @@ def every_target() -> dict[str, list[str]]:
 
 
 CASES = [pytest.param(*pair, targets, id="-".join(pair)) for pair, targets in SAMPLE.items()]
-CASES += [
-    pytest.param(architecture, task, every_target(), id=f"{architecture}-{task}-every", marks=pytest.mark.full)
-    for architecture in ARCHITECTURES
-    for task in TASKS
-]
+CASES += [pytest.param(*pair, every_target(), id="-".join((*pair, "every")), marks=pytest.mark.full) for pair in MORE]
 
 
 @pytest.mark.parametrize(("architecture", "task", "targets"), CASES)
-def test_every_cell_passes(
+def test_a_saved_folder_goes_through_the_command(
     architecture: str, task: str, targets: dict[str, list[str]], pocketbert: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     source = tmp_path / "source"
@@ -66,6 +80,26 @@ def test_every_cell_passes(
     assert {target: verify.read(tmp_path / "build" / "tiny" / target / "parity").reasons for target in missed} == {}
     assert set(verdicts) == {f"{name}-{scheme}" for name, schemes in targets.items() for scheme in schemes}
     assert outcome.rc == 0
+
+
+@pytest.fixture(scope="module")
+def cells() -> dict[tuple[str, str], Cell]:
+    """The verdict on every cell, by student and target; those judged before by the same code are kept in build/."""
+    bench = Bench(backends.NAMES, Console(stderr=True))
+    with artifact.only_run(BUILD, waiting=lambda: None):
+        bench.run([], clean.exports(backends.NAMES))
+    return bench.clean
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_cell_passes(architecture: str, task: str, cells: dict[tuple[str, str], Cell]) -> None:
+    which = str(Student(architecture, task))
+    found = {target: cell for (student, target), cell in cells.items() if student == which}
+    assert set(found) == {f"{name}-{scheme}" for name, schemes in every_target().items() for scheme in schemes}
+    said = {target: cell.stopped or [gate.detail for gate in cell.fired] for target, cell in found.items()}
+    assert {target: said[target] for target, cell in found.items() if cell.verdict != "passed"} == {}
 
 
 def test_the_sample_has_every_new_architecture_task_and_format() -> None:

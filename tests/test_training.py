@@ -502,7 +502,11 @@ BAD_RECIPES: dict[str, tuple[str, dict[str, Any], str]] = {
     "unknown": ("classification", {"dataset": "sst3"}, "'sst3' does not exist; there are: sst2, cola, rte"),
     "no training rows": ("classification", {"dataset": "sentiment"}, "'sentiment' has no rows to train class"),
     "of another task": ("classification", {"dataset": "stsb"}, "'stsb' has no rows to train classification on"),
-    "no such data": ("question_answering", {"dataset": "xquad"}, "no data set has them for question_answering"),
+    "of questions": (
+        "question_answering",
+        {"dataset": "questions"},
+        "to train question_answering on; there are: xquad",
+    ),
     "epochs and steps": ("classification", {"epochs": 1, "steps": 9, **OWN}, "train has epochs and steps"),
     "ending": ("token_classification", OWN, "'train.csv': task token_classification is trained on .conll"),
     "columns": ("classification", {"dataset": "sst2", "text": "a"}, "train.text names a column of train_file"),

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from pipeline import shapes
 from pipeline.errors import StudentError
 from pipeline.training.job import Job
 
@@ -25,15 +26,13 @@ def load(job: Job) -> tuple[Any, list[str]]:
     config = _config(job)
     torch.manual_seed(job.settings.seed)
     try:
-        model, info = auto.from_pretrained(
+        model, info = shapes.from_pretrained(
+            auto,
             job.source,
-            config=config,
-            use_safetensors=True,
-            trust_remote_code=False,
+            config,
             dtype=torch.float32,
             # A head that is thrown away has other shapes than the new one.
             ignore_mismatched_sizes=not job.keeps_head,
-            output_loading_info=True,
         )
     except Exception as error:  # transformers has a class of its own for each kind of nonsense in a config
         reason = " ".join(str(error).split())[:300]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.quantize import SCHEMES
 from pipeline.structure import Stored, Structure
@@ -105,9 +106,14 @@ def _sort_out(found: Structure, expected: Expected, precision: Precision) -> _So
             continue
         if matches and matches[0].off <= _DAMAGED * matches[0].size:
             result.damaged.append(matches[0])
-        elif constant.values.size >= _SMALL:
+        elif constant.values.size >= _SMALL and not _says_nothing(constant.values):
             result.unknown.append(_unknown(constant.name, constant.values.shape, matches))
     return result
+
+
+def _says_nothing(values: NDArray[np.float32]) -> bool:
+    """Whether a constant is a bias of zeros: Core ML's converter gives one to a linear that has none."""
+    return values.ndim == 1 and not values.any()
 
 
 def _unknown(name: str, shape: Sequence[int], matches: Sequence[Match]) -> str:

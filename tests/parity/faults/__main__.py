@@ -4,6 +4,7 @@ import argparse
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from functools import partial
 
 from rich.console import Console
@@ -36,7 +37,7 @@ def main() -> int:
     bench = Bench(formats, Console(stderr=True))
     with artifact.only_run(BUILD, waiting=lambda: bench.console.print("another run works in build/faults; waiting")):
         partial_run = bool(options.only or options.format or options.clean_only)
-        bench.run([] if options.clean_only else faults, every_clean=options.only is None)
+        bench.run([] if options.clean_only else faults, [] if options.only else clean.exports(formats))
     return bench.conclude(write=not partial_run)
 
 
@@ -66,12 +67,11 @@ class Bench:
         self.faults: list[Fault] = []
         self.seconds = 0.0
 
-    def run(self, faults: list[Fault], *, every_clean: bool) -> None:
+    def run(self, faults: list[Fault], exports: Iterable[tuple[Student, Target]]) -> None:
         """Judge clean files first: they are the controls, and what file faults start from."""
         started = time.monotonic()
         self.faults = faults
-        exports = set(clean.exports(self.formats)) if every_clean else set()
-        exports |= {(fault.student, target) for fault in faults for target in self._targets(fault)}
+        exports = {*exports, *((fault.student, target) for fault in faults for target in self._targets(fault))}
         lanes = Lanes(BUILD / "logs", PARALLEL)
         with lanes.at_work(), self._progress() as progress:
             self._lines(lanes, {which for which, _ in exports} | _strangers(faults))

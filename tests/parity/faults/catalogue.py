@@ -1,6 +1,6 @@
 """All planted faults. To add one, write its `plant` and its row in the file of its level."""
 
-from faults import checkpoint_faults, companion_faults, file_faults, graph_faults, runtime_faults
+from faults import checkpoint_faults, companion_faults, file_faults, graph_faults, runtime_faults, student_faults
 from faults.fault import Fault
 
 FAULTS: tuple[Fault, ...] = (
@@ -9,6 +9,7 @@ FAULTS: tuple[Fault, ...] = (
     *file_faults.FAULTS,
     *companion_faults.FAULTS,
     *runtime_faults.FAULTS,
+    *student_faults.FAULTS,
 )
 
 

@@ -73,6 +73,33 @@ def subwords_unmarked(tokenizer: dict[str, Any]) -> None:
     tokenizer["model"]["continuing_subword_prefix"] = ""
 
 
+def normaliser_lost(tokenizer: dict[str, Any]) -> None:
+    tokenizer["normalizer"] = None
+
+
+def scores_lost(tokenizer: dict[str, Any]) -> None:
+    for entry in tokenizer["model"]["vocab"]:
+        entry[1] = -1.0
+
+
+def fairseq_offset_lost(tokenizer: dict[str, Any]) -> None:
+    entries = tokenizer["model"]["vocab"]
+    tokenizer["model"]["vocab"] = entries[:4] + entries[5:] + entries[4:5]
+
+
+def merges_reversed(tokenizer: dict[str, Any]) -> None:
+    tokenizer["model"]["merges"].reverse()
+
+
+def space_put_first(tokenizer: dict[str, Any]) -> None:
+    tokenizer["pre_tokenizer"]["add_prefix_space"] = True
+
+
+def one_separator(tokenizer: dict[str, Any]) -> None:
+    framed = tokenizer["post_processor"]
+    tokenizer["post_processor"] = {"type": "BertProcessing", "sep": framed["sep"], "cls": framed["cls"]}
+
+
 def labels_permuted(folder: Path) -> None:
     names = (folder / "labels.txt").read_text(encoding="utf-8").split()
     (folder / "labels.txt").write_text("\n".join(sorted(names, reverse=True)) + "\n", encoding="utf-8")
@@ -117,6 +144,9 @@ def _fault(name: str, what: str, plant: Any, student: Student = Student(), **mor
 
 
 _CLASSES = Student(task="classification")
+_TAGS = Student("roberta", "token_classification")
+_UNIGRAM = Student("xlm-roberta", pieces="unigram")
+_BYTES = Student("roberta", pieces="byte_bpe")
 _ONE_FUNCTION = {"executorch": "the file has one function"}
 FAULTS = (
     _fault("vocabulary_shifted", "ids from 1000 on are one too high", _tokenizer(vocabulary_shifted)),
@@ -128,6 +158,13 @@ FAULTS = (
     _fault("pair_exchanged", "the second text of a pair comes first", _tokenizer(pair_exchanged)),
     _fault("second_text_has_type_zero", "both texts of a pair have type 0", _tokenizer(second_text_has_type_zero)),
     _fault("subwords_unmarked", "word pieces lose their ##", _tokenizer(subwords_unmarked)),
+    _fault("normaliser_lost", "SentencePiece's normaliser is lost", _tokenizer(normaliser_lost), _UNIGRAM),
+    _fault("scores_lost", "all unigram pieces have one score", _tokenizer(scores_lost), _UNIGRAM),
+    _fault("fairseq_offset_lost", "SentencePiece ids are one too low", _tokenizer(fairseq_offset_lost), _UNIGRAM),
+    _fault("merges_reversed", "byte-level merges are in the opposite order", _tokenizer(merges_reversed), _BYTES),
+    _fault("space_put_first", "a space is put before each text", _tokenizer(space_put_first), _BYTES),
+    _fault("one_separator", "RoBERTa's pairs have one separator instead of two", _tokenizer(one_separator), _BYTES),
+    _fault("tag_names_permuted", "labels.txt has the tags in another order", labels_permuted, _TAGS),
     _fault("labels_permuted", "labels.txt is sorted the other way", labels_permuted, _CLASSES),
     _fault(
         "signature_labels_permuted",

@@ -20,9 +20,24 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 BUILD = REPOSITORY / "build" / "faults"
 _CONVERTING = (
     *(f"backends/{name}.py" for name in ("litert", "tflite_file", "coreml", "executorch")),
-    *(f"{name}.py" for name in ("architectures", "checkpoint", "convert", "golden", "signature", "student", "tasks")),
+    *(
+        f"{name}.py"
+        for name in (
+            "architectures",
+            "checkpoint",
+            "convert",
+            "golden",
+            "signature",
+            "student",
+            "tasks",
+            "tokenization",
+        )
+    ),
 )
-_JUDGING = ("facts", "golden", "metrics", "quantize", "reference", "runtime", "signature", "structure")
+_JUDGING = (
+    *("data", "decoding", "encoding", "facts", "golden", "metrics", "outputs", "quantize", "reference", "runtime"),
+    *("scoring", "signature", "structure"),
+)
 
 
 @cache
@@ -37,7 +52,7 @@ def judging_code() -> str:
     package = REPOSITORY / "pipeline"
     folders = [package / name for name in ("verify", "mil", "texts", "backends")]
     files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix != ".pyc"]
-    single = [package / f"{name}.py" for name in (*_JUDGING, "encoding")]
+    single = [package / f"{name}.py" for name in _JUDGING]
     return _digest([path for path in files if path.is_file()] + single)
 
 

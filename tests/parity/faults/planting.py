@@ -62,7 +62,7 @@ def planted(fault: Fault, scratch: Path) -> Iterator[None]:
             source = _planted_checkpoint(fault, folder, Path(edited)) if fault.level == "checkpoint" else folder
             graph = clean_graph(source, *args, **options)
         if fault.level == "graph":
-            with _failures_named(fault):
+            with failures_named(fault):
                 fault.plant(graph)
         return graph
 
@@ -91,7 +91,7 @@ def _planted_checkpoint(fault: Fault, folder: Path, out: Path) -> Path:
 
     tensors = load_file(folder / student.WEIGHTS)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    with _failures_named(fault):
+    with failures_named(fault):
         fault.plant(tensors, config)
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
     save_file(tensors, out / student.WEIGHTS, metadata={"format": "pt"})
@@ -121,19 +121,19 @@ def edit_file(
         sibling=lambda scheme: clean[scheme] / file,
         stranger=stranger / file,
     )
-    with _failures_named(fault):
+    with failures_named(fault):
         fault.plant(planting)
     return {"file_bytes": convert.file_bytes(out / file)}
 
 
 def plant_in_runtime(name: str) -> None:
     """Plant a fault in this process for good."""
-    with _failures_named(catalogue.get(name)):
+    with failures_named(catalogue.get(name)):
         catalogue.get(name).plant()
 
 
 @contextlib.contextmanager
-def _failures_named(fault: Fault) -> Iterator[None]:
+def failures_named(fault: Fault) -> Iterator[None]:
     try:
         yield
     except Exception as error:

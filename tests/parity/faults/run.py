@@ -210,7 +210,8 @@ def _in_file(fault: Fault, clean: Line, target: Target, model: Artifact, lane: L
 
 def _beside_file(fault: Fault, clean: Line, target: Target, model: Artifact, lane: Lane) -> Cell:
     def edit(out: Path) -> dict[str, Any]:
-        fault.plant(out)
+        with planting.failures_named(fault):
+            fault.plant(out)
         return {}
 
     with TemporaryDirectory(dir=BUILD) as scratch:
@@ -222,7 +223,8 @@ def _after_manifest(fault: Fault, clean: Line, target: Target, model: Artifact, 
     with TemporaryDirectory(dir=BUILD) as scratch:
         folder = Path(scratch) / "model"
         shutil.copytree(model.path, folder)
-        fault.plant(folder)
+        with planting.failures_named(fault):
+            fault.plant(folder)
         return _guarded(target, lambda: _judge(clean, artifact.load(folder)))
 
 

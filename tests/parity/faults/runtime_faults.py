@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from faults.fault import FLOAT, Fault
+from faults.students import Student
 from pipeline import encoding, runtime
 
 
@@ -23,6 +24,22 @@ def truncated_on_the_left() -> None:
 def second_text_dropped() -> None:
     clean = encoding.Encoder.encode
     encoding.Encoder.encode = lambda self, first, second=None: clean(self, first)  # type: ignore[method-assign]
+
+
+def windows_do_not_overlap() -> None:
+    clean = encoding.Encoder.windows
+    encoding.Encoder.windows = lambda self, question, passage, *, stride: clean(  # type: ignore[method-assign]
+        self, question, passage, stride=0
+    )
+
+
+def passage_cut_short() -> None:
+    clean = encoding.Encoder.windows
+    encoding.Encoder.windows = (
+        lambda self, question, passage, *, stride: clean(  # type: ignore[method-assign]
+            self, question, passage, stride=stride
+        )[:1]
+    )
 
 
 def _edit_inputs(edit: Any) -> None:
@@ -90,13 +107,16 @@ def threads_change_numbers() -> None:
 
 
 def _fault(name: str, what: str, plant: Any, **more: Any) -> Fault:
-    return Fault(name, what, "runtime", plant, cells=more.pop("cells", FLOAT), **more)
+    return Fault(name, what, "runtime", plant, more.pop("student", Student()), cells=more.pop("cells", FLOAT), **more)
 
 
+_SPANS = Student("mobilebert", "question_answering")
 _OWN_THREADS = {"coreml": "Core ML chooses its threads itself"}
 FAULTS = (
     _fault("truncated_on_the_left", "long texts lose their beginning", truncated_on_the_left),
     _fault("second_text_dropped", "the second text of a pair is not encoded", second_text_dropped),
+    _fault("windows_do_not_overlap", "windows over a passage do not overlap", windows_do_not_overlap, student=_SPANS),
+    _fault("passage_cut_short", "a passage's first window alone is read", passage_cut_short, student=_SPANS),
     _fault("padded_on_the_left", "padding comes before the text", padded_on_the_left),
     _fault("mask_one_too_long", "the mask covers one padding token", mask_one_too_long),
     _fault("types_not_passed", "token types are not passed to the file", types_not_passed),

@@ -4,6 +4,7 @@ Weights keep the variance of what flows through them, queries and keys are large
 biases, gains, positions and token types are far from the zeros and ones that hide a dropped one.
 """
 
+import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from pipeline import recipe as recipes
 from pipeline import student, tasks
 from pipeline.architectures import ARCHITECTURES
+from pipeline.data import TEXTS
 
 LABELS = ("negative", "neutral", "positive")
 LENGTHS = (16, 32)
@@ -30,10 +32,15 @@ class Student:
     task: str = "embedding"
     seed: int | None = 0
     """None for the bundled student, which was trained."""
+    pieces: str = "wordpiece"
+    """Its tokenizer: the bundled one's, or a small `unigram` or `byte_bpe` one."""
 
     def __str__(self) -> str:
         """Return a name for folders and tables."""
-        return bundled_name() if self.seed is None else f"{self.architecture}-{self.task}-{self.seed}"
+        if self.seed is None:
+            return bundled_name()
+        more = "" if self.pieces == "wordpiece" else f"-{self.pieces}"
+        return f"{self.architecture}-{self.task}-{self.seed}{more}"
 
     @property
     def random_weights(self) -> bool:
@@ -55,8 +62,46 @@ def source(which: Student, folder: Path) -> Path:
     if not which.random_weights:
         return bundled
     _write(which, folder)
-    shutil.copyfile(bundled / "tokenizer.json", folder / "tokenizer.json")
+    if which.pieces == "wordpiece":
+        shutil.copyfile(bundled / "tokenizer.json", folder / "tokenizer.json")
+    else:
+        {"unigram": _write_unigram, "byte_bpe": _write_byte_bpe}[which.pieces](folder)
     return folder
+
+
+def _write_unigram(folder: Path) -> None:
+    """Train a small `sentencepiece.bpe.model`, as XLM-R has it."""
+    import sentencepiece
+
+    corpus = folder / "corpus.txt"
+    corpus.write_text("\n".join(_corpus()), encoding="utf-8")
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(corpus),
+        model_prefix=str(folder / "sentencepiece.bpe"),
+        vocab_size=1500,
+        hard_vocab_limit=False,
+        character_coverage=0.995,
+        num_threads=1,
+        minloglevel=2,
+    )
+    corpus.unlink()
+
+
+def _write_byte_bpe(folder: Path) -> None:
+    """Train a small `vocab.json` and `merges.txt`, as RoBERTa has them."""
+    from tokenizers import ByteLevelBPETokenizer
+
+    trained = ByteLevelBPETokenizer()
+    names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trained.train_from_iterator(_corpus(), vocab_size=1200, show_progress=False, special_tokens=names)
+    trained.save_model(str(folder))
+
+
+def _corpus() -> list[str]:
+    """Return the texts that come with the package."""
+    rows = [json.loads(line) for file in sorted(TEXTS.glob("*.jsonl")) for line in file.read_text("utf-8").splitlines()]
+    texts = [value for row in rows for value in row.values() if isinstance(value, str)]
+    return [" ".join(text.replace("\0", "").split()) for text in texts]
 
 
 def _write(which: Student, folder: Path) -> None:

@@ -1,0 +1,171 @@
+"""Compressed checkpoints: other shapes in each layer, factors, shared parts; saved, restored, converted and judged."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import Outcome, recipe_file
+from faults import students
+from faults.students import Student
+from torch import nn
+
+from pipeline import layers, shapes, tasks
+from pipeline.architectures import ARCHITECTURES
+from pipeline.checkpoint import load_checkpoint
+from pipeline.errors import StudentError
+
+COMPRESSIBLE = sorted(layers.LAYOUTS)
+
+
+def lively(architecture: str, task: str, place: Path) -> Any:
+    place.mkdir(parents=True, exist_ok=True)
+    students.source(Student(architecture, task), place)
+    return load_checkpoint(place, tasks.get(task))
+
+
+def cut_rows(linear: nn.Linear, rows: slice) -> None:
+    linear.weight = nn.Parameter(linear.weight[rows].detach().clone())
+    linear.bias = nn.Parameter(linear.bias[rows].detach().clone())
+    linear.out_features = linear.weight.shape[0]
+
+
+def cut_columns(linear: nn.Linear, columns: slice) -> None:
+    linear.weight = nn.Parameter(linear.weight[:, columns].detach().clone())
+    linear.in_features = linear.weight.shape[1]
+
+
+def compress(model: Any) -> None:
+    """Take heads and rows away, other numbers in each layer; split the table and one feed-forward."""
+    for number, layer in enumerate(layers.layers(model)):
+        kept = slice(0, layer.head_size * (1 + number))
+        for part in ("query", "key", "value"):
+            cut_rows(layer.get(part), kept)
+        cut_columns(layer.get("attended"), kept)
+        rows = slice(0, 48 + 16 * number)
+        cut_rows(layer.get("widen"), rows)
+        cut_columns(layer.get("narrow"), rows)
+    table = model.get_input_embeddings()
+    columns = table.embedding_dim
+    factor = nn.Embedding(table.num_embeddings, columns // 2, padding_idx=table.padding_idx)
+    factors = nn.Sequential(factor, nn.Linear(columns // 2, columns, bias=False))
+    torch.manual_seed(0)
+    nn.init.normal_(factor.weight)
+    nn.init.normal_(factors[1].weight, std=0.2)
+    path = next(path for path, module in model.named_modules() if module is table)
+    layers.put(model, path, factors)
+    last = layers.layers(model)[-1]
+    widen = last.get("widen")
+    narrow = nn.Linear(widen.in_features, 20, bias=False)
+    last.put("widen", nn.Sequential(narrow, nn.Linear(20, widen.out_features)))
+
+
+def outputs(model: Any, names: tuple[str, ...]) -> torch.Tensor:
+    ids = torch.arange(5, 17)[None]
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
+    with torch.no_grad():
+        found = model(**{name: inputs[name] for name in names})
+    return found.logits if hasattr(found, "logits") else found.last_hidden_state
+
+
+def assert_same(found: Any, wanted: Any, architecture: str) -> None:
+    """Compare every parameter to the bit, and what is computed with them to rounding: memory is aligned as it comes."""
+    mine, theirs = dict(found.named_parameters()), dict(wanted.named_parameters())
+    assert {name: tuple(tensor.shape) for name, tensor in mine.items()} == {
+        name: tuple(tensor.shape) for name, tensor in theirs.items()
+    }
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in mine.items())
+    names = ARCHITECTURES[architecture].inputs
+    torch.testing.assert_close(outputs(found, names), outputs(wanted, names), rtol=1e-5, atol=1e-5)
+
+
+def folder_of(model: Any, source: Path, out: Path) -> Path:
+    out.mkdir()
+    shapes.save(model.eval(), out)
+    (out / "tokenizer.json").write_bytes((source / "tokenizer.json").read_bytes())
+    return out
+
+
+@pytest.mark.parametrize("task", ["embedding", "classification"])
+@pytest.mark.parametrize("architecture", COMPRESSIBLE)
+def test_a_compressed_checkpoint_is_restored_to_the_bit(architecture: str, task: str, tmp_path: Path) -> None:
+    model = lively(architecture, task, tmp_path / "source")
+    compress(model)
+    folder = folder_of(model, tmp_path / "source", tmp_path / "out")
+    restored = load_checkpoint(folder, tasks.get(task))
+    assert_same(restored, model, architecture)
+    assert [layer.heads for layer in layers.layers(restored)] == [layer.heads for layer in layers.layers(model)]
+
+
+def test_a_head_s_checkpoint_gives_its_bare_encoder(tmp_path: Path) -> None:
+    model = lively("bert", "classification", tmp_path / "source")
+    compress(model)
+    folder = folder_of(model, tmp_path / "source", tmp_path / "out")
+    bare = load_checkpoint(folder, tasks.get("embedding"))
+    names = ARCHITECTURES["bert"].inputs
+    torch.testing.assert_close(outputs(bare, names), outputs(model.bert, names), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("part", ["attention", "feed_forward"])
+@pytest.mark.parametrize("architecture", ["bert", "distilbert", "roberta"])
+def test_a_shared_part_is_stored_once(architecture: str, part: str, tmp_path: Path) -> None:
+    model = lively(architecture, "embedding", tmp_path / "source")
+    first, second = layers.layers(model)
+    before = sum(parameter.numel() for parameter in model.parameters())
+    shapes.use(second, first, part)
+    folder = folder_of(model, tmp_path / "source", tmp_path / "out")
+    assert json.loads((folder / "config.json").read_text())[shapes.KEY][part] == [0, 0]
+    restored = load_checkpoint(folder, tasks.get("embedding"))
+    own = sum(module.weight.numel() for module in map(first.get, ("widen", "narrow")))
+    after = sum(parameter.numel() for parameter in restored.parameters())
+    assert after < before - own / 2
+    assert_same(restored, model, architecture)
+    again, last = layers.layers(restored)
+    path = "query" if part == "attention" else "widen"
+    assert again.get(path) is last.get(path)
+
+
+def test_a_config_of_another_version_is_refused(tmp_path: Path) -> None:
+    model = lively("bert", "embedding", tmp_path / "source")
+    compress(model)
+    folder = folder_of(model, tmp_path / "source", tmp_path / "out")
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {shapes.KEY: {"version": 2, "head_size": 16}}))
+    with pytest.raises(StudentError, match="not of a version that is known"):
+        load_checkpoint(folder, tasks.get("embedding"))
+
+
+def test_mobilebert_is_refused_with_its_reason(tmp_path: Path) -> None:
+    model = lively("mobilebert", "embedding", tmp_path / "source")
+    with pytest.raises(StudentError, match="mobilebert cannot be compressed here: its layers have bottlenecks"):
+        layers.layers(model)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "targets"),
+    [
+        pytest.param("bert", {"litert": ["int8_dynamic"], "coreml": ["fp16"], "executorch": ["fp32"]}, id="bert"),
+        pytest.param("albert", {"litert": ["fp32"], "executorch": ["int8_dynamic"]}, id="albert"),
+    ],
+)
+def test_a_compressed_folder_goes_through_the_command(
+    architecture: str, targets: dict[str, list[str]], pocketbert: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    model = lively(architecture, "classification", tmp_path / "plain")
+    compress(model)
+    if architecture == "bert":
+        shapes.use(*reversed(layers.layers(model)), "attention")
+    folder_of(model, tmp_path / "plain", tmp_path / "source")
+    recipe = recipe_file(
+        tmp_path,
+        task="classification",
+        student={"source": "source", "random_weights": True},
+        convert={"sequence_lengths": [16, 32]},
+        targets={name: {"schemes": schemes} for name, schemes in targets.items()},
+    )
+    outcome = pocketbert("verify", recipe, "--json")
+    wanted = {f"{name}-{scheme}": "passed" for name, schemes in targets.items() for scheme in schemes}
+    assert outcome.document["verdicts"] == wanted, outcome.stdout
