@@ -1,5 +1,6 @@
 """Fine-tuning learns, goes on after a stop as if there had been none, and refuses data that cannot be learnt from."""
 
+import contextlib
 import json
 import os
 import random
@@ -570,17 +571,23 @@ def test_a_loss_that_is_no_number_ends_the_run(toy):
 def test_half_precision_without_a_device_for_it_is_refused(toy):
     if torch.cuda.is_available():
         pytest.skip("there is one here")
-    with pytest.raises(InputError, match=r"train\.precision = 'fp16'"):
+    with other_precision(), pytest.raises(InputError, match=r"train\.precision = 'fp16' needs a GPU"):
         loop.train(toy(precision="fp16"), silent)
 
 
-def test_bfloat16_trains_float32_weights(toy):
+@contextlib.contextmanager
+def other_precision():
+    """Let this process use another precision than before: accelerate keeps the first; workers live for one run."""
     from accelerate.state import AcceleratorState
 
-    # accelerate keeps the precision of a process; workers live for one run.
     AcceleratorState._reset_state()
-    trained, found = loop.train(toy(precision="bf16", steps=20), silent)
+    yield
     AcceleratorState._reset_state()
+
+
+def test_bfloat16_trains_float32_weights(toy):
+    with other_precision():
+        trained, found = loop.train(toy(precision="bf16", steps=20), silent)
     assert {tensor.dtype for tensor in trained.state_dict().values()} <= {torch.float32, torch.int64}
     assert found.curve[-1].loss < found.curve[0].loss
 

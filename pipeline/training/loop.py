@@ -63,10 +63,15 @@ def train(job: Job, tell: Tell) -> tuple[Any, Training]:
 
 
 def _accelerator(job: Job) -> Accelerator:
+    precision = job.settings.precision
     try:
-        return Accelerator(mixed_precision=job.settings.precision)
+        accelerator = Accelerator(mixed_precision=precision)
     except ValueError as error:
-        raise InputError(f"train.precision = {job.settings.precision!r}: {error}.") from error
+        raise InputError(f"train.precision = {precision!r}: {error}.") from error
+    # accelerate takes it on a CPU, where its loss scaler is off and gradients underflow.
+    if precision == "fp16" and accelerator.device.type == "cpu":
+        raise InputError("train.precision = 'fp16' needs a GPU, and there is none here; 'bf16' and 'no' run on a CPU.")
+    return accelerator
 
 
 @contextlib.contextmanager
