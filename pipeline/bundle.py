@@ -17,8 +17,9 @@ from pipeline import __version__, artifact, signature, verify
 from pipeline.artifact import Artifact, FileEntry, Manifest, Order
 from pipeline.convert import Target
 from pipeline.errors import ArtifactError, GateFailed, PipelineError
-from pipeline.plan import finished_model, versions
+from pipeline.plan import finished_model
 from pipeline.recipe import Recipe
+from pipeline.steps import versions
 
 BUNDLE = "pocketbert.json"
 CARD = "README.md"

@@ -21,10 +21,10 @@ from pipeline.drafting import Draft
 from pipeline.mil.listing import Listing
 from pipeline.mil.trial import Trial
 from pipeline.neighbours import Neighbour
-from pipeline.plan import Step
 from pipeline.push import Pushed
 from pipeline.runtime import Prediction
 from pipeline.ship import Shipped
+from pipeline.steps import Step
 from pipeline.verify.record import Parity
 
 _out = Console(highlight=False)

@@ -80,7 +80,11 @@ class Dataset:
         path = self.path(split)
         if path is None:
             return f"{DATA_VARIABLE} is not set"
-        return None if path.is_file() else f"{path} does not exist"
+        if path.is_file():
+            return None
+        # A verdict says it and is read elsewhere: what the folder is called here is no business of its readers.
+        file = self.file if split == "dev" else self.train
+        return f"{path if self.bundled else f'{DATA_VARIABLE}/{file}'} does not exist"
 
     def load(self, split: Split = "dev") -> list[Labelled]:
         """Read all rows of a split.
@@ -90,7 +94,7 @@ class Dataset:
         """
         path = self.path(split)
         if path is None or not path.is_file():
-            raise InputError(f"data set {self.name}: {self.absent(split)}.")
+            raise InputError(f"data set {self.name}: {self.absent(split)}.{folder_said()}")
         try:
             rows = (self.read_train if split == "train" and self.read_train else self.read)(path)
         except (ValueError, KeyError, TypeError, csv.Error) as error:
@@ -122,6 +126,12 @@ class Dataset:
         """Return the sha256 of a split's file, or None where it is absent."""
         path = self.path(split)
         return sha256_file(path) if path is not None and path.is_file() else None
+
+
+def folder_said() -> str:
+    """Return a sentence on where `POCKETBERT_DATA` points, or nothing if it is not set."""
+    folder = os.environ.get(DATA_VARIABLE)
+    return f" {DATA_VARIABLE} is {folder}." if folder else ""
 
 
 def _json_lines(path: Path) -> list[dict[str, str]]:

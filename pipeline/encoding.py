@@ -121,6 +121,11 @@ class Encoder:
         """Return the vocabulary's spelling of a row."""
         return [self._tokenizer.id_to_token(token) or "" for token in row.ids]
 
+    def vocabulary(self) -> dict[str, int]:
+        """Return the id of each piece."""
+        found: dict[str, int] = self._tokenizer.get_vocab()
+        return found
+
     def _encoding(self, first: str, second: str | None) -> Encoding:
         return self._tokenizer.encode(_well_formed(first), None if second is None else _well_formed(second))
 

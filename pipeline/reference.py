@@ -63,9 +63,8 @@ def chosen_datasets(task: Task, wanted: Wanted) -> tuple[list[data.Dataset], dic
     skipped = {row.name: reason for row in rows if (reason := row.absent())}
     usable = [row for row in rows if row.name not in skipped]
     if wanted and rows and not usable:
-        raise InputError(
-            f"no labelled data for {task.name}: " + "; ".join(f"{k}: {v}" for k, v in skipped.items()) + "."
-        )
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped.items())
+        raise InputError(f"no labelled data for {task.name}: {reasons}.{data.folder_said()}")
     return usable, skipped
 
 

@@ -82,17 +82,22 @@ def find(recipe: Recipe, recipe_file: Path) -> Source:
     Raises:
         StudentError: there is no such checkpoint, or it is unsafe, corrupt, or does not fit the recipe.
     """
-    kind, _, rest = recipe.student.source.partition(":")
+    source = at(recipe.student.source, recipe_file)
+    _check_fit(recipe, recipe_file, source)
+    return source
+
+
+def at(place: str, recipe_file: Path) -> Source:
+    """Resolve where a checkpoint is, in the words of `student.source`; see `find`."""
+    kind, _, rest = place.partition(":")
     if kind == "bundled":
         folder, origin, licence = _bundled(rest)
     elif kind == "hub":
         folder, origin, licence = _hub(rest)
     else:
-        folder = (recipe_file.parent / os.path.expanduser(recipe.student.source)).resolve()
+        folder = (recipe_file.parent / os.path.expanduser(place)).resolve()
         origin, licence = folder.name, None
-    source = inspect_folder(folder, origin=origin, licence=licence)
-    _check_fit(recipe, recipe_file, source)
-    return source
+    return inspect_folder(folder, origin=origin, licence=licence)
 
 
 def _bundled(name: str) -> tuple[Path, str, str | None]:

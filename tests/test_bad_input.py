@@ -290,7 +290,10 @@ RECIPES = {
     ),
     "build folder below a file": Bad(("cannot be written", "--build"), below_a_file),
     "no data where POCKETBERT_DATA points": plan_of(
-        "stsb", "/nowhere/stsb/dev.csv does not exist", variables={"POCKETBERT_DATA": "/nowhere"}, **ONLY_STSB
+        "stsb",
+        "POCKETBERT_DATA/stsb/dev.csv does not exist. POCKETBERT_DATA is /nowhere.",
+        variables={"POCKETBERT_DATA": "/nowhere"},
+        **ONLY_STSB,
     ),
     "no data at all": plan_of("stsb", "POCKETBERT_DATA is not set", **ONLY_STSB),
 }

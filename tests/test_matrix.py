@@ -87,7 +87,7 @@ def cells() -> dict[tuple[str, str], Cell]:
     """The verdict on every cell, by student and target; those judged before by the same code are kept in build/."""
     bench = Bench(backends.NAMES, Console(stderr=True))
     with artifact.only_run(BUILD, waiting=lambda: None):
-        bench.run([], clean.exports(backends.NAMES))
+        bench.run([], clean.exports(clean.matrix(), backends.NAMES))
     return bench.clean
 
 

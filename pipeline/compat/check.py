@@ -22,8 +22,8 @@ from pipeline.compat.runtimes import (
 from pipeline.convert import Target
 from pipeline.devices import host
 from pipeline.errors import ArtifactError
-from pipeline.plan import Progress, Step, versions
 from pipeline.recipe import Recipe
+from pipeline.steps import Progress, Step, versions
 
 STAGE = "compat"
 VERSION = 1

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pipeline import data
 from pipeline.data import Dataset, Labelled
 from pipeline.errors import InputError, RecipeError
 from pipeline.quantize import OutputKind
@@ -34,7 +35,8 @@ def training_rows(dataset: Dataset, train: TrainSection) -> list[Labelled]:
     """Return the rows to train on: all of them, or a sample that the seed fixes."""
     absent = dataset.absent("train")
     if absent:
-        raise InputError(f"training data of {dataset.name}: {absent}. Set POCKETBERT_DATA to the folder of data sets.")
+        way_out = data.folder_said() or " Set POCKETBERT_DATA to the folder of data sets."
+        raise InputError(f"training data of {dataset.name}: {absent}.{way_out}")
     rows = dataset.load("train")
     if train.max_rows is None or train.max_rows >= len(rows):
         return rows

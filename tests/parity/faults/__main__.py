@@ -29,7 +29,8 @@ Cells = dict[tuple[str, str], Cell]
 def main() -> int:
     """Do what the command line asks for and return the exit code."""
     options = _options()
-    faults = [fault for fault in catalogue.FAULTS if _wanted(fault, options.only)]
+    groups = [options.group] if options.group else list(catalogue.GROUPS)
+    faults = [fault for group in groups for fault in catalogue.GROUPS[group] if _wanted(fault, options.only)]
     if options.list:
         print("\n".join(f"{fault.name:38} {fault.level:11} {fault.what}" for fault in faults))
         return 0
@@ -37,8 +38,9 @@ def main() -> int:
     bench = Bench(formats, Console(stderr=True))
     with artifact.only_run(BUILD, waiting=lambda: bench.console.print("another run works in build/faults; waiting")):
         partial_run = bool(options.only or options.format or options.clean_only)
-        bench.run([] if options.clean_only else faults, [] if options.only else clean.exports(formats))
-    return bench.conclude(write=not partial_run)
+        students = [] if options.only else [which for group in groups for which in clean.students(group)]
+        bench.run([] if options.clean_only else faults, clean.exports(students, formats))
+    return bench.conclude(pages=[] if partial_run else groups)
 
 
 def _wanted(fault: Fault, only: list[str] | None) -> bool:
@@ -50,6 +52,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--only", metavar="NAME", action="append", help="faults whose name contains this, and their clean files"
     )
+    parser.add_argument("--group", choices=catalogue.GROUPS, help="this group of faults alone")
     parser.add_argument("--format", choices=backends.NAMES, help="this format alone")
     parser.add_argument("--list", action="store_true", help="name the faults and stop")
     parser.add_argument("--clean-only", action="store_true", help="clean exports, no faults")
@@ -117,6 +120,11 @@ class Bench:
                 pool.submit(job).add_done_callback(lambda _: progress.advance(bar))
             pool.finish()
 
+    def _clean_of(self, group: str) -> Cells:
+        names = {str(which) for which in clean.students(group)}
+        names |= {str(fault.student) for fault in catalogue.GROUPS[group]}
+        return {key: cell for key, cell in self.clean.items() if key[0] in names}
+
     def catches(self) -> dict[str, dict[str, Catch]]:
         """Return what became of each fault's targets."""
         found = {}
@@ -126,8 +134,8 @@ class Bench:
             found[fault.name] = judge_fault(fault, cells, controls)
         return found
 
-    def conclude(self, *, write: bool) -> int:
-        """Print the two numbers and what was missed; return the exit code."""
+    def conclude(self, *, pages: Iterable[str]) -> int:
+        """Print the two numbers and what was missed, write the pages of these groups; return the exit code."""
         catches = self.catches()
         judged = {name: {t: c for t, c in row.items() if c.applies} for name, row in catches.items()}
         missed = {name: {t: c.by for t, c in row.items() if not c.caught} for name, row in judged.items()}
@@ -139,8 +147,8 @@ class Bench:
         for (which, target), cell in alarms.items():
             why = cell.stopped or "; ".join(gate.detail or gate.name for gate in cell.fired) or cell.verdict
             self.console.print(f"false alarm: {which} {target}: {why}", markup=False)
-        if write:
-            table.write(self.faults, catches, self.clean)
+        for group in pages:
+            table.write(group, catches, self._clean_of(group))
         if self.faults:
             cells = sum(len(row) for row in judged.values())
             print(f"planted faults: {len(catches) - len(missed)} of {len(catches)} caught ({cells} target cells)")

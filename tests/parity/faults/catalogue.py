@@ -1,16 +1,23 @@
-"""All planted faults. To add one, write its `plant` and its row in the file of its level."""
+"""All planted faults, in groups that can be run apart.
+
+To add one, write its `plant` and its row in the file of its level.
+"""
 
 from faults import checkpoint_faults, companion_faults, file_faults, graph_faults, runtime_faults, student_faults
 from faults.fault import Fault
 
-FAULTS: tuple[Fault, ...] = (
-    *checkpoint_faults.FAULTS,
-    *graph_faults.FAULTS,
-    *file_faults.FAULTS,
-    *companion_faults.FAULTS,
-    *runtime_faults.FAULTS,
-    *student_faults.FAULTS,
-)
+GROUPS: dict[str, tuple[Fault, ...]] = {
+    "core": (
+        *checkpoint_faults.FAULTS,
+        *graph_faults.FAULTS,
+        *file_faults.FAULTS,
+        *companion_faults.FAULTS,
+        *runtime_faults.FAULTS,
+    ),
+    "students": (*student_faults.FAULTS, *companion_faults.OF_STUDENTS, *runtime_faults.OF_STUDENTS),
+}
+"""`core` on BERT, DistilBERT, ALBERT and the bundled student; `students` is what belongs to one student or task."""
+FAULTS = tuple(fault for group in GROUPS.values() for fault in group)
 
 
 def get(name: str) -> Fault:

@@ -1,30 +1,36 @@
-"""Clean exports: architectures × tasks × every supported scheme of every format, and seeds, none of which may fail."""
+"""Clean exports: students × every supported scheme of every format, none of which may fail."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from faults import line
+from faults import catalogue, line
 from faults.students import Student
 from pipeline.architectures import ARCHITECTURES
 from pipeline.convert import Target
 from pipeline.tasks import TASKS
 
-MORE_SEEDS = tuple(
-    Student(architecture, task, 1)
+_CORE = tuple(
+    Student(architecture, task, seed)
     for architecture in ("bert", "distilbert", "albert")
     for task in ("embedding", "classification")
+    for seed in (0, 1)
 )
-MORE_PIECES = (Student("xlm-roberta", pieces="unigram"), Student("roberta", pieces="byte_bpe"))
 
 
-def students() -> Iterator[Student]:
-    """Yield one student of each architecture and task, then those of another seed or tokenizer."""
-    yield from (Student(architecture, task) for architecture in ARCHITECTURES for task in TASKS)
-    yield from (*MORE_SEEDS, *MORE_PIECES)
+def students(group: str) -> tuple[Student, ...]:
+    """Return the students whose clean files stand beside a group of faults."""
+    if group == "core":
+        return _CORE
+    return tuple(dict.fromkeys(fault.student for fault in catalogue.GROUPS[group]))
 
 
-def exports(formats: tuple[str, ...]) -> Iterator[tuple[Student, Target]]:
-    """Yield every student and target."""
-    for which in students():
+def matrix() -> tuple[Student, ...]:
+    """Return one student of each architecture and task."""
+    return tuple(Student(architecture, task) for architecture in ARCHITECTURES for task in TASKS)
+
+
+def exports(students: Iterable[Student], formats: tuple[str, ...]) -> Iterator[tuple[Student, Target]]:
+    """Yield students and targets."""
+    for which in students:
         for name in formats:
             for scheme in line.schemes_of(name):
                 yield which, Target(name, scheme)

@@ -158,13 +158,6 @@ FAULTS = (
     _fault("pair_exchanged", "the second text of a pair comes first", _tokenizer(pair_exchanged)),
     _fault("second_text_has_type_zero", "both texts of a pair have type 0", _tokenizer(second_text_has_type_zero)),
     _fault("subwords_unmarked", "word pieces lose their ##", _tokenizer(subwords_unmarked)),
-    _fault("normaliser_lost", "SentencePiece's normaliser is lost", _tokenizer(normaliser_lost), _UNIGRAM),
-    _fault("scores_lost", "all unigram pieces have one score", _tokenizer(scores_lost), _UNIGRAM),
-    _fault("fairseq_offset_lost", "SentencePiece ids are one too low", _tokenizer(fairseq_offset_lost), _UNIGRAM),
-    _fault("merges_reversed", "byte-level merges are in the opposite order", _tokenizer(merges_reversed), _BYTES),
-    _fault("space_put_first", "a space is put before each text", _tokenizer(space_put_first), _BYTES),
-    _fault("one_separator", "RoBERTa's pairs have one separator instead of two", _tokenizer(one_separator), _BYTES),
-    _fault("tag_names_permuted", "labels.txt has the tags in another order", labels_permuted, _TAGS),
     _fault("labels_permuted", "labels.txt is sorted the other way", labels_permuted, _CLASSES),
     _fault(
         "signature_labels_permuted",
@@ -204,3 +197,13 @@ FAULTS = (
         stops="was changed after it was made",
     ),
 )
+OF_STUDENTS = (
+    _fault("normaliser_lost", "SentencePiece's normaliser is lost", _tokenizer(normaliser_lost), _UNIGRAM),
+    _fault("scores_lost", "all unigram pieces have one score", _tokenizer(scores_lost), _UNIGRAM),
+    _fault("fairseq_offset_lost", "SentencePiece ids are one too low", _tokenizer(fairseq_offset_lost), _UNIGRAM),
+    _fault("merges_reversed", "byte-level merges are in the opposite order", _tokenizer(merges_reversed), _BYTES),
+    _fault("space_put_first", "a space is put before each text", _tokenizer(space_put_first), _BYTES),
+    _fault("one_separator", "RoBERTa's pairs have one separator instead of two", _tokenizer(one_separator), _BYTES),
+    _fault("tag_names_permuted", "labels.txt has the tags in another order", labels_permuted, _TAGS),
+)
+"""Of tokenizers and labels that only some students have."""

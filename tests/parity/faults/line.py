@@ -13,8 +13,8 @@ from faults.students import LENGTHS, Student
 from pipeline import artifact, backends, convert, reference, student, tasks
 from pipeline.artifact import Artifact, Order
 from pipeline.convert import Target
-from pipeline.plan import versions
 from pipeline.quantize import SCHEMES
+from pipeline.steps import versions
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 BUILD = REPOSITORY / "build" / "faults"

@@ -115,8 +115,6 @@ _OWN_THREADS = {"coreml": "Core ML chooses its threads itself"}
 FAULTS = (
     _fault("truncated_on_the_left", "long texts lose their beginning", truncated_on_the_left),
     _fault("second_text_dropped", "the second text of a pair is not encoded", second_text_dropped),
-    _fault("windows_do_not_overlap", "windows over a passage do not overlap", windows_do_not_overlap, student=_SPANS),
-    _fault("passage_cut_short", "a passage's first window alone is read", passage_cut_short, student=_SPANS),
     _fault("padded_on_the_left", "padding comes before the text", padded_on_the_left),
     _fault("mask_one_too_long", "the mask covers one padding token", mask_one_too_long),
     _fault("types_not_passed", "token types are not passed to the file", types_not_passed),
@@ -130,3 +128,8 @@ FAULTS = (
         not_for=_OWN_THREADS,
     ),
 )
+OF_STUDENTS = (
+    _fault("windows_do_not_overlap", "windows over a passage do not overlap", windows_do_not_overlap, student=_SPANS),
+    _fault("passage_cut_short", "a passage's first window alone is read", passage_cut_short, student=_SPANS),
+)
+"""Of passages that are cut into windows."""
