@@ -16,6 +16,8 @@ from pipeline.outputs import RowOutputs
 from pipeline.quantize import OutputKind
 
 Floats = NDArray[np.floating]
+_CHANCE_ERRORS = 2.0
+"""A truth has to be this many standard errors above chance."""
 _RESAMPLES = 1000
 
 
@@ -73,15 +75,23 @@ def interval_of_drop(kind: OutputKind, labels: Labels, truth: RowOutputs, output
 
 
 def undecided(kind: OutputKind, labels: Labels, truth: RowOutputs) -> float:
-    """Return the share of examples in which the truth's two best classes nearly tie, so that rounding decides."""
-    return float(metrics.near_ties(_items(labels, truth)).mean()) if kind == "logits" else 0.0
+    """Return how far a drop tells nothing about a file, a fraction of 1.
+
+    It is the share of examples in which the truth's two best classes nearly tie, so that rounding decides; and for a
+    truth that is not above chance the standard error there, since its metric is luck, and so is what is left of it.
+    """
+    ties = float(metrics.near_ties(_items(labels, truth)).mean()) if kind == "logits" else 0.0
+    if score(kind, labels, truth) > above_chance_bound(labels):
+        return ties
+    row = METRICS[labels.metric]
+    return max(ties, row.error(row.chance(labels), len(labels.gold)))
 
 
-def above_chance_bound(labels: Labels, *, errors: float) -> float:
-    """Return what a metric has to exceed to be so many standard errors above chance."""
+def above_chance_bound(labels: Labels) -> float:
+    """Return what a metric has to exceed to be so many standard errors above chance as tell it from luck."""
     row = METRICS[labels.metric]
     chance = row.chance(labels)
-    return chance + errors * row.error(chance, len(labels.gold))
+    return chance + _CHANCE_ERRORS * row.error(chance, len(labels.gold))
 
 
 # --- parts -------------------------------------------------------------------------------------------------------

@@ -175,8 +175,17 @@ def test_what_knowing_nothing_scores():
 
 def test_bounds_above_chance():
     even = labels("accuracy", [0.0, 1.0] * 50)
-    assert scoring.above_chance_bound(even, errors=2) == pytest.approx(0.6)
-    assert scoring.above_chance_bound(labels("spearman", [0.0] * 101), errors=2) == pytest.approx(0.2)
+    assert scoring.above_chance_bound(even) == pytest.approx(0.6)
+    assert scoring.above_chance_bound(labels("spearman", [0.0] * 101)) == pytest.approx(0.2)
+
+
+def test_a_truth_at_chance_leaves_drops_as_large_as_luck_undecided(seed):
+    rng = np.random.default_rng(seed)
+    gold = labels("pearson", list(rng.normal(size=101)), rows=list(range(101)))
+    told = single(np.array(gold.gold)[:, None, None])
+    assert scoring.undecided("value", gold, told) == 0.0
+    against = single(-np.array(gold.gold)[:, None, None])
+    assert scoring.undecided("value", gold, against) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("metric", ["spearman", "matthews"])

@@ -8,12 +8,12 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline import scoring
+from pipeline.data import Dataset
 from pipeline.encoding import Encoder, Row
 from pipeline.outputs import PER_TOKEN, RowOutputs
 from pipeline.reference import Book
 from pipeline.scoring import Labels
 from pipeline.tasks import Task
-from pipeline.training.job import Job
 
 _BATCH = 64
 
@@ -21,12 +21,30 @@ _BATCH = 64
 class Dev:
     """The dev split, encoded once."""
 
-    def __init__(self, job: Job, encoder: Encoder, names: tuple[str, ...], *, pad_token_id: int) -> None:
-        """Read and encode the split; `names` are the architecture's inputs."""
-        book = Book(encoder, job.task, job.labels)
-        self.labels: Labels = book.add_dataset(job.dataset)
+    def __init__(
+        self,
+        task: Task,
+        dataset: Dataset,
+        labels: Sequence[str],
+        encoder: Encoder,
+        *,
+        names: tuple[str, ...],
+        pad_token_id: int,
+    ) -> None:
+        """Read and encode the split.
+
+        Args:
+            task: decides what is computed.
+            dataset: whose dev split it is.
+            labels: names of the head's numbers in order.
+            encoder: of the student.
+            names: the architecture's inputs.
+            pad_token_id: id of padding.
+        """
+        book = Book(encoder, task, labels)
+        self.labels: Labels = book.add_dataset(dataset)
         self._rows = book.rows
-        self._task = job.task
+        self._task = task
         self._names = names
         self._pad_token_id = pad_token_id
 

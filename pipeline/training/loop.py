@@ -9,24 +9,22 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import set_seed
+from accelerate.utils import DistributedDataParallelKwargs, set_seed
 from numpy.typing import NDArray
 
-from pipeline import architectures, tokenization
-from pipeline.encoding import Encoder
 from pipeline.errors import InputError
-from pipeline.training import batches, checkpoints, examples, model
-from pipeline.training.batches import Batch
-from pipeline.training.checks import training_rows
-from pipeline.training.evaluation import Dev
+from pipeline.recipe import TrainSection
+from pipeline.section import Updates
+from pipeline.training import batches, checkpoints, model, record
+from pipeline.training.goal import Goal
 from pipeline.training.job import Job
-from pipeline.training.objectives import OBJECTIVES
-from pipeline.training.record import Point, Score, Training
+from pipeline.training.labelled import LabelledGoal
 
 Tell = Callable[[str, float], None]
 """Hears what to show and which fraction is done."""
@@ -38,17 +36,40 @@ _POINTS = 200
 _TELL_EVERY_S = 0.5
 
 
+@dataclass(frozen=True)
+class Plan:
+    """How a goal is worked towards."""
+
+    key: str
+    """Of the run: a checkpoint of another key is not used."""
+    checkpoints: Path
+    settings: TrainSection | Updates
+    section: str
+    """The recipe's name of the settings, for errors."""
+    epochs: float | None
+    """Passes over the rows, or None where the settings give steps."""
+
+
 @dataclass
-class _Notes:
-    """What a checkpoint carries besides states."""
+class Notes:
+    """What became of a run; a checkpoint carries it besides states."""
 
     seconds: float = 0.0
     resumed_at: list[int] = field(default_factory=list)
-    curve: list[dict[str, float]] = field(default_factory=list)
+    curve: list[dict[str, Any]] = field(default_factory=list)
     dev: list[dict[str, float]] = field(default_factory=list)
 
 
-def train(job: Job, tell: Tell) -> tuple[Any, Training]:
+@dataclass(frozen=True)
+class Finished:
+    """A run that came to its end."""
+
+    notes: Notes
+    steps: int
+    epochs: float
+
+
+def train(job: Job, tell: Tell) -> tuple[Any, record.Training]:
     """Fine-tune a student.
 
     Returns:
@@ -58,93 +79,75 @@ def train(job: Job, tell: Tell) -> tuple[Any, Training]:
         InputError: the precision is not to be had here, or the loss is no number.
         StudentError: the checkpoint does not load.
     """
-    with _main_alone(job, _accelerator(job)) as accelerator:
-        return _Run(job, accelerator, tell).go()
-
-
-def _accelerator(job: Job) -> Accelerator:
-    precision = job.settings.precision
-    try:
-        accelerator = Accelerator(mixed_precision=precision)
-    except ValueError as error:
-        raise InputError(f"train.precision = {precision!r}: {error}.") from error
-    # accelerate takes it on a CPU, where its loss scaler is off and gradients underflow.
-    if precision == "fp16" and accelerator.device.type == "cpu":
-        raise InputError("train.precision = 'fp16' needs a GPU, and there is none here; 'bf16' and 'no' run on a CPU.")
-    return accelerator
+    plan = Plan(job.key, job.checkpoints, job.settings, "train", job.epochs)
+    with prepared(plan) as accelerator:
+        goal = LabelledGoal(job, accelerator)
+        finished = run(goal, plan, accelerator, tell)
+        return goal.model.cpu().eval(), _record(job, goal, finished, accelerator)
 
 
 @contextlib.contextmanager
-def _main_alone(job: Job, accelerator: Accelerator) -> Iterator[Accelerator]:
+def prepared(plan: Plan) -> Iterator[Accelerator]:
     """Hold the checkpoints for this run; the other processes wait until the first one does."""
-    hold = checkpoints.alone(job.checkpoints) if accelerator.is_main_process else contextlib.nullcontext()
+    accelerator = _accelerator(plan)
+    hold = checkpoints.alone(plan.checkpoints) if accelerator.is_main_process else contextlib.nullcontext()
     with hold:
         accelerator.wait_for_everyone()
         yield accelerator
 
 
-class _Run:
-    """One run of the loop, from the start or from a checkpoint."""
+def _accelerator(plan: Plan) -> Accelerator:
+    asked = f"{plan.section}.precision = {plan.settings.precision!r}"
+    try:
+        accelerator = Accelerator(mixed_precision=plan.settings.precision)
+    except ValueError as error:
+        raise InputError(f"{asked}: {error}.") from error
+    if plan.settings.precision == "fp16" and accelerator.device.type == "cpu":
+        raise InputError(f"{asked} needs a GPU, and there is none here. Use 'no', or 'bf16'.")
+    return accelerator
 
-    def __init__(self, job: Job, accelerator: Accelerator, tell: Tell) -> None:
-        self.job = job
-        self.settings = job.settings
+
+def run(goal: Goal, plan: Plan, accelerator: Accelerator, tell: Tell) -> Finished:
+    """Work towards a goal, from the start or from a checkpoint; `goal.model` is what changes."""
+    return _Run(goal, plan, accelerator, tell).go()
+
+
+class _Run:
+    """One run of the loop."""
+
+    def __init__(self, goal: Goal, plan: Plan, accelerator: Accelerator, tell: Tell) -> None:
+        self.goal = goal
+        self.plan = plan
+        self.settings = plan.settings
         self.accelerator = accelerator
         self.tell = tell
-        self.objective = OBJECTIVES[job.task.output_kind]
-        self.model, self.new_tensors = model.load(job)
-        self.names = architectures.get(self.model.config.model_type).inputs
-        self.pad_token_id = int(self.model.config.pad_token_id or 0)
-        tokenizer = tokenization.load_tokenizer(job.source)
-        tokenization.check_size(tokenizer, job.source, vocab_size=self.model.config.vocab_size)
-        self.encoder = Encoder(tokenizer, job.settings.max_length)
-        self.train_rows = 0
-        self.data = self._encoded()
-        self.lengths = examples.lengths(self.data)
-        self.dev = Dev(job, self.encoder, self.names, pad_token_id=self.pad_token_id)
         self.parts = self._prepare()
-        self.notes = _Notes()
-
-    # --- set-up ------------------------------------------------------------------------------------------------------
-
-    def _encoded(self) -> Any:
-        """Return the encoded rows; the first process writes them for all."""
-        path = self.job.checkpoints / "rows.arrow"
-        rows = training_rows(self.job.dataset, self.settings)
-        self.train_rows = len(rows)
-        if self.accelerator.is_main_process:
-            names = self.job.labels
-            ids = self.job.dataset.label_ids(names) if self.job.task.has_labels else []
-            assert not isinstance(ids, str)
-            examples.write(examples.encode(self.encoder, self.job.task, rows, ids), path, self.job.task.output_kind)
-        self.accelerator.wait_for_everyone()
-        return examples.read(path)
+        self.notes = Notes()
 
     def _prepare(self) -> checkpoints.Parts:
         from transformers import get_linear_schedule_with_warmup
 
-        groups = model.decay_groups(self.model, self.settings.weight_decay)
+        groups = model.decay_groups(self.goal.model, self.settings.weight_decay)
         optimizer = torch.optim.AdamW(groups, lr=self.settings.learning_rate)
         warmup = round(self.settings.warmup_fraction * self.total)
         # The scheduler counts updates, whatever the number of processes, so accelerate does not get it.
         scheduler = get_linear_schedule_with_warmup(optimizer, warmup, self.total)
-        self.wrapped, self.optimizer = self.accelerator.prepare(self.model, optimizer)
-        return checkpoints.Parts(self.model, optimizer, scheduler, self.accelerator)
+        if not self.goal.uses_all:
+            self.accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=True)
+        self.wrapped, self.optimizer = self.accelerator.prepare(self.goal.model, optimizer)
+        return checkpoints.Parts(self.goal.model, optimizer, scheduler, self.accelerator)
 
     @cached_property
     def per_epoch(self) -> int:
         """Updates of an epoch."""
-        return math.ceil(len(self.lengths) / self.settings.batch_size)
+        return math.ceil(len(self.goal.lengths) / self.settings.batch_size)
 
     @cached_property
     def total(self) -> int:
         """Updates of the run."""
-        epochs = self.job.epochs
-        return self.settings.steps or math.ceil((epochs or 0.0) * self.per_epoch)
+        return self.settings.steps or math.ceil((self.plan.epochs or 0.0) * self.per_epoch)
 
-    # --- the run -----------------------------------------------------------------------------------------------------
-
-    def go(self) -> tuple[Any, Training]:
+    def go(self) -> Finished:
         """Train to the end."""
         set_seed(self.settings.seed, device_specific=True)
         first = self._resume()
@@ -156,7 +159,7 @@ class _Run:
         losses: list[torch.Tensor] = []
         every = max(1, math.ceil(self.total / _POINTS))
         for step, rows in self._updates(first):
-            losses.append(self._update(rows))
+            losses.append(self._update(rows, step))
             done = step + 1
             if done % every == 0 or done == self.total:
                 self._point(done, losses)
@@ -169,14 +172,15 @@ class _Run:
             # Between two points the losses since the last would be lost.
             if not losses and done < self.total:
                 self._save_if_due(done)
-        return self.model.cpu().eval(), self._finished()
+        self.notes.seconds = round(time.perf_counter() - self._started, 3)
+        return Finished(self.notes, self.total, self.total / self.per_epoch)
 
     def _resume(self) -> int:
-        found = checkpoints.load(self.job.checkpoints, self.job.key, self.parts)
+        found = checkpoints.load(self.plan.checkpoints, self.plan.key, self.parts)
         if found is None:
             return 0
         step, notes = found
-        self.notes = _Notes(**notes)
+        self.notes = Notes(**notes)
         self.notes.resumed_at.append(step)
         return step
 
@@ -185,60 +189,68 @@ class _Run:
         step = first
         while step < self.total:
             number, place = divmod(step, self.per_epoch)
-            order = batches.epoch(self.lengths, self.settings.batch_size, seed=self.settings.seed, number=number)
+            order = batches.epoch(self.goal.lengths, self.settings.batch_size, seed=self.settings.seed, number=number)
             for rows in order[place : place + self.total - step]:
                 yield step, rows
                 step += 1
 
-    def _update(self, rows: NDArray[np.int64]) -> torch.Tensor:
-        """Do one update; return this process's share of the mean loss over items, not fetched from the device yet."""
+    def _update(self, rows: NDArray[np.int64], step: int) -> torch.Tensor:
+        """Do one update.
+
+        Returns:
+            This process's share of the mean loss over items, then of each term before its weight, `(1 + terms,)`, not
+            fetched from the device yet.
+        """
         processes = self.accelerator.num_processes
         count = self.settings.gradient_accumulation
         shares = [batches.parts(rows, process=one, processes=processes, count=count) for one in range(processes)]
         # A part may be empty for some processes: they take part all the same, with a row of no weight.
         used = [number for number in range(count) if any(len(share[number]) for share in shares)]
-        items = max(self.objective.items(examples.targets(self.data, rows)), 1)
-        total = torch.zeros((), device=self.accelerator.device)
+        items = {name: max(number, 1) for name, number in self.goal.items(rows, step).items()}
+        total = torch.zeros(1 + len(self.goal.weights), device=self.accelerator.device)
         for number in used:
             own = shares[self.accelerator.process_index][number]
-            weight = 1.0 if len(own) else 0.0
+            present = 1.0 if len(own) else 0.0
             waits = number != used[-1]
             with self.accelerator.no_sync(self.wrapped) if waits else contextlib.nullcontext():
-                batch = self._batch(own if len(own) else rows[:1])
-                loss = self.objective.loss(self.wrapped(**batch.inputs), batch) * (weight / items)
+                found = self.goal.terms(self.wrapped, own if len(own) else rows[:1], step, self.accelerator.device)
+                terms = [found[name] * (present / items[name]) for name in self.goal.weights]
+                weighted = [term * weight for term, weight in zip(terms, self.goal.weights.values(), strict=True)]
+                loss = torch.stack(weighted).sum()
                 # The gradients of the processes are averaged, and have to be summed.
                 self.accelerator.backward(loss * processes)
-            total += loss.detach()
-        self.accelerator.clip_grad_norm_(self.model.parameters(), _LARGEST_GRADIENT)
+            total += torch.stack([loss, *terms]).detach()
+        self.accelerator.clip_grad_norm_(self.goal.model.parameters(), _LARGEST_GRADIENT)
         self.optimizer.step()
         if not self.accelerator.optimizer_step_was_skipped:
             self.parts.scheduler.step()
         self.optimizer.zero_grad()
         return total
 
-    def _batch(self, rows: NDArray[np.int64]) -> Batch:
-        per_token = self.job.task.output_kind == "token_logits"
-        chosen = examples.take(self.data, rows)
-        batch = batches.collate(chosen, self.names, pad_token_id=self.pad_token_id, per_token=per_token)
-        return batch.to(self.accelerator.device)
-
     # --- what is told and kept ---------------------------------------------------------------------------------------
 
     def _point(self, step: int, losses: list[torch.Tensor]) -> None:
         """Add a point to the loss curve."""
-        mean = self.accelerator.reduce(torch.stack(losses).mean(), "sum").item()
+        # One column after the other: a mean over rows adds in another order.
+        means = torch.stack([column.contiguous().mean() for column in torch.stack(losses).unbind(1)])
+        mean, *terms = self.accelerator.reduce(means, "sum").tolist()
         if not math.isfinite(mean):
             raise InputError(
-                f"the loss is {mean} after {step} updates. Lower train.learning_rate, or set train.precision to 'no'."
+                f"the loss is {mean} after {step} updates. Lower {self.plan.section}.learning_rate, "
+                f"or set {self.plan.section}.precision to 'no'."
             )
         rate = float(self.parts.scheduler.get_last_lr()[0])
-        self.notes.curve.append({"step": step, "loss": mean, "learning_rate": rate})
+        point = {"step": step, "loss": mean, "learning_rate": rate}
+        if len(self.goal.weights) > 1:
+            point["terms"] = dict(zip(self.goal.weights, terms, strict=True))
+        self.notes.curve.append(point)
 
     def _score(self, step: int) -> None:
         """Add the dev metric; the first process computes it."""
         if self.accelerator.is_main_process:
-            value = self.dev.score(self.model, self.accelerator.device)
-            self.notes.dev.append({"step": step, "epoch": step / self.per_epoch, "value": value})
+            value = self.goal.score(self.accelerator.device)
+            if value is not None:
+                self.notes.dev.append({"step": step, "epoch": step / self.per_epoch, "value": value})
         self.accelerator.wait_for_everyone()
 
     def _say(self, step: int, first: int) -> None:
@@ -255,27 +267,28 @@ class _Run:
         if not self.accelerator.check_trigger():
             return
         self.notes.seconds = time.perf_counter() - self._started
-        checkpoints.save(self.job.checkpoints, self.job.key, step, self.parts, asdict(self.notes))
+        checkpoints.save(self.plan.checkpoints, self.plan.key, step, self.parts, asdict(self.notes))
         self._saved = time.perf_counter()
 
-    def _finished(self) -> Training:
-        kept = {"train_file", "dev_file", "checkpoint_minutes"}
-        return Training(
-            task=self.job.task_name,
-            dataset=self.job.dataset.name,
-            metric=self.job.dataset.metric,
-            settings=self.settings.model_dump(exclude=kept),
-            labels=list(self.job.labels),
-            new_tensors=self.new_tensors,
-            train_rows=self.train_rows,
-            encoded_rows=len(self.lengths),
-            dev_rows=len(self.dev.labels.gold),
-            steps=self.total,
-            epochs=self.total / self.per_epoch,
-            seconds=round(time.perf_counter() - self._started, 3),
-            resumed_at=self.notes.resumed_at,
-            device=str(self.accelerator.device),
-            processes=self.accelerator.num_processes,
-            curve=[Point.model_validate(point) for point in self.notes.curve],
-            dev=[Score.model_validate(score) for score in self.notes.dev],
-        )
+
+def _record(job: Job, goal: LabelledGoal, finished: Finished, accelerator: Accelerator) -> record.Training:
+    kept = {"train_file", "dev_file", "checkpoint_minutes"}
+    return record.Training(
+        task=job.task_name,
+        dataset=job.dataset.name,
+        metric=job.dataset.metric,
+        settings=job.settings.model_dump(exclude=kept),
+        labels=list(job.labels),
+        new_tensors=goal.new_tensors,
+        train_rows=goal.train_rows,
+        encoded_rows=len(goal.lengths),
+        dev_rows=len(goal.dev.labels.gold),
+        steps=finished.steps,
+        epochs=finished.epochs,
+        seconds=finished.notes.seconds,
+        resumed_at=finished.notes.resumed_at,
+        device=str(accelerator.device),
+        processes=accelerator.num_processes,
+        curve=[record.Point.model_validate(point) for point in finished.notes.curve],
+        dev=[record.Score.model_validate(score) for score in finished.notes.dev],
+    )

@@ -1,5 +1,8 @@
 """The student with its head: kept where the checkpoint has one, new and drawn from the seed where it has none."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -7,6 +10,23 @@ import torch
 from pipeline import shapes
 from pipeline.errors import StudentError
 from pipeline.training.job import Job
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which class a checkpoint is loaded into, and with which head."""
+
+    folder: Path
+    auto_class: str
+    """Name of one of transformers' auto classes."""
+    keeps_head: bool
+    seed: int
+    """Of what is new."""
+    labels: Sequence[str] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of the config that are set."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the class, see `Architecture.backbone_options`."""
 
 
 def load(job: Job) -> tuple[Any, list[str]]:
@@ -18,71 +38,89 @@ def load(job: Job) -> tuple[Any, list[str]]:
     Raises:
         StudentError: it does not load, it holds NaN, or more than a head is missing.
     """
+    problems = {"logits": "single_label_classification", "value": "regression"}
+    config: dict[str, Any] = {"problem_type": problems.get(job.task.output_kind)}
+    if not job.labels and job.task.most_labels is not None:
+        config["num_labels"] = job.task.most_labels
+    seed = job.settings.seed
+    return load_as(Wanted(job.source, job.task.auto_class, job.keeps_head, seed, job.labels, config))
+
+
+def load_as(wanted: Wanted) -> tuple[Any, list[str]]:
+    """Load a checkpoint in fp32 into a class; see `load`."""
     import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    auto = getattr(transformers, job.task.auto_class)
-    config = _config(job)
-    torch.manual_seed(job.settings.seed)
+    auto = getattr(transformers, wanted.auto_class)
+    config = _config(wanted)
+    torch.manual_seed(wanted.seed)
     try:
         model, info = shapes.from_pretrained(
             auto,
-            job.source,
+            wanted.folder,
             config,
             dtype=torch.float32,
             # A head that is thrown away has other shapes than the new one.
-            ignore_mismatched_sizes=not job.keeps_head,
+            ignore_mismatched_sizes=not wanted.keeps_head,
+            **wanted.options,
         )
     except Exception as error:  # transformers has a class of its own for each kind of nonsense in a config
         reason = " ".join(str(error).split())[:300]
-        raise StudentError(f"{job.source} does not load as {job.task.auto_class}: {reason}") from error
-    backbone = f"{model.base_model_prefix}."
+        raise StudentError(f"{wanted.folder} does not load as {wanted.auto_class}: {reason}") from error
+    # The bare encoder has no names of its own for its parts.
+    backbone = "" if model.base_model is model else f"{model.base_model_prefix}."
     new = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
-    if not job.keeps_head:
+    if not wanted.keeps_head:
         new |= {name for name, _ in model.named_parameters() if not name.startswith(backbone)}
-    _check(job, model, new, backbone)
-    _draw(model, auto, new, job.settings.seed)
+    _check(wanted, model, new, backbone)
+    _draw(model, auto, new, wanted)
     return model, sorted(new)
 
 
-def _config(job: Job) -> Any:
+def _config(wanted: Wanted) -> Any:
     """Return the checkpoint's config with the labels and the kind of problem."""
     import transformers
 
-    config = transformers.AutoConfig.from_pretrained(job.source, trust_remote_code=False)
-    if job.labels:
-        config.id2label = dict(enumerate(job.labels))
-        config.label2id = {name: number for number, name in enumerate(job.labels)}
-    elif job.task.most_labels is not None:
-        config.num_labels = job.task.most_labels
-    problems = {"logits": "single_label_classification", "value": "regression"}
-    config.problem_type = problems.get(job.task.output_kind)
+    config = transformers.AutoConfig.from_pretrained(wanted.folder, trust_remote_code=False)
+    if wanted.labels:
+        config.id2label = dict(enumerate(wanted.labels))
+        config.label2id = {name: number for number, name in enumerate(wanted.labels)}
+    for key, value in wanted.config.items():
+        setattr(config, key, value)
     return config
 
 
-def _check(job: Job, model: Any, new: set[str], backbone: str) -> None:
+def _check(wanted: Wanted, model: Any, new: set[str], backbone: str) -> None:
     # A pooler belongs to the head: a checkpoint that pools the mean was often saved without one.
     lost = sorted(name for name in new if name.startswith(backbone) and ".pooler." not in name)
     if lost:
-        lacks = f"{job.source} lacks {len(lost)} tensors of its encoder, {lost[0]} first"
+        lacks = f"{wanted.folder} lacks {len(lost)} tensors of its encoder, {lost[0]} first"
         raise StudentError(f"{lacks}; a head can be new, an encoder not.")
-    if job.keeps_head and new:
-        raise StudentError(f"{job.source} lacks {min(new)} of its head; train.new_head = true begins a new one.")
+    if wanted.keeps_head and new:
+        raise StudentError(f"{wanted.folder} lacks {min(new)} of its head; train.new_head = true begins a new one.")
     if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
-        raise StudentError(f"{job.source} holds NaN or infinite weights.")
+        raise StudentError(f"{wanted.folder} holds NaN or infinite weights.")
 
 
-def _draw(model: Any, auto: Any, new: set[str], seed: int) -> None:
+def _draw(model: Any, auto: Any, new: set[str], wanted: Wanted) -> None:
     """Fill the new tensors as transformers draws them for a model without a checkpoint."""
     if not new:
         return
-    torch.manual_seed(seed)
-    fresh = auto.from_config(model.config).state_dict()
+    torch.manual_seed(wanted.seed)
+    fresh = auto.from_config(model.config, **wanted.options).state_dict()
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
             if name in new:
                 tensor.copy_(fresh[name])
+
+
+def save(model: Any, source: Path, out: Path) -> None:
+    """Write a trained model in the layout of the checkpoint that it began with, plain or compressed."""
+    if shapes.compressed(source) is None:
+        model.save_pretrained(out, safe_serialization=True, max_shard_size="10GB")
+    else:
+        shapes.save(model, out)
 
 
 def decay_groups(model: Any, weight_decay: float) -> list[dict[str, Any]]:

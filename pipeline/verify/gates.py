@@ -16,8 +16,6 @@ from pipeline.verify.record import Evaluation, GateResult, Input, Measures, Pari
 _GRAPH_BYTES = 500_000
 """Allowed for the graph itself and for scales of narrow rows; without it every tiny model would be too large."""
 _RULE_OF_THREE = 3.0
-_CHANCE_ERRORS = 2.0
-"""The reference has to be this many standard errors above chance."""
 
 
 def judge(
@@ -88,7 +86,7 @@ def judge(
 
 
 def _above_chance(signature: Signature, row: Labels, truth: Reference) -> GateResult:
-    bound = scoring.above_chance_bound(row, errors=_CHANCE_ERRORS)
+    bound = scoring.above_chance_bound(row)
     found = scoring.score(signature.output_kind, row, truth.outputs)
     passed = found > bound
     why = f"the reference is broken: {row.metric} {found:.3f} on {row.name} is not above chance ({bound:.3f})"
@@ -189,7 +187,8 @@ def _task_drops(bound: float, row: TaskScore) -> list[tuple[str, float, float, s
 
     Many rows have to show that the drop is within its bound; few only fail a file whose drop is surely beyond it.
     Rule of three (Hanley and Lippman-Hand 1983): n rows bound a rate by 3 / n at best, however good the file is. Nor do
-    rows tell in which the truth nearly ties; a trained classifier has few of them, one of random weights many.
+    rows tell in which the truth nearly ties; a trained classifier has few of them, one of random weights many. Nor does
+    a truth that is itself at chance, which random weights alone may be.
     """
     why = f"{row.metric} {row.reference:.4f} fell to {row.found:.4f}, by {row.drop_low:.4f} to {row.drop_high:.4f}"
     # The end is a whole number of rows as well: equal up to rounding is within.

@@ -68,7 +68,7 @@ class TaskScore(_Frozen):
     drop_high: float
     """Paired bootstrap interval of the drop, 95 %."""
     undecided: float = 0.0
-    """Share of rows in which the truth's two best classes nearly tie: a drop so small tells nothing."""
+    """A drop so small tells nothing, see `pipeline.scoring.undecided`."""
     mean_score: float
     """Mean cosine or SQNR over the data set's own texts."""
     worst_score: float
