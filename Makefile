@@ -7,7 +7,7 @@ PYTHON ?= python3
 POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
-.PHONY: help ready setup init run plan student convert verify benchmark report ship push list \
+.PHONY: help ready setup init run plan compress student convert verify benchmark report ship push list \
         train test test-full check format compat peers faults support clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
@@ -31,6 +31,9 @@ plan: ready  ## what run would do, and why, without doing it
 
 train: ready  ## fine-tune the student of a recipe that has [train]; a run that was stopped goes on
 	@$(POCKETBERT) train $(RECIPE)
+
+compress: ready  ## the student of a recipe that prunes, factorises, shares, trims or distils, before it is laid out
+	@$(POCKETBERT) compress $(RECIPE)
 
 student: ready  ## the student's checkpoint only
 	@$(POCKETBERT) student $(RECIPE)

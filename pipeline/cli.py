@@ -117,6 +117,12 @@ def train(recipe: RecipeName, dry_run: Dry = False, build: BuildFolder = _BUILD,
 
 
 @app.command()
+def compress(recipe: RecipeName, dry_run: Dry = False, build: BuildFolder = _BUILD, as_json: AsJson = False) -> None:
+    """Make the student smaller, by the recipe's [start], [vocabulary], [prune], [factorise], [share] and [distil]."""
+    _line(recipe, "compress", target=None, build=build, as_json=as_json, dry=dry_run)
+
+
+@app.command()
 def student(recipe: RecipeName = "minilm", build: BuildFolder = _BUILD, as_json: AsJson = False) -> None:
     """Find and check the student, and lay it out."""
     _line(recipe, "student", target=None, build=build, as_json=as_json)

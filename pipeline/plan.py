@@ -23,7 +23,7 @@ from pipeline.quantize import SCHEMES
 from pipeline.recipe import Recipe
 from pipeline.steps import Progress, Step, Steps, order_of, versions
 
-STAGES = ("train", "student", "convert", "verify", "benchmark", "report")
+STAGES = ("train", "compress", "student", "convert", "verify", "benchmark", "report")
 """In order; `ship` stands apart, since it writes outside the build folder."""
 _PARALLEL = 2
 """Conversions and verifications that run beside each other; each may need 2 GB."""

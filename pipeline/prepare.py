@@ -1,13 +1,15 @@
-"""From the checkpoint that a recipe names to the student that is converted: train it, then lay it out."""
+"""From the checkpoint that a recipe names to the student that is converted: train, compress, lay out."""
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline import finetune, reference, student
+from pipeline import compress, finetune, reference, student
 from pipeline.artifact import Artifact, Order
+from pipeline.compress import Context, Stage
+from pipeline.errors import RecipeError
 from pipeline.isolated import Worker
 from pipeline.recipe import Recipe
 from pipeline.steps import Steps, versions
@@ -23,6 +25,7 @@ class Prepared:
     source: Source
     """The checkpoint that the recipe names."""
     steps: Steps
+    context: Context
     training: Job | None
     """Of a recipe with `[train]`; its data were read."""
 
@@ -35,8 +38,16 @@ class Prepared:
 
     def go(self, until: str) -> Artifact | None:
         """Make the student, or what comes before it if `until` says so; None where a dry run lacks an input."""
-        trained = self._train(self.training) if self.training else None
-        return None if until == "train" else self._student(trained)
+        source: Source | None = self.source
+        if self.training:
+            made = self._train(self.training)
+            source = student.trained(self.source, made.path, self.training.dataset.name) if made else None
+        if until == "train":
+            return None
+        context = replace(self.context, unpruned=source) if source else self.context
+        for stage in compress.stages(self.recipe):
+            source = self._compressed(stage, context, source)
+        return None if until == "compress" else self._student(source)
 
     def _train(self, job: Job) -> Artifact | None:
         place = self.steps.folder / "trained"
@@ -54,26 +65,42 @@ class Prepared:
             shutil.rmtree(job.checkpoints, ignore_errors=True)
         return result
 
-    def _student(self, trained: Artifact | None) -> Artifact | None:
+    def _compressed(self, stage: Stage, context: Context, source: Source | None) -> Source | None:
+        """Take one stage; None where a dry run lacks its input or would make it."""
+        place = self.steps.folder / stage.folder
+        disk = self.source.weights_bytes
+        if source is None:
+            self.steps.take(stage.name, place, None, _nothing, seconds=60, disk=disk)
+            return None
+        work = stage.ready(context, source)
+        inputs = {"source": source.digest} | ({"teacher": work.teacher.digest} if work.teacher else {})
+        order = Order(place, stage.name, work.version, work.params, inputs, versions(*work.distributions))
+
+        def make(out: Path) -> Mapping[str, Any]:
+            with Worker(self.steps.log(stage.name), self.steps.telling(stage.name)) as worker:
+                return worker.call(work.make, *work.arguments, out)
+
+        made = self.steps.take(stage.name, place, order, make, seconds=work.seconds, disk=disk)
+        return compress.after(stage, source, made.path) if made else None
+
+    def _student(self, source: Source | None) -> Artifact | None:
         place = self.steps.folder / "student"
-        source = self.source
-        if self.training and trained:
-            source = student.trained(source, trained.path, self.training.dataset.name)
-        order = Order(
-            place,
-            "student",
-            student.VERSION,
-            student.order_params(self.recipe, source),
-            {"source": source.digest},
-            versions("transformers", "tokenizers", "torch"),
-        )
-        ready = None if self.training and not trained else order
+        disk = self.source.weights_bytes
+        if source is None:
+            return self.steps.take("student", place, None, _nothing, seconds=10, disk=disk)
+        params = student.order_params(self.recipe, source)
+        tools = versions("transformers", "tokenizers", "torch")
+        order = Order(place, "student", student.VERSION, params, {"source": source.digest}, tools)
 
         def make(out: Path) -> Mapping[str, Any]:
             with Worker(self.steps.log("student")) as worker:
                 return worker.call(student.make, source.folder, self.recipe.task, out)
 
-        return self.steps.take("student", place, ready, make, seconds=10, disk=source.weights_bytes)
+        return self.steps.take("student", place, order, make, seconds=10, disk=disk)
+
+
+def _nothing(out: Path) -> Mapping[str, Any]:
+    raise AssertionError("a step without its input is only foretold")
 
 
 def begin(recipe: Recipe, recipe_file: Path, steps: Steps, until: str) -> Prepared:
@@ -86,4 +113,11 @@ def begin(recipe: Recipe, recipe_file: Path, steps: Steps, until: str) -> Prepar
         finetune.section(recipe)
     source = student.find(recipe, recipe_file)
     training = finetune.job(recipe, recipe_file, source, steps.folder / "checkpoints") if recipe.train else None
-    return Prepared(recipe, source, steps, training)
+    context = Context(recipe, recipe_file, source, steps.folder)
+    wanted = compress.stages(recipe)
+    if until == "compress" and not wanted:
+        sections = ", ".join(f"[{stage.name}]" for stage in compress.STAGES)
+        raise RecipeError(f"recipe {recipe.name} makes nothing smaller; sections that do: {sections}.")
+    for stage in wanted:
+        stage.check(context, source)
+    return Prepared(recipe, source, steps, context, training)

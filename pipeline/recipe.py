@@ -15,10 +15,15 @@ from pydantic_core import ErrorDetails
 
 from pipeline import backends, data, tasks
 from pipeline.compat import floors
+from pipeline.distil.section import DistilSection, StartSection
 from pipeline.errors import RecipeError
+from pipeline.factorise.section import FactoriseSection
+from pipeline.prune.section import PruneSection
 from pipeline.quantize import SCHEMES, Gates, OutputKind
 from pipeline.section import Fraction, Length, Lengths, Names, Natural, Positive, Section
+from pipeline.share import ShareSection
 from pipeline.tasks import Task
+from pipeline.vocabulary import VocabularySection
 
 _COSINES = {"min_mean_cosine", "min_worst_cosine", "max_all_pad_error"}
 _WINNERS = {"min_agreement", "max_kl"}
@@ -144,6 +149,12 @@ class Recipe(Section):
     task: str
     student: StudentSection
     train: TrainSection | None = None
+    start: StartSection | None = None
+    vocabulary: VocabularySection | None = None
+    prune: PruneSection | None = None
+    factorise: FactoriseSection | None = None
+    share: ShareSection | None = None
+    distil: DistilSection | None = None
     convert: ConvertSection = ConvertSection()
     targets: Annotated[dict[str, TargetSection], Field(min_length=1)]
     verify: VerifySection = VerifySection()

@@ -89,8 +89,10 @@ def _restored(
     except (SafetensorError, OSError) as error:
         raise StudentError(f"{folder / WEIGHTS} cannot be read: {error}.") from error
     tensors = _under_prefix(model, tensors)
-    _share(model, shape)
     reshape(model, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, head_size=shape.head_size)
+    # Only now: pairs are new modules, and what is stored once has its shape at the first layer alone.
+    _share(model, shape)
+    count_heads(model, shape.head_size)
     # Names of a module that several layers use: the first is stored.
     wanted = dict(model.named_parameters())
     own = {name for name in wanted if name in tensors}
@@ -143,6 +145,11 @@ def reshape(model: Any, shapes: Mapping[str, tuple[int, ...]], *, head_size: int
             layers.put(base, path, _pair(module, shapes[f"{at}.0.weight"], shapes[f"{at}.1.weight"]))
         elif f"{at}.weight" in shapes:
             _resize(module, shapes[f"{at}.weight"])
+    count_heads(model, head_size)
+
+
+def count_heads(model: Any, head_size: int) -> None:
+    """Tell each layer's attention how many heads it has, counted from the query's rows."""
     for layer in layers.layers(model):
         owner = layer.get("heads")
         for name in ("num_attention_heads", "n_heads"):

@@ -9,14 +9,17 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline import architectures, tasks, tokenization
 from pipeline.architectures import Architecture
 from pipeline.artifact import digest_of, sha256_file
 from pipeline.errors import RecipeError, StudentError
-from pipeline.recipe import Recipe
 from pipeline.tasks import Task
+
+if TYPE_CHECKING:
+    # The sections of a recipe check themselves against a `Source`.
+    from pipeline.recipe import Recipe
 
 VERSION = 2
 WEIGHTS = "model.safetensors"
@@ -76,7 +79,7 @@ class Source:
         return (self.folder / WEIGHTS).stat().st_size
 
 
-def find(recipe: Recipe, recipe_file: Path) -> Source:
+def find(recipe: "Recipe", recipe_file: Path) -> Source:
     """Resolve a recipe's student to a folder whose files were checked and hashed.
 
     Raises:
@@ -220,7 +223,7 @@ def _check_weights(folder: Path) -> None:
         raise StudentError(f"{path} is corrupt or not safetensors: {error}. Copy it again.") from error
 
 
-def _check_fit(recipe: Recipe, recipe_file: Path, source: Source) -> None:
+def _check_fit(recipe: "Recipe", recipe_file: Path, source: Source) -> None:
     """Compare the recipe with what the checkpoint can do."""
     for backend in recipe.targets:
         longest = recipe.lengths(backend)[-1]
@@ -247,7 +250,7 @@ def trained(source: Source, folder: Path, data: str) -> Source:
     return inspect_folder(folder, origin=f"{source.origin}, fine-tuned on {data}", licence=source.licence)
 
 
-def order_params(recipe: Recipe, source: Source) -> dict[str, Any]:
+def order_params(recipe: "Recipe", source: Source) -> dict[str, Any]:
     """Return what decides the student artifact's content."""
     return {
         "task": recipe.task,

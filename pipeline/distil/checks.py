@@ -1,0 +1,267 @@
+"""What cannot go well between a student and a teacher, found before anything heavy is imported."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline import data, layers, tokenization
+from pipeline.data import Dataset
+from pipeline.distil.section import DistilSection, HeadSection
+from pipeline.distil.terms import TERMS, WHOLE_UPDATES
+from pipeline.errors import InputError, RecipeError, StudentError
+from pipeline.section import Updates
+from pipeline.student import Source
+from pipeline.tasks import Task
+from pipeline.training.checks import checkpoint_labels, has_head
+
+_MASKED_LM = ("ForMaskedLM", "ForPreTraining")
+_LABELLED = ("logits", "value", "token_logits", "spans")
+
+
+def check(section: DistilSection, source: Source, task: Task, teacher: Source | None, files: Sequence[Path]) -> None:
+    """Refuse a distillation that cannot go well.
+
+    Args:
+        section: the settings.
+        source: the student to begin with.
+        task: decides the head and the metric.
+        teacher: None where no loss compares with one.
+        files: of `section.texts`, found.
+
+    Raises:
+        RecipeError: losses, layers or data that do not go together, or do not fit a checkpoint.
+        InputError: texts or labels that are absent or malformed.
+        StudentError: a teacher of another vocabulary, or without the head that is asked for.
+    """
+    _check_losses(section, task)
+    _check_data(section, task, files)
+    _check_lengths(section, "distil", [source] if teacher is None else [source, teacher])
+    if teacher is None:
+        if needs_teacher(section):
+            raise RecipeError("distil.losses compare with a teacher, and there is none; name one in distil.teacher.")
+        return
+    _check_tokens(section, task, source, teacher)
+    _check_heads(section, task, source, teacher)
+    _check_layers(section, source, teacher)
+
+
+def check_head(section: HeadSection, source: Source, files: Sequence[Path]) -> None:
+    """Refuse to train a masked-LM head where it cannot be done; see `check`."""
+    texts(files)
+    _check_lengths(section, "head", [source])
+    _mask_token(source)
+
+
+def needs_teacher(section: DistilSection) -> bool:
+    """Return whether a loss compares with a teacher."""
+    return any(TERMS[name].teacher for name in section.losses)
+
+
+def dataset_of(section: DistilSection) -> Dataset | None:
+    """Return the data set that the settings name."""
+    return None if section.dataset is None else data.DATASETS[section.dataset]
+
+
+def mapping(section: DistilSection, student_layers: int, teacher_layers: int) -> tuple[int, ...]:
+    """Return the teacher's layer, from 1, for each of the student's.
+
+    Raises:
+        RecipeError: they do not map.
+
+    Source: Jiao et al. 2020 (TinyBERT), section 4.1, the uniform strategy g(m) = m · N / M.
+    """
+    if section.layers == "uniform":
+        if teacher_layers % student_layers:
+            raise RecipeError(
+                f"distil.layers = 'uniform': the teacher's {teacher_layers} layers do not divide by the student's "
+                f"{student_layers}. Name one of the teacher's layers for each, such as layers = "
+                f"{_some_layers(student_layers, teacher_layers)}."
+            )
+        each = teacher_layers // student_layers
+        return tuple(each * (number + 1) for number in range(student_layers))
+    if len(section.layers) != student_layers:
+        raise RecipeError(f"distil.layers names {len(section.layers)} layers, and the student has {student_layers}.")
+    beyond = [number for number in section.layers if number > teacher_layers]
+    if beyond:
+        raise RecipeError(f"distil.layers names layer {beyond[0]}, and the teacher has {teacher_layers}.")
+    return section.layers
+
+
+def texts(files: Sequence[Path]) -> list[str]:
+    """Return the lines of plain text files that hold something.
+
+    Raises:
+        InputError: a file is absent, not UTF-8, or holds nothing.
+    """
+    found = []
+    for path in files:
+        try:
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+        except FileNotFoundError as error:
+            raise InputError(f"{path} does not exist; texts names plain text files.") from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path} is not UTF-8: {error.reason} at byte {error.start}. Save it as UTF-8.") from error
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+        lines = [line.strip() for line in lines if line.strip()]
+        if not lines:
+            raise InputError(f"{path} holds no text.")
+        found += lines
+    return found
+
+
+def _some_layers(student_layers: int, teacher_layers: int) -> list[int]:
+    if student_layers > teacher_layers:
+        return [min(number + 1, teacher_layers) for number in range(student_layers)]
+    return [round((number + 1) * teacher_layers / student_layers) for number in range(student_layers)]
+
+
+def _check_losses(section: DistilSection, task: Task) -> None:
+    for name in section.losses:
+        if name not in TERMS:
+            raise RecipeError(f"distil.losses.{name} does not exist; there are: {', '.join(TERMS)}.")
+        term = TERMS[name]
+        if section.head not in term.heads:
+            raise RecipeError(f"distil.losses.{name} needs distil.head = {term.heads[0]!r}.")
+        if section.head == "task" and task.output_kind not in term.kinds:
+            able = ", ".join(one for one, row in TERMS.items() if task.output_kind in row.kinds and row.teacher)
+            raise RecipeError(f"distil.losses.{name} does not fit task {task.name}; there are: {able}.")
+        if name in WHOLE_UPDATES and section.gradient_accumulation > 1:
+            raise RecipeError(
+                f"distil.losses.{name} compares the rows of an update with each other; distil.gradient_accumulation "
+                "has to be 1."
+            )
+    if section.epochs is not None and section.steps is not None:
+        raise RecipeError("distil has epochs and steps; give one of them.")
+    if section.alpha == 1:
+        raise RecipeError("distil.alpha = 1 leaves nothing of the losses; that is [train]. Give less than 1.")
+
+
+def _check_data(section: DistilSection, task: Task, files: Sequence[Path]) -> None:
+    if section.dataset is None and section.texts is None:
+        raise RecipeError("distil has no data; give dataset, texts, or both: texts to learn on, dataset to be judged.")
+    if section.dataset is not None and section.dataset not in data.DATASETS:
+        raise RecipeError(f"distil.dataset: {section.dataset!r} does not exist; there are: {', '.join(data.DATASETS)}.")
+    dataset = dataset_of(section)
+    if section.alpha > 0:
+        _check_labels(section, task, dataset)
+    if dataset is not None and section.texts is None and (absent := dataset.absent("train")):
+        raise InputError(f"distil.dataset {dataset.name}: {absent}. Or give texts: plain text files.")
+    if section.texts is not None:
+        texts(files)
+    elif dataset is not None:
+        dataset.load("train")
+
+
+def _check_labels(section: DistilSection, task: Task, dataset: Dataset | None) -> None:
+    asked = f"distil.alpha = {section.alpha} asks for hard labels"
+    if section.head == "masked_lm":
+        raise RecipeError(f"{asked}, and blocks of text have none; the loss on masked tokens is losses.masked_lm.")
+    if task.output_kind not in _LABELLED:
+        raise RecipeError(f"{asked}, and task {task.name} has no training on labels here; set alpha = 0.")
+    if section.texts is not None or dataset is None:
+        raise RecipeError(f"{asked}, and distil.texts have no labels; give dataset alone, or alpha = 0.")
+    if dataset.name not in task.datasets:
+        able = ", ".join(name for name in task.datasets if data.DATASETS[name].train)
+        raise RecipeError(f"{asked}, and dataset {dataset.name} has none of task {task.name}; there are: {able}.")
+
+
+def _check_lengths(section: Updates, name: str, sources: Sequence[Source]) -> None:
+    for source in sources:
+        if section.max_length > source.max_length:
+            limit = f"{source.origin}'s limit of {source.max_length} positions"
+            raise RecipeError(f"{name}.max_length = {section.max_length} is beyond {limit}.")
+
+
+def token_losses(section: DistilSection, task: Task) -> list[str]:
+    """Return the losses that compare token by token, so that both sides need the same tokens."""
+    levels = ["token"]
+    if section.head == "masked_lm" or task.output_kind in ("token_logits", "spans"):
+        levels.append("head")
+    return [name for name in section.losses if TERMS[name].level in levels]
+
+
+def same_vocabulary(source: Source, teacher: Source) -> bool:
+    """Return whether both give each piece the same id."""
+    return _vocabulary(source) == _vocabulary(teacher)
+
+
+def _vocabulary(source: Source) -> dict[str, int]:
+    found: dict[str, int] = tokenization.load_tokenizer(source.folder).get_vocab()
+    return found
+
+
+def _check_tokens(section: DistilSection, task: Task, source: Source, teacher: Source) -> None:
+    """Refuse token by token losses between vocabularies of which one is not a part of the other."""
+    by_token = token_losses(section, task)
+    if not by_token:
+        return
+    mine, theirs = _vocabulary(source), _vocabulary(teacher)
+    if mine == theirs:
+        return
+    sizes = f"the student has {len(mine)} pieces and {teacher.origin} has {len(theirs)}"
+    if section.head == "masked_lm":
+        raise StudentError(
+            f"the teacher has another vocabulary ({sizes}); on masked tokens both need the same. Distil first, and "
+            "trim the vocabulary then."
+        )
+    # A trimmed vocabulary cuts a text that it was trimmed on as before; that it did is seen when the rows are encoded.
+    if not mine.keys() <= theirs.keys():
+        able = ", ".join(name for name, term in TERMS.items() if term.level == "row" and term.teacher)
+        raise StudentError(
+            f"the teacher has another vocabulary ({sizes}), so losses.{by_token[0]} has no tokens to compare. "
+            f"Losses over whole texts need no common vocabulary: {able}."
+        )
+
+
+def _check_heads(section: DistilSection, task: Task, source: Source, teacher: Source) -> None:
+    if section.head == "masked_lm":
+        _mask_token(source)
+        if any("logits" in TERMS[name].needs and TERMS[name].teacher for name in section.losses):
+            check_trained_head(teacher)
+        return
+    if not task.uses_head or not any("logits" in TERMS[name].needs for name in section.losses):
+        return
+    if not has_head(task, teacher):
+        saved = (teacher.config.get("architectures") or ["?"])[0]
+        raise StudentError(f"the teacher {teacher.origin} has no head for {task.name}: it was saved as {saved}.")
+    mine, theirs = checkpoint_labels(source), checkpoint_labels(teacher)
+    if has_head(task, source) and mine != theirs:
+        raise StudentError(
+            f"the student's labels are {', '.join(mine)}, and those of {teacher.origin} are {', '.join(theirs)}."
+        )
+
+
+def check_trained_head(teacher: Source) -> None:
+    """Refuse a teacher that was saved without a masked-LM head."""
+    saved = str((teacher.config.get("architectures") or ["?"])[0])
+    if not saved.endswith(_MASKED_LM):
+        raise StudentError(
+            f"the teacher {teacher.origin} has no trained masked-LM head: it was saved as {saved}. Train one on plain "
+            "text first (pipeline.distil.masked), or distil states: cosine, hidden, relations."
+        )
+
+
+def _mask_token(source: Source) -> None:
+    if mask_token_id(source.folder) is None:
+        raise StudentError(f"the vocabulary of {source.origin} has no mask token, [MASK] or <mask>.")
+
+
+def mask_token_id(folder: Path) -> int | None:
+    """Return the id of the mask token, or None where there is none."""
+    tokenizer = tokenization.load_tokenizer(folder)
+    found = [tokenizer.token_to_id(name) for name in ("[MASK]", "<mask>")]
+    return next((number for number in found if number is not None), None)
+
+
+def _check_layers(section: DistilSection, source: Source, teacher: Source) -> None:
+    if any(TERMS[name].by_layer for name in section.losses):
+        mapping(section, layer_count(source), layer_count(teacher))
+    if not any("scores" in TERMS[name].needs for name in section.losses):
+        return
+    for one in (source, teacher):
+        layers.layout_of(one.architecture.model_type)
+
+
+def layer_count(source: Source) -> int:
+    """Return the layers that a row passes, shared ones counted each time."""
+    return int(source.config.get("num_hidden_layers") or source.config.get("n_layers") or 0)

@@ -1,0 +1,107 @@
+"""The student and the teacher, in the class of the head that is compared."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipeline import architectures, student, tasks
+from pipeline.checkpoint import load_checkpoint
+from pipeline.distil.section import DistilSection
+from pipeline.errors import StudentError
+from pipeline.student import Source
+from pipeline.tasks import Task
+from pipeline.training import model
+from pipeline.training.checks import checkpoint_labels, has_head
+
+_MASKED_LM = "AutoModelForMaskedLM"
+
+
+@dataclass(frozen=True)
+class Work:
+    """One distillation, as a value that can be handed to another process."""
+
+    key: str
+    """Sha256 over everything that decides the result."""
+    source: Path
+    """The student to begin with."""
+    teacher: Path | None
+    teacher_digest: str
+    """Content digest of the teacher's files; empty without one."""
+    task_name: str
+    section: DistilSection
+    files: tuple[Path, ...]
+    """Of `section.texts`, found."""
+    checkpoints: Path
+    """Folder for what a run that was stopped goes on from."""
+    cache: Path
+    """Folder for teachers' outputs; runs may share it."""
+    only_head: bool = False
+    """Whether the encoder stays as it is."""
+
+    @property
+    def task(self) -> Task:
+        """The task's row."""
+        return tasks.get(self.task_name)
+
+
+def load_student(work: Work) -> tuple[Any, list[str], tuple[str, ...]]:
+    """Load the student.
+
+    Returns:
+        The model, the names of its new tensors, and the labels of its head.
+    """
+    source = student.inspect_folder(work.source, origin=work.source.name, licence=None)
+    if work.section.head == "masked_lm":
+        found, new = _masked_lm(work.source, keeps_head=_has_masked_lm(source), seed=work.section.seed)
+        if work.only_head:
+            _freeze(found)
+        return found, new, ()
+    task = work.task
+    keeps = not task.uses_head or has_head(task, source)
+    labels = tuple(_labels(work, source, keeps)) if task.has_labels else ()
+    config = {"num_labels": task.most_labels} if task.uses_head and task.most_labels and not labels else {}
+    options = {} if task.uses_head else architectures.get(source.architecture.model_type).backbone_options
+    wanted = model.Wanted(work.source, task.auto_class, keeps, work.section.seed, labels, config, options)
+    return *model.load_as(wanted), labels
+
+
+def _labels(work: Work, source: Source, keeps: bool) -> list[str]:
+    if keeps or work.teacher is None:
+        return checkpoint_labels(source)
+    return checkpoint_labels(student.inspect_folder(work.teacher, origin=work.teacher.name, licence=None))
+
+
+def load_teacher(work: Work) -> Any:
+    """Load the teacher, which is never trained."""
+    assert work.teacher is not None
+    if work.section.head == "masked_lm":
+        source = student.inspect_folder(work.teacher, origin=work.teacher.name, licence=None)
+        found, _ = _masked_lm(work.teacher, keeps_head=_has_masked_lm(source), seed=work.section.seed)
+    else:
+        found = load_checkpoint(work.teacher, work.task)
+    return found.eval().requires_grad_(False)
+
+
+def _has_masked_lm(source: Source) -> bool:
+    saved = str((source.config.get("architectures") or [""])[0])
+    return saved.endswith(("ForMaskedLM", "ForPreTraining"))
+
+
+def _masked_lm(folder: Path, *, keeps_head: bool, seed: int) -> tuple[Any, list[str]]:
+    found, new = model.load_as(model.Wanted(folder, _MASKED_LM, keeps_head, seed))
+    table, head = found.get_input_embeddings(), found.get_output_embeddings()
+    if not isinstance(table, torch.nn.Embedding) or head.weight.shape != table.weight.shape:
+        raise StudentError(
+            f"{folder}: a masked-LM head is tied to the table of tokens, and this one is factorised or of another "
+            "shape. Distil on masked tokens first, and factorise then."
+        )
+    # A table that was given another shape is another tensor than the one that the class tied.
+    head.weight = table.weight
+    return found, new
+
+
+def _freeze(model: Any) -> None:
+    """Leave the head alone to be trained; the table that it is tied to belongs to the encoder."""
+    model.base_model.requires_grad_(False)

@@ -1,0 +1,77 @@
+"""The texts of a distillation as ids: once, or once for each of two tokenizers."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.data import Dataset, Labelled
+from pipeline.distil import checks
+from pipeline.distil.section import DistilSection
+from pipeline.encoding import Encoder
+from pipeline.errors import InputError
+from pipeline.tasks import Task
+from pipeline.training import examples
+from pipeline.training.examples import Example
+
+
+def texts(section: DistilSection, task: Task, files: Sequence[Path]) -> list[Labelled]:
+    """Return the rows to learn on, in a fixed order; labels are 0 where they come from plain text.
+
+    Embeddings and masked tokens are of single texts, so the texts of a pair are rows of their own there, each once.
+    """
+    dataset = checks.dataset_of(section)
+    if section.texts is not None or dataset is None:
+        rows = [Labelled(line, None) for line in checks.texts(files)]
+    else:
+        rows = dataset.load("train")
+        if task.output_kind == "embedding" or section.head == "masked_lm":
+            singles = dict.fromkeys(text for row in rows for text in (row.first, row.second) if text)
+            rows = [Labelled(text, None) for text in singles]
+    if section.max_rows is None or section.max_rows >= len(rows):
+        return rows
+    chosen = np.random.default_rng(section.seed).choice(len(rows), section.max_rows, replace=False)
+    return [rows[number] for number in sorted(chosen)]
+
+
+def encode(
+    encoder: Encoder, section: DistilSection, task: Task, rows: Sequence[Labelled], *, labels: Sequence[str]
+) -> Iterator[Example]:
+    """Encode rows, with targets where hard labels are asked for.
+
+    Args:
+        encoder: of the student or of the teacher.
+        section: the settings.
+        task: decides what a target is, and that a passage is cut into windows.
+        rows: of `texts`.
+        labels: names of the head's numbers in order.
+    """
+    dataset = checks.dataset_of(section)
+    if section.alpha > 0 and dataset is not None:
+        return examples.encode(encoder, task, rows, _label_ids(dataset, labels) if task.has_labels else [])
+    if task.output_kind == "spans" and section.texts is None:
+        return examples.encode(encoder, task, rows, [])
+    return (Example(encoder.encode(row.first, row.second), ()) for row in rows)
+
+
+def _label_ids(dataset: Dataset, labels: Sequence[str]) -> list[int]:
+    found = dataset.label_ids(labels)
+    if isinstance(found, str):
+        raise InputError(f"data set {dataset.name} does not fit the student: {found}.")
+    return found
+
+
+def check_same_tokens(mine: Encoder, theirs: Encoder, rows: Iterable[tuple[Example, Example]]) -> None:
+    """Refuse rows that two vocabularies cut otherwise.
+
+    Raises:
+        InputError: with the first such row.
+    """
+    for number, (one, other) in enumerate(rows, 1):
+        found, wanted = mine.tokens(one.row), theirs.tokens(other.row)
+        if found != wanted:
+            at = next((i for i, pair in enumerate(zip(found, wanted, strict=False)) if pair[0] != pair[1]), 0)
+            raise InputError(
+                f"row {number}: the student's vocabulary gives {found[at]!r} where the teacher's gives {wanted[at]!r}; "
+                "losses token by token need the same. Trim the vocabulary on these texts, or compare whole texts."
+            )

@@ -1,0 +1,74 @@
+"""The settings of distillation."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from pipeline.section import Fraction, Names, Natural, Positive, Section, Updates
+
+
+def _listed(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+Weights = Annotated[dict[str, Positive], Field(min_length=1)]
+Layers = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=1000)], ...], BeforeValidator(_listed), Field(min_length=1, max_length=1000)
+]
+
+UNPRUNED = "unpruned"
+"""The checkpoint of the recipe before compression."""
+Head = Literal["task", "masked_lm"]
+
+
+class DistilSection(Updates):
+    """How the student learns from a teacher."""
+
+    teacher: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")] = UNPRUNED
+    """`unpruned`: the recipe's checkpoint before compression; or a source as `student.source` takes it."""
+    losses: Weights
+    """Rows of `pipeline.distil.terms.TERMS` with their weights."""
+    alpha: Fraction = 0.0
+    """Weight of the hard labels; the losses get 1 − alpha. 0 needs no labels."""
+    temperature: Annotated[float, Field(ge=0.1, le=100)] = 2.0
+    """Of `soft_targets`."""
+    head: Head = "task"
+    """Which head's logits are compared: the task's, or the masked-LM head's, on blocks of text with masked tokens."""
+    layers: Literal["uniform"] | Layers = "uniform"
+    """The teacher's layer, from 1, for each of the student's; `uniform`: its every (teacher's / student's layers)th."""
+    relation_heads: Natural | None = None
+    """Into how many heads `relations` splits both sides; the teacher's own number unless given."""
+    dataset: str | None = None
+    """A row of `pipeline.data`: its training texts, and its dev split for the metric."""
+    texts: Names | None = None
+    """Plain text files, relative to the recipe, in the place of the data set's training texts; one text a line."""
+
+
+class HeadSection(Updates):
+    """How a tied masked-LM head is trained on plain text for an encoder that has none; the encoder stays as it is."""
+
+    texts: Names
+    """Plain text files, relative to the recipe."""
+    learning_rate: Annotated[float, Field(gt=0, lt=1)] = 1e-3
+    """Higher than for a whole model: the head alone is trained, and most of it is new."""
+
+
+Start = Literal["layers", "width", "random", "distilbert", "albert", "shared"]
+
+
+class StartSection(Section):
+    """Which student is made of the teacher."""
+
+    kind: Start = "layers"
+    """`layers`: some of the teacher's. `width`: the first columns of everything. `random`: only the shape.
+    `distilbert`: some layers, without token types and pooler. `albert`: one layer's weights for all, in ALBERT's own
+    class. `shared`: the same in the teacher's class."""
+    layers: Literal["every_other"] | Annotated[tuple[Natural, ...], BeforeValidator(_listed)] = "every_other"
+    """The teacher's layers that are kept, from 1; `every_other` begins with the first. `albert` and `shared` take the
+    first of them for all, and have as many passes as the teacher has layers."""
+    hidden_size: Natural | None = None
+    """Of `width`; whole heads."""
+    embedding_size: Natural | None = None
+    """Of `albert`; the teacher's unless given."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Of `random`."""

@@ -1,0 +1,259 @@
+"""Distil stage: a student and a teacher in, a folder in Hugging Face layout out, with the record of how it went."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from pipeline import student, tasks, tokenization
+from pipeline.artifact import digest_of, sha256_file
+from pipeline.distil import checks
+from pipeline.distil.section import UNPRUNED, DistilSection, HeadSection
+from pipeline.isolated import tell
+from pipeline.student import Source
+from pipeline.tasks import Task
+
+if TYPE_CHECKING:
+    from pipeline.distil.models import Work
+
+VERSION = 1
+DISTRIBUTIONS = ("torch", "transformers", "tokenizers", "accelerate")
+"""What decides the weights."""
+FILE = "distillation.json"
+_NOT_IN_KEY = {"texts", "teacher", "checkpoint_minutes"}
+"""Paths, whose content is in the key instead, and what does not change the result."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Point(_Strict):
+    """One point of the loss curve."""
+
+    step: int
+    """Updates done."""
+    loss: float
+    """Weighted sum of the terms, mean over the updates since the point before."""
+    learning_rate: float
+    terms: dict[str, float]
+    """Each loss before its weight."""
+
+
+class Score(_Strict):
+    """The dev metric at one moment."""
+
+    step: int
+    epoch: float
+    value: float
+
+
+class Distilled(_Strict):
+    """A finished distillation."""
+
+    task: str
+    settings: dict[str, Any]
+    """The recipe's `[distil]`, defaults included, without paths."""
+    layers: tuple[int, ...]
+    """The teacher's layer, from 1, for each of the student's, where layers are compared."""
+    cached: bool
+    """Whether the teacher's outputs were computed once."""
+    new_tensors: list[str]
+    rows: int
+    """Learnt on."""
+    tokens: int
+    steps: int
+    epochs: float
+    seconds: float
+    """Of updates and dev metrics, summed over the parts of a run that was stopped."""
+    resumed_at: list[int]
+    device: str
+    processes: int
+    metric: str | None
+    """A row of `pipeline.scoring.METRICS`; `perplexity`, of which less is better; None where nothing was measured."""
+    before: float | None
+    """The metric of the student to begin with."""
+    dev: list[Score]
+    """After each epoch and at the end."""
+    curve: list[Point]
+
+
+def read(folder: Path) -> Distilled:
+    """Read a distilled artifact's record."""
+    return Distilled.model_validate_json((folder / FILE).read_bytes())
+
+
+def teacher_of(section: DistilSection, unpruned: Source, recipe_file: Path) -> Source | None:
+    """Return the teacher's checkpoint, or None where no loss compares with one.
+
+    Args:
+        section: the settings.
+        unpruned: the recipe's checkpoint before compression.
+        recipe_file: a relative folder is meant from there.
+    """
+    if not checks.needs_teacher(section):
+        return None
+    return unpruned if section.teacher == UNPRUNED else student.at(section.teacher, recipe_file)
+
+
+def files_of(section: DistilSection | HeadSection, recipe_file: Path) -> tuple[Path, ...]:
+    """Return the plain text files; a relative one is meant from the recipe."""
+    return tuple(recipe_file.parent / Path(name).expanduser() for name in section.texts or ())
+
+
+def check(section: DistilSection, source: Source, task: Task, teacher: Source | None, files: Sequence[Path]) -> None:
+    """Refuse what cannot go well, see `checks.check`."""
+    checks.check(section, source, task, teacher, files)
+
+
+def order_params(section: DistilSection | HeadSection, task_name: str, files: Sequence[Path]) -> dict[str, Any]:
+    """Return what decides the result, besides student and teacher."""
+    dataset = checks.dataset_of(section) if isinstance(section, DistilSection) else None
+    return {
+        "task": task_name,
+        "settings": section.model_dump(mode="json", exclude=_NOT_IN_KEY),
+        "texts": [sha256_file(path) for path in files],
+        "dataset": None
+        if dataset is None
+        else {"name": dataset.name, "train": dataset.digest("train"), "dev": dataset.digest()},
+    }
+
+
+def make(
+    source: Path,
+    teacher: Path | None,
+    task_name: str,
+    section: DistilSection,
+    files: tuple[Path, ...],
+    checkpoints: Path,
+    out: Path,
+) -> dict[str, Any]:
+    """Distil, and write a folder in Hugging Face layout. Runs in a worker, since it imports torch.
+
+    Args:
+        source: the student to begin with.
+        teacher: None where no loss compares with one.
+        task_name: a row of `tasks.py`.
+        section: the settings.
+        files: of `files_of`.
+        checkpoints: folder for what a run that was stopped goes on from, and for the teacher's outputs.
+        out: the artifact's directory.
+
+    Returns:
+        The dev metric before and after, the losses, and what it took.
+
+    Raises:
+        RecipeError: what cannot go together, see `checks.check`.
+        InputError: texts or labels that are absent or malformed, or a loss that is no number.
+        StudentError: a checkpoint that does not load, or a teacher that does not fit.
+    """
+    return _make(work(source, teacher, task_name, section, files, checkpoints), out)
+
+
+def work(
+    source: Path,
+    teacher: Path | None,
+    task_name: str,
+    section: DistilSection,
+    files: tuple[Path, ...],
+    checkpoints: Path,
+) -> "Work":
+    """Return a distillation that was checked; see `make`."""
+    from pipeline.distil.models import Work
+
+    found = [student.inspect_folder(one, origin=one.name, licence=None) for one in (source, teacher) if one]
+    checks.check(section, found[0], tasks.get(task_name), found[1] if teacher else None, files)
+    params = order_params(section, task_name, files)
+    digests = [one.digest for one in found]
+    key = digest_of([VERSION, params, digests])
+    return Work(
+        key, source, teacher, digests[-1] if teacher else "", task_name, section, files, checkpoints, checkpoints
+    )
+
+
+def make_head(
+    source: Path, section: HeadSection, files: tuple[Path, ...], checkpoints: Path, out: Path
+) -> dict[str, Any]:
+    """Train a tied masked-LM head on plain text; the encoder stays as it is. Runs in a worker, since it imports torch.
+
+    Returns:
+        The perplexity before and after.
+    """
+    from dataclasses import replace
+
+    checks.check_head(section, student.inspect_folder(source, origin=source.name, licence=None), files)
+    settings = section.model_dump() | {"losses": {"masked_lm": 1.0}, "head": "masked_lm"}
+    whole = work(source, None, "embedding", DistilSection.model_validate(settings), files, checkpoints)
+    return _make(replace(whole, key=digest_of([whole.key, "head"]), only_head=True), out)
+
+
+def _make(wanted: "Work", out: Path) -> dict[str, Any]:
+    model, record = distil(wanted)
+    return write(model, record, wanted.source, out)
+
+
+def distil(wanted: "Work") -> tuple[Any, Distilled]:
+    """Distil; return the student on the CPU and the record."""
+    from pipeline.distil.goal import DistilGoal
+    from pipeline.training import loop
+
+    plan = loop.Plan(wanted.key, wanted.checkpoints, wanted.section, "distil", wanted.section.passes)
+    with loop.prepared(plan) as accelerator:
+        goal = DistilGoal(wanted, accelerator, tell)
+        before = goal.score(accelerator.device)
+        finished = loop.run(goal, plan, accelerator, tell)
+        return goal.model.student.cpu().eval(), _record(wanted, goal, finished, accelerator, before)
+
+
+def _record(wanted: "Work", goal: Any, finished: Any, accelerator: Any, before: float | None) -> Distilled:
+    notes, (first, *_) = finished.notes, goal.weights
+    # A single term has no curve of its own.
+    curve = [{"terms": {first: one["loss"] / goal.weights[first]}} | one for one in notes.curve]
+    dataset = checks.dataset_of(wanted.section)
+    measured = dataset.metric if goal.dev is not None and dataset is not None else None
+    return Distilled(
+        task=wanted.task_name,
+        settings=wanted.section.model_dump(mode="json", exclude=_NOT_IN_KEY),
+        layers=goal.mapping,
+        cached=goal.cached,
+        new_tensors=goal.new_tensors,
+        rows=len(goal.lengths),
+        tokens=int(goal.lengths.sum()),
+        steps=finished.steps,
+        epochs=finished.epochs,
+        seconds=notes.seconds,
+        resumed_at=notes.resumed_at,
+        device=str(accelerator.device),
+        processes=accelerator.num_processes,
+        metric="perplexity" if wanted.section.head == "masked_lm" else measured,
+        before=before,
+        dev=[Score.model_validate(one) for one in notes.dev],
+        curve=[Point.model_validate(one) for one in curve],
+    )
+
+
+def write(model: Any, record: Distilled, source: Path, out: Path) -> dict[str, Any]:
+    """Write a distilled student with the tokenizer of the one that it began with, and its record."""
+    from pipeline.training.model import save
+
+    save(model, source, out)
+    for name in (*tokenization.find(source), *tokenization.SETTINGS):
+        if (source / name).is_file():
+            shutil.copyfile(source / name, out / name)
+    (out / FILE).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    return {
+        "metric": record.metric,
+        "before": record.before,
+        "dev": record.dev[-1].value if record.dev else None,
+        "rows": record.rows,
+        "steps": record.steps,
+        "first_loss": record.curve[0].loss,
+        "final_loss": record.curve[-1].loss,
+        "final_terms": record.curve[-1].terms,
+        "teacher_cached": record.cached,
+        "new_tensors": record.new_tensors,
+        "train_seconds": record.seconds,
+        "device": record.device,
+    }

@@ -1,0 +1,64 @@
+"""What cannot go well in making a student of a teacher, found before anything heavy is imported."""
+
+from pipeline import layers
+from pipeline.distil.checks import layer_count
+from pipeline.distil.section import StartSection
+from pipeline.errors import RecipeError, StudentError
+from pipeline.student import Source
+
+_BERT_LIKE = ("bert",)
+"""Where DistilBERT and ALBERT have a place for each tensor."""
+
+
+def chosen(section: StartSection, count: int) -> tuple[int, ...]:
+    """Return the teacher's layers that are kept, from 0.
+
+    Raises:
+        RecipeError: there is no such layer, or one is named twice or out of order.
+
+    Source: Sanh et al. 2019 (DistilBERT), section 3: one layer of two.
+    """
+    if section.layers == "every_other":
+        return tuple(range(0, count, 2))
+    beyond = [number for number in section.layers if number > count]
+    if beyond or not section.layers:
+        named = f"layer {beyond[0]}" if beyond else "no layer"
+        raise RecipeError(f"start.layers names {named}, and the teacher has {count}.")
+    if list(section.layers) != sorted(set(section.layers)):
+        raise RecipeError("start.layers has to rise, each layer once.")
+    return tuple(number - 1 for number in section.layers)
+
+
+def check(section: StartSection, teacher: Source) -> None:
+    """Refuse a start that the teacher cannot give, before anything heavy is imported."""
+    kind = teacher.architecture.model_type
+    layers.layout_of(kind)
+    count = layer_count(teacher)
+    chosen(section, count)
+    if section.kind in ("distilbert", "albert") and kind not in _BERT_LIKE:
+        raise StudentError(f"start.kind = {section.kind!r} is made of {', '.join(_BERT_LIKE)}, and this is {kind}.")
+    if section.kind in ("distilbert", "albert", "width", "random") and _compressed(teacher):
+        raise StudentError(
+            f"start.kind = {section.kind!r} is made of a plain checkpoint, and this is a compressed one."
+        )
+    if section.kind in ("layers", "shared") and kind == "albert" and section.layers != "every_other":
+        raise RecipeError("ALBERT's layers are one; name how many are kept by start.layers = 'every_other' alone.")
+    if section.kind == "width":
+        _check_width(section, teacher)
+
+
+def _compressed(teacher: Source) -> bool:
+    """Return whether a checkpoint has shapes of its own in each layer."""
+    return teacher.config.get("pocketbert") is not None
+
+
+def _check_width(section: StartSection, teacher: Source) -> None:
+    hidden = int(teacher.config.get("hidden_size") or teacher.config.get("dim") or 0)
+    heads = int(teacher.config.get("num_attention_heads") or teacher.config.get("n_heads") or 1)
+    size = hidden // heads
+    if section.hidden_size is None:
+        raise RecipeError("start.kind = 'width' needs start.hidden_size.")
+    if section.hidden_size % size or section.hidden_size > hidden:
+        raise RecipeError(
+            f"start.hidden_size = {section.hidden_size} has to be whole heads of {size} columns, up to {hidden}."
+        )

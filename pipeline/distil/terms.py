@@ -1,0 +1,53 @@
+"""The table of losses: what each needs and by what it is counted. Their formulas are in `losses.py`."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pipeline.distil.section import Head
+from pipeline.quantize import OutputKind
+
+Items = Literal["rows", "tokens", "pairs", "masked", "logits"]
+"""`logits`: whatever the task or the masked-LM head gives logits for."""
+Need = Literal["logits", "states", "scores", "sentence"]
+"""What both models have to show: logits, hidden states, queries and keys and values, sentence embeddings."""
+Level = Literal["row", "token", "head"]
+"""What both sides need in common: rows; the same tokens; the same logits."""
+_CLASSES: tuple[OutputKind, ...] = ("logits", "token_logits", "spans")
+_ALL: tuple[OutputKind, ...] = ("embedding", "logits", "value", "token_logits", "spans")
+
+
+@dataclass(frozen=True)
+class Term:
+    """One loss."""
+
+    items: Items
+    needs: tuple[Need, ...]
+    level: Level
+    kinds: tuple[OutputKind, ...] = _ALL
+    """Of the tasks that have it, with `head = "task"`."""
+    heads: tuple[Head, ...] = ("task", "masked_lm")
+    teacher: bool = True
+    """Whether it compares with a teacher."""
+    by_layer: bool = False
+    """Whether layers are mapped."""
+
+
+TERMS: dict[str, Term] = {
+    "soft_targets": Term("logits", ("logits",), "head", _CLASSES),
+    "prediction": Term("logits", ("logits",), "head", _CLASSES),
+    "logits_mse": Term("rows", ("logits",), "head", ("logits", "value"), ("task",)),
+    "masked_lm": Term("masked", ("logits",), "row", (), ("masked_lm",), teacher=False),
+    "sentence_order": Term("rows", ("states",), "row", (), ("masked_lm",), teacher=False),
+    "cosine": Term("tokens", ("states",), "token"),
+    "embeddings": Term("tokens", ("states",), "token"),
+    "hidden": Term("tokens", ("states",), "token", by_layer=True),
+    "attention": Term("pairs", ("scores",), "token", by_layer=True),
+    "relations": Term("tokens", ("scores",), "token"),
+    "sentence_mse": Term("rows", ("sentence",), "row", ("embedding",), ("task",)),
+    "sentence_cosine": Term("rows", ("sentence",), "row", ("embedding",), ("task",)),
+    "similarity": Term("rows", ("sentence",), "row", ("embedding",), ("task",)),
+}
+WHOLE_UPDATES = ("similarity",)
+"""Losses that compare the rows of an update with each other, so that it cannot be cut into parts."""
+LABELS = "labels"
+"""Name of the hard labels' term in a loss curve."""

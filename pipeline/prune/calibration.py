@@ -1,0 +1,97 @@
+"""Calibration texts, which need no labels, and their padded batches."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipeline import architectures, data, tokenization
+from pipeline.encoding import Encoder, Row
+from pipeline.errors import InputError
+
+Calibration = str | tuple[str, str]
+"""A text, or a pair that is read as one row."""
+_BATCH = 32
+LEAST = 8
+"""Texts; below that nothing can be estimated."""
+
+
+def default_texts(count: int, *, seed: int) -> list[Calibration]:
+    """Return texts for whoever has none: the package's own, and STS-B's train sentences where they are.
+
+    Args:
+        count: at most so many, a sample that the seed fixes.
+        seed: of the sample.
+    """
+    texts = list(dict.fromkeys([*data.everyday_sentences(), *_package_sentences(), *_public_sentences()]))
+    return sample(texts, count, seed=seed)
+
+
+def sample(texts: Sequence[Calibration], count: int, *, seed: int) -> list[Calibration]:
+    """Return so many of the texts, in their order; all where there are no more."""
+    if len(texts) <= count:
+        return list(texts)
+    chosen = np.random.default_rng(seed).choice(len(texts), count, replace=False)
+    return [texts[number] for number in sorted(chosen)]
+
+
+def _package_sentences() -> list[str]:
+    rows = [row for name in ("sentiment", "graded_pairs", "questions") for row in data.DATASETS[name].load()]
+    return [text for row in rows for text in (row.first, row.second) if text]
+
+
+def _public_sentences() -> list[str]:
+    if not os.environ.get(data.DATA_VARIABLE) or data.DATASETS["stsb"].absent("train"):
+        return []
+    return [text for row in data.DATASETS["stsb"].load("train") for text in (row.first, row.second) if text]
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Rows of about the same length together, padded to the longest of them."""
+
+    rows: tuple[tuple[Row, ...], ...]
+    names: tuple[str, ...]
+    """Inputs of the architecture."""
+    pad_token_id: int
+
+    def __len__(self) -> int:
+        """Return the number of batches."""
+        return len(self.rows)
+
+    @property
+    def count(self) -> int:
+        """Rows in all batches."""
+        return sum(map(len, self.rows))
+
+    def arrays(self, number: int) -> dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"]:
+        """Return the inputs of a batch, each `(batch, seq_len)`."""
+        rows = self.rows[number]
+        longest = max(map(len, rows))
+        padded = [row.padded(self.names, longest, pad_token_id=self.pad_token_id) for row in rows]
+        return {name: np.concatenate([one[name] for one in padded]).astype(np.int64) for name in self.names}
+
+
+def batches(source: Path, model_type: str, texts: Sequence[Calibration], *, max_length: int, pad: int) -> Batches:
+    """Encode texts with a checkpoint's tokenizer.
+
+    Args:
+        source: folder with the tokenizer.
+        model_type: of the checkpoint.
+        texts: see `Calibration`; empty ones are left out.
+        max_length: rows are cut to so many tokens.
+        pad: id of padding.
+
+    Raises:
+        InputError: too few texts.
+    """
+    wanted = [text for text in texts if (text if isinstance(text, str) else "".join(text)).strip()]
+    if len(wanted) < LEAST:
+        raise InputError(f"pruning has {len(wanted)} calibration texts that are not empty; it needs {LEAST} or more.")
+    encoder = Encoder(tokenization.load_tokenizer(source), max_length)
+    encoded = [encoder.encode(text) if isinstance(text, str) else encoder.encode(*text) for text in wanted]
+    ordered = sorted(encoded, key=lambda row: (len(row), row.ids))
+    groups = tuple(tuple(ordered[start : start + _BATCH]) for start in range(0, len(ordered), _BATCH))
+    return Batches(groups, architectures.get(model_type).inputs, pad)

@@ -1,0 +1,150 @@
+"""`[prune]` of a recipe, and what is wrong with it for a checkpoint. Imports nothing heavy."""
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from pipeline.errors import RecipeError, StudentError
+from pipeline.prune import costs, parts
+from pipeline.prune.costs import LENGTH
+from pipeline.prune.parts import Outline
+from pipeline.section import Length, Natural, Section
+from pipeline.student import Source
+from pipeline.tasks import Task
+
+Part = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+"""What is kept of a whole; all of it would be no pruning."""
+
+
+def _tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+class PruneSection(Section):
+    """What is kept of a student's encoder. `compute` alone is the usual one: the search shares it out."""
+
+    compute: Part | None = None
+    """Of the encoder's `costs` at `cost_length` tokens: 0.5 is two times less. Heads and feed-forward rows are
+    chosen wherever they matter least."""
+    heads: Part | None = None
+    """Of all attention heads; each layer keeps one."""
+    feed_forward: Part | None = None
+    """Of all feed-forward rows; each layer keeps `row_multiple`."""
+    layers: Natural | Annotated[tuple[int, ...], BeforeValidator(_tuple), Field(min_length=1)] | None = None
+    """The numbers of the layers that stay, from 0; or how many, and the least important ones leave."""
+    hidden: Natural | None = None
+    """Columns of the hidden states that stay, in all layers and tables. Needs training afterwards to be any good."""
+    importance: Literal["surgeon", "fisher", "taylor", "magnitude"] = "surgeon"
+    """What units are judged by: `pipeline.prune.importance`."""
+    reconstruct: bool = True
+    """Solve the linears behind what was cut for what the whole student gave: no labels, no training, a minute."""
+    calibration_texts: Annotated[int, Field(ge=8, le=100_000)] = 512
+    """Unlabelled texts on which importance and reconstruction rest."""
+    max_length: Length = 128
+    """Calibration texts are cut to so many tokens."""
+    costs: Literal["flops", "latency"] = "flops"
+    """What `compute` is a fraction of: multiply-adds; or milliseconds, measured in LiteRT on files of one layer, which
+    differ from machine to machine and from run to run."""
+    cost_length: Length = LENGTH
+    """Tokens of the row whose cost counts."""
+    row_multiple: Annotated[int, Field(ge=1, le=256)] = 8
+    """Feed-forward rows stay in so many, which is what runtimes compute at once."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+
+
+def check(section: PruneSection, source: Source, task: Task) -> Outline:
+    """Refuse pruning that cannot be carried out.
+
+    Returns:
+        The shape of the checkpoint's encoder.
+
+    Raises:
+        RecipeError: the section asks for nothing, for two things at once, or for what the checkpoint does not have.
+        StudentError: the checkpoint's layers cannot be taken apart.
+    """
+    shape = parts.read(source)
+    _check_asked(section)
+    if section.max_length > source.max_length:
+        limit = f"the checkpoint's limit of {source.max_length} positions"
+        raise RecipeError(f"prune.max_length = {section.max_length} is beyond {limit}.")
+    _check_layers(section, shape, source)
+    if section.hidden is not None:
+        _check_hidden(section, shape, task)
+    _check_compute(section, shape)
+    if section.costs == "latency" and section.cost_length > source.max_length:
+        limit = f"the checkpoint's limit of {source.max_length} positions"
+        raise RecipeError(f"prune.cost_length = {section.cost_length} is beyond {limit}, and cannot be timed.")
+    for kind, kept in (("heads", section.heads), ("feed_forward", section.feed_forward)):
+        if kept is not None:
+            _check_fraction(shape, kind, kept, section.row_multiple)
+    return shape
+
+
+def _check_asked(section: PruneSection) -> None:
+    asked = {name for name in ("compute", "heads", "feed_forward", "layers", "hidden") if getattr(section, name)}
+    if not asked:
+        raise RecipeError("[prune] asks for nothing; give compute, heads, feed_forward, layers or hidden.")
+    if "compute" in asked and asked & {"heads", "feed_forward"}:
+        raise RecipeError(
+            "[prune] has compute, which decides on heads and feed_forward itself; give it alone, or these two alone."
+        )
+
+
+def _check_layers(section: PruneSection, shape: Outline, source: Source) -> None:
+    wanted = section.layers
+    if wanted is None:
+        return
+    if int(source.config.get("num_hidden_groups") or 1) > 1:
+        raise StudentError(
+            f"{source.origin} has groups of shared layers, whose passes cannot be told apart; leave out prune.layers."
+        )
+    if any((source.config.get("pocketbert") or {}).get(name) for name in ("attention", "feed_forward")):
+        raise StudentError(f"{source.origin} shares parts between its layers; prune layers first, and share then.")
+    if isinstance(wanted, int):
+        if wanted >= shape.layers:
+            raise RecipeError(f"prune.layers = {wanted}, and the checkpoint has {shape.layers}; keep fewer.")
+        return
+    absent = [number for number in wanted if not 0 <= number < shape.layers]
+    if absent:
+        raise RecipeError(f"prune.layers names layer {absent[0]}; the checkpoint has 0 to {shape.layers - 1}.")
+    if list(wanted) != sorted(set(wanted)) or len(wanted) == shape.layers:
+        raise RecipeError(f"prune.layers = {list(wanted)} has to rise, each number once, and leave a layer out.")
+
+
+def _check_hidden(section: PruneSection, shape: Outline, task: Task) -> None:
+    assert section.hidden is not None
+    if not 8 <= section.hidden < shape.hidden:
+        raise RecipeError(
+            f"prune.hidden = {section.hidden}; the checkpoint has {shape.hidden} columns: keep 8 or more."
+        )
+
+
+def _check_compute(section: PruneSection, shape: Outline) -> None:
+    if section.compute is None:
+        return
+    prices = costs.unit_costs(shape, length=section.cost_length)
+    left = kept_share(section, shape)
+    least = costs.least_cost(shape.parts, prices, rows=section.row_multiple) * left / costs.total(shape, prices)
+    if section.compute < least:
+        raise RecipeError(
+            f"prune.compute = {section.compute} leaves no head for some layer: a head and {section.row_multiple} "
+            f"rows of each come to {least:.3f} of the encoder. Keep more, or fewer layers."
+        )
+
+
+def kept_share(section: PruneSection, shape: Outline) -> float:
+    """Return the share of layers that stay."""
+    if section.layers is None:
+        return 1.0
+    return (section.layers if isinstance(section.layers, int) else len(section.layers)) / shape.layers
+
+
+def _check_fraction(shape: Outline, kind: str, kept: float, rows: int) -> None:
+    of_kind = [part for part in shape.parts if part.kind == kind]
+    every = sum(part.units * part.passes for part in of_kind)
+    least = sum((1 if kind == "heads" else min(rows, part.units)) * part.passes for part in of_kind)
+    if kept * every < least:
+        each = "a head" if kind == "heads" else f"{rows} feed-forward rows"
+        raise RecipeError(
+            f"prune.{kind} = {kept} keeps {int(kept * every)} of {every}; {each} of each layer are {least}. Keep more."
+        )

@@ -1,0 +1,133 @@
+"""Share stage: layers of a trained student are tied, as ALBERT's are from the start, and each tied part is stored once.
+
+A plain average of layers is meaningless: heads and feed-forward rows of two layers stand in any order. They are brought
+into the order of the group's first layer before anything is averaged; what is left still differs by more than order, so
+a tied student needs distillation from the untied one to be any good.
+
+transformers' AlbertConfig knows two kinds: all parameters, and groups of layers. Attention alone, feed-forward alone,
+and ties in BERT's or DistilBERT's layout live under config.json's key `pocketbert`, see `pipeline.shapes`.
+
+Source: Lan et al. 2020 (ALBERT), section 3.1 and table 4; Ainsworth et al. 2023 (Git Re-Basin), matching of weights.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline import layers
+from pipeline.errors import RecipeError, StudentError
+from pipeline.layers import Layer
+from pipeline.section import Natural, Section
+from pipeline.student import Source
+from pipeline.tasks import Task
+
+VERSION = 1
+DISTRIBUTIONS = ("torch", "transformers", "scipy")
+"""What decides the tied checkpoint."""
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "all": ("attention", "feed_forward"),
+    "attention": ("attention",),
+    "feed_forward": ("feed_forward",),
+}
+
+
+class ShareSection(Section):
+    """Which layers use the same parameters."""
+
+    what: Literal["all", "attention", "feed_forward"] = "all"
+    """LayerNorms belong to the part whose result they norm."""
+    groups: Natural = 1
+    """Groups of neighbouring layers that share; 1: all layers are one."""
+    start: Literal["average", "first", "middle"] = "average"
+    """Whose parameters a group begins with: the mean of its layers, after their units are matched, or those of one."""
+
+
+def check(section: ShareSection, source: Source, task: Task) -> None:
+    """Refuse ties that cannot be made, or that tie nothing.
+
+    Raises:
+        RecipeError: as many groups as layers.
+        StudentError: the checkpoint's layers cannot be taken apart, or share already.
+    """
+    layout = layers.layout_of(source.architecture.model_type)
+    said = source.config.get("pocketbert") or {}
+    if layout.inner or said.get("attention") or said.get("feed_forward"):
+        raise StudentError(f"{source.origin} shares parameters between its layers already; leave [share] out.")
+    count = source.config.get("num_hidden_layers") or source.config.get("n_layers")
+    if count is not None:
+        _check_groups(section.groups, int(count))
+
+
+def _check_groups(groups: int, count: int) -> None:
+    if groups >= count:
+        raise RecipeError(f"share.groups = {groups} ties nothing in {count} layers; ask for fewer groups.")
+
+
+def grouped(count: int, groups: int) -> list[list[int]]:
+    """Return the numbers of each group's layers.
+
+    Source: transformers, AlbertTransformer: layer i is in group i // (layers / groups).
+    """
+    return [[number for number in range(count) if number * groups // count == group] for group in range(groups)]
+
+
+def make(source: Path, task_name: str, section: ShareSection, out: Path) -> dict[str, Any]:
+    """Write the checkpoint with ties. Runs in a worker, since it imports torch.
+
+    Args:
+        source: a folder in Hugging Face layout, plain or compressed.
+        task_name: a row of `pipeline.tasks`.
+        section: of the recipe.
+        out: the artifact's directory.
+
+    Returns:
+        Parameters before and after, the groups, and how far layers are from what their group begins with.
+
+    Raises:
+        RecipeError: as many groups as layers.
+        StudentError: the checkpoint does not load, shares already, or has layers of different shapes in a group.
+    """
+    from pipeline import checkpoint, shapes, tasks, tying
+
+    model = checkpoint.load_checkpoint(source, tasks.get(task_name))
+    found = layers.layers(model)
+    if found[0].layout.inner or shapes.sharing(model) != (None, None):
+        raise StudentError(f"{source} shares parameters between its layers already; leave [share] out.")
+    _check_groups(section.groups, len(found))
+    before = sum(parameter.numel() for parameter in model.parameters())
+    groups = grouped(len(found), section.groups)
+    for part in PARTS[section.what]:
+        for group in groups:
+            _check_shapes(part, {number: found[number] for number in group}, source)
+    distances = [
+        tying.tie([found[number] for number in group], part, section.start)
+        for part in PARTS[section.what]
+        for group in groups
+    ]
+    shapes.save(model, out)
+    shapes.copy_tokenizer(source, out)
+    return {
+        "parameters_before": before,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "what": section.what,
+        "start": section.start,
+        "groups": groups,
+        "relative_distance": sum(distances) / len(distances),
+    }
+
+
+def _check_shapes(part: str, group: Mapping[int, Layer], source: Path) -> None:
+    """Refuse a group whose layers were pruned or factorised to different shapes."""
+    from pipeline import tying
+
+    (first, layer), *others = group.items()
+    wanted = tying.sizes(layer, part)
+    for number, other in others:
+        found = tying.sizes(other, part)
+        for name in sorted(wanted.keys() | found.keys()):
+            if wanted.get(name) != found.get(name):
+                shapes = " and ".join(str(sizes.get(name, "none")) for sizes in (wanted, found))
+                raise StudentError(
+                    f"{source}: layers {first} and {number} cannot share their {part}: {name} has shapes {shapes}. "
+                    "Share before what makes them differ, or in other groups."
+                )

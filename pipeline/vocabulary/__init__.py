@@ -1,0 +1,153 @@
+"""Vocabulary stage: keep the pieces that a corpus needs; tokenizer.json and the embedding table shrink together.
+
+Text that was trimmed on keeps its tokens, unless `size` or `keep` leaves no room for all of them; then the rarest
+pieces go, and the metrics say how many texts and words changed. The whole corpus is encoded again to know it.
+
+Source: Abdaoui et al. 2020, Load What You Need (multilingual BERT); Ushio et al. 2023, vocabulary trimming.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from pipeline import data, tokenization
+from pipeline.artifact import sha256_file
+from pipeline.errors import InputError, RecipeError
+from pipeline.section import Names, Section
+from pipeline.student import Source
+from pipeline.tasks import Task
+from pipeline.vocabulary import pieces
+
+VERSION = 1
+DISTRIBUTIONS = ("tokenizers", "safetensors")
+"""What decides the trimmed checkpoint."""
+
+
+class VocabularySection(Section):
+    """Which pieces of the vocabulary are kept. With neither `size` nor `keep`: exactly those that the corpus needs."""
+
+    corpus: Names
+    """`.txt` files, one text a line, relative to the recipe; or names of data sets, whose training texts are taken."""
+    size: Annotated[int, Field(ge=1)] | None = None
+    """Pieces kept, special tokens included."""
+    keep: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The same as a fraction of the pieces that there are."""
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Self:
+        if self.size is not None and self.keep is not None:
+            raise ValueError("size and keep say the same in two ways; give one of them")
+        return self
+
+    def wanted(self, before: int) -> int | None:
+        """Return the number of pieces to keep of `before`, or None for those that the corpus needs."""
+        return round(self.keep * before) if self.keep is not None else self.size
+
+
+def read(section: VocabularySection, recipe_file: Path) -> list[str]:
+    """Return the corpus's texts, each once, in order.
+
+    Raises:
+        InputError: a file or data set is absent, empty, or not UTF-8.
+    """
+    found: dict[str, None] = {}
+    for name in section.corpus:
+        texts = _file_texts(_path(name, recipe_file)) if name.endswith(".txt") else _dataset_texts(name)
+        found |= dict.fromkeys(texts)
+    return list(found)
+
+
+def digests(section: VocabularySection, recipe_file: Path) -> dict[str, str | None]:
+    """Return the sha256 of each file behind the corpus, by the name that the recipe gives it."""
+    return {
+        name: sha256_file(_path(name, recipe_file))
+        if name.endswith(".txt")
+        else data.DATASETS[name].digest(_split(data.DATASETS[name]))
+        for name in section.corpus
+    }
+
+
+def _path(name: str, recipe_file: Path) -> Path:
+    return recipe_file.parent / Path(name).expanduser()
+
+
+def _file_texts(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except FileNotFoundError as error:
+        raise InputError(f"vocabulary.corpus: {path} does not exist.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"vocabulary.corpus: {path} is not UTF-8: {error.reason} at byte {error.start}.") from error
+    except OSError as error:
+        raise InputError(f"vocabulary.corpus: {path} cannot be read: {error.strerror}.") from error
+    texts = [line for line in lines if line.strip()]
+    if not texts:
+        raise InputError(f"vocabulary.corpus: {path} holds no text.")
+    return texts
+
+
+def _dataset_texts(name: str) -> list[str]:
+    if name not in data.DATASETS:
+        known = ", ".join(data.DATASETS)
+        raise InputError(f"vocabulary.corpus: {name!r} is no .txt file and no data set; data sets: {known}.")
+    rows = data.DATASETS[name].load(_split(data.DATASETS[name]))
+    texts = [text for row in rows for text in (row.first, row.second) if text]
+    return [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+
+
+def _split(dataset: data.Dataset) -> data.Split:
+    """Training rows, so that what is judged was not looked at; a data set without any gives what it has."""
+    return "train" if dataset.train else "dev"
+
+
+def check(section: VocabularySection, source: Source, task: Task, texts: Sequence[str]) -> None:
+    """Refuse what cannot be trimmed, before anything heavy is imported.
+
+    Args:
+        section: of the recipe.
+        source: the checkpoint.
+        task: not looked at; every task has words.
+        texts: what `read` returned.
+
+    Raises:
+        StudentError: the tokenizer is of a kind that is not known here, or does not fit the checkpoint.
+        RecipeError: more pieces than there are, or fewer than special tokens and the corpus's characters take.
+    """
+    vocabulary = pieces.Vocabulary(tokenization.load_tokenizer(source.folder), source.folder)
+    tokenization.check_size(vocabulary.tokenizer, source.folder, vocab_size=int(source.config["vocab_size"]))
+    held = pieces.ids_in(source.config, source.architecture)
+    vocabulary.check_ids(held)
+    size = section.wanted(len(vocabulary.ids))
+    if size is None:
+        return
+    if size >= len(vocabulary.ids):
+        raise RecipeError(
+            f"vocabulary.size = {size}: the tokenizer of {source.origin} has {len(vocabulary.ids)} pieces, "
+            "so nothing would be trimmed. Ask for fewer, or leave [vocabulary] out."
+        )
+    pieces.check_room(vocabulary.base(held, vocabulary.alphabet(texts)), size)
+
+
+def make(source: Path, task_name: str, section: VocabularySection, texts: Sequence[str], out: Path) -> dict[str, Any]:
+    """Write the checkpoint with fewer pieces. Runs in a worker, since it imports torch.
+
+    Args:
+        source: a folder in Hugging Face layout, plain or compressed.
+        task_name: not looked at; heads stay as they are.
+        section: of the recipe.
+        texts: what `read` returned.
+        out: the artifact's directory.
+
+    Returns:
+        Pieces before and after, bytes saved, and the share of texts, words and tokens that are not what they were.
+
+    Raises:
+        RecipeError: `size` is too small for the special tokens and the characters of the corpus.
+        StudentError: the checkpoint has tensors of the vocabulary's size that are not known here, or the tokens of the
+            corpus would change although every piece that it needs is kept.
+    """
+    from pipeline.vocabulary import rows, trim
+
+    return rows.write(source, trim.trim(source, section.wanted, texts), out)

@@ -1,0 +1,573 @@
+"""A student that is distilled approaches its teacher, goes on after a stop, and is refused what cannot go well."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import environment, toml
+from faults import students
+from faults.students import Student
+
+from pipeline import checkpoint, data, shapes, student, tasks
+from pipeline.distil import checks, masked, models, stage, starts
+from pipeline.distil.section import DistilSection, HeadSection, StartSection
+from pipeline.errors import InputError, PipelineError, RecipeError, StudentError
+from pipeline.training import loop
+
+FAST = {"learning_rate": 2e-3, "batch_size": 16, "max_length": 24, "steps": 40, "weight_decay": 0.0}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Two threads of a busy machine wait for each other, which takes longer than these models."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Path, Path]]:
+    """A factory of a lively teacher of two layers and the student that is its first."""
+    root = tmp_path_factory.mktemp("pairs")
+
+    def make(task: str = "embedding", architecture: str = "bert") -> tuple[Path, Path]:
+        teacher, small = root / f"{architecture}-{task}", root / f"{architecture}-{task}-small"
+        if not teacher.exists():
+            teacher.mkdir()
+            small.mkdir()
+            students.source(Student(architecture, task), teacher)
+            quiet(teacher)
+            starts.make(teacher, StartSection(), small)
+        return small, teacher
+
+    return make
+
+
+def quiet(folder: Path) -> None:
+    """Take dropout out of a checkpoint, so that processes and parts draw nothing."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    for key in ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout"):
+        if key in config:
+            config[key] = 0.0
+    path.write_text(json.dumps(config))
+
+
+@pytest.fixture(scope="module")
+def plain_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("texts") / "plain.txt"
+    path.write_text("\n".join(sorted({text.first.replace("\n", " ") for text in data.verification_texts()})))
+    return path
+
+
+@pytest.fixture
+def lesson(tmp_path: Path, folders: Callable[..., Any], plain_text: Path) -> Callable[..., models.Work]:
+    """A factory of distillations on plain text."""
+
+    def make(losses: dict[str, float], task: str = "embedding", **settings: Any) -> models.Work:
+        pair = folders(task, settings.pop("architecture", "bert"))
+        values = FAST | {"losses": losses, "texts": (str(plain_text),)} | settings
+        section = DistilSection.model_validate(values)
+        return stage.work(*pair, task, section, (plain_text,), tmp_path / "checkpoints")
+
+    return make
+
+
+# --- it learns ----------------------------------------------------------------------------------------------------
+
+FALLS: dict[str, tuple[str, dict[str, float], float]] = {
+    "sentence_mse": ("embedding", {"sentence_mse": 1.0}, 0.3),
+    "sentence_cosine": ("embedding", {"sentence_cosine": 1.0}, 0.3),
+    "similarity": ("embedding", {"similarity": 1.0}, 0.9),
+    "cosine": ("embedding", {"cosine": 1.0}, 0.5),
+    "tinybert": ("embedding", {"embeddings": 1.0, "hidden": 1.0, "attention": 1.0}, 0.7),
+    "minilm": ("embedding", {"relations": 1.0}, 0.7),
+    "classes": ("classification", {"soft_targets": 1.0}, 0.3),
+    "prediction": ("classification", {"prediction": 1.0, "logits_mse": 1.0}, 0.3),
+    "number": ("regression", {"logits_mse": 1.0}, 0.3),
+    "tags": ("token_classification", {"soft_targets": 1.0}, 0.3),
+    "spans": ("question_answering", {"soft_targets": 1.0}, 0.4),
+}
+"""Task, losses, and to which part of itself the loss falls at least within 40 updates."""
+QUICK = ("sentence_mse", "tinybert", "classes")
+
+
+@pytest.mark.parametrize(
+    "case", [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in FALLS]
+)
+def test_a_student_approaches_its_teacher(case, lesson, tmp_path):
+    task, losses, factor = FALLS[case]
+    wanted = lesson(losses, task)
+    model, record = stage.distil(wanted)
+    found = [point.loss for point in record.curve]
+    assert np.mean(found[-5:]) < factor * np.mean(found[:2])
+    assert set(record.curve[0].terms) == set(losses)
+    kept = {"sentence_mse", "sentence_cosine", "similarity"}
+    assert record.cached == (set(losses) <= kept or task in ("classification", "regression"))
+    assert record.layers == ((2,) if case == "tinybert" else ())
+    out = folder(tmp_path / "out")
+    metrics = stage.write(model, record, wanted.source, out)
+    assert metrics["final_loss"] == found[-1]
+    assert stage.read(out) == record
+    checkpoint.load_checkpoint(out, tasks.get(task))
+
+
+def folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def curve(wanted: models.Work) -> list[float]:
+    return [point.loss for point in stage.distil(wanted)[1].curve]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("architecture", ["albert", "electra", "roberta", "xlm-roberta"])
+def test_other_architectures_are_distilled_layer_by_layer(architecture, lesson):
+    losses = {"embeddings": 1.0, "hidden": 1.0, "attention": 1.0, "relations": 1.0, "cosine": 1.0}
+    found = curve(lesson(losses, architecture=architecture, steps=10))
+    assert found[-1] < found[0]
+
+
+def test_what_is_kept_of_the_teacher_is_what_it_shows(lesson, monkeypatch):
+    from pipeline.distil import cache
+
+    wanted = lesson({"sentence_mse": 1.0}, steps=4)
+    kept = curve(wanted)
+    (file,) = wanted.cache.glob("teacher-*.arrow")
+    made = file.stat().st_mtime_ns
+    assert curve(wanted) == kept
+    assert file.stat().st_mtime_ns == made, "the teacher ran once"
+    monkeypatch.setattr(cache, "_LARGEST_BYTES", 0)
+    assert curve(wanted) == pytest.approx(kept, rel=1e-4)
+
+
+def test_labels_are_mixed_in_and_the_dev_metric_is_recorded(tmp_path, folders, monkeypatch):
+    for name in ("train", "dev"):
+        path = tmp_path / "sst2" / f"{name}.tsv"
+        path.parent.mkdir(exist_ok=True)
+        rows = "".join(
+            f"a {word} film number {n}\t{label}\n" for n in range(20) for label, word in enumerate(("bad", "good"))
+        )
+        path.write_text(f"sentence\tlabel\n{rows}")
+    monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
+    small, teacher = folders("classification")
+    for name in ("small", "teacher"):
+        two_labels({"small": small, "teacher": teacher}[name], tmp_path / name)
+    values = FAST | {"losses": {"soft_targets": 1.0}, "alpha": 0.9, "dataset": "sst2", "steps": 20}
+    section = DistilSection.model_validate(values)
+    wanted = stage.work(tmp_path / "small", tmp_path / "teacher", "classification", section, (), tmp_path / "c")
+    _, record = stage.distil(wanted)
+    assert set(record.curve[0].terms) == {"soft_targets", "labels"}
+    first = record.curve[0]
+    assert first.loss == pytest.approx(0.1 * first.terms["soft_targets"] + 0.9 * first.terms["labels"], rel=1e-5)
+    assert (record.metric, record.dev[-1].value) == ("accuracy", 1.0)
+    assert record.before < 1.0
+
+
+def two_labels(source: Path, place: Path) -> None:
+    """Copy a classifier of three labels, with the first two of them."""
+    place.mkdir()
+    model = checkpoint.load_checkpoint(source, tasks.get("classification"))
+    model.classifier.weight = torch.nn.Parameter(model.classifier.weight[:2].detach().clone())
+    model.classifier.bias = torch.nn.Parameter(model.classifier.bias[:2].detach().clone())
+    model.config.id2label = {0: "negative", 1: "positive"}
+    model.config.label2id = {"negative": 0, "positive": 1}
+    model.save_pretrained(place)
+    (place / "tokenizer.json").write_bytes((source / "tokenizer.json").read_bytes())
+
+
+# --- masked tokens ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def speakers(
+    tiny_student: Callable[..., Path], plain_text: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """A teacher with a head that was trained on the text, its first layer with that head, and the figures."""
+    root = tmp_path_factory.mktemp("speakers")
+    encoder = root / "encoder"
+    shutil.copytree(tiny_student("bert", "embedding"), encoder)
+    quiet(encoder)
+    values = FAST | {"texts": (str(plain_text),), "learning_rate": 0.3, "steps": 30}
+    section = HeadSection.model_validate(values)
+    torch.set_num_threads(1)
+    teacher = folder(root / "teacher")
+    figures = stage.make_head(encoder, section, (plain_text,), root / "checkpoints", teacher)
+    starts.make(teacher, StartSection(), folder(root / "small"))
+    return {"small": root / "small", "teacher": teacher, "encoder": encoder, "figures": figures}
+
+
+@pytest.fixture
+def masked_lesson(tmp_path: Path, speakers: dict[str, Any], plain_text: Path) -> Callable[..., models.Work]:
+    def make(**settings: Any) -> models.Work:
+        losses = {"soft_targets": 5.0, "masked_lm": 2.0, "cosine": 1.0, "sentence_order": 1.0}
+        values = FAST | {"losses": losses, "head": "masked_lm", "texts": (str(plain_text),), "steps": 8} | settings
+        section = DistilSection.model_validate(values)
+        pair = speakers["small"], speakers["teacher"]
+        return stage.work(*pair, "embedding", section, (plain_text,), tmp_path / "checkpoints")
+
+    return make
+
+
+def test_a_head_is_trained_and_its_encoder_left_alone(speakers):
+    figures = speakers["figures"]
+    assert figures["metric"] == "perplexity"
+    assert figures["before"] > 20_000
+    assert figures["dev"] < 0.2 * figures["before"]
+    load = checkpoint.load_checkpoint
+    before, after = (load(speakers[name], tasks.get("embedding")).state_dict() for name in ("encoder", "teacher"))
+    assert all(torch.equal(before[name], tensor) for name, tensor in after.items())
+
+
+@pytest.mark.full
+def test_the_triple_loss_falls_in_each_term(masked_lesson, speakers, tmp_path):
+    starts.make(speakers["teacher"], StartSection(kind="random"), folder(tmp_path / "small"))
+    wanted = replace(masked_lesson(steps=24, learning_rate=5e-3), source=tmp_path / "small")
+    _, record = stage.distil(wanted)
+    first, last = record.curve[0].terms, record.curve[-1].terms
+    for name in ("soft_targets", "masked_lm", "cosine"):
+        assert last[name] < 0.95 * first[name]
+    assert record.dev[-1].value < 0.5 * record.before
+    assert record.metric == "perplexity"
+
+
+def test_masking_is_as_published(seed):
+    draw = np.random.default_rng(seed)
+    shape = masked.Shape((101,), (102,), (102,), 103, 30_000, frozenset({101, 102, 103}))
+    ids = np.concatenate([[101], draw.integers(1000, 30_000, 20_000), [102]])
+    found, target = masked.mask(ids, shape, draw)
+    chosen = target != -100
+    assert chosen.sum() == 3000
+    assert not chosen[[0, -1]].any()
+    assert (target[chosen] == ids[chosen]).all()
+    assert (found[~chosen] == ids[~chosen]).all()
+    kept = (found == ids)[chosen].mean()
+    assert (found[chosen] == 103).mean() == pytest.approx(0.8, abs=0.03)
+    assert kept == pytest.approx(0.1, abs=0.03)
+
+
+def test_segments_are_swapped_in_half_of_the_rows(seed):
+    draw = np.random.default_rng(seed)
+    shape = masked.Shape((1,), (2,), (2,), 3, 100, frozenset({1, 2, 3}))
+    block = np.arange(10, 20)
+    rows = [masked.row(block, shape, draw, segments=True) for _ in range(400)]
+    assert np.mean([row.swapped for row in rows]) == pytest.approx(0.5, abs=0.1)
+    for row in rows:
+        ids = np.where(row.target == -100, row.ids, row.target)
+        half = [*range(10, 15)], [*range(15, 20)]
+        first, second = reversed(half) if row.swapped else half
+        assert ids.tolist() == [1, *first, 2, *second, 2]
+        assert row.types.tolist() == [0] * 7 + [1] * 6
+
+
+def test_masks_hang_on_seed_update_and_row_alone(masked_lesson):
+    from accelerate import Accelerator
+
+    from pipeline.distil.batching import Batcher
+
+    wanted = masked_lesson()
+    wanted.checkpoints.mkdir()
+    model, _, labels = models.load_student(wanted)
+    batcher = Batcher(wanted, labels, (model.config, model.config), Accelerator())
+    whole = batcher.pair(np.arange(6), 3).student.inputs["input_ids"]
+    part = batcher.pair(np.array([4, 2]), 3).student.inputs["input_ids"]
+    assert torch.equal(whole[[4, 2]], part)
+    assert not torch.equal(whole, batcher.pair(np.arange(6), 4).student.inputs["input_ids"])
+    assert set(batcher.learnt) & set(batcher.held) == set()
+
+
+# --- going on, and in parts ---------------------------------------------------------------------------------------
+
+
+class Stop(Exception):
+    """Something that ends a run in its middle."""
+
+
+def test_a_run_that_was_stopped_ends_with_the_same_weights(masked_lesson, tmp_path, monkeypatch):
+    wanted = masked_lesson(checkpoint_minutes=1e-9)
+    whole, uncut = stage.distil(replace(wanted, checkpoints=tmp_path / "others"))
+    monkeypatch.setattr(loop, "_TELL_EVERY_S", 0.0)
+
+    def stop(what: str, fraction: float) -> None:
+        if fraction >= 0.6:
+            raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stage, "tell", stop)
+        with pytest.raises(Stop):
+            stage.distil(wanted)
+    resumed, cut = stage.distil(wanted)
+    assert cut.resumed_at == [4]
+    assert [(one.loss, one.terms) for one in cut.curve] == [(one.loss, one.terms) for one in uncut.curve]
+    assert all(torch.equal(resumed.state_dict()[name], tensor) for name, tensor in whole.state_dict().items())
+
+
+@pytest.mark.full
+def test_parts_of_an_update_are_the_same_update(lesson, masked_lesson):
+    losses = {"hidden": 1.0, "attention": 1.0, "relations": 1.0, "sentence_mse": 1.0}
+    assert curve(lesson(losses, steps=3)) == pytest.approx(
+        curve(lesson(losses, steps=3, gradient_accumulation=3)), rel=1e-4
+    )
+    assert curve(masked_lesson(steps=3)) == pytest.approx(curve(masked_lesson(steps=3, gradient_accumulation=3)), 1e-4)
+
+
+def command(wanted: models.Work, place: Path, out: Path) -> list[str]:
+    """Return the module and arguments that carry a distillation out."""
+    settings = wanted.section.model_dump(mode="json", exclude_none=True)
+    place.write_text(toml(settings))
+    return [
+        *("pipeline.distil", str(place), "--student", str(wanted.source), "--teacher", str(wanted.teacher)),
+        *("--task", "embedding", "--out", str(out)),
+    ]
+
+
+@pytest.mark.full
+def test_a_run_that_was_killed_goes_on_to_the_same_weights(lesson, tmp_path):
+    losses = {"sentence_mse": 1.0, "hidden": 1.0}
+    wanted = lesson(losses, steps=150, checkpoint_minutes=0.003)
+    arguments = {name: command(wanted, tmp_path / f"{name}.toml", tmp_path / name) for name in ("whole", "cut")}
+    run = [sys.executable, "-m"]
+    quiet = {"cwd": tmp_path, "env": environment(OMP_NUM_THREADS="1"), "stderr": subprocess.DEVNULL}
+    subprocess.run([*run, *arguments["whole"]], check=True, timeout=300, **quiet)
+    for _ in range(2):
+        process = subprocess.Popen([*run, *arguments["cut"]], **quiet)
+        before = set(tmp_path.glob("cut.checkpoints/*/step-*"))
+        while not set(tmp_path.glob("cut.checkpoints/*/step-*")) - before:
+            assert process.poll() is None, "it ended before it could be killed"
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    subprocess.run([*run, *arguments["cut"]], check=True, timeout=300, **quiet)
+    whole, cut = (stage.read(tmp_path / name) for name in ("whole", "cut"))
+    assert len(cut.resumed_at) == 2
+    assert cut.curve == whole.curve
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut")]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["layers", "masked"])
+def test_two_processes_learn_what_one_does(kind, lesson, masked_lesson, tmp_path):
+    losses = {"sentence_mse": 1.0, "hidden": 1.0, "attention": 1.0}
+    # An odd number of rows in an update: it cannot be shared evenly.
+    wanted = lesson(losses, steps=8, batch_size=15) if kind == "layers" else masked_lesson(batch_size=15)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node"]
+    curves = []
+    for count in (1, 2):
+        arguments = command(wanted, tmp_path / "settings.toml", tmp_path / f"of-{count}")
+        done = subprocess.run(
+            [*launch, str(count), "-m", *arguments],
+            cwd=tmp_path,
+            env=environment(ACCELERATE_USE_CPU="true", OMP_NUM_THREADS="1"),
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        record = stage.read(tmp_path / f"of-{count}")
+        assert record.processes == count
+        curves.append([value for point in record.curve for value in (point.loss, *point.terms.values())])
+    assert curves[0] == pytest.approx(curves[1], rel=1e-3)
+
+
+# --- vocabularies, shared layers ----------------------------------------------------------------------------------
+
+
+def trimmed(source: Path, texts: list[str], place: Path) -> Path:
+    """Copy a student with the pieces that some texts need, in other places."""
+    from tokenizers import Tokenizer
+
+    place.mkdir()
+    document = json.loads((source / "tokenizer.json").read_text())
+    tokenizer = Tokenizer.from_file(str(source / "tokenizer.json"))
+    used = {number for text in texts for number in tokenizer.encode(text).ids}
+    used |= {token["id"] for token in document["added_tokens"]}
+    old = sorted(used)
+    by_id = {number: piece for piece, number in document["model"]["vocab"].items()}
+    document["model"]["vocab"] = {by_id[number]: new for new, number in enumerate(old)}
+    for token in document["added_tokens"]:
+        token["id"] = old.index(token["id"])
+    for token in document["post_processor"]["special_tokens"].values():
+        token["ids"] = [old.index(number) for number in token["ids"]]
+    (place / "tokenizer.json").write_text(json.dumps(document))
+    model = checkpoint.load_checkpoint(source, tasks.get("embedding"))
+    table = model.get_input_embeddings().weight[old].detach()
+    model.resize_token_embeddings(len(old), mean_resizing=False)
+    with torch.no_grad():
+        model.get_input_embeddings().weight.copy_(table)
+    model.config.pad_token_id = old.index(0)
+    model.save_pretrained(place)
+    return place
+
+
+def test_a_trimmed_vocabulary_is_taught_token_by_token_on_its_own_texts(folders, plain_text, tmp_path):
+    _, teacher = folders()
+    texts = plain_text.read_text().splitlines()
+    small = trimmed(teacher, texts, tmp_path / "small")
+    values = FAST | {"losses": {"hidden": 1.0}, "texts": (str(plain_text),), "steps": 2, "learning_rate": 1e-9}
+    section = DistilSection.model_validate(values)
+    found = curve(stage.work(small, teacher, "embedding", section, (plain_text,), tmp_path / "checkpoints"))
+    assert found == pytest.approx([0, 0], abs=1e-6), "the same tokens, so the same states"
+    other = tmp_path / "other.txt"
+    other.write_text("zebras quarrel with xylophones\n")
+    wanted = stage.work(small, teacher, "embedding", section, (other,), tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=r"row 1: the student's vocabulary gives .* where the teacher's gives"):
+        stage.distil(wanted)
+
+
+def test_shared_layers_stay_shared(folders, plain_text, tmp_path):
+    _, teacher = folders()
+    small = folder(tmp_path / "small")
+    starts.make(teacher, StartSection(kind="shared"), small)
+    values = FAST | {"losses": {"hidden": 1.0, "relations": 1.0}, "texts": (str(plain_text),), "steps": 3}
+    section = DistilSection.model_validate(values)
+    out = folder(tmp_path / "out")
+    figures = stage.make(small, teacher, "embedding", section, (plain_text,), tmp_path / "checkpoints", out)
+    assert figures["final_loss"] > 0
+    found = checkpoint.load_checkpoint(out, tasks.get("embedding"))
+    assert shapes.sharing(found) == ((0, 0), (0, 0))
+    assert not torch.equal(
+        next(found.encoder.parameters()),
+        next(checkpoint.load_checkpoint(small, tasks.get("embedding")).encoder.parameters()),
+    )
+
+
+# --- bad input ----------------------------------------------------------------------------------------------------
+
+BAD: dict[str, tuple[str, dict[str, Any], str]] = {
+    "unknown loss": ("embedding", {"losses": {"kd": 1.0}}, r"distil\.losses\.kd does not exist; there are: soft_tar"),
+    "another task's loss": ("embedding", {"losses": {"soft_targets": 1.0}}, "does not fit task embedding; there are"),
+    "no masked head": ("embedding", {"losses": {"masked_lm": 1.0}}, r"needs distil\.head = 'masked_lm'"),
+    "untrained head": (
+        "embedding",
+        {"losses": {"soft_targets": 1.0}, "head": "masked_lm"},
+        "no trained masked-LM head: it was saved as BertModel",
+    ),
+    "labels of an embedding": ("embedding", {"alpha": 0.5}, "task embedding has no training on labels here"),
+    "no labels": (
+        "classification",
+        {"losses": {"soft_targets": 1.0}, "alpha": 0.5},
+        r"asks for hard labels, and distil\.texts have no labels",
+    ),
+    "labels alone": ("embedding", {"alpha": 1.0}, "alpha = 1 leaves nothing of the losses"),
+    "too many layers": ("embedding", {"losses": {"hidden": 1.0}, "layers": (1, 2)}, "names 2 layers, and the student"),
+    "no such layer": ("embedding", {"losses": {"hidden": 1.0}, "layers": (3,)}, "names layer 3, and the teacher has 2"),
+    "too long": ("embedding", {"max_length": 65}, "max_length = 65 is beyond bert-embedding-small's limit of 64"),
+    "both": ("embedding", {"epochs": 1.0, "steps": 2}, "distil has epochs and steps"),
+    "parts": (
+        "embedding",
+        {"losses": {"similarity": 1.0}, "gradient_accumulation": 2},
+        "compares the rows of an update with each other",
+    ),
+    "unknown data": ("embedding", {"dataset": "sst3"}, "'sst3' does not exist; there are: graded_pairs"),
+    "no data": ("embedding", {"texts": None}, "distil has no data"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_go_well_is_refused_in_one_line(case, lesson):
+    task, settings, message = BAD[case]
+    with pytest.raises(PipelineError, match=message) as caught:
+        lesson(
+            settings.get("losses", {"sentence_mse": 1.0}), task, **{k: v for k, v in settings.items() if k != "losses"}
+        )
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [(None, "does not exist"), ("\n \n", "holds no text"), ("\udcff", "not UTF-8")]
+)
+def test_bad_texts_are_named(text, message, tmp_path):
+    path = tmp_path / "a.txt"
+    if text is not None:
+        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(InputError, match=message):
+        checks.texts([path])
+
+
+def test_too_little_text_for_blocks_is_refused(masked_lesson, tmp_path):
+    path = tmp_path / "short.txt"
+    path.write_text("only a few words\n")
+    with pytest.raises(InputError, match="the texts hold 4 tokens, and two blocks need"):
+        stage.distil(replace(masked_lesson(), files=(path,)))
+
+
+def test_layers_that_do_not_divide_are_refused():
+    section = DistilSection(losses={"hidden": 1.0}, dataset="stsb")
+    assert checks.mapping(section, 3, 6) == (2, 4, 6)
+    with pytest.raises(
+        RecipeError, match=r"6 layers do not divide by the student's 4\. .* such as layers = \[2, 3, 4, 6\]"
+    ):
+        checks.mapping(section, 4, 6)
+
+
+def test_a_teacher_of_another_vocabulary_is_refused_for_tokens_and_taken_for_texts(folders, plain_text, tmp_path):
+    small, _ = folders()
+    teacher = tmp_path / "teacher"
+    teacher.mkdir()
+    students.source(Student("xlm-roberta", pieces="unigram"), teacher)
+    values = FAST | {"texts": (str(plain_text),), "steps": 3}
+    for losses in ({"hidden": 1.0}, {"sentence_mse": 1.0}):
+        section = DistilSection.model_validate(values | {"losses": losses})
+        arguments = small, teacher, "embedding", section, (plain_text,), tmp_path / "checkpoints"
+        if "hidden" in losses:
+            with pytest.raises(StudentError, match="the teacher has another vocabulary"):
+                stage.work(*arguments)
+        else:
+            assert np.isfinite(curve(stage.work(*arguments))).all()
+
+
+def test_a_masked_lm_head_that_was_never_trained_is_refused(speakers, masked_lesson, tmp_path):
+    import transformers
+
+    place = folder(tmp_path / "teacher")
+    config = transformers.AutoConfig.from_pretrained(speakers["teacher"])
+    torch.manual_seed(0)
+    transformers.AutoModelForMaskedLM.from_config(config).save_pretrained(place)
+    (place / "tokenizer.json").write_bytes((speakers["teacher"] / "tokenizer.json").read_bytes())
+    with pytest.raises(StudentError, match=r"head was never trained: its perplexity is \d+ on the texts"):
+        stage.distil(replace(masked_lesson(), teacher=place))
+
+
+def test_unequal_heads_and_sizes_are_refused_before_the_first_update(folders, plain_text, tmp_path):
+    _, teacher = folders()
+    small = folder(tmp_path / "small")
+    starts.make(teacher, StartSection(kind="width", hidden_size=32), small)
+    values = FAST | {"texts": (str(plain_text),), "steps": 2}
+    for losses, message in (
+        ({"attention": 1.0}, "layer 1 of the student has 2 where the teacher's layer 1 has 4"),
+        ({"sentence_mse": 1.0}, "needs equal hidden sizes; the student has 32 and the teacher 64"),
+        ({"relations": 1.0}, "relation_heads = 7 does not divide the 32 columns of the student"),
+    ):
+        section = DistilSection.model_validate(values | {"losses": losses, "relation_heads": 7})
+        wanted = stage.work(small, teacher, "embedding", section, (plain_text,), tmp_path / "checkpoints")
+        with pytest.raises(RecipeError, match=message):
+            stage.distil(wanted)
+    fine = {"hidden": 1.0, "embeddings": 1.0, "relations": 1.0, "similarity": 1.0}
+    section = DistilSection.model_validate(values | {"losses": fine, "relation_heads": 8})
+    assert np.isfinite(curve(stage.work(small, teacher, "embedding", section, (plain_text,), tmp_path / "more"))).all()
+
+
+def test_sources_are_found_as_students_are(folders, tmp_path):
+    small, teacher = folders()
+    section = DistilSection(losses={"sentence_mse": 1.0}, teacher=str(teacher), dataset="stsb")
+    unpruned = student.inspect_folder(small, origin="small", licence=None)
+    recipe_file = tmp_path / "recipe.toml"
+    assert stage.teacher_of(section, unpruned, recipe_file).folder == teacher
+    assert stage.teacher_of(section.model_copy(update={"teacher": "unpruned"}), unpruned, recipe_file) is unpruned
+    alone = DistilSection(losses={"masked_lm": 1.0}, head="masked_lm", texts=("a.txt",))
+    assert stage.teacher_of(alone, unpruned, recipe_file) is None
+    assert stage.files_of(alone, recipe_file) == (tmp_path / "a.txt",)

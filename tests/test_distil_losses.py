@@ -1,0 +1,160 @@
+"""The losses of distillation: their formulas in NumPy; padding and agreement cost nothing; only students learn."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import log_softmax, softmax
+
+from pipeline.distil import losses, presets
+from pipeline.distil.section import DistilSection
+from pipeline.distil.terms import TERMS
+from pipeline.distil.values import VALUES
+
+MASK = torch.tensor([[1.0, 1, 1, 0], [1, 1, 1, 1]])
+BATCH, LENGTH = MASK.shape
+
+
+def kl(teacher: Any, student: Any) -> Any:
+    return (softmax(teacher, -1) * (log_softmax(teacher, -1) - log_softmax(student, -1))).sum(-1)
+
+
+def unit(x: Any) -> Any:
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def relation_in_numpy(s: Any, t: Any) -> float:
+    total = 0.0
+    for row, length in enumerate(MASK.sum(1).int().tolist()):
+        total += kl(t[row, :, :length, :length], s[row, :, :length, :length]).mean(0).sum()
+    return total
+
+
+def attention_in_numpy(s: Any, t: Any) -> float:
+    lengths = MASK.sum(1).int().tolist()
+    return sum(((s[i, :, :n, :n] - t[i, :, :n, :n]) ** 2).mean(0).sum() for i, n in enumerate(lengths))
+
+
+TOKENS, PAIRS, ROWS = (BATCH, LENGTH, 6), (BATCH, 3, LENGTH, LENGTH), (5, 6)
+M = MASK.numpy()
+Case = tuple[tuple[int, ...], Callable[[Any, Any], torch.Tensor], Callable[[Any, Any], float]]
+CASES: dict[str, Case] = {
+    "soft_targets": (
+        TOKENS,
+        lambda s, t: losses.soft_targets(s, t, MASK, temperature=3.0),
+        lambda s, t: 9 * (kl(t / 3, s / 3) * M).sum(),
+    ),
+    "prediction": (TOKENS, lambda s, t: losses.prediction(s, t, MASK), lambda s, t: (kl(t, s) * M).sum()),
+    "logits_mse": (ROWS, losses.logits_mse, lambda s, t: ((s - t) ** 2).mean(-1).sum()),
+    "cosine": (
+        TOKENS,
+        lambda s, t: losses.cosine(s, t, MASK),
+        lambda s, t: ((1 - (unit(s) * unit(t)).sum(-1)) * M).sum(),
+    ),
+    "hidden": (
+        TOKENS,
+        lambda s, t: losses.hidden_mse(s, t, MASK),
+        lambda s, t: (((s - t) ** 2).mean(-1) * M).sum(),
+    ),
+    "attention": (PAIRS, lambda s, t: losses.attention_mse(s, t, MASK), attention_in_numpy),
+    "relations": (PAIRS, lambda s, t: losses.relation(s, t, MASK), relation_in_numpy),
+    "sentence_mse": (ROWS, losses.sentence_mse, lambda s, t: ((s - t) ** 2).sum()),
+    "sentence_cosine": (ROWS, losses.sentence_cosine, lambda s, t: (1 - (unit(s) * unit(t)).sum(-1)).sum()),
+    "similarity": (ROWS, losses.similarity, lambda s, t: ((s @ s.T - t @ t.T) ** 2).mean(1).sum()),
+}
+"""Shape of both sides, the loss, and the same in NumPy."""
+PADDED = [name for name, (shape, _, _) in CASES.items() if shape != ROWS]
+
+
+def sides(name: str, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    shape = CASES[name][0]
+    return torch.randn(shape, generator=draw), torch.randn(shape, generator=draw)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_loss_is_its_formula(name, seed):
+    _, loss, formula = CASES[name]
+    student, teacher = sides(name, seed)
+    assert loss(student, teacher).item() == pytest.approx(
+        formula(student.double().numpy(), teacher.double().numpy()), rel=1e-4
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_agreement_costs_nothing_and_only_the_student_learns(name, seed):
+    _, loss, _ = CASES[name]
+    student, teacher = (one.requires_grad_() for one in sides(name, seed))
+    assert loss(teacher, teacher).item() == pytest.approx(0.0, abs=1e-4)
+    value = loss(student, teacher)
+    value.backward()
+    assert value.item() > 0
+    assert student.grad.abs().sum() > 0
+    assert teacher.grad is None
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_padding_never_counts(name, seed):
+    shape, loss, _ = CASES[name]
+    student, teacher = sides(name, seed)
+    other = student.clone()
+    other[0, ..., 3, :] += 7.0
+    if shape == PAIRS:
+        other[0, ..., 3] -= 5.0
+    assert loss(other, teacher).item() == pytest.approx(loss(student, teacher).item(), rel=1e-6)
+    changed = student.clone().requires_grad_()
+    loss(changed, teacher).backward()
+    assert torch.isfinite(changed.grad).all()
+    assert changed.grad[0, ..., 3, :].abs().max() == 0
+
+
+def test_labels_of_masked_tokens_and_of_order(seed):
+    draw = torch.Generator().manual_seed(seed)
+    logits = torch.randn(2, 4, 6, generator=draw)
+    target = torch.tensor([[-100, 2, -100, -100], [5, -100, -100, 0]])
+    wanted = log_softmax(logits.numpy(), -1)
+    assert losses.masked_lm(logits, target).item() == pytest.approx(
+        -(wanted[0, 1, 2] + wanted[1, 0, 5] + wanted[1, 3, 0]), rel=1e-5
+    )
+    order = torch.tensor([1, 0])
+    wanted = log_softmax(logits[:, 0, :2].numpy(), -1)
+    assert losses.sentence_order(logits[:, 0, :2], order).item() == pytest.approx(-(wanted[0, 1] + wanted[1, 0]), 1e-5)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 4, 8])
+def test_scores_are_scaled_by_the_size_of_however_many_heads(heads, seed):
+    first, second = torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(seed)).unbind(0)
+    found = losses.scores(first, second, heads=heads).numpy()
+    size = 8 // heads
+    for head in range(heads):
+        a, b = (one.numpy()[:, :, head * size : (head + 1) * size] for one in (first, second))
+        np.testing.assert_allclose(found[:, head], a @ b.transpose(0, 2, 1) / np.sqrt(size), rtol=1e-4, atol=1e-5)
+
+
+def test_soft_targets_pull_as_cross_entropy_does(seed):
+    student, teacher = sides("soft_targets", seed)
+    mine = student.clone().requires_grad_()
+    losses.soft_targets(mine, teacher, MASK, temperature=2.0).backward()
+    other = student.clone().requires_grad_()
+    probabilities = torch.softmax(teacher / 2, -1)
+    (-4 * (probabilities * torch.log_softmax(other / 2, -1)).sum(-1) * MASK).sum().backward()
+    torch.testing.assert_close(mine.grad, other.grad)
+
+
+def test_each_row_of_the_table_has_a_value():
+    assert set(VALUES) == set(TERMS)
+
+
+@pytest.mark.parametrize("name", presets.PRESETS)
+def test_a_preset_is_a_valid_section(name):
+    section = DistilSection.model_validate({"dataset": "stsb"} | dict(presets.PRESETS[name]))
+    assert set(section.losses) <= set(TERMS)
+    assert all(section.head in TERMS[one].heads for one in section.losses)
+
+
+def test_distilbert_s_triple_loss_has_the_published_weights():
+    published = {"soft_targets": 5.0, "masked_lm": 2.0, "cosine": 1.0}
+    assert presets.PRESETS["distilbert"]["losses"] == published
+    assert presets.PRESETS["distilbert"]["temperature"] == 2.0

@@ -1,0 +1,176 @@
+"""Students that are made of a teacher: fewer layers, less width, other architectures, shared layers."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from faults import students
+from faults.students import Student
+
+from pipeline import checkpoint, layers, shapes, student, tasks
+from pipeline.architectures import ARCHITECTURES
+from pipeline.distil import start_checks, starts
+from pipeline.distil.section import StartSection
+from pipeline.errors import PipelineError, RecipeError, StudentError
+
+EMBEDDING = tasks.get("embedding")
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("teacher")
+    return students.source(Student("bert", "embedding"), place)
+
+
+def load(folder: Path) -> Any:
+    return checkpoint.load_checkpoint(folder, EMBEDDING)
+
+
+def made(source: Path, out: Path, **settings: Any) -> Any:
+    out.mkdir()
+    section = StartSection.model_validate(settings)
+    start_checks.check(section, student.inspect_folder(source, origin="teacher", licence=None))
+    figures = starts.make(source, section, out)
+    model = load(out)
+    assert figures["layers"] == model.config.num_hidden_layers
+    return model
+
+
+def states(model: Any) -> tuple[torch.Tensor, ...]:
+    ids = torch.arange(5, 17)[None]
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
+    names = ARCHITECTURES[model.config.model_type].inputs
+    with torch.no_grad():
+        found: tuple[torch.Tensor, ...] = model(
+            **{name: inputs[name] for name in names}, output_hidden_states=True
+        ).hidden_states
+    return found
+
+
+def same(found: torch.Tensor, wanted: torch.Tensor) -> None:
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "distilbert", "roberta"])
+def test_every_other_layer_is_the_teacher_up_to_there(architecture, tmp_path):
+    (tmp_path / "teacher").mkdir()
+    source = students.source(Student(architecture, "classification"), tmp_path / "teacher")
+    model = made(source, tmp_path / "out")
+    assert len(layers.layers(model)) == 1
+    same(states(model)[-1], states(load(source))[1])
+    headed = checkpoint.load_checkpoint(tmp_path / "out", tasks.get("classification"))
+    assert headed.config.id2label[2] == "positive", "the head comes along"
+
+
+def test_chosen_layers_are_kept_in_order(teacher, tmp_path):
+    model = made(teacher, tmp_path / "out", layers=[2])
+    wanted = layers.layers(load(teacher))[1].get("widen").weight
+    assert torch.equal(layers.layers(model)[0].get("widen").weight, wanted)
+    assert start_checks.chosen(StartSection(), 6) == (0, 2, 4)
+    assert start_checks.chosen(StartSection(layers=(1, 6)), 6) == (0, 5)
+
+
+def test_a_compressed_teacher_s_layers_keep_their_shapes(teacher, tmp_path):
+    model = load(teacher)
+    last = layers.layers(model)[1]
+    last.put("widen", torch.nn.Linear(64, 40))
+    last.put("narrow", torch.nn.Linear(40, 64))
+    (tmp_path / "pruned").mkdir()
+    shapes.save(model, tmp_path / "pruned")
+    (tmp_path / "pruned" / "tokenizer.json").write_bytes((teacher / "tokenizer.json").read_bytes())
+    found = made(tmp_path / "pruned", tmp_path / "out", layers=[2])
+    assert layers.layers(found)[0].feed_forward_size == 40
+
+
+def test_width_is_cut_to_whole_heads(teacher, tmp_path):
+    found, whole = made(teacher, tmp_path / "out", kind="width", hidden_size=32), load(teacher)
+    (first, *_), (wide, *_) = layers.layers(found), layers.layers(whole)
+    assert (first.heads, first.head_size, first.feed_forward_size) == (2, wide.head_size, wide.feed_forward_size // 2)
+    assert torch.equal(first.get("query").weight, wide.get("query").weight[:32, :32])
+    assert torch.equal(found.get_input_embeddings().weight, whole.get_input_embeddings().weight[:, :32])
+
+
+def test_a_random_start_has_the_shape_alone(teacher, tmp_path):
+    one, again, other = (
+        made(teacher, tmp_path / str(number), kind="random", seed=seed) for number, seed in enumerate((1, 1, 2))
+    )
+    weights = [model.get_input_embeddings().weight for model in (one, again, other)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+    assert weights[0].shape == load(teacher).get_input_embeddings().weight.shape
+
+
+def test_distilbert_is_the_same_on_single_texts(teacher, tmp_path):
+    found = made(teacher, tmp_path / "out", kind="distilbert", layers=[1, 2])
+    assert found.config.model_type == "distilbert"
+    for mine, theirs in zip(states(found), states(load(teacher)), strict=True):
+        same(mine, theirs)
+
+
+def test_distilbert_takes_the_masked_lm_head_along(teacher, tmp_path):
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(teacher)
+    torch.manual_seed(0)
+    headed = transformers.AutoModelForMaskedLM.from_config(config).eval()
+    with torch.no_grad():
+        headed.cls.predictions.bias.normal_()
+    headed.save_pretrained(tmp_path / "headed")
+    (tmp_path / "headed" / "tokenizer.json").write_bytes((teacher / "tokenizer.json").read_bytes())
+    made(tmp_path / "headed", tmp_path / "out", kind="distilbert", layers=[1, 2])
+    found = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
+    ids = torch.arange(5, 17)[None]
+    with torch.no_grad():
+        same(found(input_ids=ids).logits, headed(input_ids=ids).logits)
+
+
+@pytest.mark.parametrize("kind", ["albert", "shared"])
+def test_one_layer_serves_all_passes(kind, teacher, tmp_path):
+    found = made(teacher, tmp_path / "out", kind=kind, layers=[2])
+    tied = load(teacher)
+    first, second = layers.layers(tied)
+    for part in ("attention", "feed_forward"):
+        shapes.use(first, second, part)
+    same(states(found)[-1], states(tied)[-1])
+    if kind == "albert":
+        assert (found.config.model_type, layers.layers(found)[0].passes) == ("albert", 2)
+    else:
+        assert shapes.sharing(found) == ((0, 0), (0, 0))
+
+
+def test_albert_s_smaller_table_is_the_best_of_its_rank(teacher, tmp_path):
+    found = made(teacher, tmp_path / "out", kind="albert", layers=[1], embedding_size=16)
+    table = load(teacher).get_input_embeddings().weight.detach()
+    near = found.get_input_embeddings().weight @ found.encoder.embedding_hidden_mapping_in.weight.T
+    _, singular, _ = torch.linalg.svd(table, full_matrices=False)
+    lost = (table - near).square().sum().item()
+    assert lost == pytest.approx(singular[16:].square().sum().item(), rel=1e-3)
+
+
+BAD: dict[str, tuple[dict[str, Any], type[PipelineError], str]] = {
+    "no such layer": ({"layers": [3]}, RecipeError, "names layer 3, and the teacher has 2"),
+    "twice": ({"layers": [1, 1]}, RecipeError, "has to rise, each layer once"),
+    "none": ({"layers": []}, RecipeError, "names no layer"),
+    "no width": ({"kind": "width"}, RecipeError, r"needs start\.hidden_size"),
+    "half a head": ({"kind": "width", "hidden_size": 24}, RecipeError, "whole heads of 16 columns, up to 64"),
+    "wider": ({"kind": "width", "hidden_size": 128}, RecipeError, "whole heads of 16 columns, up to 64"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_start_that_the_teacher_cannot_give_is_refused(case, teacher):
+    settings, kind, message = BAD[case]
+    source = student.inspect_folder(teacher, origin="teacher", licence=None)
+    with pytest.raises(kind, match=message):
+        start_checks.check(StartSection.model_validate(settings), source)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "message"),
+    [("roberta", "is made of bert, and this is roberta"), ("mobilebert", "cannot be compressed here")],
+)
+def test_a_start_of_another_architecture_is_refused(architecture, message, tmp_path):
+    source = students.source(Student(architecture, "embedding"), tmp_path)
+    with pytest.raises(StudentError, match=message):
+        start_checks.check(StartSection(kind="albert"), student.inspect_folder(source, origin="teacher", licence=None))

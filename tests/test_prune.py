@@ -1,0 +1,506 @@
+"""Structured pruning: what is chosen, what it costs, what is cut, and what least squares make up for."""
+
+import copy
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from faults import students
+from faults.students import Student
+
+from pipeline import data, layers, prune, shapes, student, tasks
+from pipeline.artifact import sha256_file
+from pipeline.checkpoint import load_checkpoint
+from pipeline.errors import InputError, PipelineError
+from pipeline.isolated import Worker
+from pipeline.prune import (
+    PruneSection,
+    calibration,
+    costs,
+    cut,
+    importance,
+    parts,
+    reconstruct,
+    search,
+    signals,
+    surgeon,
+    unstructured,
+)
+from pipeline.prune.calibration import Batches, Calibration
+from pipeline.prune.importance import CRITERIA, Importance
+from pipeline.prune.parts import Outline, Part
+
+ARCHITECTURES = ["albert", "bert", "distilbert", "electra", "roberta"]
+TEXTS: list[Calibration] = [*data.everyday_sentences()[:60], ("Is it open?", "The shop closes at six.")]
+Students = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def lively(tmp_path_factory: pytest.TempPathFactory) -> Students:
+    """Folders of tiny students in which everything matters; tests do not change them."""
+    root = tmp_path_factory.mktemp("lively")
+
+    def make(architecture: str = "bert", task: str = "embedding") -> Path:
+        place = root / f"{architecture}-{task}"
+        if not place.exists():
+            place.mkdir()
+            students.source(Student(architecture, task), place)
+        return place
+
+    return make
+
+
+def loaded(folder: Path, task: str = "embedding") -> Any:
+    return load_checkpoint(folder, tasks.get(task))
+
+
+def rows(folder: Path, model: Any) -> Batches:
+    pad = int(model.config.pad_token_id or 0)
+    return calibration.batches(folder, model.config.model_type, TEXTS, max_length=32, pad=pad)
+
+
+def found(folder: Path) -> student.Source:
+    return student.inspect_folder(folder, origin=folder.name, licence=None)
+
+
+def section(**values: Any) -> PruneSection:
+    return PruneSection.model_validate({"max_length": 32, "row_multiple": 8, "cost_length": 32} | values)
+
+
+def make(source: Path, out: Path, task: str = "embedding", **values: Any) -> dict[str, Any]:
+    out.mkdir()
+    return prune.make(source, task, section(**values), TEXTS, out)
+
+
+def outputs(model: Any, batches: Batches, task: str = "embedding") -> torch.Tensor:
+    with torch.no_grad():
+        results = []
+        for number in range(len(batches)):
+            given = signals.inputs(batches, number)
+            results.append(tasks.get(task).finish(model(**given), given["attention_mask"].float())[0])
+    return torch.cat(results)
+
+
+# --- costs and the search ----------------------------------------------------------------------------------------
+
+
+def test_costs_are_those_of_the_matrix_products() -> None:
+    shape = Outline((Part("heads", 0, 4, 1), Part("feed_forward", 0, 128, 1)), 64, 16, 1)
+    length, hidden, rows = 32, 64, 128
+    products = 4 * length * hidden * hidden + 2 * length * length * hidden + 2 * length * hidden * rows
+    assert costs.encoder_multiply_adds(shape, length=length) == products
+    linears = [torch.nn.Linear(64, 64) for _ in "qkv"] + [torch.nn.Linear(64, 64, bias=False)]
+    linears += [torch.nn.Linear(64, 128), torch.nn.Linear(128, 64, bias=False)]
+    owned = sum(part.units * costs.unit_parameters(part, shape) for part in shape.parts)
+    assert owned == sum(one.numel() for linear in linears for one in linear.parameters())
+
+
+def test_the_search_finds_the_best_that_a_budget_buys(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    some = [
+        Part("heads", 0, 3, 1),
+        Part("feed_forward", 0, 4, 1),
+        Part("heads", 1, 3, 1),
+        Part("feed_forward", 1, 4, 1),
+    ]
+    prices = [5.0, 2.0, 5.0, 2.0]
+    for _ in range(10):
+        worth = [Importance(draw.gamma(0.5, size=part.units)) for part in some]
+        kept = search.within(some, worth, prices, budget=27.0, rows=1)
+        value = sum(one.units[numbers].sum() for one, numbers in zip(worth, kept, strict=True))
+        sums = [np.concatenate([[0], np.cumsum(np.sort(one.units)[::-1])]) for one in worth]
+        counts = itertools.product(*(range(1, part.units + 1) for part in some))
+        allowed = [one for one in counts if sum(n * price for n, price in zip(one, prices, strict=True)) <= 27.0]
+        best = max(sum(total[n] for total, n in zip(sums, one, strict=True)) for one in allowed)
+        assert value == pytest.approx(best)
+
+
+def test_rearranging_lowers_what_is_lost_together(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    factors = draw.normal(size=(6, 12))
+    together = factors.T @ factors
+    one = Importance(together.diagonal(), together)
+
+    def lost(kept: Any) -> float:
+        gone = np.setdiff1d(np.arange(12), kept)
+        return float(together[np.ix_(gone, gone)].sum())
+
+    first = np.sort(np.argsort(-one.units)[:6])
+    (second,) = search.rearranged([first], [one])
+    assert len(second) == 6
+    assert lost(second) < 0.9 * lost(first)
+
+
+def test_removal_losses_are_those_of_the_best_refit(seed: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    mixed = torch.eye(6) + 0.4 * torch.randn(6, 6, generator=draw)
+    columns = torch.randn(4000, 6, generator=draw, dtype=torch.float64) @ mixed.double()
+    columns -= columns.mean(0)
+    weight, factor = torch.randn(3, 6, generator=draw).double(), torch.randn(3, 3, generator=draw).double()
+    losses = surgeon.removal_losses(columns.T @ columns / 4000, weight, factor @ factor.T, size=2, damping=1e-9)
+
+    def refitted(unit: int) -> float:
+        left = [column for column in range(6) if column // 2 != unit]
+        wanted = columns @ weight.T
+        solved = torch.linalg.lstsq(columns[:, left], wanted).solution
+        return float(((wanted - columns[:, left] @ solved) @ factor).square().sum() / 4000 / 2)
+
+    alone = [refitted(unit) for unit in range(3)]
+    assert int(losses.argmin()) == int(np.argmin(alone))
+    assert float(losses.min()) == pytest.approx(min(alone), rel=1e-4)
+
+
+@pytest.mark.full
+def test_costs_are_measured_in_the_real_runtime(lively: Students, tmp_path: Path) -> None:
+    """The order of the two is all that a noisy machine tells of layers this small."""
+    out = tmp_path / "out"
+    out.mkdir()
+    wanted = section(compute=0.6, costs="latency", cost_length=64)
+    with Worker(tmp_path / "log") as worker:
+        metrics = worker.call(prune.make, lively("bert", "classification"), "classification", wanted, TEXTS, out)
+    assert metrics["unit_ms"]["heads"] > 2 * metrics["unit_ms"]["feed_forward"] > 0
+    assert 0.3 < metrics["compute"] < 0.8
+
+
+# --- what matters ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize(("architecture", "task"), [("bert", "classification"), ("albert", "embedding")])
+def test_what_adds_nothing_goes_first_and_is_not_missed(
+    criterion: str, architecture: str, task: str, lively: Students
+) -> None:
+    model = loaded(lively(architecture, task), task)
+    layer = layers.layers(model)[-1]
+    with torch.no_grad():
+        layer.get("attended").weight[:, 16:32] = 0
+        layer.get("narrow").weight[:, 40:56] = 0
+    batches = rows(lively(architecture, task), model)
+    blocks = parts.blocks(model)
+    judged = importance.of(criterion, model, tasks.get(task), blocks, batches, seed=0)
+    assert judged[-2].units.argmin() == 1
+    assert set(np.argsort(judged[-1].units)[:16]) == set(range(40, 56))
+    own = [block.part for block in blocks]
+    everything = search.everything(own)
+    count = sum(part.units for part in own if part.kind == "heads")
+    kept = search.fraction(own, judged, everything, "heads", of=(count - 1) / count, rows=8)
+    count = sum(part.units for part in own if part.kind == "feed_forward")
+    kept = search.fraction(own, judged, kept, "feed_forward", of=(count - 16) / count, rows=8)
+    before = outputs(model, batches, task)
+    cut.units(model, blocks, kept)
+    assert [block.part.units for block in parts.blocks(model)][-2:] == [3, 112]
+    torch.testing.assert_close(outputs(model, batches, task), before, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("task", ["classification", "regression", "token_classification", "question_answering"])
+def test_gate_gradients_are_those_of_single_texts(task: str, lively: Students) -> None:
+    """No text's gradient hangs on what it is batched with, so each is squared by itself."""
+    model = loaded(lively("bert", task), task)
+    batches = rows(lively("bert", task), model)
+    blocks = parts.blocks(model)
+    together = signals.gate_gradients(model, tasks.get(task), blocks, batches, seed=0)
+    assert [one.shape for one in together] == [(len(TEXTS), block.part.units) for block in blocks]
+    assert all(np.isfinite(one).all() and np.abs(one).max() > 0 for one in together)
+    first = Batches((batches.rows[0][:1],), batches.names, batches.pad_token_id)
+    if task == "regression":  # a direction in one dimension is a sign, whose square is one
+        alone = signals.gate_gradients(model, tasks.get(task), blocks, first, seed=0)
+        for one, other in zip(together, alone, strict=True):
+            np.testing.assert_allclose(np.abs(one[0]), np.abs(other[0]), rtol=1e-3, atol=1e-6)
+
+
+def test_the_fisher_is_the_divergence_that_a_gate_causes(lively: Students) -> None:
+    """Half of m²·F is KL(p ‖ p_m) to second order, F by labels drawn from p: no label of the data is needed."""
+    folder = lively("bert", "classification")
+    model = loaded(folder, "classification")
+    short = rows(folder, model)
+    many = Batches(short.rows * 12, short.names, short.pad_token_id)
+    blocks = parts.blocks(model)
+    judged = importance.of("fisher", model, tasks.get("classification"), blocks, many, seed=0)[0]
+    step, wanted = 0.02, outputs(model, short, "classification").log_softmax(-1)
+    for unit in range(4):
+        gate = torch.ones(4)
+        gate[unit] -= step
+        with signals.gated(blocks[:1], [gate]):
+            found = outputs(model, short, "classification").log_softmax(-1)
+        divergence = float((wanted.exp() * (wanted - found)).sum(-1).mean()) / step**2
+        assert judged.units[unit] == pytest.approx(divergence, rel=0.35)
+
+
+# --- cutting -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", ["embedding", "classification"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_pruned_folder_keeps_the_budget_and_is_the_masked_model(
+    architecture: str, task: str, lively: Students, tmp_path: Path
+) -> None:
+    source = lively(architecture, task)
+    metrics = make(source, tmp_path / "out", task, compute=0.6, importance="fisher", reconstruct=False)
+    assert 0.55 < metrics["compute"] <= 0.6
+    full, less = loaded(source, task), loaded(tmp_path / "out", task)
+    shape = parts.outline(less)
+    assert parts.read(found(tmp_path / "out")) == shape
+    assert parts.read(found(source)) == parts.outline(full)
+    assert [part.units for part in shape.parts if part.kind == "heads"] == metrics["heads"]
+    assert all(units % 8 == 0 for units in metrics["feed_forward"])
+    batches = rows(source, full)
+    blocks = parts.blocks(full)
+    masks = [mask(whole, left) for whole, left in zip(blocks, parts.blocks(less), strict=True)]
+    assert any(float(one.min()) == 0 for one in masks)
+    with signals.gated(blocks, masks):
+        wanted = outputs(full, batches, task)
+    torch.testing.assert_close(outputs(less, batches, task), wanted, rtol=1e-4, atol=1e-5)
+
+
+def mask(whole: parts.Block, left: parts.Block) -> torch.Tensor:
+    """Find the units that are left by their columns, which cutting does not change."""
+    every = whole.outer.weight.T.reshape(whole.part.units, -1)
+    kept = left.outer.weight.T.reshape(left.part.units, -1)
+    return torch.tensor([float(any(torch.equal(one, other) for other in kept)) for one in every])
+
+
+@pytest.mark.parametrize(("architecture", "kept"), [("bert", (1,)), ("distilbert", 1), ("albert", 1)])
+def test_layers_are_left_out(architecture: str, kept: int | tuple[int, ...], lively: Students, tmp_path: Path) -> None:
+    metrics = make(lively(architecture), tmp_path / "out", layers=kept)
+    assert metrics["compute"] == pytest.approx(0.5)
+    assert len(metrics["layers"]) == 1
+    assert (
+        json.loads((tmp_path / "out" / "config.json").read_text())[
+            "n_layers" if architecture == "distilbert" else "num_hidden_layers"
+        ]
+        == 1
+    )
+    less = loaded(tmp_path / "out")
+    assert parts.outline(less).layers == 1
+    if kept == (1,):
+        theirs = layers.layers(loaded(lively(architecture)))[1].get("query").weight
+        assert torch.equal(layers.layers(less)[0].get("query").weight, theirs)
+
+
+@pytest.mark.parametrize("task", ["embedding", "classification"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_hidden_columns_are_left_out_everywhere(architecture: str, task: str, lively: Students, tmp_path: Path) -> None:
+    model = loaded(lively(architecture, task), task)
+    metrics = make(lively(architecture, task), tmp_path / "out", task, hidden=40, compute=0.9)
+    assert metrics["hidden_size"] == 40
+    less = loaded(tmp_path / "out", task)
+    assert sum(one.numel() for one in less.parameters()) == metrics["parameters"] < metrics["parameters_before"]
+    wanted = outputs(model, rows(lively(architecture, task), model), task)
+    got = outputs(less, rows(lively(architecture, task), less), task)
+    assert got.shape == (len(wanted), 40 if task == "embedding" else wanted.shape[1])
+    assert bool(torch.isfinite(got).all())
+
+
+def test_a_layer_makes_up_for_those_left_out_behind_it(lively: Students, tmp_path: Path) -> None:
+    errors = [
+        make(lively(), tmp_path / name, layers=(0,), reconstruct=solve)["mean_layer_error"]
+        for name, solve in (("cut", False), ("solved", True))
+    ]
+    assert errors[1] < 0.8 * errors[0]
+    theirs, mine = (layers.layers(loaded(place))[-1].get("norm") for place in (lively(), tmp_path / "solved"))
+    assert torch.equal(mine.weight, theirs.weight)
+
+
+def test_a_shared_part_is_cut_once(lively: Students, tmp_path: Path) -> None:
+    source = tmp_path / "shared"
+    source.mkdir()
+    model = loaded(lively())
+    first, second = layers.layers(model)
+    shapes.use(second, first, "feed_forward")
+    shapes.save(model, source)
+    (source / "tokenizer.json").write_bytes((lively() / "tokenizer.json").read_bytes())
+    assert parts.read(found(source)) == parts.outline(model)
+    metrics = make(source, tmp_path / "out", compute=0.6)
+    assert metrics["compute"] <= 0.6
+    assert (len(metrics["heads"]), len(metrics["feed_forward"])) == (2, 1)
+    again, last = layers.layers(loaded(tmp_path / "out"))
+    assert again.get("narrow") is last.get("narrow")
+
+
+# --- reconstruction ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("architecture", ["bert", "albert"])
+def test_nothing_cut_is_nothing_changed(architecture: str, lively: Students) -> None:
+    full = loaded(lively(architecture))
+    same = copy.deepcopy(full)
+    errors = reconstruct.run(full, same, rows(lively(architecture), full), numbers=[0, 1])
+    assert max(errors) == 0
+    assert all(torch.equal(one, other) for one, other in zip(full.parameters(), same.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_reconstruction_comes_nearer_than_cutting(architecture: str, lively: Students, tmp_path: Path) -> None:
+    source = lively(architecture)
+    plain = make(source, tmp_path / "cut", compute=0.7, reconstruct=False)
+    solved = make(source, tmp_path / "solved", compute=0.7)
+    assert solved["heads"] == plain["heads"]
+    assert solved["mean_layer_error"] < 0.8 * plain["mean_layer_error"]
+    # On texts that took no part.
+    full = loaded(source)
+    others = calibration.batches(
+        source, architecture, data.everyday_sentences()[60:120], max_length=32, pad=int(full.config.pad_token_id or 0)
+    )
+    wanted = outputs(full, others)
+    distances = [float((outputs(loaded(tmp_path / name), others) - wanted).norm()) for name in ("cut", "solved")]
+    assert distances[1] < distances[0]
+
+
+def test_rows_that_say_the_same_are_merged(lively: Students) -> None:
+    """Either of a pair can go for nothing, but not both, and the other takes over what it gave."""
+    full = loaded(lively())
+    with torch.no_grad():
+        for layer in layers.layers(full):
+            layer.get("widen").weight[64:] = layer.get("widen").weight[:64]
+            layer.get("widen").bias[64:] = layer.get("widen").bias[:64]
+    batches = rows(lively(), full)
+    full.requires_grad_(False)
+    blocks = parts.blocks(full)
+    moments = signals.token_moments(full, tasks.get("embedding"), blocks, batches, seed=0)
+    kept = search.everything([block.part for block in blocks])
+    for number in (1, 3):
+        inside, outside = (some[number] for some in moments)
+        weight = blocks[number].outer.weight.detach()
+        losses = surgeon.removal_losses(inside.covariance, weight, outside.products, size=1, damping=1e-9)
+        kept[number] = np.sort(np.argsort(-losses.numpy())[:64])
+        assert sorted(int(row) % 64 for row in kept[number]) == list(range(64))
+    less = copy.deepcopy(full)
+    cut.units(less, parts.blocks(less), kept)
+    before = float((outputs(less, batches) - outputs(full, batches)).norm())
+    errors = reconstruct.run(full, less, batches, numbers=[0, 1])
+    assert max(errors) < 2e-3
+    assert float((outputs(less, batches) - outputs(full, batches)).norm()) < 0.02 * before
+
+
+def test_padding_takes_no_part(lively: Students) -> None:
+    full = loaded(lively())
+    batches = rows(lively(), full)
+    entering, gradients = signals.token_moments(full, tasks.get("embedding"), parts.blocks(full), batches, seed=0)
+    tokens = sum(len(row) for group in batches.rows for row in group)
+    assert {one.tokens for one in (*entering, *gradients)} == {tokens}
+    assert any(len({len(row) for row in group}) > 1 for group in batches.rows)
+    less = copy.deepcopy(full)
+    cut.units(less, parts.blocks(less), [np.arange(2), np.arange(64)] * 2)
+    singly = Batches(tuple((row,) for group in batches.rows for row in group), batches.names, batches.pad_token_id)
+    errors = [
+        reconstruct.run(full, copy.deepcopy(less), some, numbers=[0, 1], gain=False) for some in (batches, singly)
+    ]
+    assert errors[0] == pytest.approx(errors[1], rel=1e-4)
+
+
+def test_the_same_order_gives_the_same_bytes(lively: Students, tmp_path: Path) -> None:
+    digests = []
+    for name in ("one", "two"):
+        make(lively(), tmp_path / name, compute=0.6, calibration_texts=20)
+        digests.append(sha256_file(tmp_path / name / "model.safetensors"))
+    assert digests[0] == digests[1]
+    assert (tmp_path / "one" / "tokenizer.json").is_file()
+
+
+def test_there_are_texts_for_whoever_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(data.DATA_VARIABLE, raising=False)
+    found = calibration.default_texts(100, seed=0)
+    assert len(set(found)) == len(found) == 100
+    assert found == calibration.default_texts(100, seed=0) != calibration.default_texts(100, seed=1)
+    assert len(calibration.default_texts(10_000, seed=0)) > 512
+
+
+# --- bad input ---------------------------------------------------------------------------------------------------
+
+BAD = [
+    pytest.param("bert", {}, r"asks for nothing; give compute", id="nothing"),
+    pytest.param("bert", {"compute": 0.5, "heads": 0.5}, r"compute, which decides on heads", id="both"),
+    pytest.param("bert", {"compute": 0.05}, r"compute = 0.05 leaves no head .* come to 0\.1", id="no head left"),
+    pytest.param("bert", {"heads": 0.2}, r"heads = 0.2 keeps 1 of 8; a head of each layer are 2", id="few heads"),
+    pytest.param("bert", {"feed_forward": 0.05}, r"feed_forward = 0.05 keeps 12 of 256; 8 feed-forward", id="few rows"),
+    pytest.param("bert", {"layers": 2}, r"layers = 2, and the checkpoint has 2; keep fewer", id="all layers"),
+    pytest.param("bert", {"layers": [0, 2]}, r"names layer 2; the checkpoint has 0 to 1", id="no such layer"),
+    pytest.param("bert", {"layers": [0, 1]}, r"leave a layer out", id="each layer"),
+    pytest.param("bert", {"hidden": 64}, r"hidden = 64; the checkpoint has 64 columns", id="all columns"),
+    pytest.param("bert", {"compute": 0.5, "max_length": 128}, r"max_length = 128 is beyond .* 64", id="too long"),
+    pytest.param(
+        "bert",
+        {"compute": 0.5, "costs": "latency", "cost_length": 128},
+        r"cost_length = 128 is beyond .* cannot be timed",
+        id="too long to time",
+    ),
+    pytest.param("mobilebert", {"compute": 0.5}, r"mobilebert cannot be compressed here", id="mobilebert"),
+]
+
+
+@pytest.mark.parametrize(("architecture", "values", "said"), BAD)
+def test_what_cannot_be_pruned_is_refused_in_one_line(
+    architecture: str, values: dict[str, Any], said: str, lively: Students
+) -> None:
+    with pytest.raises(PipelineError, match=said) as error:
+        prune.check(section(**values), found(lively(architecture)), tasks.get("embedding"))
+    assert "\n" not in str(error.value)
+
+
+def test_too_few_texts_are_refused(lively: Students, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has 2 calibration texts that are not empty; it needs 8"):
+        prune.make(lively(), "embedding", section(compute=0.5), ["one", "two", " "], tmp_path)
+
+
+def test_a_factorised_layer_is_refused(lively: Students, tmp_path: Path) -> None:
+    model = loaded(lively())
+    narrow = layers.layers(model)[0].get("narrow")
+    pair = torch.nn.Sequential(torch.nn.Linear(128, 20, bias=False), torch.nn.Linear(20, 64))
+    assert narrow.out_features == 64
+    layers.layers(model)[0].put("narrow", pair)
+    shapes.save(model, tmp_path)
+    (tmp_path / "tokenizer.json").write_bytes((lively() / "tokenizer.json").read_bytes())
+    with pytest.raises(PipelineError, match="is factorised already; prune first"):
+        prune.check(section(compute=0.5), found(tmp_path), tasks.get("embedding"))
+
+
+# --- single weights ----------------------------------------------------------------------------------------------
+
+
+def test_the_schedule_is_cubic_between_its_ends() -> None:
+    found = [unstructured.cubic(step, begin=10, end=20, final=0.8) for step in (0, 10, 15, 20, 30)]
+    assert found == pytest.approx([0.0, 0.0, 0.7, 0.8, 0.8])
+    with pytest.raises(PipelineError, match="has to end after it begins"):
+        unstructured.cubic(0, begin=10, end=10, final=0.8)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "albert"])
+def test_the_smallest_weights_become_zero(architecture: str, lively: Students) -> None:
+    model = loaded(lively(architecture))
+    before = {name: one.detach().clone() for name, one in model.named_parameters()}
+    masks = unstructured.by_magnitude(model, 0.3)
+    assert unstructured.sparsity_of(model)["sparsity"] == pytest.approx(0.3, abs=1e-4)
+    changed = {name for name, one in model.named_parameters() if not torch.equal(one, before[name])}
+    assert changed == set(masks)
+    kept = min(float(before[name][mask].abs().min()) for name, mask in masks.items())
+    gone = max(float(before[name][~mask].abs().max()) for name, mask in masks.items())
+    assert gone <= kept
+
+
+def test_movement_keeps_what_training_moves_away_from_zero(lively: Students) -> None:
+    """What the loss pulls outwards stays although it is small; the rest goes, and comes back when it is pulled."""
+    model = loaded(lively())
+    found = unstructured.weights(model)
+    movement = unstructured.Movement(model, learning_rate=1.0)
+    first = next(iter(found))
+    whole = {name: one.detach().clone() for name, one in found.items()}
+    outwards = {name: one.abs() < 0.05 for name, one in whole.items()}
+
+    def pull(towards: dict[str, torch.Tensor]) -> None:
+        for name, one in found.items():
+            one.grad = torch.where(towards[name], -whole[name], whole[name])
+        movement.observe()
+
+    pull(outwards)
+    share = float(torch.cat([one.flatten() for one in outwards.values()]).float().mean())
+    movement.prune(1 - share)
+    assert all(torch.equal(one != 0, outwards[name]) for name, one in found.items())
+    for _ in range(2):
+        pull({name: ~one for name, one in outwards.items()})
+    movement.prune(share)
+    assert torch.equal(found[first], whole[first] * ~outwards[first])
