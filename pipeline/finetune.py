@@ -1,6 +1,5 @@
 """Fine-tune stage: a recipe's `[train]` turns the student that it names into one that is trained for the task."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -98,13 +97,11 @@ def make(wanted: Job, out: Path) -> dict[str, Any]:
 
 def write(model: Any, record: Any, source: Path, out: Path) -> dict[str, Any]:
     """Write a trained model with the tokenizer of the checkpoint that it began with, and `training.json`."""
+    from pipeline.training.model import save
     from pipeline.training.record import FILE
 
-    model.save_pretrained(out, safe_serialization=True, max_shard_size="10GB")
-    names = (*tokenization.find(source), *tokenization.SETTINGS)
-    for name in names:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, out / name)
+    save(model, source, out)
+    tokenization.copy(source, out)
     (out / FILE).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return {
         "dataset": record.dataset,

@@ -16,11 +16,12 @@ from pydantic_core import ErrorDetails
 from pipeline import backends, data, tasks
 from pipeline.compat import floors
 from pipeline.distil.section import DistilSection, StartSection
+from pipeline.distil.terms import TERMS
 from pipeline.errors import RecipeError
 from pipeline.factorise.section import FactoriseSection
 from pipeline.prune.section import PruneSection
 from pipeline.quantize import SCHEMES, Gates, OutputKind
-from pipeline.section import Fraction, Length, Lengths, Names, Natural, Positive, Section
+from pipeline.section import Lengths, Names, Section, Updates
 from pipeline.share import ShareSection
 from pipeline.tasks import Task
 from pipeline.vocabulary import VocabularySection
@@ -58,7 +59,7 @@ class StudentSection(Section):
     """Declares weights that were never trained: exempt from the above-chance gate, and the report says so."""
 
 
-class TrainSection(Section):
+class TrainSection(Updates):
     """How the student is fine-tuned before it is converted."""
 
     dataset: str | None = None
@@ -72,29 +73,8 @@ class TrainSection(Section):
     """Column of the second text, where there is one."""
     label: str = "label"
     """Column of the class's name, or of the number."""
-    epochs: Positive | None = None
-    """Passes over the rows, 3 unless `steps` is given."""
-    steps: Natural | None = None
-    """Updates."""
-    batch_size: Natural = 32
-    """Rows of an update, over all processes."""
-    gradient_accumulation: Natural = 1
-    """Each process runs its rows of an update in so many parts, one after the other: less memory, the same result."""
-    learning_rate: Annotated[float, Field(gt=0, lt=1)] = 5e-5
-    """At the end of the warm-up; it falls to zero in a line."""
-    warmup_fraction: Fraction = 0.1
-    """Of the updates."""
-    weight_decay: Fraction = 0.01
-    max_length: Length = 128
-    """Rows are cut to so many tokens."""
-    max_rows: Natural | None = None
-    """Train on a sample of so many rows, the same one for a seed."""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    precision: Literal["no", "bf16", "fp16"] = "no"
     new_head: bool = False
     """Throw away the head that the checkpoint has for the task, and begin a new one with the data's labels."""
-    checkpoint_minutes: Positive = 5.0
-    """Between two checkpoints, from which a run that was stopped goes on."""
 
 
 class ConvertSection(Section):
@@ -273,6 +253,8 @@ def _check_names(recipe: Recipe, origin: Path) -> None:
         raise RecipeError(f"{origin}: {error}") from error
     if recipe.train is not None:
         _check_train(recipe, recipe.train, task, origin)
+    if recipe.distil is not None:
+        _check_distil(recipe.distil, origin)
     for scheme, gates in recipe.verify.gates.items():
         _check_scheme(scheme, origin, f"verify.gates.{scheme}")
         _check_gates(gates, task, origin, f"verify.gates.{scheme}")
@@ -326,6 +308,15 @@ def _check_train(recipe: Recipe, train: TrainSection, task: Task, origin: Path) 
         if file is not None and Path(file).suffix.lower() not in _FILES[task.output_kind]:
             kinds = " or ".join(_FILES[task.output_kind])
             raise RecipeError(f"{origin}: train.{key} = {file!r}: task {task.name} is trained on {kinds}.")
+
+
+def _check_distil(section: DistilSection, origin: Path) -> None:
+    """Refuse losses and data sets that do not exist."""
+    names = {"losses": (tuple(section.losses), TERMS), "dataset": ((section.dataset,), data.DATASETS)}
+    for key, (given, known) in names.items():
+        absent = [name for name in given if name is not None and name not in known]
+        if absent:
+            raise RecipeError(f"{origin}: distil.{key}: {absent[0]!r} does not exist; there are: {', '.join(known)}.")
 
 
 def _check_train_dataset(train: TrainSection, task: Task, origin: Path) -> None:

@@ -10,7 +10,6 @@ given the shapes that its tensors have:
 """
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from pipeline import layers, tokenization
+from pipeline import layers
 from pipeline.errors import StudentError
 
 KEY = "pocketbert"
@@ -219,10 +218,3 @@ def save(model: Any, folder: Path) -> None:
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     tensors = {name: tensor.detach().contiguous() for name, tensor in model.named_parameters()}
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
-
-
-def copy_tokenizer(source: Path, folder: Path) -> None:
-    """Copy a checkpoint's tokenizer files beside the model that was made of it."""
-    for name in (*tokenization.find(source), *tokenization.SETTINGS):
-        if (source / name).is_file():
-            shutil.copyfile(source / name, folder / name)

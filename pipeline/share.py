@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline import layers
+from pipeline import layers, tokenization
 from pipeline.errors import RecipeError, StudentError
 from pipeline.layers import Layer
 from pipeline.section import Natural, Section
@@ -105,7 +105,7 @@ def make(source: Path, task_name: str, section: ShareSection, out: Path) -> dict
         for group in groups
     ]
     shapes.save(model, out)
-    shapes.copy_tokenizer(source, out)
+    tokenization.copy(source, out)
     return {
         "parameters_before": before,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),

@@ -14,6 +14,7 @@ transformers is not asked, since 5.23 builds a tokenizer of the class's own arou
 """
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +71,13 @@ def find(folder: Path) -> tuple[str, ...]:
                 )
     known = ", ".join(" with ".join(names) for names in FAMILIES)
     raise StudentError(f"{folder} has no tokenizer (one of: {known}); save it beside the model.")
+
+
+def copy(source: Path, folder: Path) -> None:
+    """Copy a checkpoint's tokenizer files beside the model that was made of it."""
+    for name in (*find(source), *SETTINGS):
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:

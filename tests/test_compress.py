@@ -85,7 +85,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "rank that saves nothing": ({"factorise": {"embedding": 64}}, "rank 64 saves nothing in 30522 × 64"),
     "no such corpus": ({"vocabulary": {"corpus": ["nowhere.txt"]}}, "nowhere.txt does not exist"),
     "unknown key": ({"prune": {"ratio": 0.5, "max_length": 32}}, "'prune.ratio' does not exist"),
-    "unknown loss": ({"distil": {"losses": {"magic": 1.0}, "steps": 2, "dataset": "sst2"}}, "magic"),
+    "unknown loss": (
+        {"distil": {"losses": {"magic": 1.0}, "steps": 2, "dataset": "sst2"}},
+        "distil.losses: 'magic' does not exist; there are: ",
+    ),
 }
 
 

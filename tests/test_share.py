@@ -12,7 +12,7 @@ from faults import students
 from faults.students import Student
 from torch import nn
 
-from pipeline import data, factorise, layers, share, student, tasks, tying
+from pipeline import data, factorise, layers, share, student, tasks, tokenization, tying
 from pipeline.checkpoint import load_checkpoint
 from pipeline.errors import PipelineError
 from pipeline.factorise import FactoriseSection
@@ -187,7 +187,7 @@ def test_layers_of_different_shapes_cannot_share(tmp_path: Path) -> None:
     thinner.mkdir()
     widen.out_features = 96
     shapes.save(model, thinner)
-    shapes.copy_tokenizer(source, thinner)
+    tokenization.copy(source, thinner)
     with pytest.raises(PipelineError, match=r"layers 0 and 1 cannot share their feed_forward: .*\(128,\) and \(96,\)"):
         make(thinner, tmp_path / "out")
     make(thinner, tmp_path / "attention", what="attention")

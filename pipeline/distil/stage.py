@@ -1,6 +1,5 @@
 """Distil stage: a student and a teacher in, a folder in Hugging Face layout out, with the record of how it went."""
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -239,9 +238,7 @@ def write(model: Any, record: Distilled, source: Path, out: Path) -> dict[str, A
     from pipeline.training.model import save
 
     save(model, source, out)
-    for name in (*tokenization.find(source), *tokenization.SETTINGS):
-        if (source / name).is_file():
-            shutil.copyfile(source / name, out / name)
+    tokenization.copy(source, out)
     (out / FILE).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return {
         "metric": record.metric,

@@ -3,7 +3,6 @@
 It has fewer layers, less width, another architecture, or only the shape.
 """
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,7 @@ def make(source: Path, section: StartSection, out: Path) -> dict[str, Any]:
         shapes.save(model, out)
     else:
         model.save_pretrained(out, safe_serialization=True, max_shard_size="10GB")
-    for name in (*tokenization.find(source), *tokenization.SETTINGS):
-        if (source / name).is_file():
-            shutil.copyfile(source / name, out / name)
+    tokenization.copy(source, out)
     return {
         "kind": section.kind,
         "layers": int(model.config.num_hidden_layers),

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipeline import architectures, checkpoint, layers, shapes, tasks
+from pipeline import architectures, checkpoint, layers, shapes, tasks, tokenization
 from pipeline.errors import RecipeError, StudentError
 from pipeline.factorise import lowrank, observe, ranks
 from pipeline.factorise.lowrank import Spectrum
@@ -45,7 +45,7 @@ def write(
     if section.embedding is not None:
         metrics["embedding"] = _factorise("embedding", [_table(model, source, seen)], section.embedding)
     shapes.save(model, out)
-    shapes.copy_tokenizer(source, out)
+    tokenization.copy(source, out)
     return {"parameters_before": before, "parameters": _parameters(model), "weighted": section.weighted, **metrics}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pipeline import shapes, student, tasks
+from pipeline import shapes, student, tasks, tokenization
 from pipeline.checkpoint import load_checkpoint
 from pipeline.isolated import tell
 from pipeline.prune import calibration, costs, cut, depth, importance, parts, reconstruct, search, width
@@ -28,7 +28,7 @@ def run(source: Path, task_name: str, section: PruneSection, texts: Sequence[Cal
     batches = calibration.batches(source, full.config.model_type, chosen, max_length=section.max_length, pad=padding)
     less, metrics = pruned(full, task, section, batches)
     shapes.save(less, out)
-    shapes.copy_tokenizer(source, out)
+    tokenization.copy(source, out)
     return metrics
 
 

@@ -31,8 +31,3 @@ class Job:
     def task(self) -> Task:
         """The task's row."""
         return tasks.get(self.task_name)
-
-    @property
-    def epochs(self) -> float | None:
-        """Passes over the rows, or None where the recipe gives steps."""
-        return None if self.settings.steps is not None else (self.settings.epochs or 3.0)

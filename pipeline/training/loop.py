@@ -79,7 +79,7 @@ def train(job: Job, tell: Tell) -> tuple[Any, record.Training]:
         InputError: the precision is not to be had here, or the loss is no number.
         StudentError: the checkpoint does not load.
     """
-    plan = Plan(job.key, job.checkpoints, job.settings, "train", job.epochs)
+    plan = Plan(job.key, job.checkpoints, job.settings, "train", job.settings.passes)
     with prepared(plan) as accelerator:
         goal = LabelledGoal(job, accelerator)
         finished = run(goal, plan, accelerator, tell)
