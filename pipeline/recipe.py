@@ -312,11 +312,12 @@ def _check_train(recipe: Recipe, train: TrainSection, task: Task, origin: Path) 
 
 def _check_distil(section: DistilSection, origin: Path) -> None:
     """Refuse losses and data sets that do not exist."""
-    names = {"losses": (tuple(section.losses), TERMS), "dataset": ((section.dataset,), data.DATASETS)}
-    for key, (given, known) in names.items():
-        absent = [name for name in given if name is not None and name not in known]
-        if absent:
-            raise RecipeError(f"{origin}: distil.{key}: {absent[0]!r} does not exist; there are: {', '.join(known)}.")
+    asked: list[tuple[str, str, Collection[str]]] = [("losses", name, TERMS) for name in section.losses]
+    if section.dataset is not None:
+        asked.append(("dataset", section.dataset, data.DATASETS))
+    for key, name, known in asked:
+        if name not in known:
+            raise RecipeError(f"{origin}: distil.{key}: {name!r} does not exist; there are: {', '.join(known)}.")
 
 
 def _check_train_dataset(train: TrainSection, task: Task, origin: Path) -> None:
