@@ -34,7 +34,8 @@ PIPELINE_TAGS = {
     "question_answering": "question-answering",
 }
 """What the Hub calls each task. Source: huggingface.co/tasks."""
-_REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+)(?:@([0-9a-f]{40}))?")
+_REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+)(?:@([0-9a-f]{40}))?(?:, .*)?")
+"""An origin from the Hub; what was done to it follows after a comma."""
 _SOURCES = {
     "host": "on a computer, not on a phone",
     "device": "on a device",

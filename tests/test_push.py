@@ -270,6 +270,8 @@ def test_front_matter_says_what_is_known_and_no_more():
     assert "license: apache-2.0" in known
     assert "base_model: o/n\n" in known + "\n"
     assert "license" not in card.front_matter(student_of(licence=None), None)
+    tuned = card.front_matter(student_of(origin="o/n@" + "a" * 40 + ", fine-tuned on sst2, pruned"), None)
+    assert "base_model: o/n\n" in tuned + "\n"
     assert "base_model" not in card.front_matter(student_of(origin="a folder"), None)
 
 
