@@ -170,6 +170,23 @@ def test_a_second_copy_has_to_be_right_too() -> None:
     assert "row 6" in failed(check(found, checkpoint(), "int8_dynamic", "litert"))["weights"]
 
 
+@pytest.mark.parametrize("scheme", ["fp32", "int8_dynamic"])
+def test_a_matrix_is_there_once(scheme: str) -> None:
+    """A shared layer that came apart: both copies are right as far as the scheme's rounding can tell."""
+    good = clean(scheme)
+    words = next(constant for constant in good.constants if constant.name == "words")
+    found = replace(good, constants=(*good.constants, replace(words, name="again")))
+    assert failed(check(found, checkpoint(), scheme, "litert")).keys() == {"constants"}
+    assert (
+        "again [50, 12], once more what words is" in failed(check(found, checkpoint(), scheme, "litert"))["constants"]
+    )
+    # Of a table that is cut to a length, each length has its own.
+    cut = replace(words, name="cut", values=words.values[:11])
+    assert "once more" not in str(
+        failed(check(replace(good, constants=(*good.constants, cut)), checkpoint(), scheme, "litert"))
+    )
+
+
 def test_a_small_tensor_stays_in_float() -> None:
     tensors = checkpoint().tensors
     coarse = rounded(tensors["norm.weight"][None], "int8_dynamic")[0]

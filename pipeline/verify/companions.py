@@ -59,7 +59,10 @@ def _wrong_golden(model: Path, student: Path, truth: Reference) -> str | None:
     except ArtifactError as error:
         return str(error)
     for row in found.rows:
-        encoded = golden.encode(encoder, row.first, row.second, row.window)
+        try:
+            encoded = golden.encode(encoder, row.first, row.second, row.window)
+        except IndexError:
+            return f"the passage of {row.first[:40]!r} is cut into fewer windows than the student's"
         if list(encoded.ids) != row.input_ids or list(encoded.types) != row.token_type_ids:
             return f"the shipped tokenizer gives other ids for {row.first[:40]!r}"
     return None

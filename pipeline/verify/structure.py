@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.quantize import SCHEMES
-from pipeline.structure import Stored, Structure
+from pipeline.structure import Constant, Stored, Structure
 from pipeline.verify.expected import Expected
 from pipeline.verify.matching import Match, Precision, best_match
 from pipeline.verify.record import GateResult
@@ -22,6 +22,8 @@ _HALF_BASE = ("coreml",)
 """Backends that make all but fp32 from a model in half precision."""
 _SMALL = 16
 """Constants of fewer elements need not be explained: masks' and norms' own numbers."""
+_TABLE = 128
+"""Matrices from so many elements on are there once; converters repeat smaller ones, such as token types."""
 _DAMAGED = 0.5
 """A constant with more elements off than this is not a damaged copy of a tensor but something else."""
 _HALF_EPSILON = 2.0**-24
@@ -87,6 +89,8 @@ class _SortedOut:
     """How many constants hold a tensor of the checkpoint, by its name."""
     folded: set[str] = field(default_factory=set)
     """Tensors that are multiplied into others."""
+    copies: Counter[tuple[frozenset[str], tuple[int, ...]]] = field(default_factory=Counter)
+    """How many matrices of a shape hold the same forms of tensors: equal ones cannot be told apart."""
     damaged: list[Match] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     error: float = 0.0
@@ -103,12 +107,31 @@ def _sort_out(found: Structure, expected: Expected, precision: Precision) -> _So
             result.folded.update(match.form.parts)
             result.error = max(result.error, match.error)
         if whole:
+            result.unknown.extend(_one_too_many(constant, whole, result.copies))
             continue
         if matches and matches[0].off <= _DAMAGED * matches[0].size:
             result.damaged.append(matches[0])
         elif constant.values.size >= _SMALL and not _says_nothing(constant.values):
             result.unknown.append(_unknown(constant.name, constant.values.shape, matches))
     return result
+
+
+def _one_too_many(
+    constant: Constant, whole: Sequence[Match], copies: Counter[tuple[frozenset[str], tuple[int, ...]]]
+) -> list[str]:
+    """Count a matrix, and name it if there are more than the checkpoint has: a shared layer has come apart.
+
+    Tables of positions are cut to each length, so copies of another shape are others.
+    """
+    shape = constant.values.squeeze().shape
+    if len(shape) != 2 or constant.values.size < _TABLE or _says_nothing(constant.values.ravel()):
+        return []
+    # A linear of a shared layer may be there plain, and again with the norm before it multiplied in.
+    forms = frozenset(match.form.label for match in whole)
+    copies[forms, shape] += 1
+    if copies[forms, shape] <= len(forms):
+        return []
+    return [f"{constant.name} {list(shape)}, once more what {whole[0].form.label} is"]
 
 
 def _says_nothing(values: NDArray[np.float32]) -> bool:

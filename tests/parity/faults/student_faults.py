@@ -88,9 +88,14 @@ def padding_joined_to_last_token(graph: Any) -> None:
     embeddings.word_embeddings = embeddings.word_embeddings.table
 
 
-def layers_stored_apart(graph: Any) -> None:
+def layers_nearly_shared(graph: Any) -> None:
     encoder = graph.model.base_model.encoder
-    encoder.albert_layer_groups.append(copy.deepcopy(encoder.albert_layer_groups[0]))
+    second = copy.deepcopy(encoder.albert_layer_groups[0])
+    with torch.no_grad():
+        for parameter in second.parameters():
+            # Less than int8 can tell, and enough for no toolchain to store both as one.
+            parameter.mul_(1.0 + 2.0**-18)
+    encoder.albert_layer_groups.append(second)
     encoder.config.num_hidden_groups = 2
 
 
@@ -182,17 +187,23 @@ FAULTS = (
         _SPANS,
     ),
     _graph(
-        "layers_stored_apart",
-        "ALBERT's shared layer is stored twice, with the right numbers",
-        layers_stored_apart,
+        "layers_nearly_shared",
+        "ALBERT's shared layer is stored twice, one copy off by less than int8's rounding",
+        layers_nearly_shared,
         Student("albert"),
-        stops="stored more than once",
     ),
     _checkpoint("tag_rows_rotated", "each tag has its neighbour's column", tag_rows_rotated, _TAGS),
     _graph("tags_shifted", "each token has the tag of the token before", tags_shifted, _TAGS),
     _graph("tags_averaged_with_next", "tags are averaged over two tokens", tags_averaged_with_next, _TAGS),
     _graph("start_and_end_exchanged", "start and end of an answer are exchanged", start_and_end_exchanged, _SPANS),
-    _graph("start_given_twice", "the answer's start is given for its end too", start_given_twice, _SPANS),
+    _graph(
+        "start_given_twice",
+        "the answer's start is given for its end too",
+        start_given_twice,
+        _SPANS,
+        # LiteRT finds the two equal and drops the second output.
+        stops="Output tensor not found: end_logits",
+    ),
     _graph("ends_one_late", "answers end one token late", ends_one_late, _SPANS),
     _graph("spans_after_softmax", "starts and ends come out as probabilities", spans_after_softmax, _SPANS),
     _graph("value_squashed", "the value goes through a sigmoid", value_squashed, _VALUE),
