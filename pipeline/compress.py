@@ -11,7 +11,8 @@ from typing import Any
 from pipeline import factorise, prune, share, student, tasks, vocabulary
 from pipeline.artifact import digest_of
 from pipeline.distil import stage as distil
-from pipeline.distil import start_checks, starts
+from pipeline.distil import start_checks
+from pipeline.distil.section import StartSection
 from pipeline.prune import calibration
 from pipeline.recipe import Recipe
 from pipeline.student import Source
@@ -83,7 +84,13 @@ def _start(context: Context, source: Source) -> Work:
     section = context.recipe.start
     assert section
     params = {"settings": section.model_dump(mode="json")}
-    return Work(1, params, ("torch", "transformers"), starts.make, (source.folder, section), 10)
+    return Work(1, params, ("torch", "transformers"), _make_start, (source.folder, section), 10)
+
+
+def _make_start(source: Path, section: StartSection, out: Path) -> dict[str, Any]:
+    from pipeline.distil import starts  # torch
+
+    return starts.make(source, section, out)
 
 
 def _check_vocabulary(context: Context, source: Source) -> None:
