@@ -104,7 +104,8 @@ def _vocabulary(context: Context, source: Source) -> Work:
     section = context.recipe.vocabulary
     assert section
     texts = vocabulary.read(section, context.recipe_file)
-    params = {"settings": section.model_dump(mode="json"), "corpus": digest_of(texts)}
+    corpus = vocabulary.digests(section, context.recipe_file)
+    params = {"settings": section.model_dump(mode="json"), "corpus": corpus}
     arguments = (source.folder, context.recipe.task, section, texts)
     return Work(vocabulary.VERSION, params, vocabulary.DISTRIBUTIONS, vocabulary.make, arguments, 30)
 
@@ -118,9 +119,8 @@ def _prune(context: Context, source: Source) -> Work:
     section = context.recipe.prune
     assert section
     texts = calibration.default_texts(section.calibration_texts, seed=section.seed)
-    params = _calibrated(context, section, texts)
     arguments = (source.folder, context.recipe.task, section, texts)
-    return Work(prune.VERSION, params, prune.DISTRIBUTIONS, prune.make, arguments, 90)
+    return Work(prune.VERSION, _calibrated(context, section, texts), prune.DISTRIBUTIONS, prune.make, arguments, 90)
 
 
 def _check_factorise(context: Context, source: Source) -> None:
@@ -132,8 +132,8 @@ def _factorise(context: Context, source: Source) -> Work:
     section = context.recipe.factorise
     assert section
     texts = calibration.default_texts(section.calibration_texts, seed=section.seed)
-    params = _calibrated(context, section, texts)
     arguments = (source.folder, context.recipe.task, section, texts)
+    params = _calibrated(context, section, texts)
     return Work(factorise.VERSION, params, factorise.DISTRIBUTIONS, factorise.make, arguments, 30)
 
 
