@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from pipeline import cli, student, tasks
 from pipeline import recipe as recipes
-from pipeline import student, tasks
 from pipeline.architectures import ARCHITECTURES
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -138,7 +138,7 @@ def run_command(*args: str | Path, cwd: Path, **extra: str) -> Outcome:
     """Run `python -m pipeline` to its end in a folder, with variables on top of the environment."""
     command = [*COMMAND, *map(str, args)]
     done = subprocess.run(
-        command, cwd=cwd, env=environment(**extra), capture_output=True, encoding="utf-8", timeout=300
+        command, cwd=cwd, env=environment(**extra), capture_output=True, encoding="utf-8", timeout=800
     )
     return Outcome(done.returncode, done.stdout, done.stderr)
 
@@ -147,6 +147,26 @@ def run_command(*args: str | Path, cwd: Path, **extra: str) -> Outcome:
 def pocketbert(tmp_path: Path) -> Callable[..., Outcome]:
     """The command as a real process, in the test's own folder."""
     return functools.partial(run_command, cwd=tmp_path)
+
+
+@pytest.fixture
+def command_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., Outcome]:
+    """The command's `main`, in this process and the test's own folder; what is refused first takes no second."""
+
+    def run(*arguments: str | Path, **variables: str) -> Outcome:
+        for name in ("POCKETBERT_DATA", "POCKETBERT_STUDENTS"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["pocketbert", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return Outcome(ended.value.code, *capfd.readouterr())
+
+    return run
 
 
 # --- one tiny line -----------------------------------------------------------------------------------------------

@@ -7,13 +7,13 @@ the command, as a user would take a folder that `save_pretrained` wrote: four in
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Outcome, recipe_file
-from faults import clean, students
+from faults import students
 from faults.__main__ import Bench
 from faults.line import BUILD
 from faults.run import Cell
@@ -83,20 +83,26 @@ def test_a_saved_folder_goes_through_the_command(
 
 
 @pytest.fixture(scope="module")
-def cells() -> dict[tuple[str, str], Cell]:
-    """The verdict on every cell, by student and target; those judged before by the same code are kept in build/."""
+def judged() -> Iterator[Callable[[Student], dict[str, Cell]]]:
+    """Converts and judges a student for every target, by workers that live on from one student to the next.
+
+    What was judged before by the same code is kept in build/.
+    """
     bench = Bench(backends.NAMES, Console(stderr=True))
-    with artifact.only_run(BUILD, waiting=lambda: None):
-        bench.run([], clean.exports(clean.matrix(), backends.NAMES))
-    return bench.clean
+    with artifact.only_run(BUILD, waiting=lambda: None), bench.at_work() as lanes:
+
+        def judge(student: Student) -> dict[str, Cell]:
+            bench.export(lanes, [student])
+            return {target: cell for (which, target), cell in bench.clean.items() if which == str(student)}
+
+        yield judge
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_every_cell_passes(architecture: str, task: str, cells: dict[tuple[str, str], Cell]) -> None:
-    which = str(Student(architecture, task))
-    found = {target: cell for (student, target), cell in cells.items() if student == which}
+def test_every_cell_passes(architecture: str, task: str, judged: Callable[[Student], dict[str, Cell]]) -> None:
+    found = judged(Student(architecture, task))
     assert set(found) == {f"{name}-{scheme}" for name, schemes in every_target().items() for scheme in schemes}
     said = {target: cell.stopped or [gate.detail for gate in cell.fired] for target, cell in found.items()}
     assert {target: said[target] for target, cell in found.items() if cell.verdict != "passed"} == {}

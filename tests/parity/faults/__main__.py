@@ -1,10 +1,11 @@
 """`make faults`: plant everything, judge everything, print two numbers, write benchmarks/FAULTS.md."""
 
 import argparse
+import contextlib
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from rich.console import Console
@@ -75,14 +76,9 @@ class Bench:
         started = time.monotonic()
         self.faults = faults
         exports = {*exports, *((fault.student, target) for fault in faults for target in self._targets(fault))}
-        lanes = Lanes(BUILD / "logs", PARALLEL)
-        with lanes.at_work(), self._progress() as progress:
+        with self.at_work() as lanes, self._progress() as progress:
             self._lines(lanes, {which for which, _ in exports} | _strangers(faults))
-            by_backend: dict[tuple[Student, str], list[Target]] = {}
-            for which, target in sorted(exports, key=lambda export: (str(export[0]), line.rank(export[1]))):
-                by_backend.setdefault((which, target.backend), []).append(target)
-            jobs = [partial(self._clean_jobs, lanes, which, targets) for (which, _), targets in by_backend.items()]
-            self._each(progress, "clean exports", jobs)
+            self._clean(lanes, exports, progress)
             planted = [
                 partial(self._fault_jobs, lanes, fault, [t for t in self._targets(fault) if t.backend == name])
                 for fault in faults
@@ -90,6 +86,27 @@ class Bench:
             ]
             self._each(progress, "planted faults", planted)
         self.seconds = time.monotonic() - started
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[Lanes]:
+        """Open the lanes; their workers are ended with the context."""
+        lanes = Lanes(BUILD / "logs", PARALLEL)
+        with lanes.at_work():
+            yield lanes
+
+    def export(self, lanes: Lanes, students: Iterable[Student]) -> None:
+        """Judge the clean files of some students, in lanes that live on."""
+        exports = set(clean.exports(students, self.formats))
+        with self._progress() as progress:
+            self._lines(lanes, {which for which, _ in exports})
+            self._clean(lanes, exports, progress)
+
+    def _clean(self, lanes: Lanes, exports: set[tuple[Student, Target]], progress: Progress) -> None:
+        by_backend: dict[tuple[Student, str], list[Target]] = {}
+        for which, target in sorted(exports, key=lambda export: (str(export[0]), line.rank(export[1]))):
+            by_backend.setdefault((which, target.backend), []).append(target)
+        jobs = [partial(self._clean_jobs, lanes, which, targets) for (which, _), targets in by_backend.items()]
+        self._each(progress, "clean exports", jobs)
 
     def _targets(self, fault: Fault) -> list[Target]:
         cells = [Target(name, scheme) for name, schemes in fault.cells.items() for scheme in schemes]

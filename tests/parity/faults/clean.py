@@ -4,9 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from faults import catalogue, line
 from faults.students import Student
-from pipeline.architectures import ARCHITECTURES
 from pipeline.convert import Target
-from pipeline.tasks import TASKS
 
 _CORE = tuple(
     Student(architecture, task, seed)
@@ -21,11 +19,6 @@ def students(group: str) -> tuple[Student, ...]:
     if group == "core":
         return _CORE
     return tuple(dict.fromkeys(fault.student for fault in catalogue.GROUPS[group]))
-
-
-def matrix() -> tuple[Student, ...]:
-    """Return one student of each architecture and task."""
-    return tuple(Student(architecture, task) for architecture in ARCHITECTURES for task in TASKS)
 
 
 def exports(students: Iterable[Student], formats: tuple[str, ...]) -> Iterator[tuple[Student, Target]]:
