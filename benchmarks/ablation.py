@@ -1,0 +1,20 @@
+"""`make ablation`: which loss, sharing and embedding size matters, beside the published tables, written to ABLATION.md.
+
+Needs POCKETBERT_DATA. What has a record of this code and these settings is kept, so a stopped run goes on where it was;
+a training that was stopped goes on from its last checkpoint. A single row: `python -m benchmarks.ablation --only ROW`.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from benchmarks import ablation_page, trials_command
+from benchmarks.ablation_rows import TABLE
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Carry out the rows that are missing, and write the page."""
+    return trials_command.main(TABLE, ablation_page.page, __doc__, given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""The record of a trial: what was made, how good it is, and what a paired interval needs; one JSON a seed of a row.
+
+An interval needs no example's label or output: the metric of each of 1,000 resamples is kept. Two records over the same
+rows were resampled alike, so the differences of their resamples are the paired bootstrap's.
+"""
+
+import base64
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from benchmarks import trials
+from benchmarks.trials import Row, Table, Trial
+from pipeline import scoring
+from pipeline.errors import ArtifactError
+from pipeline.outputs import RowOutputs
+from pipeline.quantize import OutputKind
+from pipeline.scoring import Labels
+from pipeline.verify import Verdict
+
+RESAMPLES = 1000
+State = Literal["there", "stale", "not run"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Metric(_Strict):
+    """The task metric over one data set."""
+
+    dataset: str
+    data_sha256: str
+    """Of the dev split."""
+    metric: str
+    rows: int
+    chance: float
+    value: float
+    resamples: str
+    """The metric of each resample: float32, little endian, base64."""
+
+    def resampled(self) -> NDArray[np.float64]:
+        """Return the metric of each resample, `(1000,)`."""
+        return np.frombuffer(base64.b64decode(self.resamples), "<f4").astype(np.float64)
+
+
+class Stage(_Strict):
+    """One artifact on the way to the student."""
+
+    name: str
+    version: int
+    key: str
+    digest: str
+    """Of its files."""
+    metric: str | None = None
+    value: float | None = None
+    """After training; a perplexity is better the smaller it is."""
+    updates: int | None = None
+    seconds: float | None = None
+    """Of updates, over all parts of a run that was stopped."""
+
+
+class File(_Strict):
+    """One converted file."""
+
+    backend: str
+    scheme: str
+    verdict: Verdict
+    reasons: list[str]
+    file_bytes: int
+    digest: str
+    """Of the model artifact."""
+    value: float | None
+    """Its task metric; None where it was not run."""
+
+
+class Record(_Strict):
+    """One seed of a row."""
+
+    schema_version: Literal[1] = 1
+    table: str
+    row: str
+    seed: int
+    key: str
+    """See `trials.key`; another one makes the record stale."""
+    parameters: int
+    compute_fraction: float | None
+    """Of the whole encoder's multiply-adds at 128 tokens; None where its layers cannot be taken apart."""
+    metric: Metric | None
+    stages: list[Stage]
+    files: list[File]
+    """Of the first seed of a row that is converted; empty otherwise."""
+    tools: dict[str, str]
+    machine: str
+
+
+def resample(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> NDArray[np.float64]:
+    """Return the metric of each of 1,000 resamples, drawn as `scoring.interval_of_drop` draws them.
+
+    Source: Efron and Tibshirani 1993, chapter 13.
+    """
+    row, examples = scoring.METRICS[labels.metric], len(labels.gold)
+    draws = np.random.default_rng(0).integers(0, examples, (RESAMPLES, examples))
+    found: NDArray[np.float64] = row.value(row.parts(kind, labels, outputs)[draws]).astype(np.float64)
+    return found
+
+
+def packed(resampled: NDArray[np.float64]) -> str:
+    """Return resamples as a record holds them."""
+    return base64.b64encode(resampled.astype("<f4").tobytes()).decode()
+
+
+def place(table: Table, trial: Trial) -> Path:
+    """Return where a trial's record is."""
+    return table.records / table.name / f"{trial.name}.json"
+
+
+def write(table: Table, trial: Trial, record: Record) -> None:
+    """Write a record, whole or not at all."""
+    path = place(table, trial)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_suffix(".new")
+    aside.write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    aside.replace(path)
+
+
+def read(table: Table, trial: Trial) -> tuple[Record | None, State]:
+    """Return a trial's record, or None with what is wrong: there is none, or it is of other settings or code.
+
+    Raises:
+        ArtifactError: it cannot be read.
+    """
+    path = place(table, trial)
+    if not path.is_file():
+        return None, "not run"
+    try:
+        record = Record.model_validate_json(path.read_bytes())
+    except (ValidationError, OSError) as error:
+        raise ArtifactError(
+            f"{path} cannot be read ({type(error).__name__}); delete it and run its row again."
+        ) from error
+    return (record, "there") if record.key == trials.key(table, trial) else (None, "stale")
+
+
+def of_row(table: Table, row: Row) -> dict[int, Record]:
+    """Return a row's records at hand by seed; stale ones are left out."""
+    found = {seed: read(table, Trial(row, seed))[0] for seed in row.seeds}
+    return {seed: record for seed, record in found.items() if record is not None}
+
+
+def states(table: Table, row: Row) -> dict[int, State]:
+    """Return what there is of each seed."""
+    return {seed: read(table, Trial(row, seed))[1] for seed in row.seeds}

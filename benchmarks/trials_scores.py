@@ -1,0 +1,149 @@
+"""From records to figures: means over seeds, what is lost, their intervals, and whether a bound holds."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import trials_record
+from benchmarks.trials import Row, Table
+from benchmarks.trials_record import Metric, Record
+
+Holds = Literal["yes", "no", "not run"]
+_ROUNDING = 1e-9
+"""Of sums of decimal fractions: 0.7 points lost are not more than 0.7."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A mean over seeds in points, with its 95 % interval over the data set's rows and the seeds' own range."""
+
+    mean: float
+    low: float
+    high: float
+    least: float
+    most: float
+    seeds: int
+
+
+def value(records: Mapping[int, Record]) -> Figure | None:
+    """Return a row's metric, or None without a record."""
+    found = [record.metric for record in records.values() if record.metric]
+    if not found:
+        return None
+    return _figure([one.value for one in found], [one.resampled() for one in found])
+
+
+def lost(records: Mapping[int, Record], against: Mapping[int, Record]) -> Figure | None:
+    """Return what a row loses against another, seed by seed and resample by resample; None without a pair.
+
+    A row of one seed is compared with every seed of the other.
+
+    Source: Koehn 2004 for two systems on one test set; the mean over seeds is taken within each resample.
+    """
+    pairs = [(theirs, mine) for mine, theirs in _paired(records, against) if _same_data(mine, theirs)]
+    if not pairs:
+        return None
+    return _figure([a.value - b.value for a, b in pairs], [a.resampled() - b.resampled() for a, b in pairs])
+
+
+def _paired(records: Mapping[int, Record], against: Mapping[int, Record]) -> list[tuple[Metric, Metric]]:
+    only = next(iter(against.values())) if len(against) == 1 else None
+    pairs = [(record.metric, (against.get(seed) or only)) for seed, record in records.items()]
+    return [(mine, other.metric) for mine, other in pairs if mine and other and other.metric]
+
+
+def _same_data(mine: Metric, theirs: Metric) -> bool:
+    return (mine.data_sha256, mine.metric, mine.rows) == (theirs.data_sha256, theirs.metric, theirs.rows)
+
+
+def _figure(values: Sequence[float], resampled: Sequence[NDArray[np.float64]]) -> Figure:
+    low, high = np.percentile(np.mean(resampled, axis=0), (2.5, 97.5))
+    mean = float(np.mean(values))
+    return Figure(100 * mean, 100 * float(low), 100 * float(high), 100 * min(values), 100 * max(values), len(values))
+
+
+def figures(table: Table, row: Row) -> tuple[Figure | None, Figure | None]:
+    """Return a row's metric, and what it loses against the row that it is compared with."""
+    mine = trials_record.of_row(table, row)
+    other = trials_record.of_row(table, table.row(row.against)) if row.against else {}
+    return value(mine), lost(mine, other)
+
+
+def holds(table: Table, row: Row) -> Holds:
+    """Return whether a row's bound holds on the mean of all its seeds; it is not run as long as one is missing."""
+    assert row.bound is not None
+    found, less = figures(table, row)
+    figure = found if row.bound.kind == "least" else less
+    if figure is None or figure.seeds < len(row.seeds):
+        return "not run"
+    over = row.bound.points - figure.mean if row.bound.kind == "least" else figure.mean - row.bound.points
+    return "yes" if over <= _ROUNDING else "no"
+
+
+def shown(figure: Figure, *, signed: bool = False) -> str:
+    """Return a figure in points: mean, [interval], and (range of seeds) where there are several."""
+    form = "+.2f" if signed else ".2f"
+    text = f"{figure.mean:{form}} [{figure.low:{form}}, {figure.high:{form}}]"
+    return text + (f" ({figure.least:{form}} … {figure.most:{form}})" if figure.seeds > 1 else "")
+
+
+def unfinished(table: Table, row: Row) -> str:
+    """Return what lacks of a row: `not run`, `stale`, or which seeds are; empty where all have a record."""
+    states = trials_record.states(table, row)
+    gone = {seed: state for seed, state in states.items() if state != "there"}
+    if len(gone) == len(states) and len(set(gone.values())) == 1:
+        return next(iter(gone.values()))
+    return ", ".join(f"seed {seed} {state}" for seed, state in gone.items())
+
+
+def counted(table: Table) -> str:
+    """Return how many trials there are and how many of them have a record."""
+    states = [state for row in table.rows for state in trials_record.states(table, row).values()]
+    stale = "of other code or settings, which does not count (stale)"
+    there, old, gone = (states.count(state) for state in ("there", "stale", "not run"))
+    return f"{len(states)} trials {there} have a record, {old} have one {stale}, and {gone} were not run"
+
+
+def written(text: str) -> list[str]:
+    """Return prose in lines of a page."""
+    return textwrap.wrap(" ".join(text.split()), 118, break_long_words=False, break_on_hyphens=False)
+
+
+# --- over tasks --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Macro:
+    """Means over tasks, in points, and what is kept of the teachers', in percent, with its 95 % interval."""
+
+    teacher: float
+    student: float
+    kept: float
+    low: float
+    high: float
+
+
+def macro(pairs: Sequence[tuple[Mapping[int, Record], Mapping[int, Record]]]) -> Macro | None:
+    """Return the mean over tasks of teachers and students; None where a task of either has no record.
+
+    Args:
+        pairs: for each task the teacher's records and the student's.
+    """
+    sides: list[list[tuple[float, NDArray[np.float64]]]] = [[], []]
+    for number, pair in enumerate(pairs):
+        # Resamples of two data sets are drawn by one seed, so one of them is put into another order.
+        order = np.random.default_rng(number).permutation(trials_record.RESAMPLES)
+        for side, records in zip(sides, pair, strict=True):
+            found = [record.metric for record in records.values() if record.metric]
+            if not found:
+                return None
+            resampled = np.mean([one.resampled() for one in found], axis=0)[order]
+            side.append((float(np.mean([one.value for one in found])), resampled))
+    teacher, student = (float(np.mean([mean for mean, _ in side])) for side in sides)
+    ratio = np.mean([one for _, one in sides[1]], axis=0) / np.mean([one for _, one in sides[0]], axis=0)
+    low, high = np.percentile(ratio, (2.5, 97.5))
+    return Macro(100 * teacher, 100 * student, 100 * student / teacher, 100 * float(low), 100 * float(high))
