@@ -7,8 +7,8 @@ PYTHON ?= python3
 POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
-.PHONY: help ready setup init run plan compress student convert verify benchmark report ship push list \
-        train test test-full check format compat peers faults support clean distclean
+.PHONY: help ready setup init run plan compress student convert verify benchmark report ship push recipes list \
+        train test test-full check format compat peers pruned-speed faults support compression ablation clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -56,6 +56,9 @@ ship: ready  ## put the verified models into the demo apps
 push: ready  ## the verified models with a model card, as a bundle for REPOSITORY (uploaded with UPLOAD=1)
 	@$(POCKETBERT) push $(RECIPE) $(REPOSITORY) $(ON_TARGET) $(if $(UPLOAD),--no-dry-run)
 
+recipes: ready  ## the ready recipes, what each does and needs
+	@$(POCKETBERT) recipes
+
 list: ready  ## recipes, targets, schemes, devices
 	@$(POCKETBERT) list
 
@@ -81,11 +84,20 @@ peers: run  ## what one would pick instead (onnxruntime, default exports), in on
 	@$(PYTHON) -I pipeline/bootstrap.py --extra peers
 	@.venv/bin/python -m benchmarks.peers
 
+pruned-speed: ready  ## measured speed-up of pruned students beside what their multiply-adds promise, in one run
+	@.venv/bin/python -m benchmarks.pruned_speed minilm minilm-half
+
 faults: ready  ## plant bugs and see that verify catches each, and that clean exports all pass (30 minutes)
 	@PYTHONPATH=tests/parity .venv/bin/python -m faults
 
 support: ready  ## every architecture in published sizes through every format; writes benchmarks/SUPPORT.md (an hour)
 	@.venv/bin/python -m benchmarks.support
+
+compression: ready  ## MiniLM made smaller on public data; writes benchmarks/COMPRESSION.md (a day, resumable; needs POCKETBERT_DATA)
+	@.venv/bin/python -m benchmarks.compression
+
+ablation: ready  ## which loss, sharing and embedding size matters; writes benchmarks/ABLATION.md (likewise)
+	@.venv/bin/python -m benchmarks.ablation
 
 clean:  ## remove what the pipeline made and the caches; keep .venv
 	rm -rf build .mypy_cache .ruff_cache .pytest_cache

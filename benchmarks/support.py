@@ -72,7 +72,7 @@ def run(case: Case) -> list[str]:
         line.run("benchmark" if case.timed else "verify")
     return [
         f"{parity.backend} {parity.scheme}: {parity.reasons[0]}"
-        for parity in line.parities()
+        for parity in line.parities().values()
         if parity.verdict != "passed"
     ]
 

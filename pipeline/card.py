@@ -17,7 +17,7 @@ from pipeline.quantize import SCHEMES
 from pipeline.recipe import Recipe
 from pipeline.report import wording
 from pipeline.report.busy import disturbances
-from pipeline.report.collect import collect
+from pipeline.report.collect import Member, collect
 from pipeline.report.data import VariantReport
 from pipeline.signature import Function
 
@@ -155,7 +155,7 @@ def _evaluators(ready: "Sequence[Ready]") -> dict[str, dict[str, Any]]:
 def _times(recipe: Recipe, student: Manifest, ready: "Sequence[Ready]", place: Path) -> Times | None:
     """Return the times of exactly the bundle's files, joined by content digest; None where there are none."""
     done = {str(one.target): (one.model, one.judged) for one in ready}
-    report = collect(recipe, student, done, place)
+    report = collect(Member(recipe, student, done), [], place)
     runs = {variant.run_id for variant in report.variants if variant.target}
     ours = [one for one in report.variants if one.target or (one.reference and one.run_id in runs)]
     if not runs:

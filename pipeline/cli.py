@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 a gate failed, 2 usage or recipe, 3 toolchain or device missing, 130 interrupted.
 """
 
+import dataclasses
 import io
 import os
 import sys
@@ -58,7 +59,7 @@ def _line(
         )
         steps = line.run(until)
     parities = line.parities()
-    failed = [parity for parity in parities if parity.verdict == "failed"]
+    failed = [parity for parity in parities.values() if parity.verdict == "failed"]
     code = EXIT_GATE_FAILED if failed and not dry else EXIT_DONE
     if as_json:
         console.print_json(console.document(parsed.name, steps, parities, code))
@@ -304,6 +305,18 @@ def list_(as_json: AsJson = False) -> None:
         console.print_json(found)
     else:
         console.print_inventory(found)
+
+
+@app.command("recipes")
+def recipes_(as_json: AsJson = False) -> None:
+    """List the ready recipes, what each does, and what it needs that is not here."""
+    from pipeline import inventory
+
+    rows = inventory.ready()
+    if as_json:
+        console.print_json({"recipes": [dataclasses.asdict(row) for row in rows], "exit": EXIT_DONE})
+    else:
+        console.print_recipes(rows)
 
 
 @app.command()

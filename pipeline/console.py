@@ -18,6 +18,7 @@ from rich.table import Table
 from pipeline.compat.record import Compat, Verdict
 from pipeline.compat.record import Row as CompatRow
 from pipeline.drafting import Draft
+from pipeline.inventory import Ready
 from pipeline.mil.listing import Listing
 from pipeline.mil.trial import Trial
 from pipeline.neighbours import Neighbour
@@ -103,8 +104,14 @@ def _summary(step: Step) -> str:
     parts = []
     if "file_bytes" in metrics:
         parts.append(f"{metrics['file_bytes'] / 1e6:.1f} MB")
+    if isinstance(metrics.get("zeros"), str):
+        parts.append(f"zeros: {metrics['zeros']}")
+    if metrics.get("sparsity") is not None:
+        parts.append(f"{metrics['sparsity']:.1%} zeros")
     if metrics.get("dev") is not None:
-        parts.append(f"{metrics['metric']} {metrics['dev']:.4f} on {metrics['dataset']}")
+        before = "" if metrics.get("before") is None else f"{metrics['before']:.4f} to "
+        where = metrics.get("dataset") or "held-out text"
+        parts.append(f"{metrics['metric']} {before}{metrics['dev']:.4f} on {where}")
     if "verdict" in metrics:
         parts.append(str(metrics["verdict"]))
     if metrics.get("mean_score") is not None:
@@ -131,7 +138,7 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n")
 
 
-def document(recipe: str, steps: Iterable[Step], parities: Iterable[Parity], code: int) -> dict[str, Any]:
+def document(recipe: str, steps: Iterable[Step], parities: Mapping[str, Parity], code: int) -> dict[str, Any]:
     """Return what `--json` prints for a walk."""
     rows = [
         {
@@ -144,8 +151,8 @@ def document(recipe: str, steps: Iterable[Step], parities: Iterable[Parity], cod
         }
         for step in steps
     ]
-    verdicts = {f"{parity.backend}-{parity.scheme}": parity.verdict for parity in parities}
-    evaluators = {f"{parity.backend}-{parity.scheme}": parity.evaluator for parity in parities}
+    verdicts = {name: parity.verdict for name, parity in parities.items()}
+    evaluators = {name: parity.evaluator for name, parity in parities.items()}
     return {"recipe": recipe, "steps": rows, "verdicts": verdicts, "evaluators": evaluators, "exit": code}
 
 
@@ -170,17 +177,17 @@ def print_plan(steps: Sequence[Step], build: Path) -> None:
     say(f"{len(todo)} of {len(steps)} to make in {build}: {estimate}.")
 
 
-def print_outcome(folder: Path, steps: Sequence[Step], parities: Sequence[Parity]) -> None:
+def print_outcome(folder: Path, steps: Sequence[Step], parities: Mapping[str, Parity]) -> None:
     """Print verdicts, what was skipped, and where to look."""
     if parities:
         table = Table(box=None, pad_edge=False)
         for title in ("target", "verdict", "MB", "mean", "worst"):
             table.add_column(title, no_wrap=True)
         table.add_column("why")
-        for parity in parities:
+        for name, parity in parities.items():
             found = parity.measures
             table.add_row(
-                f"{parity.backend}-{parity.scheme}",
+                name,
                 _VERDICT[parity.verdict],
                 f"{parity.file_bytes / 1e6:.1f}",
                 f"{found.mean_score:.5f}" if found else "—",
@@ -188,7 +195,8 @@ def print_outcome(folder: Path, steps: Sequence[Step], parities: Sequence[Parity
                 escape("; ".join(parity.reasons)),
             )
         _out.print(table)
-        for note in dict.fromkeys(f"{p.evaluator}: {p.evaluator_stands_in}" for p in parities if p.evaluator_stands_in):
+        notes = (f"{one.evaluator}: {one.evaluator_stands_in}" for one in parities.values() if one.evaluator_stands_in)
+        for note in dict.fromkeys(notes):
             say(f"Core ML files were run by {note}")
     made = [step for step in steps if step.made]
     say(f"{len(made)} made, {len(steps) - len(made)} kept because nothing changed.")
@@ -350,6 +358,22 @@ def print_inventory(found: Mapping[str, Mapping[str, str]]) -> None:
             table.add_row(escape(name), escape(text))
         _out.print(table)
         _out.print()
+
+
+def print_recipes(rows: Iterable[Ready]) -> None:
+    """Print the ready recipes, a block each."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for row in rows:
+        made = " → ".join(["train" if stage == "train" else f"[{stage}]" for stage in row.stages])
+        facts = f"{row.task} by {row.student}" + (f", {made}" if made else "") + f", {len(row.targets)} targets"
+        table.add_row(f"[bold]{escape(row.name)}[/bold]", escape(facts))
+        for need in row.needs:
+            table.add_row("", f"[yellow]needs[/yellow] {escape(need)}")
+        if row.twin:
+            table.add_row("", f"the same with what is here: {escape(row.twin)}")
+    _out.print(table)
 
 
 def print_trial(trial: Trial) -> None:

@@ -1,10 +1,13 @@
 """What exists: the tables behind `pocketbert list`."""
 
 import importlib.metadata
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from pipeline import backends, devices, recipe
+from pipeline import backends, compress, data, devices, recipe
 from pipeline.architectures import ARCHITECTURES, UNSUPPORTED
 from pipeline.quantize import SCHEMES
+from pipeline.recipe import Recipe
 from pipeline.tasks import TASKS
 
 
@@ -45,3 +48,51 @@ def _recipe(name: str) -> str:
     parsed, _ = recipe.read(name)
     targets = sum(len(section.schemes) for section in parsed.targets.values())
     return f"{parsed.student.source}, {parsed.task}, {targets} targets"
+
+
+@dataclass(frozen=True)
+class Ready:
+    """One recipe that comes with the package."""
+
+    name: str
+    student: str
+    task: str
+    stages: list[str]
+    """What is done to the student before it is converted, in order."""
+    targets: list[str]
+    needs: list[str]
+    """What has to come from outside and is not known to be there; empty: it runs as it is."""
+    twin: str | None
+    """The recipe that does the same with the bundled student."""
+
+
+def ready() -> list[Ready]:
+    """Return the recipes that come with the package."""
+    return [_ready(name) for name in recipe.names()]
+
+
+def _ready(name: str) -> Ready:
+    parsed, _ = recipe.read(name)
+    stages = ["train"] if parsed.train else []
+    return Ready(
+        name,
+        parsed.student.source,
+        parsed.task,
+        stages + [stage.name for stage in compress.stages(parsed)],
+        [f"{backend}:{scheme}" for backend, section in parsed.targets.items() for scheme in section.schemes],
+        list(dict.fromkeys(_needs(parsed))),
+        parsed.student.twin,
+    )
+
+
+def _needs(parsed: Recipe) -> Iterator[str]:
+    """Yield what a recipe takes from outside: a checkpoint of the hub, and data that are not at hand."""
+    kind, _, place = parsed.student.source.partition(":")
+    if kind == "hub":
+        yield f"{place.partition('@')[0]} from the hub, or in its cache"
+    corpus = parsed.vocabulary.corpus if parsed.vocabulary else ()
+    named = [parsed.train and parsed.train.dataset, parsed.distil and parsed.distil.dataset, *corpus]
+    for name in named:
+        reason = data.DATASETS[name].absent("train") if name in data.DATASETS else None
+        if reason:
+            yield f"data set {name}: {reason}"

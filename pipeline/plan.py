@@ -4,41 +4,32 @@ The same walk makes things and tells what it would make (`dry=True`): every step
 whose key and files agree is skipped. Nothing heavy is imported here; toolchains live in workers.
 """
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pipeline import artifact, backends, benchmark, convert, data, devices, prepare, reference, report, tasks, verify
+from pipeline import recipe as recipes
 from pipeline.artifact import Artifact
 from pipeline.convert import Target
 from pipeline.devices import host
 from pipeline.errors import ArtifactError, RecipeError
-from pipeline.isolated import Worker
-from pipeline.jobs import LazyWorker, Pool
+from pipeline.fanout import FanOut, Results
 from pipeline.prepare import Prepared
-from pipeline.quantize import SCHEMES
 from pipeline.recipe import Recipe
+from pipeline.report import Member
 from pipeline.steps import Progress, Step, Steps, order_of, versions
 
 STAGES = ("train", "compress", "student", "convert", "verify", "benchmark", "report")
 """In order; `ship` stands apart, since it writes outside the build folder."""
-_PARALLEL = 2
-"""Conversions and verifications that run beside each other; each may need 2 GB."""
-
-
-_SECONDS = {"litert": 45.0, "coreml": 20.0, "executorch": 40.0}
-"""What a conversion of MiniLM took on two cores; for estimates, and for what to begin first."""
-
-Results = dict[Target, tuple[Artifact | None, Artifact | None]]
-"""Model and verdict of each target; None in a dry run where they are not made yet."""
 
 
 @dataclass
 class Line:
-    """One walk over a recipe."""
+    """One walk over a recipe, and over those that it names beside it."""
 
     recipe: Recipe
     recipe_file: Path
@@ -48,7 +39,11 @@ class Line:
     device: str = "host"
     dry: bool = False
     steps: Steps = field(init=False)
+    beside: "list[Line]" = field(init=False, default_factory=list)
+    """The recipes beside it: each is walked up to its verdicts, timed in the same run, and shown in the same report."""
     _prepared: Prepared = field(init=False)
+    _made: Artifact | None = field(init=False, default=None)
+    _results: Results = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin without a step."""
@@ -66,25 +61,72 @@ class Line:
             PipelineError: the first thing that went wrong; artifacts finished by then stay.
         """
         devices.get(self.device)
+        if STAGES.index(until) >= STAGES.index("benchmark"):
+            self.beside = [self._neighbour(name) for name in self.recipe.beside]
         if self.dry:
             return self._walk(until)
-        waiting = partial(self.progress.note, f"another run works in {self.folder}; waiting for it")
-        with artifact.only_run(self.folder, waiting=waiting):
+        with self._only_run():
             return self._walk(until)
+
+    def _neighbour(self, name: str) -> "Line":
+        """Return the line of a recipe beside this one; its steps are counted with this one's."""
+        near = str(self.recipe_file.parent / name) if name.endswith(".toml") else name
+        parsed, file = recipes.read(near)
+        if parsed.task != self.recipe.task or parsed.name == self.recipe.name:
+            fault = "is the recipe itself" if parsed.name == self.recipe.name else f"is for {parsed.task}"
+            raise RecipeError(
+                f"{self.recipe_file}: beside.{name} {fault}; another recipe for {self.recipe.task} can stand there."
+            )
+        wanted = choose_targets(parsed, self.recipe.beside[name].targets or ())
+        if len(self.targets) < len(convert.targets(self.recipe)):
+            wanted = [target for target in wanted if target in self.targets]
+        line = Line(parsed, file, self.build, self.progress, wanted, self.device, self.dry)
+        line.steps = Steps(
+            self.build / parsed.name,
+            self.progress,
+            self.dry,
+            done=self.steps.done,
+            stopping=self.steps.stopping,
+            prefix=f"{parsed.name}: ",
+        )
+        return line
+
+    @contextmanager
+    def _only_run(self) -> Iterator[None]:
+        """Hold all folders, in the order of their names, so that no two runs wait for each other."""
+        with ExitStack() as stack:
+            for folder in sorted({self.folder, *(line.folder for line in self.beside)}):
+                waiting = partial(self.progress.note, f"another run works in {folder}; waiting for it")
+                stack.enter_context(artifact.only_run(folder, waiting=waiting))
+            yield
 
     def _walk(self, until: str) -> list[Step]:
         depth = STAGES.index(until)
-        self._prepared = prepare.begin(self.recipe, self.recipe_file, self.steps, until)
-        if depth >= STAGES.index("verify"):
-            self._check_data()
-        made = self._prepared.go(until)
-        if depth >= STAGES.index("convert"):
-            results = self._targets(made, judge=depth >= STAGES.index("verify"))
+        self._begin(until)
+        for line in self.beside:
+            line._begin("verify")
+        self._go(until)
+        for line in self.beside:
+            line._go("verify")
         if depth >= STAGES.index("benchmark"):
-            timings = self._benchmark(made, results)
+            timings = self._benchmark()
         if depth >= STAGES.index("report"):
-            self._report(results, timings)
+            self._report(timings)
         return self.steps.done
+
+    def _begin(self, until: str) -> None:
+        """Refuse what cannot be carried out, before anything is made."""
+        self._prepared = prepare.begin(self.recipe, self.recipe_file, self.steps, until)
+        if STAGES.index(until) >= STAGES.index("verify"):
+            self._check_data()
+
+    def _go(self, until: str) -> None:
+        """Make the student and its files, as far as asked for."""
+        depth = STAGES.index(until)
+        self._made = self._prepared.go(until)
+        if depth >= STAGES.index("convert"):
+            files = FanOut(self.recipe, self.steps, self._prepared, self.targets)
+            self._results = files.go(self._made, judge=depth >= STAGES.index("verify"))
 
     def _check_data(self) -> None:
         """Read the labelled data now: a missing or malformed file is better known before minutes of conversion."""
@@ -92,226 +134,79 @@ class Line:
         for dataset in usable:
             dataset.load()
 
-    def parities(self) -> list[verify.Parity]:
-        """Return the verdicts that this walk made or found, in the recipe's order."""
-        places = [self.folder / str(target) / "parity" for target in self.targets]
+    def parities(self) -> dict[str, verify.Parity]:
+        """Return the verdicts that this walk made or found, by target, in the recipe's order; those beside it after."""
+        places = {str(target): self.folder / str(target) / "parity" for target in self.targets}
         known = {step.place for step in self.steps.done if step.artifact}
-        return [verify.read(place) for place in places if place in known]
+        found = {name: verify.read(place) for name, place in places.items() if place in known}
+        for line in self.beside:
+            found |= {f"{line.recipe.name}/{name}": parity for name, parity in line.parities().items()}
+        return found
 
-    def _targets(self, made: Artifact | None, *, judge: bool) -> Results:
-        """Convert all targets, backends beside each other and a backend's in one worker, and verify each by itself."""
-        by_backend: dict[str, list[Target]] = {}
-        for target in self.targets:
-            by_backend.setdefault(target.backend, []).append(target)
-        # The slowest first, so that the other core is not left idle at the end.
-        chains = sorted(by_backend.values(), key=lambda wanted: -_SECONDS[wanted[0].backend] * len(wanted))
-        results: Results = {}
-        with Pool(1 if self.dry else _PARALLEL, self.steps.stopping) as pool:
-            lengths = sorted({self._longest(target) for target in self.targets}) if judge else []
-            # First in line, so that no chain waits for a truth that is not begun.
-            truths = {length: pool.submit(partial(self._reference, made, length)) for length in lengths}
-            for wanted in chains:
-                pool.submit(partial(self._chain, made, wanted, truths, results, pool))
-            pool.finish()
-        return {target: results[target] for target in self.targets}
+    def _runnable(self) -> dict[str, Artifact | None]:
+        """Return the models that something here can run, by target."""
+        pairs = {target: model for target, (model, _) in self._results.items()}
+        return {str(target): model for target, model in pairs.items() if not backends.get(target.backend).no_runtime()}
 
-    def _chain(
-        self,
-        made: Artifact | None,
-        wanted: list[Target],
-        truths: Mapping[int, Future[Artifact | None]],
-        results: Results,
-        pool: Pool,
-    ) -> None:
-        """Convert one backend's targets in one worker, then have them verified."""
-        models = self._convert_backend(made, wanted)
-        for target in wanted:
-            results[target] = (models[target], None)
-            if truths:
-                pool.submit(partial(self._judge, target, made, models[target], truths, results))
-
-    def _judge(
-        self,
-        target: Target,
-        made: Artifact | None,
-        model: Artifact | None,
-        truths: Mapping[int, Future[Artifact | None]],
-        results: Results,
-    ) -> None:
-        truth = truths[self._longest(target)].result()
-        results[target] = (model, self._verify_one(target, made, model, truth))
-
-    def _convert_backend(self, made: Artifact | None, wanted: list[Target]) -> dict[Target, Artifact | None]:
-        backend = backends.get(wanted[0].backend)
-        base_target = Target(wanted[0].backend, backend.BASE_SCHEME) if backend.BASE_SCHEME else None
-        ordered = sorted(wanted, key=lambda target: target != base_target)
-        if base_target and base_target not in ordered:
-            ordered.insert(0, base_target)
-        models: dict[Target, Artifact | None] = {}
-        with LazyWorker(self.steps.log(f"convert-{wanted[0].backend}")) as worker:
-            for target in ordered:
-                needs_base = base_target is not None and target != base_target
-                base = models[base_target] if base_target and needs_base else None
-                models[target] = self._convert_one(made, target, base, worker, needs_base=needs_base)
-        return models
-
-    def _convert_one(
-        self,
-        made: Artifact | None,
-        target: Target,
-        base: Artifact | None,
-        worker: LazyWorker,
-        *,
-        needs_base: bool,
-    ) -> Artifact | None:
-        place = self.folder / str(target) / "model"
-        inputs: dict[str, Artifact | None] = {"student": made} | ({"base": base} if needs_base else {})
-        backend = backends.get(target.backend)
-        order = order_of(
-            place,
-            "convert",
-            convert.VERSION,
-            convert.order_params(self.recipe, target),
-            inputs,
-            versions(*backend.DISTRIBUTIONS),
-        )
-
-        def make(out: Path) -> Mapping[str, Any]:
-            assert made is not None
-            lengths = self.recipe.lengths(target.backend)
-            gates = self.recipe.gates(target.scheme)
-            ios = self.recipe.convert.minimum_ios
-            return worker.get().call(convert.make, made, target, lengths, ios, base.path if base else None, gates, out)
-
-        weights = self._prepared.source.weights_bytes
-        disk = int(weights / 4 * SCHEMES[target.scheme].weight_bytes)
-        return self.steps.take(
-            f"convert {target}", place, order, make, seconds=_convert_seconds(weights, target, needs_base), disk=disk
-        )
-
-    def _longest(self, target: Target) -> int:
-        return self.recipe.lengths(target.backend)[-1]
-
-    def _reference(self, made: Artifact | None, length: int) -> Artifact | None:
-        place = self.folder / f"reference-{length}"
-        task = tasks.get(self.recipe.task)
-        params = reference.order_params(task, self._prepared.datasets, length)
-        order = order_of(
-            place, "reference", reference.VERSION, params, {"student": made}, versions("torch", "transformers")
-        )
-
-        def make(out: Path) -> Mapping[str, Any]:
-            assert made is not None
-            with Worker(self.steps.log("reference")) as worker:
-                return worker.call(reference.make, made.path, task.name, self._prepared.datasets, length, out)
-
-        return self.steps.take("reference", place, order, make, seconds=30, disk=10_000_000)
-
-    def _verify_one(
-        self, target: Target, made: Artifact | None, model: Artifact | None, truth: Artifact | None
-    ) -> Artifact | None:
-        place = self.folder / str(target) / "parity"
-        backend = backends.get(target.backend)
-        gates = self.recipe.gates(target.scheme)
-        random_weights = self.recipe.student.random_weights
-        evaluators = [evaluator.name for evaluator in backend.evaluators()]
-        params = {"gates": gates.model_dump(), "random_weights": random_weights, "evaluators": evaluators}
-        order = order_of(
-            place,
-            "verify",
-            verify.VERSION,
-            params,
-            {"model": model, "student": made, "reference": truth},
-            versions(backend.DISTRIBUTIONS[0]),
-        )
-
-        def make(out: Path) -> Mapping[str, Any]:
-            assert model is not None
-            assert made is not None
-            assert truth is not None
-            return verify.make(
-                model.path,
-                model.manifest.metrics,
-                made.path,
-                truth.path,
-                gates,
-                out,
-                log=self.steps.log(f"verify-{target}"),
-                random_weights=random_weights,
-            )
-
-        return self.steps.take(f"verify {target}", place, order, make, seconds=20, disk=200_000)
-
-    def _benchmark(self, made: Artifact | None, results: Results) -> Artifact | None:
-        """Time all targets that run here in one run, with PyTorch beside them."""
+    def _benchmark(self) -> Artifact | None:
+        """Time all targets that run here in one run, with PyTorch and the students beside it."""
         place = self.folder / f"benchmark-{self.device}"
-        runnable = {
-            target: model for target, (model, _) in results.items() if not backends.get(target.backend).no_runtime()
-        }
-        longest = max(self._longest(target) for target in results)
-        lengths = [length for length in self.recipe.benchmark.lengths if length < longest] + [longest]
+        section = self.recipe.benchmark
+        runnable = {("", name): model for name, model in self._runnable().items()}
+        for line in self.beside:
+            runnable |= {(line.recipe.name, name): model for name, model in line._runnable().items()}
+        longest = max(self.recipe.lengths(target.backend)[-1] for target in self.targets)
+        lengths = [length for length in section.lengths if length < longest] + [longest]
         cores = host.usable_cores()
         threads = [1, cores] if cores > 1 else [1]
-        texts = data.everyday_sentences()[: self.recipe.benchmark.texts]
+        texts = data.everyday_sentences()[: section.texts]
         machine = host.describe()
         params = {
-            "settings": self.recipe.benchmark.model_dump(),
+            "settings": section.model_dump(),
             "lengths": lengths,
             "threads": threads,
             "texts": artifact.digest_of(texts),
             "machine": [machine.model_id, machine.cpu_features, machine.os],
         }
-        inputs: dict[str, Artifact | None] = {"student": made} | {
-            str(target): model for target, model in runnable.items()
-        }
-        tools = versions("torch", *(backends.get(target.backend).DISTRIBUTIONS[0] for target in runnable))
+        inputs: dict[str, Artifact | None] = {"student": self._made}
+        inputs |= {"/".join(filter(None, key)): model for key, model in runnable.items()}
+        used = sorted({target.backend for line in (self, *self.beside) for target in line.targets})
+        tools = versions("torch", *(backends.get(name).DISTRIBUTIONS[0] for name in used))
         order = order_of(place, "benchmark", benchmark.VERSION, params, inputs, tools)
 
         def make(out: Path) -> Mapping[str, Any]:
-            assert made is not None
-            variants = [benchmark.of_student(made, lengths[-1])]
-            variants += [benchmark.of_target(model) for model in runnable.values() if model]
-            tell = self.steps.telling("benchmark")
-            return benchmark.make(
-                variants,
-                lengths,
-                texts,
-                threads,
-                self.recipe.benchmark,
-                out,
-                log=self.steps.log("benchmark"),
-                tell=tell,
-            )
+            assert self._made is not None
+            variants = [benchmark.of_student(self._made, lengths[-1])]
+            variants += [benchmark.of_target(model, student) for (student, _), model in runnable.items() if model]
+            log, tell = self.steps.log("benchmark"), self.steps.telling("benchmark")
+            return benchmark.make(variants, lengths, texts, threads, section, out, log=log, tell=tell)
 
-        seconds = (
-            (len(runnable) + 1)
-            * len(threads)
-            * (self.recipe.benchmark.rounds * len(lengths) * self.recipe.benchmark.block_ms / 1e3 + 8)
-        )
+        seconds = (len(runnable) + 1) * len(threads) * (section.rounds * len(lengths) * section.block_ms / 1e3 + 8)
         return self.steps.take("benchmark", place, order, make, seconds=seconds, disk=3_000_000)
 
-    def _report(self, results: Results, timings: Artifact | None) -> Artifact | None:
-        place = self.folder / "report"
+    def _report(self, timings: Artifact | None) -> Artifact | None:
+        lines = {"": self} | {f"{line.recipe.name}/": line for line in self.beside}
+        results = {f"{name}{target}": pair for name, line in lines.items() for target, pair in line._results.items()}
         inputs: dict[str, Artifact | None] = {"benchmark": timings}
-        inputs |= {f"parity {target}": parity for target, (_, parity) in results.items()}
+        inputs |= {f"parity {name}": parity for name, (_, parity) in results.items()}
         params = {
-            "recipe": self.recipe.model_dump(mode="json"),
-            "manifests": {str(target): model.manifest.metrics for target, (model, _) in results.items() if model},
+            "recipe": [line.recipe.model_dump(mode="json") for line in lines.values()],
+            "manifests": {name: model.manifest.metrics for name, (model, _) in results.items() if model},
         }
+        place = self.folder / "report"
         order = order_of(place, "report", report.VERSION, params, inputs, versions("matplotlib", "jinja2"))
 
         def make(out: Path) -> Mapping[str, Any]:
             assert timings is not None
-            done = {str(target): pair for target, pair in results.items()}
-            student_manifest = artifact.read_manifest(self.folder / "student")
-            return report.make(self.recipe, student_manifest, done, timings.path, out)
+            own, *others = (line._member() for line in lines.values())
+            return report.make(own, others, timings.path, out)
 
         return self.steps.take("report", place, order, make, seconds=6, disk=2_000_000)
 
-
-def _convert_seconds(weights_bytes: int, target: Target, needs_base: bool) -> float:
-    """Estimate from what MiniLM took on two cores: it grows with the parameters."""
-    return (8.0 if needs_base else _SECONDS[target.backend]) * max(0.5, weights_bytes / 91e6)
+    def _member(self) -> Member:
+        """Return what the report shows of this line."""
+        done = {str(target): pair for target, pair in self._results.items()}
+        return Member(self.recipe, artifact.read_manifest(self.folder / "student"), done)
 
 
 def choose_targets(recipe: Recipe, wanted: Sequence[str]) -> list[Target]:

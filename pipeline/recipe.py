@@ -15,15 +15,16 @@ from pydantic_core import ErrorDetails
 
 from pipeline import backends, data, tasks
 from pipeline.compat import floors
-from pipeline.distil.section import DistilSection, StartSection
+from pipeline.distil.section import DistilSection, HeadSection, StartSection
 from pipeline.distil.terms import TERMS
 from pipeline.errors import RecipeError
 from pipeline.factorise.section import FactoriseSection
 from pipeline.prune.section import PruneSection
 from pipeline.quantize import SCHEMES, Gates, OutputKind
-from pipeline.section import Lengths, Names, Section, Updates
+from pipeline.section import LabelledUpdates, Lengths, Names, Section
 from pipeline.share import ShareSection
 from pipeline.tasks import Task
+from pipeline.training.own import ENDINGS, TRAINED
 from pipeline.vocabulary import VocabularySection
 
 _COSINES = {"min_mean_cosine", "min_worst_cosine", "max_all_pad_error"}
@@ -55,24 +56,15 @@ class StudentSection(Section):
 
     source: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
     """`bundled:all-MiniLM-L6-v2`, a folder in Hugging Face layout, or `hub:owner/name@<40-digit commit>`."""
+    twin: str | None = None
+    """The ready recipe that does the same with a bundled student, for where this one cannot be had."""
     random_weights: bool = False
     """Declares weights that were never trained: exempt from the above-chance gate, and the report says so."""
 
 
-class TrainSection(Updates):
+class TrainSection(LabelledUpdates):
     """How the student is fine-tuned before it is converted."""
 
-    dataset: str | None = None
-    """A row of `pipeline.data` that has rows to train on; or files of one's own:"""
-    train_file: str | None = None
-    """`.csv`, `.tsv` or `.jsonl` with named columns, `.conll` for tags, SQuAD's `.json` for questions."""
-    dev_file: str | None = None
-    text: str = "text"
-    """Column of the text."""
-    pair: str | None = None
-    """Column of the second text, where there is one."""
-    label: str = "label"
-    """Column of the class's name, or of the number."""
     new_head: bool = False
     """Throw away the head that the checkpoint has for the task, and begin a new one with the data's labels."""
 
@@ -121,6 +113,13 @@ class BenchmarkSection(Section):
     text_passes: Count = 4
 
 
+class BesideSection(Section):
+    """Another recipe, whose student is timed in the same run and shown in the same report."""
+
+    targets: Names | None = None
+    """`backend:scheme`, or a backend alone for all of it; the recipe's own unless given."""
+
+
 class Recipe(Section):
     """Everything that `pocketbert run` needs to know."""
 
@@ -129,6 +128,7 @@ class Recipe(Section):
     task: str
     student: StudentSection
     train: TrainSection | None = None
+    head: HeadSection | None = None
     start: StartSection | None = None
     vocabulary: VocabularySection | None = None
     prune: PruneSection | None = None
@@ -139,6 +139,8 @@ class Recipe(Section):
     targets: Annotated[dict[str, TargetSection], Field(min_length=1)]
     verify: VerifySection = VerifySection()
     benchmark: BenchmarkSection = BenchmarkSection()
+    beside: dict[str, BesideSection] = Field(default_factory=dict)
+    """By name, or by file beside this one."""
 
     def lengths(self, backend: str) -> tuple[int, ...]:
         """Return the sequence lengths of a backend's files, ascending."""
@@ -278,15 +280,10 @@ def _check_names(recipe: Recipe, origin: Path) -> None:
                 raise RecipeError(f"{origin}: targets.{backend}.minimum_runtime: {problem}")
 
 
-_FILES = {"logits": (".csv", ".tsv", ".jsonl"), "token_logits": (".conll",), "spans": (".json",)}
-_FILES |= {"value": _FILES["logits"]}
-"""Endings of one's own training files, by the task's kind of output."""
-
-
 def _check_train(recipe: Recipe, train: TrainSection, task: Task, origin: Path) -> None:
     """Refuse training that has no data, or two, or data of another task."""
-    if task.output_kind not in _FILES:
-        able = ", ".join(row.name for row in tasks.TASKS.values() if row.output_kind in _FILES)
+    if task.output_kind not in TRAINED:
+        able = ", ".join(row.name for row in tasks.TASKS.values() if row.output_kind in TRAINED)
         raise RecipeError(f"{origin}: train: task {task.name} has no training here; there is some for: {able}.")
     if recipe.student.random_weights:
         raise RecipeError(
@@ -305,8 +302,8 @@ def _check_train(recipe: Recipe, train: TrainSection, task: Task, origin: Path) 
         has = f"{given[0]} alone" if given else "no data"
         raise RecipeError(f"{origin}: train has {has}; give dataset, or train_file and dev_file.")
     for key, file in files.items():
-        if file is not None and Path(file).suffix.lower() not in _FILES[task.output_kind]:
-            kinds = " or ".join(_FILES[task.output_kind])
+        if file is not None and Path(file).suffix.lower() not in ENDINGS[task.output_kind]:
+            kinds = " or ".join(ENDINGS[task.output_kind])
             raise RecipeError(f"{origin}: train.{key} = {file!r}: task {task.name} is trained on {kinds}.")
 
 

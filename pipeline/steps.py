@@ -57,6 +57,8 @@ class Steps:
     done: list[Step] = field(default_factory=list)
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set by Ctrl-C: nothing that ends after it counts as made, since its worker may have been killed."""
+    prefix: str = ""
+    """Stands before the steps' names, where two recipes are walked in one run."""
 
     def log(self, name: str) -> Path:
         """Return where a worker's own words go."""
@@ -64,7 +66,7 @@ class Steps:
 
     def telling(self, name: str) -> Callable[[str, float], None]:
         """Return what a worker tells how far a step came."""
-        return partial(self.progress.advanced, name)
+        return partial(self.progress.advanced, f"{self.prefix}{name}")
 
     def take(
         self,
@@ -86,6 +88,7 @@ class Steps:
             seconds: estimate of the time.
             disk: estimate of the size in bytes.
         """
+        name = f"{self.prefix}{name}"
         found, reason = artifact.lookup(ready) if ready else (None, "an input is new")
         if found or self.dry or ready is None:
             step = Step(name, place, found is None, reason, 0.0 if found else seconds, 0 if found else disk, found)

@@ -85,7 +85,12 @@ def find(recipe: "Recipe", recipe_file: Path) -> Source:
     Raises:
         StudentError: there is no such checkpoint, or it is unsafe, corrupt, or does not fit the recipe.
     """
-    source = at(recipe.student.source, recipe_file)
+    try:
+        source = at(recipe.student.source, recipe_file)
+    except StudentError as error:
+        if recipe.student.twin is None:
+            raise
+        raise StudentError(f"{error} Recipe {recipe.student.twin} does the same with what is here.") from error
     _check_fit(recipe, recipe_file, source)
     return source
 
@@ -247,7 +252,12 @@ def trained(source: Source, folder: Path, data: str) -> Source:
         folder: the trained one.
         data: name of the data set.
     """
-    return inspect_folder(folder, origin=f"{source.origin}, fine-tuned on {data}", licence=source.licence)
+    return inspect_folder(folder, origin=fine_tuned(source.origin, data), licence=source.licence)
+
+
+def fine_tuned(origin: str, data: str) -> str:
+    """Return where a checkpoint comes from, after training."""
+    return f"{origin}, fine-tuned on {data}"
 
 
 def order_params(recipe: "Recipe", source: Source) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from conftest import LABELS, TINY_TARGETS, Outcome, TinyLine, recipe_file, recipe_values, run_command, toml
 
-from pipeline import artifact, cli, student
+from pipeline import artifact, student
 from pipeline.errors import StudentError
 from pipeline.signature import SIGNATURE
 
@@ -82,24 +82,6 @@ class Bad:
     arguments: Callable[[Scene], Arguments]
     rc: int = 2
     variables: dict[str, str] = field(default_factory=dict)
-
-
-@pytest.fixture
-def command_here(tmp_path, monkeypatch, capfd) -> Callable[..., Outcome]:
-    """The command's `main`, in this process and the test's own folder."""
-
-    def run(*arguments: str | Path, **variables: str) -> Outcome:
-        for name in ("POCKETBERT_DATA", "POCKETBERT_STUDENTS"):
-            monkeypatch.delenv(name, raising=False)
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["pocketbert", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return Outcome(ended.value.code, *capfd.readouterr())
-
-    return run
 
 
 def check(outcome: Outcome, bad: Bad) -> None:
@@ -196,7 +178,7 @@ def stsb_file(content: str) -> Callable[[Scene], Arguments]:
 
 RECIPES = {
     "recipe name that is not there": Bad(
-        ("'minilmm'", "there are: cola, minilm", "'minilm'?"), lambda _: ["plan", "minilmm"]
+        ("'minilmm'", "there are: albert, cola", "'minilm'?"), lambda _: ["plan", "minilmm"]
     ),
     "recipe file that is not there": Bad(
         ("nowhere.toml", "does not exist", "minilm"), lambda _: ["run", "nowhere.toml"]

@@ -75,7 +75,7 @@ def test_run_ends_in_a_report_even_when_a_gate_failed(
     made = {step["name"] for step in outcome.document["steps"] if step["made"]}
     assert made == {"benchmark", "report"}
     report = json.loads((line.folder / "report" / "report.json").read_text(encoding="utf-8"))
-    assert report["schema_version"] == 1
+    assert report["schema_version"] == 2
     assert "litert-fp32" in json.dumps(report)
     assert (line.folder / "report" / "index.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     again = pocketbert("run", line.recipe, "--build", line.build, "--json")

@@ -22,7 +22,7 @@ from pipeline.tasks import TASKS
 
 VERBS = (
     *("init", "run", "plan", "train", "student", "convert", "verify", "benchmark", "report", "ship", "push", "compat"),
-    *("predict", "list", "clean", "mil"),
+    *("compress", "predict", "recipes", "list", "clean", "mil"),
 )
 STEPS = (
     "student",
@@ -88,6 +88,25 @@ def test_list_tells_what_exists_and_what_is_unsupported(pocketbert):
         for backend in backends.NAMES
         for scheme in SCHEMES
     )
+
+
+def test_recipes_say_what_they_do_what_they_need_and_what_to_take_instead(pocketbert):
+    outcome = pocketbert("recipes")
+    assert outcome.rc == 0
+    assert "data set sst2: POCKETBERT_DATA is not set" in outcome.stdout
+    rows = {row["name"]: row for row in pocketbert("recipes", "--json").document["recipes"]}
+    assert set(rows) == set(recipe.names())
+    assert rows["minilm-half"]["stages"] == ["prune"]
+    assert rows["minilm-half"]["needs"] == []
+    for row in rows.values():
+        # What has to be downloaded has a twin of what is here.
+        assert row["student"].startswith("bundled:") or rows[row["twin"]]["student"].startswith("bundled:")
+
+
+def test_a_hub_checkpoint_that_cannot_be_had_names_its_twin(pocketbert):
+    outcome = pocketbert("student", "albert")
+    assert outcome.rc == 2
+    assert "Recipe minilm-albert does the same with what is here." in outcome.stderr.replace("\n", " ")
 
 
 def test_list_as_json_has_the_same_tables(pocketbert):

@@ -247,7 +247,9 @@ def build(folder: Path, parities: dict[str, Parity], *, runs: int = 30, timed: b
                 records.append(record(name, model.digest, threads, ms=speed, runs=runs, memory=number > 0))
     out = folder / "report"
     out.mkdir()
-    report.make(RECIPE, student(licence=None), done, write_records(folder / "benchmark", records), out)
+    report.make(
+        report.Member(RECIPE, student(licence=None), done), [], write_records(folder / "benchmark", records), out
+    )
     return out
 
 
@@ -410,7 +412,7 @@ def test_logits_are_judged_in_decibels(tmp_path: Path) -> None:
 def test_an_unfinished_target_is_refused(tmp_path: Path) -> None:
     timings = write_records(tmp_path / "benchmark", [])
     with pytest.raises(ArtifactError, match="litert-fp32 has no finished model"):
-        report.make(RECIPE, student(), {"litert-fp32": (None, None)}, timings, tmp_path)
+        report.make(report.Member(RECIPE, student(), {"litert-fp32": (None, None)}), [], timings, tmp_path)
 
 
 def test_a_record_from_another_run_is_not_compared(tmp_path: Path) -> None:
@@ -422,7 +424,7 @@ def test_a_record_from_another_run_is_not_compared(tmp_path: Path) -> None:
     out = tmp_path / "report"
     out.mkdir()
     timings = write_records(tmp_path / "benchmark", records)
-    report.make(RECIPE, student(), {"litert-fp32": (model, parity)}, timings, out)
+    report.make(report.Member(RECIPE, student(), {"litert-fp32": (model, parity)}), [], timings, out)
     assert [one.texts.speedup for one in read(out).variants] == [1.0, None]
 
 
@@ -441,7 +443,7 @@ def test_times_from_a_busy_machine_are_marked(tmp_path: Path) -> None:
     out = tmp_path / "report"
     out.mkdir()
     timings = write_records(tmp_path / "benchmark", [one, four])
-    report.make(RECIPE, student(), {"litert-fp32": (model, parity)}, timings, out)
+    report.make(report.Member(RECIPE, student(), {"litert-fp32": (model, parity)}), [], timings, out)
     waited, loaded = read(out).disturbances
     assert re.search(r"waited for a core during (49|50|51) % of its wall clock", waited)
     assert "other work took 90 % of 4 cores just before" in loaded

@@ -112,13 +112,18 @@ def import_backend(name: str) -> None:
     backends.get(name).import_runtime()
 
 
-def of_target(model: Artifact) -> Variant:
-    """Return the variant of a converted file."""
+def of_target(model: Artifact, student: str = "") -> Variant:
+    """Return the variant of a converted file.
+
+    Args:
+        model: its artifact.
+        student: the recipe of a student that stands beside the one that all are compared with; else empty.
+    """
     facts = signature.read(model.path)
     found = model.manifest.metrics
     fixed = all(function.fixed for function in facts.functions)
     return Variant(
-        id=f"{facts.backend}-{facts.scheme}",
+        id="-".join(filter(None, (student, facts.backend, facts.scheme))),
         scheme=facts.scheme,
         runtime=backends.get(facts.backend).TITLE,
         delegate="Core ML" if facts.backend == "coreml" else "XNNPACK",

@@ -5,26 +5,24 @@ whether times were disturbed, `page.py` fills the templates, `plots.py` and `qua
 `style.py`, `svg.py` puts a drawing into the page, `wording.py` says how values read.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifact import Manifest
-from pipeline.recipe import Recipe
-from pipeline.report.collect import Done, collect
+from pipeline.report.collect import Member, collect
 from pipeline.report.data import Report
 
-__all__ = ["VERSION", "Report", "make"]
+__all__ = ["VERSION", "Member", "Report", "make"]
 
-VERSION = 2
+VERSION = 3
 
 
-def make(recipe: Recipe, student: Manifest, done: Done, timings: Path, out: Path) -> dict[str, Any]:
+def make(own: Member, others: Sequence[Member], timings: Path, out: Path) -> dict[str, Any]:
     """Write `index.html`, `report.json` and `RESULTS.md`; equal records give equal bytes.
 
     Args:
-        recipe: what was asked for.
-        student: manifest of the student artifact.
-        done: target name -> model artifact and parity artifact.
+        own: the recipe that was asked for, its student and its finished targets.
+        others: those beside it.
         timings: the benchmark artifact's directory.
         out: the artifact's directory.
 
@@ -37,7 +35,7 @@ def make(recipe: Recipe, student: Manifest, done: Done, timings: Path, out: Path
     # Drawing and templates are imported by the one stage that needs them.
     from pipeline.report import page
 
-    report = collect(recipe, student, done, timings)
+    report = collect(own, others, timings)
     files = {
         "report.json": report.model_dump_json(indent=1) + "\n",
         "index.html": page.html(report),

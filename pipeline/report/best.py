@@ -15,7 +15,11 @@ def choose(targets: list[TargetReport], variants: list[VariantReport]) -> tuple[
     if not passed:
         return None, "No int8 file passed here; the table below says why."
     threads = min((variant.threads for variant in variants), default=0)
-    timed = [variant for variant in variants if variant.target in passed and variant.threads == threads]
+    timed = [
+        variant
+        for variant in variants
+        if variant.student is None and variant.target in passed and variant.threads == threads
+    ]
     if not timed:
         return None, "Int8 files passed, but none of them was timed here."
     fastest = min(timed, key=lambda variant: variant.texts.mean_ms)

@@ -1,7 +1,8 @@
 """From typed records to the report: joined by content digest, never by name."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline import backends, signature
@@ -14,8 +15,11 @@ from pipeline.report.best import choose
 from pipeline.report.busy import disturbances
 from pipeline.report.data import (
     Conversion,
+    FileBeside,
+    Kept,
     LengthSummary,
     Report,
+    StudentBeside,
     StudentFacts,
     TargetReport,
     TextSummary,
@@ -26,34 +30,56 @@ from pipeline.verify.record import Verdict
 
 Done = Mapping[str, tuple[Artifact | None, Artifact | None]]
 """Target name -> model artifact and parity artifact."""
+Owners = dict[str, tuple[str | None, TargetReport]]
+"""Content digest of a file -> recipe of the student beside the report's own, or None, and its target."""
 
 
-def collect(recipe: Recipe, student: Manifest, done: Done, timings: Path) -> Report:
+@dataclass(frozen=True)
+class Member:
+    """A recipe with its student and its finished targets."""
+
+    recipe: Recipe
+    student: Manifest
+    done: Done
+
+
+def collect(own: Member, others: Sequence[Member], timings: Path) -> Report:
     """Read every record and set them side by side.
 
     Args:
-        recipe: what was asked for.
-        student: manifest of the student artifact, which is the reference.
-        done: the finished targets.
+        own: what the report is about; its student is the reference.
+        others: students beside it.
         timings: the benchmark artifact's directory.
 
     Raises:
         ArtifactError: a target has no finished artifact, or a record cannot be read.
     """
     records = read_all(timings)
-    targets = [_target(name, model, parity) for name, (model, parity) in done.items()]
-    variants = _variants(records, targets, student.digest)
+    targets = _targets(own)
+    near = {other.recipe.name: _targets(other) for other in others}
+    owners: Owners = {target.digest: (None, target) for target in targets}
+    owners |= {target.digest: (name, target) for name, found in near.items() for target in found}
+    variants = _variants(records, owners, own.student.digest)
     machines = _machines(records)
     best, absent = choose(targets, variants)
-    tools = [student.tools, *(target.tools for target in targets), *(record.app for record in records)]
+    every = [*targets, *(target for found in near.values() for target in found)]
+    tools = [own.student.tools, *(target.tools for target in every), *(record.app for record in records)]
     return Report(
-        recipe=recipe.model_dump(mode="json"),
-        student=_student(recipe, student),
+        recipe=own.recipe.model_dump(mode="json"),
+        student=_student(own),
         score=targets[0].parity.score if targets else "cosine",
-        counts=_counts(targets),
+        counts=_counts(every),
         best=best,
         best_absent=absent,
         targets=targets,
+        beside=[
+            StudentBeside(
+                recipe=other.recipe.name,
+                student=_student(other),
+                files=[_beside(target, targets, variants) for target in near[other.recipe.name]],
+            )
+            for other in others
+        ],
         variants=variants,
         disturbances=disturbances(variants, machines),
         machines=machines,
@@ -61,7 +87,45 @@ def collect(recipe: Recipe, student: Manifest, done: Done, timings: Path) -> Rep
     )
 
 
-def _student(recipe: Recipe, manifest: Manifest) -> StudentFacts:
+def _targets(member: Member) -> list[TargetReport]:
+    return [_target(name, model, parity) for name, (model, parity) in member.done.items()]
+
+
+def _beside(target: TargetReport, targets: list[TargetReport], variants: list[VariantReport]) -> FileBeside:
+    """Set a file of another student against the same target of the report's own."""
+    same = next((one for one in targets if one.name == target.name), None)
+    mine = _timed(target, variants)
+    theirs = _timed(same, variants) if same else None
+    together = mine and theirs and mine.run_id == theirs.run_id
+    references = {row.dataset: row.reference for one in targets for row in one.parity.datasets}
+    return FileBeside(
+        target=target,
+        own_bytes=same.parity.file_bytes if same else None,
+        threads=mine.threads if mine else None,
+        mean_ms=mine.texts.mean_ms if mine else None,
+        own_mean_ms=theirs.texts.mean_ms if theirs and together else None,
+        metrics=[
+            Kept(
+                dataset=row.dataset,
+                metric=row.metric,
+                unpruned=references[row.dataset],
+                student=row.reference,
+                found=row.found,
+            )
+            for row in target.parity.datasets
+            if row.dataset in references
+        ],
+    )
+
+
+def _timed(target: TargetReport, variants: list[VariantReport]) -> VariantReport | None:
+    """Return a file's times at the lowest thread count."""
+    found = [one for one in variants if one.digest == target.digest]
+    return min(found, key=lambda one: one.threads, default=None)
+
+
+def _student(member: Member) -> StudentFacts:
+    recipe, manifest = member.recipe, member.student
     facts = manifest.metrics
     return StudentFacts(
         name=recipe.student.source,
@@ -105,21 +169,25 @@ def _counts(targets: list[TargetReport]) -> dict[Verdict, int]:
     return counts
 
 
-def _variants(records: list[BenchmarkRecord], targets: list[TargetReport], student_digest: str) -> list[VariantReport]:
+def _variants(records: list[BenchmarkRecord], owners: Owners, student_digest: str) -> list[VariantReport]:
     """Set each record beside the student's own in the same run: only what took turns with it is compared with it."""
     references = {record.run_id: record for record in records if record.model.sha256 == student_digest}
-    by_digest = {target.digest: target for target in targets}
     return [
-        _variant(record, by_digest.get(record.model.sha256 or ""), references.get(record.run_id)) for record in records
+        _variant(record, owners.get(record.model.sha256 or ""), references.get(record.run_id)) for record in records
     ]
 
 
-def _variant(record: BenchmarkRecord, target: TargetReport | None, reference: BenchmarkRecord | None) -> VariantReport:
+def _variant(
+    record: BenchmarkRecord, owner: tuple[str | None, TargetReport] | None, reference: BenchmarkRecord | None
+) -> VariantReport:
+    student, target = owner or (None, None)
     timing = record.timing
     theirs = {row.seq_len: row for row in reference.timing.lengths} if reference else {}
     return VariantReport(
         id=record.model.id,
+        digest=record.model.sha256,
         target=target.name if target else None,
+        student=student,
         reference=record is reference,
         verdict=target.parity.verdict if target else None,
         runtime=record.backend.runtime,

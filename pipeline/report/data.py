@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from pipeline.benchmark.record import DeviceFacts, Percentiles
 from pipeline.verify.record import Parity, TaskScore, Verdict
 
-SCHEMA_VERSION: Literal[1] = 1
+SCHEMA_VERSION: Literal[2] = 2
 
 
 class _Frozen(BaseModel):
@@ -98,8 +98,12 @@ class VariantReport(_Frozen):
     """One record of the benchmark: a variant at a thread count."""
 
     id: str
+    digest: str | None
+    """Content digest of what ran."""
     target: str | None
     """The target whose file ran, found by content digest; None for what is no target of the recipe."""
+    student: str | None
+    """The recipe of the student beside this one that the file is of; None for the report's own."""
     reference: bool
     """Whether this is the student itself, which the others are set against."""
     verdict: Verdict | None
@@ -127,7 +131,8 @@ class VariantReport(_Frozen):
     @property
     def label(self) -> str:
         """Return what tables and plots call the variant."""
-        return f"{self.runtime} {self.scheme}"
+        own = f"{self.runtime} {self.scheme}"
+        return f"{own}, {self.student}" if self.student else own
 
     @property
     def longest(self) -> LengthSummary | None:
@@ -155,10 +160,50 @@ class Best(_Frozen):
     datasets: list[TaskScore]
 
 
+class Kept(_Frozen):
+    """One data set's metric, of a student beside this one."""
+
+    dataset: str
+    metric: str
+    unpruned: float
+    """Of the report's own student in PyTorch fp32."""
+    student: float
+    """Of the student beside it in PyTorch fp32."""
+    found: float
+    """Of its file."""
+
+
+class FileBeside(_Frozen):
+    """One file of a student beside this one, set against the same target of the report's own student."""
+
+    target: TargetReport
+    own_bytes: int | None
+    """Of the own student's file for the same target; None if the recipe has none."""
+    threads: int | None
+    mean_ms: float | None
+    """Over real texts, at the lowest thread count; None if it was not timed."""
+    own_mean_ms: float | None
+    """Of the own student's file for the same target, in the same run."""
+    metrics: list[Kept]
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times as fast as the own student's file over real texts."""
+        return self.own_mean_ms / self.mean_ms if self.mean_ms and self.own_mean_ms else None
+
+
+class StudentBeside(_Frozen):
+    """Another recipe's student, made of the same kind of checkpoint and timed in the same run."""
+
+    recipe: str
+    student: StudentFacts
+    files: list[FileBeside]
+
+
 class Report(_Frozen):
     """One run of a recipe, as shown."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[2] = SCHEMA_VERSION
     recipe: dict[str, Any]
     student: StudentFacts
     score: Literal["cosine", "sqnr_db"]
@@ -167,6 +212,7 @@ class Report(_Frozen):
     best_absent: str | None
     """Why there is no best file; None where there is one."""
     targets: list[TargetReport]
+    beside: list[StudentBeside]
     variants: list[VariantReport]
     disturbances: list[str]
     """Signs that something else took the processor while times were taken."""
@@ -183,6 +229,11 @@ class Report(_Frozen):
     def seq_lens(self) -> list[int]:
         """Return the fixed lengths that were measured, ascending."""
         return sorted({row.seq_len for variant in self.variants for row in variant.lengths})
+
+    @property
+    def own(self) -> list[VariantReport]:
+        """Return the variants of the report's own student."""
+        return [variant for variant in self.variants if variant.student is None]
 
     def with_threads(self, threads: int) -> list[VariantReport]:
         """Return the variants that ran with so many threads, in the order of the records."""

@@ -28,13 +28,14 @@ class _Point:
 
 def trade(report: Report, threads: int) -> Figure | None:
     """Draw size against mean time per text, each point with its score; None where nothing was timed."""
-    scores = {target.name: target for target in report.targets}
+    scores = {target.digest: target for target in report.targets}
+    scores |= {file.target.digest: file.target for near in report.beside for file in near.files}
     look = looks(report)
     points = [
         _Point(
             one.file_bytes / 1e6,
             one.texts.mean_ms,
-            f"{caption(one)}: {_quality(one, scores.get(one.target or ''), report.score)}",
+            f"{caption(one)}: {_quality(one, scores.get(one.digest or ''), report.score)}",
             look(one.runtime, one.scheme, one.reference),
             one.verdict == "failed",
         )
@@ -48,7 +49,9 @@ def trade(report: Report, threads: int) -> Figure | None:
     _points(axes, points)
     axes.set_xlabel("size of the file, MB")
     axes.set_ylabel(f"mean ms per real text, {wording.threads(threads)}")
-    axes.set_title(f"Lower left is better. Beside each name: mean {wording.score_name(report.score)} to PyTorch")
+    axes.set_title(
+        f"Lower left is better. Beside each name: mean {wording.score_name(report.score)} to its own student in PyTorch"
+    )
     return figure
 
 

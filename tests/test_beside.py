@@ -1,0 +1,98 @@
+"""Students beside a recipe's own: walked to their verdicts, timed in the same run, shown in the same report."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Outcome, TinyLine, recipe_values, toml
+
+QUICK = {"rounds": 1, "block_ms": 1.0, "texts": 2, "text_passes": 1, "lengths": [8, 32]}
+Pocketbert = Callable[..., Outcome]
+
+
+def add(line: TinyLine, values: dict[str, object]) -> None:
+    text = line.recipe.read_text(encoding="utf-8") + "\n" + toml({"benchmark": QUICK, **values})
+    line.recipe.write_text(text, encoding="utf-8")
+
+
+def write_half(line: TinyLine, source: str, **overrides: object) -> None:
+    """Write half.toml beside the line's recipe: every other layer of the same student."""
+    values = {"name": "half", "student": {"source": source, "random_weights": True}, "start": {"kind": "layers"}}
+    text = toml(recipe_values(**(values | {"targets": {"litert": {"schemes": ["fp32"]}}} | overrides)))
+    (line.recipe.parent / "half.toml").write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def line(tiny_line: TinyLine, tiny_student: Callable[..., Path], tmp_path: Path) -> TinyLine:
+    """The tiny line with half of its layers beside it."""
+    copied = tiny_line.copy(tmp_path)
+    write_half(copied, str(tiny_student("bert", "embedding")))
+    add(copied, {"beside": {"half.toml": {"targets": ["litert:fp32"]}}})
+    return copied
+
+
+def test_both_students_are_in_one_report_and_their_times_in_one_run(line: TinyLine, pocketbert: Pocketbert) -> None:
+    outcome = pocketbert("run", line.recipe, "--build", line.build, "--json")
+    assert outcome.rc == 1, outcome.stderr  # the line's own int8 file is held to a bound that nothing can keep
+    steps = [step["name"] for step in outcome.document["steps"]]
+    assert "half: start" in steps
+    assert "half: verify litert-fp32" in steps
+    assert steps[-2:] == ["benchmark", "report"]
+    assert outcome.document["verdicts"]["half/litert-fp32"] == "passed"
+    report = json.loads((line.folder / "report" / "report.json").read_text(encoding="utf-8"))
+    (near,) = report["beside"]
+    (file,) = near["files"]
+    assert near["student"]["parameters"] < report["student"]["parameters"]
+    assert file["target"]["parity"]["file_bytes"] < file["own_bytes"]
+    assert file["mean_ms"] > 0
+    assert file["own_mean_ms"] > 0
+    timed = {(one["student"], one["target"]): one["run_id"] for one in report["variants"] if one["threads"] == 1}
+    assert timed["half", "litert-fp32"] == timed[None, "litert-fp32"]
+    page = (line.folder / "report" / "index.html").read_text(encoding="utf-8")
+    assert "Students beside it" in page
+    assert "begun smaller" in page
+    assert "## Students beside it" in (line.folder / "report" / "RESULTS.md").read_text(encoding="utf-8")
+    again = pocketbert("run", line.recipe, "--build", line.build, "--json")
+    assert not any(step["made"] for step in again.document["steps"])
+
+
+def test_stages_before_the_benchmark_leave_the_neighbours_alone(line: TinyLine, pocketbert: Pocketbert) -> None:
+    outcome = pocketbert("verify", line.recipe, "--build", line.build, "--json")
+    assert not any(step["name"].startswith("half") for step in outcome.document["steps"])
+
+
+def test_a_target_that_was_not_asked_for_is_left_out_of_the_neighbours_too(
+    line: TinyLine, pocketbert: Pocketbert
+) -> None:
+    plan = pocketbert("plan", line.recipe, "--target", "executorch:fp32", "--build", line.build, "--json")
+    names = [step["name"] for step in plan.document["steps"]]
+    assert "half: start" in names
+    assert not any("half: convert" in name for name in names)
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "said"),
+    [
+        ("half.toml", {"task": "classification"}, "is for classification"),
+        ("half.toml", {"name": "tiny"}, "is the recipe itself"),
+        ("nowhere.toml", {}, "does not exist"),
+        ("half.toml", {"targets": {"coreml": {"schemes": ["fp32"]}}}, "there are: coreml:fp32"),
+    ],
+)
+def test_what_cannot_stand_beside_is_one_line(
+    name: str,
+    overrides: dict[str, object],
+    said: str,
+    tiny_line: TinyLine,
+    tiny_student: Callable[..., Path],
+    tmp_path: Path,
+    pocketbert: Pocketbert,
+) -> None:
+    line = tiny_line.copy(tmp_path)
+    write_half(line, str(tiny_student("bert", "embedding")), **overrides)
+    add(line, {"beside": {name: {"targets": ["litert:fp32"]}}})
+    outcome = pocketbert("plan", line.recipe, "--build", line.build)
+    assert outcome.rc == 2
+    assert said in outcome.stderr.replace("\n", " ")
+    assert "Traceback" not in outcome.stderr
