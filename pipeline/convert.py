@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import backends, golden, tasks
+from pipeline import backends, golden, sparsity, tasks
 from pipeline.artifact import Artifact
 from pipeline.backends import ConvertRequest
 from pipeline.errors import ToolchainError
@@ -101,7 +101,8 @@ def make(
     signature = _signature(request, target, facts, out)
     (out / SIGNATURE).write_text(signature.model_dump_json(indent=1) + "\n", encoding="utf-8")
     _add_companions(student.path, signature, gates, out)
-    metrics |= _check_stored_once(backend.structure(out / backend.FILE), signature)
+    held = backend.structure(out / backend.FILE)
+    metrics |= _check_stored_once(held, signature) | sparsity.in_file(held, target.backend)
     _try_once(signature, out)
     metrics |= {
         "file_bytes": file_bytes(out / backend.FILE),

@@ -25,6 +25,8 @@ class Constant:
     """As the runtime sees it: int8 is multiplied out with its scales, half precision widened."""
     stored: Stored
     """What the numbers are kept as, before they are multiplied out."""
+    sparse: bool = False
+    """Whether zeros are left out of the file."""
 
 
 @dataclass(frozen=True)

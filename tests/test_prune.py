@@ -29,7 +29,6 @@ from pipeline.prune import (
     search,
     signals,
     surgeon,
-    unstructured,
 )
 from pipeline.prune.calibration import Batches, Calibration
 from pipeline.prune.importance import CRITERIA, Importance
@@ -407,13 +406,25 @@ def test_there_are_texts_for_whoever_has_none(monkeypatch: pytest.MonkeyPatch) -
     found = calibration.default_texts(100, seed=0)
     assert len(set(found)) == len(found) == 100
     assert found == calibration.default_texts(100, seed=0) != calibration.default_texts(100, seed=1)
-    assert len(calibration.default_texts(10_000, seed=0)) > 512
+    assert len(calibration.default_texts(10_000, seed=0)) > 300
+
+
+def test_texts_that_verification_scores_on_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "stsb").mkdir()
+    (tmp_path / "stsb" / "train.csv").write_text("One to learn on.,One of both.,3.0\n")
+    (tmp_path / "stsb" / "dev.csv").write_text("One of both.,One to judge by.,1.0\n")
+    monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
+    taken = set(calibration.default_texts(10_000, seed=0))
+    assert "One to learn on." in taken
+    sets = [data.DATASETS[name] for name in ("graded_pairs", "sentiment", "questions", "stsb")]
+    scored = {text for one in sets for row in one.load() for text in (row.first, row.second)}
+    assert not taken & scored
 
 
 # --- bad input ---------------------------------------------------------------------------------------------------
 
 BAD = [
-    pytest.param("bert", {}, r"asks for nothing; give compute", id="nothing"),
+    pytest.param("bert", {}, r"asks for nothing; give compute, .* or sparse", id="nothing"),
     pytest.param("bert", {"compute": 0.5, "heads": 0.5}, r"compute, which decides on heads", id="both"),
     pytest.param("bert", {"compute": 0.05}, r"compute = 0.05 leaves no head .* come to 0\.1", id="no head left"),
     pytest.param("bert", {"heads": 0.2}, r"heads = 0.2 keeps 1 of 8; a head of each layer are 2", id="few heads"),
@@ -443,7 +454,7 @@ def test_what_cannot_be_pruned_is_refused_in_one_line(
 
 
 def test_too_few_texts_are_refused(lively: Students, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="has 2 calibration texts that are not empty; it needs 8"):
+    with pytest.raises(InputError, match="2 calibration texts are not empty; 8 or more are needed"):
         prune.make(lively(), "embedding", section(compute=0.5), ["one", "two", " "], tmp_path)
 
 
@@ -457,50 +468,3 @@ def test_a_factorised_layer_is_refused(lively: Students, tmp_path: Path) -> None
     (tmp_path / "tokenizer.json").write_bytes((lively() / "tokenizer.json").read_bytes())
     with pytest.raises(PipelineError, match="is factorised already; prune first"):
         prune.check(section(compute=0.5), found(tmp_path), tasks.get("embedding"))
-
-
-# --- single weights ----------------------------------------------------------------------------------------------
-
-
-def test_the_schedule_is_cubic_between_its_ends() -> None:
-    found = [unstructured.cubic(step, begin=10, end=20, final=0.8) for step in (0, 10, 15, 20, 30)]
-    assert found == pytest.approx([0.0, 0.0, 0.7, 0.8, 0.8])
-    with pytest.raises(PipelineError, match="has to end after it begins"):
-        unstructured.cubic(0, begin=10, end=10, final=0.8)
-
-
-@pytest.mark.parametrize("architecture", ["bert", "albert"])
-def test_the_smallest_weights_become_zero(architecture: str, lively: Students) -> None:
-    model = loaded(lively(architecture))
-    before = {name: one.detach().clone() for name, one in model.named_parameters()}
-    masks = unstructured.by_magnitude(model, 0.3)
-    assert unstructured.sparsity_of(model)["sparsity"] == pytest.approx(0.3, abs=1e-4)
-    changed = {name for name, one in model.named_parameters() if not torch.equal(one, before[name])}
-    assert changed == set(masks)
-    kept = min(float(before[name][mask].abs().min()) for name, mask in masks.items())
-    gone = max(float(before[name][~mask].abs().max()) for name, mask in masks.items())
-    assert gone <= kept
-
-
-def test_movement_keeps_what_training_moves_away_from_zero(lively: Students) -> None:
-    """What the loss pulls outwards stays although it is small; the rest goes, and comes back when it is pulled."""
-    model = loaded(lively())
-    found = unstructured.weights(model)
-    movement = unstructured.Movement(model, learning_rate=1.0)
-    first = next(iter(found))
-    whole = {name: one.detach().clone() for name, one in found.items()}
-    outwards = {name: one.abs() < 0.05 for name, one in whole.items()}
-
-    def pull(towards: dict[str, torch.Tensor]) -> None:
-        for name, one in found.items():
-            one.grad = torch.where(towards[name], -whole[name], whole[name])
-        movement.observe()
-
-    pull(outwards)
-    share = float(torch.cat([one.flatten() for one in outwards.values()]).float().mean())
-    movement.prune(1 - share)
-    assert all(torch.equal(one != 0, outwards[name]) for name, one in found.items())
-    for _ in range(2):
-        pull({name: ~one for name, one in outwards.items()})
-    movement.prune(share)
-    assert torch.equal(found[first], whole[first] * ~outwards[first])

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from pipeline import mil, tasks
+from pipeline import mil, sparsity, tasks
 from pipeline.backends import ConvertRequest, Evaluator, Inputs, Outputs, Session
 from pipeline.backends.coreml_structure import read_structure
 from pipeline.errors import ToolchainError
@@ -23,7 +23,7 @@ from pipeline.signature import Function, Signature, Tensor
 from pipeline.structure import Structure
 
 TITLE = "Core ML"
-VERSION = 2
+VERSION = 3
 FILE = "model.mlpackage"
 DISTRIBUTIONS = ("coremltools", "torch", "transformers")
 BASE_SCHEME = None
@@ -31,6 +31,8 @@ MINIMUM_RUNTIME = "iOS 18 / macOS 15 (recipe: minimum_ios)"
 
 _FUNCTIONS_FROM_IOS = 18
 _INT8_FROM_IOS = 16
+_SPARSE_FROM_IOS = {"fp32": 16, "fp16": 16, "int8_weight_only": 18}
+"""By scheme: matrices that are mostly zeros are stored without them."""
 _DTYPES = {65568: "float32", 65552: "float16", 131104: "int32"}
 """`ArrayFeatureType.ArrayDataType` of the model's protobuf."""
 
@@ -84,8 +86,12 @@ def _convert_one(request: ConvertRequest, length: int) -> Any:
     """Return a Core ML model of one fixed length."""
     precision = "fp32" if request.scheme == "fp32" else "fp16"
     model = _float_model(request.student, request.task, precision, length, request.minimum_ios)
+    able = request.minimum_ios >= _SPARSE_FROM_IOS[request.scheme]
+    sparse = able and bool(sparsity.of_checkpoint(request.student))
+    if sparse:
+        model = _leave_zeros_out(model)
     if request.scheme == "int8_weight_only":
-        model = _compress_int8(model)
+        model = _compress_int8(model, of_sparse=sparse)
     _describe(model, request)
     return model
 
@@ -155,14 +161,30 @@ def _graph(student: Path, task_name: str) -> Any:
     return export_graph(student, tasks.get(task_name))
 
 
-def _compress_int8(model: Any) -> Any:
-    """Store all weights and tables as int8 with a scale per row; small ones stay as they are."""
+def _leave_zeros_out(model: Any) -> Any:
+    """Store matrices that are mostly zeros as a bit for each place and the numbers that are not zero."""
+    import coremltools.optimize as cto
+
+    config = cto.coreml.OpThresholdPrunerConfig(
+        minimum_sparsity_percentile=sparsity.LEAST, weight_threshold=sparsity.SMALL
+    )
+    return cto.coreml.prune_weights(model, config=cto.coreml.OptimizationConfig(global_config=config))
+
+
+def _compress_int8(model: Any, *, of_sparse: bool) -> Any:
+    """Store all weights and tables as int8 with a scale per row; small ones stay as they are.
+
+    Args:
+        model: of coremltools.
+        of_sparse: whether zeros were left out of some, which then become int8 too.
+    """
     import coremltools.optimize as cto
 
     config = cto.coreml.OpLinearQuantizerConfig(
         mode="linear_symmetric", granularity="per_channel", weight_threshold=2048
     )
-    return cto.coreml.linear_quantize_weights(model, config=cto.coreml.OptimizationConfig(global_config=config))
+    wanted = cto.coreml.OptimizationConfig(global_config=config)
+    return cto.coreml.linear_quantize_weights(model, config=wanted, joint_compression=of_sparse)
 
 
 def _describe(model: Any, request: ConvertRequest) -> None:

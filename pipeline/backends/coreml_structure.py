@@ -14,6 +14,8 @@ from pipeline.mil.weights import Weight, weights
 from pipeline.structure import Activation, Constant, Stored, Structure
 
 _STORED: dict[str, Stored] = {name: name for name in get_args(Stored)}
+_SPARSE = "sparse "
+"""Begins what is said of a weight that is stored without its zeros, see `Weight.stored`."""
 _GELU: dict[str, Activation] = {"EXACT": "gelu", "TANH_APPROXIMATION": "gelu_tanh"}
 _NAMED: dict[str, Activation] = {name: name for name in get_args(Activation) if not name.startswith("gelu")}
 _LAYER_NORM_EPSILON = 1e-5
@@ -70,9 +72,11 @@ def _counts(weight: Weight) -> bool:
 
 
 def _constant(package: Package, weight: Weight) -> Constant:
-    if weight.stored not in _STORED:
+    stored = weight.stored.removeprefix(_SPARSE)
+    if stored not in _STORED:
         raise ToolchainError(
             f"{weight.name} is stored as {weight.stored}, and nothing compares that with a checkpoint."
         )
     values = decode(package, weight.source, rounded=True)
-    return Constant(weight.name, np.asarray(values, np.float32), _STORED[weight.stored])
+    sparse = weight.stored.startswith(_SPARSE)
+    return Constant(weight.name, np.asarray(values, np.float32), _STORED[stored], sparse)

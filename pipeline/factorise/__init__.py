@@ -12,7 +12,7 @@ from pipeline.factorise.section import FactoriseSection, Rank, check
 from pipeline.prune.calibration import Calibration
 
 __all__ = ["DISTRIBUTIONS", "VERSION", "FactoriseSection", "Rank", "check", "make"]
-VERSION = 1
+VERSION = 2
 DISTRIBUTIONS = ("torch", "transformers", "tokenizers")
 """What decides the factors."""
 

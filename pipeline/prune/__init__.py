@@ -1,7 +1,8 @@
 """Prune stage: a student with fewer heads, feed-forward rows, layers or columns, dense, and good without training.
 
 What is kept is searched under a budget (`search`) by what each unit is worth (`importance`), the rest is cut out
-(`cut`), and what is left is solved for what the whole student gave (`reconstruct`). Imports nothing heavy.
+(`cut`), and what is left is solved for what the whole student gave (`reconstruct`). Single weights become zero at once
+(`unstructured`) or while a student is trained (`gradual`), which saves no compute. Imports nothing heavy.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from pipeline.prune.section import PruneSection, check
 
 __all__ = ["DISTRIBUTIONS", "VERSION", "PruneSection", "check", "make"]
 
-VERSION = 1
+VERSION = 2
 DISTRIBUTIONS = ("torch", "transformers", "tokenizers")
 """What decides the weights."""
 

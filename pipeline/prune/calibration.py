@@ -14,19 +14,27 @@ from pipeline.errors import InputError
 Calibration = str | tuple[str, str]
 """A text, or a pair that is read as one row."""
 _BATCH = 32
+_PLAIN = {"short", "medium", "long", "truncated", "pair"}
+"""Kinds of verification texts that look like real use."""
+_PUBLIC = "stsb"
 LEAST = 8
 """Texts; below that nothing can be estimated."""
 
 
 def default_texts(count: int, *, seed: int) -> list[Calibration]:
-    """Return texts for whoever has none: the package's own, and STS-B's train sentences where they are.
+    """Return texts for whoever has none: the package's plain ones, and STS-B's train sentences where they are.
+
+    What a labelled set holds that verification scores on is left out, wherever else it occurs: a student would be
+    fitted to it. Plain texts serve verification too, but only for comparing a file with its own checkpoint.
 
     Args:
         count: at most so many, a sample that the seed fixes.
         seed: of the sample.
     """
-    texts = list(dict.fromkeys([*data.everyday_sentences(), *_package_sentences(), *_public_sentences()]))
-    return sample(texts, count, seed=seed)
+    scored = _scored_texts()
+    plain = [text for row in data.verification_texts() if row.kind in _PLAIN for text in (row.first, row.second)]
+    found = [text for text in dict.fromkeys([*plain, *_public_sentences()]) if text and text not in scored]
+    return sample(found, count, seed=seed)
 
 
 def sample(texts: Sequence[Calibration], count: int, *, seed: int) -> list[Calibration]:
@@ -37,15 +45,17 @@ def sample(texts: Sequence[Calibration], count: int, *, seed: int) -> list[Calib
     return [texts[number] for number in sorted(chosen)]
 
 
-def _package_sentences() -> list[str]:
-    rows = [row for name in ("sentiment", "graded_pairs", "questions") for row in data.DATASETS[name].load()]
-    return [text for row in rows for text in (row.first, row.second) if text]
+def _scored_texts() -> set[str | None]:
+    """Return the texts of the labelled sets whose texts could be among those that calibration takes."""
+    sets = [row for row in data.DATASETS.values() if row.bundled or row.name == _PUBLIC]
+    rows = [row for one in sets if not one.absent() for row in one.load()]
+    return {text for row in rows for text in (row.first, row.second)}
 
 
 def _public_sentences() -> list[str]:
-    if not os.environ.get(data.DATA_VARIABLE) or data.DATASETS["stsb"].absent("train"):
+    if not os.environ.get(data.DATA_VARIABLE) or data.DATASETS[_PUBLIC].absent("train"):
         return []
-    return [text for row in data.DATASETS["stsb"].load("train") for text in (row.first, row.second) if text]
+    return [text for row in data.DATASETS[_PUBLIC].load("train") for text in (row.first, row.second) if text]
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,7 @@ def batches(source: Path, model_type: str, texts: Sequence[Calibration], *, max_
     """
     wanted = [text for text in texts if (text if isinstance(text, str) else "".join(text)).strip()]
     if len(wanted) < LEAST:
-        raise InputError(f"pruning has {len(wanted)} calibration texts that are not empty; it needs {LEAST} or more.")
+        raise InputError(f"{len(wanted)} calibration texts are not empty; {LEAST} or more are needed.")
     encoder = Encoder(tokenization.load_tokenizer(source), max_length)
     encoded = [encoder.encode(text) if isinstance(text, str) else encoder.encode(*text) for text in wanted]
     ordered = sorted(encoded, key=lambda row: (len(row), row.ids))

@@ -2,22 +2,36 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from pipeline.errors import RecipeError, StudentError
 from pipeline.prune import costs, parts
 from pipeline.prune.costs import LENGTH
 from pipeline.prune.parts import Outline
-from pipeline.section import Length, Natural, Section
+from pipeline.section import Length, Natural, Section, Sparse
 from pipeline.student import Source
 from pipeline.tasks import Task
 
+_STRUCTURE = ("compute", "heads", "feed_forward", "layers", "hidden")
 Part = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 """What is kept of a whole; all of it would be no pruning."""
 
 
 def _tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
+
+
+def _some(value: int | tuple[int, ...] | None) -> int | tuple[int, ...] | None:
+    if (isinstance(value, int) and value < 1) or value == ():
+        raise ValueError("leaves no layer; give a number from 1 on, or a list of the numbers that stay")
+    return value
+
+
+class SparseNow(Sparse):
+    """Weights that become zero at once, without training."""
+
+    by: Literal["magnitude", "movement"] = "magnitude"
+    """Movement needs a loss: it is refused here, with the place where it belongs."""
 
 
 class PruneSection(Section):
@@ -30,10 +44,12 @@ class PruneSection(Section):
     """Of all attention heads; each layer keeps one."""
     feed_forward: Part | None = None
     """Of all feed-forward rows; each layer keeps `row_multiple`."""
-    layers: Natural | Annotated[tuple[int, ...], BeforeValidator(_tuple), Field(min_length=1)] | None = None
+    layers: Annotated[int | tuple[int, ...] | None, BeforeValidator(_tuple), AfterValidator(_some)] = None
     """The numbers of the layers that stay, from 0; or how many, and the least important ones leave."""
     hidden: Natural | None = None
     """Columns of the hidden states that stay, in all layers and tables. Needs training afterwards to be any good."""
+    sparse: SparseNow | None = None
+    """Single weights that become zero in what is left. Only Core ML stores them smaller, and no format is faster."""
     importance: Literal["surgeon", "fisher", "taylor", "magnitude"] = "surgeon"
     """What units are judged by: `pipeline.prune.importance`."""
     reconstruct: bool = True
@@ -51,6 +67,11 @@ class PruneSection(Section):
     """Feed-forward rows stay in so many, which is what runtimes compute at once."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
 
+    @property
+    def cuts(self) -> bool:
+        """Whether the student gets smaller; else only weights become zero, which needs no texts."""
+        return any(getattr(self, name) for name in _STRUCTURE)
+
 
 def check(section: PruneSection, source: Source, task: Task) -> Outline:
     """Refuse pruning that cannot be carried out.
@@ -64,6 +85,8 @@ def check(section: PruneSection, source: Source, task: Task) -> Outline:
     """
     shape = parts.read(source)
     _check_asked(section)
+    if not section.cuts:
+        return shape
     if section.max_length > source.max_length:
         limit = f"the checkpoint's limit of {source.max_length} positions"
         raise RecipeError(f"prune.max_length = {section.max_length} is beyond {limit}.")
@@ -81,9 +104,14 @@ def check(section: PruneSection, source: Source, task: Task) -> Outline:
 
 
 def _check_asked(section: PruneSection) -> None:
-    asked = {name for name in ("compute", "heads", "feed_forward", "layers", "hidden") if getattr(section, name)}
+    asked = {name for name in (*_STRUCTURE, "sparse") if getattr(section, name)}
     if not asked:
-        raise RecipeError("[prune] asks for nothing; give compute, heads, feed_forward, layers or hidden.")
+        raise RecipeError("[prune] asks for nothing; give compute, heads, feed_forward, layers, hidden or sparse.")
+    if section.sparse is not None and section.sparse.by == "movement":
+        raise RecipeError(
+            "prune.sparse.by = 'movement' follows what a loss does to the weights, and [prune] has no loss. Give "
+            "[train] or [distil] the table instead: [train.sparse] or [distil.sparse], with the same keys."
+        )
     if "compute" in asked and asked & {"heads", "feed_forward"}:
         raise RecipeError(
             "[prune] has compute, which decides on heads and feed_forward itself; give it alone, or these two alone."

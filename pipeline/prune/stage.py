@@ -10,12 +10,13 @@ import torch
 from pipeline import shapes, student, tasks, tokenization
 from pipeline.checkpoint import load_checkpoint
 from pipeline.isolated import tell
-from pipeline.prune import calibration, costs, cut, depth, importance, parts, reconstruct, search, width
+from pipeline.prune import calibration, costs, cut, depth, importance, parts, reconstruct, search, unstructured, width
 from pipeline.prune.calibration import Batches, Calibration
 from pipeline.prune.parts import Kind, Outline
 from pipeline.prune.search import Kept
 from pipeline.prune.section import PruneSection, check
 from pipeline.tasks import Task
+from pipeline.training.model import save
 
 
 def run(source: Path, task_name: str, section: PruneSection, texts: Sequence[Calibration], out: Path) -> dict[str, Any]:
@@ -23,13 +24,27 @@ def run(source: Path, task_name: str, section: PruneSection, texts: Sequence[Cal
     task = tasks.get(task_name)
     check(section, student.inspect_folder(source, origin=source.name, licence=None), task)
     full = load_checkpoint(source, task)
+    if not section.cuts:
+        metrics = _sparse(full, section)
+        save(full, source, out)
+        tokenization.copy(source, out)
+        return metrics
     chosen = calibration.sample(texts, section.calibration_texts, seed=section.seed)
     padding = int(full.config.pad_token_id or 0)
     batches = calibration.batches(source, full.config.model_type, chosen, max_length=section.max_length, pad=padding)
     less, metrics = pruned(full, task, section, batches)
+    metrics |= _sparse(less, section)
     shapes.save(less, out)
     tokenization.copy(source, out)
     return metrics
+
+
+def _sparse(model: Any, section: PruneSection) -> dict[str, Any]:
+    """Set single weights to zero where it is asked for, in place."""
+    if section.sparse is None:
+        return {}
+    unstructured.by_magnitude(model, section.sparse)
+    return {"parameters": sum(one.numel() for one in model.parameters())} | unstructured.metrics(model)
 
 
 def pruned(full: Any, task: Task, section: PruneSection, batches: Batches) -> tuple[Any, dict[str, Any]]:

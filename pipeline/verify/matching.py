@@ -75,7 +75,7 @@ def best_match(constant: Constant, forms: Sequence[Form], precision: Precision) 
     ]
     if not candidates:
         return []
-    index = _sample(values.shape)
+    index = _sample(values)
     known = values[index]
     distances = [_distance(known, form, index, turned=turned) for turned, form in candidates]
     order = np.argsort(distances, kind="stable")
@@ -98,9 +98,13 @@ def _fits(shape: tuple[int, ...], form: Form, *, turned: bool) -> bool:
     return shape == wanted or shorter
 
 
-def _sample(shape: tuple[int, ...]) -> tuple[NDArray[np.int64], ...]:
+def _sample(values: Array) -> tuple[NDArray[np.int64], ...]:
+    """Return places; of a sparse matrix those that are not zero, by which alone it can be told from another."""
     generator = np.random.default_rng(0)
-    return tuple(generator.integers(0, size, _SAMPLES) for size in shape)
+    if 0 < 2 * np.count_nonzero(values) < values.size:
+        filled = np.flatnonzero(values)
+        return np.unravel_index(generator.choice(filled, _SAMPLES), values.shape)
+    return tuple(generator.integers(0, size, _SAMPLES) for size in values.shape)
 
 
 def _distance(known: Array, form: Form, index: tuple[NDArray[np.int64], ...], *, turned: bool) -> float:

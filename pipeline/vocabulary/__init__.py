@@ -54,7 +54,10 @@ def read(section: VocabularySection, recipe_file: Path) -> list[str]:
     """
     found: dict[str, None] = {}
     for name in section.corpus:
-        texts = _file_texts(_path(name, recipe_file)) if name.endswith(".txt") else _dataset_texts(name)
+        if name.endswith(".txt"):
+            texts = data.plain_lines(_path(name, recipe_file), "vocabulary.corpus")
+        else:
+            texts = _dataset_texts(name)
         found |= dict.fromkeys(texts)
     return list(found)
 
@@ -71,21 +74,6 @@ def digests(section: VocabularySection, recipe_file: Path) -> dict[str, str | No
 
 def _path(name: str, recipe_file: Path) -> Path:
     return recipe_file.parent / Path(name).expanduser()
-
-
-def _file_texts(path: Path) -> list[str]:
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except FileNotFoundError as error:
-        raise InputError(f"vocabulary.corpus: {path} does not exist.") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"vocabulary.corpus: {path} is not UTF-8: {error.reason} at byte {error.start}.") from error
-    except OSError as error:
-        raise InputError(f"vocabulary.corpus: {path} cannot be read: {error.strerror}.") from error
-    texts = [line for line in lines if line.strip()]
-    if not texts:
-        raise InputError(f"vocabulary.corpus: {path} holds no text.")
-    return texts
 
 
 def _dataset_texts(name: str) -> list[str]:
