@@ -242,6 +242,7 @@ def _make(order: Order, make: Callable[[Path], Mapping[str, Any]]) -> Artifact:
     aside.mkdir()
     try:
         metrics = make(aside)
+        open_modes(aside)
         manifest = Manifest(
             schema_version=SCHEMA_VERSION,
             stage=order.stage,
@@ -259,6 +260,17 @@ def _make(order: Order, make: Callable[[Path], Mapping[str, Any]]) -> Artifact:
         shutil.rmtree(aside, ignore_errors=True)
         raise
     return Artifact(place, manifest)
+
+
+def open_modes(folder: Path) -> None:
+    """Give files that only their owner may read the mode that the folder got from the umask.
+
+    safetensors 0.8 writes beside its target, into a temporary file of mode 0600, and renames that.
+    """
+    wanted = folder.stat().st_mode & 0o666
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink() and path.stat().st_mode & 0o777 == 0o600:
+            path.chmod(wanted)
 
 
 def _write_synced(path: Path, text: str) -> None:

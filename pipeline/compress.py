@@ -4,15 +4,18 @@ Each stage turns a folder in Hugging Face layout into another one, so any of the
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline import factorise, prune, share, student, tasks, vocabulary
+from pipeline import factorise, layers, prune, share, student, tasks, vocabulary
 from pipeline.artifact import digest_of
+from pipeline.data import Dataset
+from pipeline.distil import checks as distil_checks
+from pipeline.distil import material, start_checks
 from pipeline.distil import stage as distil
-from pipeline.distil import start_checks
 from pipeline.distil.section import StartSection
+from pipeline.errors import RecipeError
 from pipeline.prune import calibration
 from pipeline.recipe import Recipe
 from pipeline.student import Source
@@ -29,6 +32,8 @@ class Context:
     """The checkpoint before anything made it smaller, which may be the teacher."""
     folder: Path
     """The recipe's folder in the build folder."""
+    corpus: list[str] = field(default_factory=list)
+    """Of the vocabulary, once it was read."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,12 @@ class Work:
     seconds: float
     """Estimate, for MiniLM on two cores."""
     teacher: Source | None = None
+    checkpoints: Path | None = None
+    """Folder for what a run that was stopped goes on from; it goes when the artifact is whole."""
+
+
+def _as_it_is(context: Context, source: Source) -> Source:
+    return source
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,10 @@ class Stage:
     check: Callable[[Context, Source], None]
     """Refuses what cannot be carried out."""
     ready: Callable[[Context, Source], Work]
+    expected: Callable[[Context, Source], Source] = _as_it_is
+    """The checkpoint as the stage will leave it, as far as checks of later ones can know it before."""
+    teaches: bool = False
+    """Whether what it makes is the unpruned checkpoint from then on."""
 
 
 def stages(recipe: Recipe) -> list[Stage]:
@@ -72,7 +87,52 @@ def after(stage: Stage, source: Source, folder: Path) -> Source:
     return student.inspect_folder(folder, origin=f"{source.origin}, {stage.said}", licence=source.licence)
 
 
+def own_data(context: Context) -> Dataset | None:
+    """Return the labelled files of one's own that `[distil]` learns on, or None."""
+    section = context.recipe.distil
+    if section is None or section.train_file is None:
+        return None
+    return material.find(section, tasks.get(context.recipe.task), context.unpruned, context.recipe_file).dataset
+
+
 # --- one function each -------------------------------------------------------------------------------------------
+
+
+def _keep_zeros(context: Context, section: str) -> None:
+    """Refuse what would fill the zeros of an earlier section."""
+    recipe = context.recipe
+    made = [name for name, one in (("train", recipe.train), ("prune", recipe.prune)) if one and one.sparse]
+    if made and made[0] != section:
+        raise RecipeError(
+            f"[{section}] gives the linears new numbers, and those that [{made[0]}.sparse] made zero would not stay "
+            "zero. Leave one of them out; [distil.sparse] comes after all the others."
+        )
+
+
+def _check_head(context: Context, source: Source) -> None:
+    section, task = context.recipe.head, tasks.get(context.recipe.task)
+    assert section
+    if task.uses_head:
+        raise RecipeError(
+            f"[head] gives the checkpoint a masked-LM head in the place of the one for {task.name}. Distil on plain "
+            "text in a recipe of task embedding first, and let its student be the next recipe's."
+        )
+    distil_checks.check_head(section, source, material.files(section, context.recipe_file))
+
+
+def _head(context: Context, source: Source) -> Work:
+    section = context.recipe.head
+    assert section
+    files = material.files(section, context.recipe_file)
+    checkpoints = context.folder / "checkpoints-head"
+    params = distil.order_params(section, context.recipe.task, material.Material(files))
+    arguments = (source.folder, section, files, checkpoints)
+    make = distil.make_head
+    return Work(distil.VERSION, params, distil.DISTRIBUTIONS, make, arguments, 900, checkpoints=checkpoints)
+
+
+def _expected_head(context: Context, source: Source) -> Source:
+    return replace(source, config={**source.config, "architectures": [material.MASKED_LM]})
 
 
 def _check_start(context: Context, source: Source) -> None:
@@ -87,6 +147,11 @@ def _start(context: Context, source: Source) -> Work:
     return Work(1, params, ("torch", "transformers"), _make_start, (source.folder, section), 10)
 
 
+def _expected_start(context: Context, source: Source) -> Source:
+    assert context.recipe.start
+    return start_checks.expected(context.recipe.start, source)
+
+
 def _make_start(source: Path, section: StartSection, out: Path) -> dict[str, Any]:
     from pipeline.distil import starts  # torch
 
@@ -96,35 +161,53 @@ def _make_start(source: Path, section: StartSection, out: Path) -> dict[str, Any
 def _check_vocabulary(context: Context, source: Source) -> None:
     section = context.recipe.vocabulary
     assert section
-    texts = vocabulary.read(section, context.recipe_file)
-    vocabulary.check(section, source, tasks.get(context.recipe.task), texts)
+    vocabulary.check(section, source, tasks.get(context.recipe.task), _corpus(context, section))
 
 
 def _vocabulary(context: Context, source: Source) -> Work:
     section = context.recipe.vocabulary
     assert section
-    texts = vocabulary.read(section, context.recipe_file)
+    texts = _corpus(context, section)
     corpus = vocabulary.digests(section, context.recipe_file)
     params = {"settings": section.model_dump(mode="json"), "corpus": corpus}
     arguments = (source.folder, context.recipe.task, section, texts)
     return Work(vocabulary.VERSION, params, vocabulary.DISTRIBUTIONS, vocabulary.make, arguments, 30)
 
 
+def _corpus(context: Context, section: vocabulary.VocabularySection) -> list[str]:
+    """Return the corpus, which the check and the work share."""
+    if not context.corpus:
+        context.corpus.extend(vocabulary.read(section, context.recipe_file))
+    return context.corpus
+
+
 def _check_prune(context: Context, source: Source) -> None:
     assert context.recipe.prune
+    if context.recipe.prune.cuts:
+        _keep_zeros(context, "prune")
     prune.check(context.recipe.prune, source, tasks.get(context.recipe.task))
 
 
 def _prune(context: Context, source: Source) -> Work:
     section = context.recipe.prune
     assert section
-    texts = calibration.default_texts(section.calibration_texts, seed=section.seed)
+    texts = calibration.default_texts(section.calibration_texts, seed=section.seed) if section.cuts else []
     arguments = (source.folder, context.recipe.task, section, texts)
     return Work(prune.VERSION, _calibrated(context, section, texts), prune.DISTRIBUTIONS, prune.make, arguments, 90)
 
 
+def _expected_prune(context: Context, source: Source) -> Source:
+    assert context.recipe.prune
+    layers, hidden = context.recipe.prune.layers, context.recipe.prune.hidden
+    if layers is not None:
+        source = start_checks.with_layers(source, layers if isinstance(layers, int) else len(layers))
+    return source if hidden is None else start_checks.with_hidden_size(source, hidden)
+
+
 def _check_factorise(context: Context, source: Source) -> None:
     assert context.recipe.factorise
+    if context.recipe.factorise.feed_forward is not None:
+        _keep_zeros(context, "factorise")
     factorise.check(context.recipe.factorise, source, tasks.get(context.recipe.task))
 
 
@@ -147,6 +230,8 @@ def _calibrated(
 
 def _check_share(context: Context, source: Source) -> None:
     assert context.recipe.share
+    if context.recipe.share.start == "average":
+        _keep_zeros(context, "share")
     share.check(context.recipe.share, source, tasks.get(context.recipe.task))
 
 
@@ -161,34 +246,43 @@ def _share(context: Context, source: Source) -> Work:
 def _check_distil(context: Context, source: Source) -> None:
     section = context.recipe.distil
     assert section
+    if section.sparse is not None:
+        layers.layout_of(source.architecture.model_type)
+    task = tasks.get(context.recipe.task)
+    if section.head == "masked_lm" and task.uses_head:
+        raise RecipeError(
+            f"distil.head = 'masked_lm' leaves a student without a head for {task.name}. Distil on plain text in a "
+            "recipe of task embedding first, and let its student be the next recipe's."
+        )
+    if section.head == "masked_lm" and context.recipe.vocabulary and distil_checks.needs_teacher(section):
+        raise RecipeError(
+            "distil.head = 'masked_lm' needs one vocabulary for student and teacher, and [vocabulary] trims the "
+            "student's before. Distil first, and trim in a recipe of its own."
+        )
     teacher = distil.teacher_of(section, context.unpruned, context.recipe_file)
-    files = distil.files_of(section, context.recipe_file)
-    distil.check(section, source, tasks.get(context.recipe.task), teacher, files)
+    found = material.find(section, task, context.unpruned, context.recipe_file)
+    distil_checks.check(section, source, task, teacher, found)
 
 
 def _distil(context: Context, source: Source) -> Work:
-    section = context.recipe.distil
+    section, task = context.recipe.distil, tasks.get(context.recipe.task)
     assert section
     teacher = distil.teacher_of(section, context.unpruned, context.recipe_file)
-    files = distil.files_of(section, context.recipe_file)
-    arguments = (
-        source.folder,
-        teacher.folder if teacher else None,
-        context.recipe.task,
-        section,
-        files,
-        context.folder / "checkpoints-distil",
-    )
-    params = distil.order_params(section, context.recipe.task, files)
-    return Work(distil.VERSION, params, distil.DISTRIBUTIONS, distil.make, arguments, 900, teacher)
+    found = material.find(section, task, context.unpruned, context.recipe_file)
+    checkpoints = context.folder / "checkpoints-distil"
+    arguments = (source.folder, teacher.folder if teacher else None, task.name, section, found, checkpoints)
+    params = distil.order_params(section, task.name, found)
+    return Work(distil.VERSION, params, distil.DISTRIBUTIONS, distil.make, arguments, 900, teacher, checkpoints)
 
 
 STAGES = (
-    Stage("start", "started", "begun smaller", _check_start, _start),
+    Stage("head", "headed", "with a masked-LM head", _check_head, _head, _expected_head, teaches=True),
+    Stage("start", "started", "begun smaller", _check_start, _start, _expected_start),
     Stage("vocabulary", "trimmed", "its vocabulary trimmed", _check_vocabulary, _vocabulary),
-    Stage("prune", "pruned", "pruned", _check_prune, _prune),
+    Stage("prune", "pruned", "pruned", _check_prune, _prune, _expected_prune),
     Stage("factorise", "factorised", "factorised", _check_factorise, _factorise),
     Stage("share", "shared", "its layers shared", _check_share, _share),
     Stage("distil", "distilled", "distilled", _check_distil, _distil),
 )
-"""In their order: what is cut out need not be decomposed, and what was lost is learnt again at the end."""
+"""In their order: a teacher's head first; what is cut out need not be decomposed, and what was lost is learnt again at
+the end."""

@@ -240,6 +240,50 @@ DATASETS: dict[str, Dataset] = {
 }
 
 
+PLAIN = {"wikitext2": "lm/wikitext2-valid.txt", "war-and-peace": "lm/war-and-peace.txt"}
+"""Plain text in the folder that `POCKETBERT_DATA` names, by what a recipe calls it."""
+
+
+def plain_file(name: str, recipe_file: Path) -> Path:
+    """Return the file of plain text that a recipe names: a row of `PLAIN`, or a path from the recipe.
+
+    Raises:
+        InputError: a row of `PLAIN`, and `POCKETBERT_DATA` is not set.
+    """
+    if name not in PLAIN:
+        return recipe_file.parent / Path(name).expanduser()
+    root = os.environ.get(DATA_VARIABLE)
+    if not root:
+        raise InputError(f"texts: {name!r} is {PLAIN[name]} of the folder that {DATA_VARIABLE} names; it is not set.")
+    return Path(root) / PLAIN[name]
+
+
+def plain_lines(path: Path, asked: str) -> list[str]:
+    """Return the lines of a plain text file that hold something, as they are.
+
+    Args:
+        path: of the file.
+        asked: the recipe's key that names it, for errors.
+
+    Raises:
+        InputError: the file is absent, not UTF-8, or holds nothing.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except FileNotFoundError as error:
+        raise InputError(f"{asked}: {path} does not exist; it names plain text files.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{asked}: {path} is not UTF-8: {error.reason} at byte {error.start}. Save it as UTF-8."
+        ) from error
+    except OSError as error:
+        raise InputError(f"{asked}: {path} cannot be read: {error.strerror}.") from error
+    found = [line for line in lines if line.strip()]
+    if not found:
+        raise InputError(f"{asked}: {path} holds no text.")
+    return found
+
+
 def verification_texts() -> list[Text]:
     """Return the package's own sentences and pairs, in file order."""
     sentences = [Text(row["id"], row["kind"], row["text"]) for row in _json_lines(TEXTS / "sentences.jsonl")]

@@ -1,16 +1,17 @@
 """Fine-tune stage: a recipe's `[train]` turns the student that it names into one that is trained for the task."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline import data, tasks, tokenization
+from pipeline import data, student, tasks
 from pipeline.artifact import digest_of
 from pipeline.data import Dataset
 from pipeline.errors import RecipeError
 from pipeline.isolated import tell
 from pipeline.recipe import Recipe, TrainSection
 from pipeline.student import Source
-from pipeline.training import checks, own
+from pipeline.training import checks, own, places
 from pipeline.training.job import Job
 
 VERSION = 1
@@ -63,7 +64,7 @@ def _dataset(recipe: Recipe, recipe_file: Path) -> Dataset:
         return data.DATASETS[settings.dataset]
     assert settings.train_file is not None
     assert settings.dev_file is not None
-    train, dev = (recipe_file.parent / Path(name).expanduser() for name in (settings.train_file, settings.dev_file))
+    train, dev = (places.find(name, recipe_file) for name in (settings.train_file, settings.dev_file))
     columns = own.Columns(settings.text, settings.pair, settings.label)
     return own.dataset(tasks.get(recipe.task), train, dev, columns)
 
@@ -83,6 +84,18 @@ def order_params(recipe: Recipe, dataset: Dataset) -> dict[str, Any]:
     }
 
 
+def expected(wanted: Job, source: Source) -> Source:
+    """Return a checkpoint as training will leave it, as far as it can be known: for checks of what comes after."""
+    task = wanted.task
+    names = wanted.labels or tuple(f"LABEL_{number}" for number in range(task.most_labels or 0))
+    config = {
+        **source.config,
+        "architectures": [f"{source.architecture.model_type}{task.head_suffix}"],
+        "id2label": {str(number): name for number, name in enumerate(names)},
+    }
+    return replace(source, config=config, origin=student.fine_tuned(source.origin, wanted.dataset.name))
+
+
 def make(wanted: Job, out: Path) -> dict[str, Any]:
     """Train, and write a folder in Hugging Face layout. Runs in a worker, since it imports torch.
 
@@ -97,12 +110,11 @@ def make(wanted: Job, out: Path) -> dict[str, Any]:
 
 def write(model: Any, record: Any, source: Path, out: Path) -> dict[str, Any]:
     """Write a trained model with the tokenizer of the checkpoint that it began with, and `training.json`."""
-    from pipeline.training.model import save
+    from pipeline.prune import gradual
+    from pipeline.training.model import write
     from pipeline.training.record import FILE
 
-    save(model, source, out)
-    tokenization.copy(source, out)
-    (out / FILE).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    write(model, source, out, record=record, name=FILE)
     return {
         "dataset": record.dataset,
         "metric": record.metric,
@@ -113,4 +125,4 @@ def write(model: Any, record: Any, source: Path, out: Path) -> dict[str, Any]:
         "final_loss": record.curve[-1].loss,
         "train_seconds": record.seconds,
         "device": record.device,
-    }
+    } | gradual.reached(model)

@@ -9,6 +9,7 @@ from typing import Any
 from pipeline import compress, finetune, reference, student
 from pipeline.artifact import Artifact, Order
 from pipeline.compress import Context, Stage
+from pipeline.data import Dataset
 from pipeline.errors import RecipeError
 from pipeline.isolated import Worker
 from pipeline.recipe import Recipe
@@ -28,12 +29,14 @@ class Prepared:
     context: Context
     training: Job | None
     """Of a recipe with `[train]`; its data were read."""
+    learnt: Dataset | None
+    """What `[train]` learns on, or the labelled files of one's own that `[distil]` does."""
 
     @property
     def datasets(self) -> reference.Wanted:
-        """The data for the task metric: after training, those of its dev split unless the recipe names some."""
-        if self.recipe.verify.datasets is None and self.training:
-            return (self.training.dataset,)
+        """The data for the task metric: what was learnt has a dev split for it, unless the recipe names some."""
+        if self.recipe.verify.datasets is None and self.learnt:
+            return (self.learnt,)
         return self.recipe.verify.datasets
 
     def go(self, until: str) -> Artifact | None:
@@ -47,6 +50,8 @@ class Prepared:
         context = replace(self.context, unpruned=source) if source else self.context
         for stage in compress.stages(self.recipe):
             source = self._compressed(stage, context, source)
+            if stage.teaches and source:
+                context = replace(context, unpruned=source)
         return None if until == "compress" else self._student(source)
 
     def _train(self, job: Job) -> Artifact | None:
@@ -81,6 +86,8 @@ class Prepared:
                 return worker.call(work.make, *work.arguments, out)
 
         made = self.steps.take(stage.name, place, order, make, seconds=work.seconds, disk=disk)
+        if made and work.checkpoints and not self.steps.dry:
+            shutil.rmtree(work.checkpoints, ignore_errors=True)
         return compress.after(stage, source, made.path) if made else None
 
     def _student(self, source: Source | None) -> Artifact | None:
@@ -113,11 +120,16 @@ def begin(recipe: Recipe, recipe_file: Path, steps: Steps, until: str) -> Prepar
         finetune.section(recipe)
     source = student.find(recipe, recipe_file)
     training = finetune.job(recipe, recipe_file, source, steps.folder / "checkpoints") if recipe.train else None
-    context = Context(recipe, recipe_file, source, steps.folder)
+    expected = finetune.expected(training, source) if training else source
+    context = Context(recipe, recipe_file, expected, steps.folder)
     wanted = compress.stages(recipe)
     if until == "compress" and not wanted:
-        sections = ", ".join(f"[{stage.name}]" for stage in compress.STAGES)
+        sections = ", ".join(f"[{stage.name}]" for stage in compress.STAGES if not stage.teaches)
         raise RecipeError(f"recipe {recipe.name} makes nothing smaller; sections that do: {sections}.")
     for stage in wanted:
-        stage.check(context, source)
-    return Prepared(recipe, source, steps, context, training)
+        stage.check(context, expected)
+        expected = stage.expected(context, expected)
+        if stage.teaches:
+            context = replace(context, unpruned=expected)
+    learnt = training.dataset if training else compress.own_data(context)
+    return Prepared(recipe, source, steps, context, training, learnt)

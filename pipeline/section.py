@@ -1,8 +1,17 @@
 """What the sections of a recipe share: a strict base, and the kinds of values."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 
 class Section(BaseModel):
@@ -69,3 +78,59 @@ class Updates(Section):
     def passes(self) -> float | None:
         """Passes over the rows, or None where steps are given."""
         return None if self.steps is not None else (self.epochs or 3.0)
+
+
+class Sparse(Section):
+    """Single weights of the encoder's linears that become zero; tables, norms, biases and heads stay whole."""
+
+    sparsity: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+    """Fraction of zeros."""
+    scope: Literal["global", "matrix"] = "global"
+    """Whether it is the fraction of all matrices together, or of each."""
+
+
+class GradualSparse(Sparse):
+    """Weights that become zero while a model is trained, more and more of them; see `pipeline.prune.gradual`."""
+
+    by: Literal["movement", "magnitude"] = "movement"
+    """What goes: weights that training moves towards zero, or those that are near it."""
+    warmup_fraction: Fraction = 0.1
+    """Of the updates, before the first weights go."""
+    cooldown_fraction: Fraction = 0.3
+    """Of the updates, at the end, with all of `sparsity`."""
+
+    @model_validator(mode="after")
+    def _leaves_updates(self) -> Self:
+        if self.warmup_fraction + self.cooldown_fraction >= 1:
+            raise ValueError("warmup_fraction and cooldown_fraction leave no update in which weights go")
+        return self
+
+
+class SparseUpdates(Updates):
+    """Updates during which weights may become zero."""
+
+    sparse: GradualSparse | None = None
+    """Zeros that a student has already stay zeros, with it or without."""
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave what is not asked out, so that keys of runs that were made without it stay what they were."""
+        found: dict[str, Any] = handler(self)
+        return {key: value for key, value in found.items() if key != "sparse" or value is not None}
+
+
+class LabelledUpdates(SparseUpdates):
+    """Training on labelled rows: those of a known data set, or files of one's own."""
+
+    dataset: str | None = None
+    """A row of `pipeline.data` that has rows to train on; or files of one's own:"""
+    train_file: str | None = None
+    """`.csv`, `.tsv`, `.jsonl` or `.parquet` with named columns, `.conll` for tags, SQuAD's `.json` for questions; a
+    relative one is meant from the recipe, and `hub:owner/name@<40-digit commit>/file` is a file of a hub data set."""
+    dev_file: str | None = None
+    text: str = "text"
+    """Column of the text."""
+    pair: str | None = None
+    """Column of the second text, where there is one."""
+    label: str = "label"
+    """Column of the class's name, or of the number."""

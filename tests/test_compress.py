@@ -105,6 +105,7 @@ def test_what_cannot_be_carried_out_is_refused_first(
 
 def test_every_section_that_compresses_has_its_stage() -> None:
     assert [stage.name for stage in compress.STAGES] == [
+        "head",
         "start",
         "vocabulary",
         "prune",

@@ -20,7 +20,8 @@ from faults import students
 from faults.students import Student
 
 from pipeline import checkpoint, data, shapes, student, tasks
-from pipeline.distil import checks, masked, models, stage, starts
+from pipeline.distil import checks, masked, material, models, stage, starts
+from pipeline.distil.material import Material
 from pipeline.distil.section import DistilSection, HeadSection, StartSection
 from pipeline.errors import InputError, PipelineError, RecipeError, StudentError
 from pipeline.training import loop
@@ -80,7 +81,8 @@ def lesson(tmp_path: Path, folders: Callable[..., Any], plain_text: Path) -> Cal
         pair = folders(task, settings.pop("architecture", "bert"))
         values = FAST | {"losses": losses, "texts": (str(plain_text),)} | settings
         section = DistilSection.model_validate(values)
-        return stage.work(*pair, task, section, (plain_text,), tmp_path / "checkpoints")
+        found = material.find(section, tasks.get(task), None, tmp_path / "recipe.toml")
+        return stage.work(*pair, task, section, found, tmp_path / "checkpoints")
 
     return make
 
@@ -168,7 +170,8 @@ def test_labels_are_mixed_in_and_the_dev_metric_is_recorded(tmp_path, folders, m
         two_labels({"small": small, "teacher": teacher}[name], tmp_path / name)
     values = FAST | {"losses": {"soft_targets": 1.0}, "alpha": 0.9, "dataset": "sst2", "steps": 20}
     section = DistilSection.model_validate(values)
-    wanted = stage.work(tmp_path / "small", tmp_path / "teacher", "classification", section, (), tmp_path / "c")
+    found = material.find(section, tasks.get("classification"), None, tmp_path / "recipe.toml")
+    wanted = stage.work(tmp_path / "small", tmp_path / "teacher", "classification", section, found, tmp_path / "c")
     _, record = stage.distil(wanted)
     assert set(record.curve[0].terms) == {"soft_targets", "labels"}
     first = record.curve[0]
@@ -217,7 +220,7 @@ def masked_lesson(tmp_path: Path, speakers: dict[str, Any], plain_text: Path) ->
         values = FAST | {"losses": losses, "head": "masked_lm", "texts": (str(plain_text),), "steps": 8} | settings
         section = DistilSection.model_validate(values)
         pair = speakers["small"], speakers["teacher"]
-        return stage.work(*pair, "embedding", section, (plain_text,), tmp_path / "checkpoints")
+        return stage.work(*pair, "embedding", section, Material((plain_text,)), tmp_path / "checkpoints")
 
     return make
 
@@ -278,10 +281,13 @@ def test_masks_hang_on_seed_update_and_row_alone(masked_lesson):
 
     from pipeline.distil.batching import Batcher
 
+    def told(what: str, fraction: float) -> None:
+        """Nobody listens."""
+
     wanted = masked_lesson()
     wanted.checkpoints.mkdir()
     model, _, labels = models.load_student(wanted)
-    batcher = Batcher(wanted, labels, (model.config, model.config), Accelerator())
+    batcher = Batcher(wanted, labels, (model.config, model.config), Accelerator(), told)
     whole = batcher.pair(np.arange(6), 3).student.inputs["input_ids"]
     part = batcher.pair(np.array([4, 2]), 3).student.inputs["input_ids"]
     assert torch.equal(whole[[4, 2]], part)
@@ -419,11 +425,11 @@ def test_a_trimmed_vocabulary_is_taught_token_by_token_on_its_own_texts(folders,
     small = trimmed(teacher, texts, tmp_path / "small")
     values = FAST | {"losses": {"hidden": 1.0}, "texts": (str(plain_text),), "steps": 2, "learning_rate": 1e-9}
     section = DistilSection.model_validate(values)
-    found = curve(stage.work(small, teacher, "embedding", section, (plain_text,), tmp_path / "checkpoints"))
+    found = curve(stage.work(small, teacher, "embedding", section, Material((plain_text,)), tmp_path / "checkpoints"))
     assert found == pytest.approx([0, 0], abs=1e-6), "the same tokens, so the same states"
     other = tmp_path / "other.txt"
     other.write_text("zebras quarrel with xylophones\n")
-    wanted = stage.work(small, teacher, "embedding", section, (other,), tmp_path / "elsewhere")
+    wanted = stage.work(small, teacher, "embedding", section, Material((other,)), tmp_path / "elsewhere")
     with pytest.raises(InputError, match=r"row 1: the student's vocabulary gives .* where the teacher's gives"):
         stage.distil(wanted)
 
@@ -435,7 +441,7 @@ def test_shared_layers_stay_shared(folders, plain_text, tmp_path):
     values = FAST | {"losses": {"hidden": 1.0, "relations": 1.0}, "texts": (str(plain_text),), "steps": 3}
     section = DistilSection.model_validate(values)
     out = folder(tmp_path / "out")
-    figures = stage.make(small, teacher, "embedding", section, (plain_text,), tmp_path / "checkpoints", out)
+    figures = stage.make(small, teacher, "embedding", section, Material((plain_text,)), tmp_path / "checkpoints", out)
     assert figures["final_loss"] > 0
     found = checkpoint.load_checkpoint(out, tasks.get("embedding"))
     assert shapes.sharing(found) == ((0, 0), (0, 0))
@@ -495,14 +501,14 @@ def test_bad_texts_are_named(text, message, tmp_path):
     if text is not None:
         path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(InputError, match=message):
-        checks.texts([path])
+        material.plain([path])
 
 
 def test_too_little_text_for_blocks_is_refused(masked_lesson, tmp_path):
     path = tmp_path / "short.txt"
     path.write_text("only a few words\n")
     with pytest.raises(InputError, match="the texts hold 4 tokens, and two blocks need"):
-        stage.distil(replace(masked_lesson(), files=(path,)))
+        stage.distil(replace(masked_lesson(), material=Material((path,))))
 
 
 def test_layers_that_do_not_divide_are_refused():
@@ -522,7 +528,7 @@ def test_a_teacher_of_another_vocabulary_is_refused_for_tokens_and_taken_for_tex
     values = FAST | {"texts": (str(plain_text),), "steps": 3}
     for losses in ({"hidden": 1.0}, {"sentence_mse": 1.0}):
         section = DistilSection.model_validate(values | {"losses": losses})
-        arguments = small, teacher, "embedding", section, (plain_text,), tmp_path / "checkpoints"
+        arguments = small, teacher, "embedding", section, Material((plain_text,)), tmp_path / "checkpoints"
         if "hidden" in losses:
             with pytest.raises(StudentError, match="the teacher has another vocabulary"):
                 stage.work(*arguments)
@@ -553,12 +559,15 @@ def test_unequal_heads_and_sizes_are_refused_before_the_first_update(folders, pl
         ({"relations": 1.0}, "relation_heads = 7 does not divide the 32 columns of the student"),
     ):
         section = DistilSection.model_validate(values | {"losses": losses, "relation_heads": 7})
-        wanted = stage.work(small, teacher, "embedding", section, (plain_text,), tmp_path / "checkpoints")
         with pytest.raises(RecipeError, match=message):
-            stage.distil(wanted)
+            stage.distil(
+                stage.work(small, teacher, "embedding", section, Material((plain_text,)), tmp_path / "checkpoints")
+            )
     fine = {"hidden": 1.0, "embeddings": 1.0, "relations": 1.0, "similarity": 1.0}
     section = DistilSection.model_validate(values | {"losses": fine, "relation_heads": 8})
-    assert np.isfinite(curve(stage.work(small, teacher, "embedding", section, (plain_text,), tmp_path / "more"))).all()
+    assert np.isfinite(
+        curve(stage.work(small, teacher, "embedding", section, Material((plain_text,)), tmp_path / "more"))
+    ).all()
 
 
 def test_sources_are_found_as_students_are(folders, tmp_path):
@@ -570,4 +579,4 @@ def test_sources_are_found_as_students_are(folders, tmp_path):
     assert stage.teacher_of(section.model_copy(update={"teacher": "unpruned"}), unpruned, recipe_file) is unpruned
     alone = DistilSection(losses={"masked_lm": 1.0}, head="masked_lm", texts=("a.txt",))
     assert stage.teacher_of(alone, unpruned, recipe_file) is None
-    assert stage.files_of(alone, recipe_file) == (tmp_path / "a.txt",)
+    assert material.files(alone, recipe_file) == (tmp_path / "a.txt",)

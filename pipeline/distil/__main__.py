@@ -4,21 +4,23 @@
 
     accelerate launch -m pipeline.distil SETTINGS.toml --student FOLDER --teacher FOLDER --task embedding --out FOLDER
 
-The file holds what a recipe's `[distil]` holds; its text files are meant from where it lies.
+The file holds what a recipe's `[distil]` holds; its files are meant from where it lies, and the
+`unpruned` checkpoint is the teacher.
 """
 
 import argparse
-import shutil
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
 
-from accelerate import PartialState
 from pydantic import ValidationError
 
-from pipeline.distil import stage
+from pipeline import student, tasks
+from pipeline.distil import material, stage
 from pipeline.distil.section import DistilSection
-from pipeline.errors import InputError, PipelineError, RecipeError
+from pipeline.errors import RecipeError
+from pipeline.training import outside
 
 
 def main() -> int:
@@ -30,31 +32,18 @@ def main() -> int:
     parser.add_argument("--task", required=True, help="a task's name, such as embedding")
     parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint; it must not exist")
     asked = parser.parse_args()
-    try:
-        _distil(asked)
-    except PipelineError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return error.exit_code
-    return 0
+    return outside.answered(partial(_distil, asked))
 
 
 def _distil(asked: argparse.Namespace) -> None:
-    out: Path = asked.out
-    if out.exists():
-        raise InputError(f"{out} exists; name a folder that is not there yet, or remove it.")
+    checkpoints = outside.checkpoints(asked.out)
     section = _read(asked.settings)
-    checkpoints = out.with_name(f"{out.name}.checkpoints")
-    files = stage.files_of(section, asked.settings)
-    wanted = stage.work(asked.student, asked.teacher, asked.task, section, files, checkpoints)
+    unpruned = student.inspect_folder(asked.teacher, origin=asked.teacher.name, licence=None) if asked.teacher else None
+    found = material.find(section, tasks.get(asked.task), unpruned, asked.settings)
+    wanted = stage.work(asked.student, asked.teacher, asked.task, section, found, checkpoints)
     model, record = stage.distil(wanted)
-    if PartialState().is_main_process:
-        aside = out.with_name(f"{out.name}.new")
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        stage.write(model, record, wanted.source, aside)
-        aside.rename(out)
-        shutil.rmtree(checkpoints, ignore_errors=True)
-        print(f"{out}: loss {record.curve[0].loss:.4f} to {record.curve[-1].loss:.4f}")
+    said = f"loss {record.curve[0].loss:.4f} to {record.curve[-1].loss:.4f}"
+    outside.keep(asked.out, partial(stage.write, model, record, wanted.source), said)
 
 
 def _read(path: Path) -> DistilSection:

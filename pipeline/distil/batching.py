@@ -1,6 +1,6 @@
 """Rows of both sides as padded tensors: the student's, and the teacher's where it cuts texts in its own way."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline import architectures, tokenization
-from pipeline.distil import checks, masked, rows
+from pipeline.distil import augment, checks, masked, rows
 from pipeline.distil.models import Work
 from pipeline.distil.values import Frame
 from pipeline.encoding import Encoder
@@ -60,7 +60,14 @@ class Pair:
 class Batcher:
     """The rows of a distillation, encoded once by the first process for all."""
 
-    def __init__(self, work: Work, labels: Sequence[str], configs: tuple[Any, Any], accelerator: Accelerator) -> None:
+    def __init__(
+        self,
+        work: Work,
+        labels: Sequence[str],
+        configs: tuple[Any, Any],
+        accelerator: Accelerator,
+        tell: Callable[[str, float], None],
+    ) -> None:
         """Encode the rows; `configs` are the student's and the teacher's, None where there is none."""
         self.work = work
         self.masked = work.section.head == "masked_lm"
@@ -69,9 +76,9 @@ class Batcher:
         self.teacher = None if configs[1] is None or work.teacher is None else self._teacher(work.teacher, configs[1])
         self.segments = "sentence_order" in work.section.losses
         self.shape = self._shape(configs[0]) if self.masked else None
-        self.train_rows = 0
+        self.augmented_rows = 0
         if accelerator.is_main_process:
-            self._write()
+            self._write(accelerator.device, tell)
         accelerator.wait_for_everyone()
         for number, side in enumerate(self._sides()):
             side.data = examples.read(self._path(number))
@@ -98,16 +105,22 @@ class Batcher:
     def _path(self, number: int) -> Path:
         return self.work.checkpoints / f"rows-{number}.arrow"
 
-    def _write(self) -> None:
-        section, task = self.work.section, self.work.task
-        texts = rows.texts(section, task, self.work.files)
+    def _write(self, device: torch.device, tell: Callable[[str, float], None]) -> None:
+        section, task, dataset = self.work.section, self.work.task, self.work.material.dataset
+        texts = rows.texts(section, task, self.work.material)
+        if section.augment is not None:
+            before = len(texts)
+            texts = augment.extended(self.work, section.augment, texts, device=device, tell=tell)
+            self.augmented_rows = len(texts) - before
         kind = task.output_kind
         if self.shape is not None:
             lines = [text for row in texts for text in (row.first, row.second) if text]
             tokenizer = tokenization.load_tokenizer(self.work.source)
             found = [masked.blocks(tokenizer, lines, self.shape, length=section.max_length)]
         else:
-            found = [rows.encode(side.encoder, section, task, texts, labels=self.labels) for side in self._sides()]
+            found = [
+                rows.encode(side.encoder, section, task, dataset, texts, labels=self.labels) for side in self._sides()
+            ]
         if len(found) > 1 and self.teacher is not None and checks.token_losses(section, task):
             mine, theirs = (list(one) for one in found)
             rows.check_same_tokens(self.student.encoder, self.teacher.encoder, zip(mine, theirs, strict=True))

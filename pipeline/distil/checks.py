@@ -3,21 +3,19 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline import data, layers, tokenization
-from pipeline.data import Dataset
+from pipeline import layers, tokenization
+from pipeline.distil import material
+from pipeline.distil.material import Material
 from pipeline.distil.section import DistilSection, HeadSection
-from pipeline.distil.terms import TERMS, WHOLE_UPDATES
-from pipeline.errors import InputError, RecipeError, StudentError
+from pipeline.distil.terms import EQUAL_WIDTHS, TERMS, WHOLE_UPDATES
+from pipeline.errors import RecipeError, StudentError
 from pipeline.section import Updates
 from pipeline.student import Source
 from pipeline.tasks import Task
 from pipeline.training.checks import checkpoint_labels, has_head
 
-_MASKED_LM = ("ForMaskedLM", "ForPreTraining")
-_LABELLED = ("logits", "value", "token_logits", "spans")
 
-
-def check(section: DistilSection, source: Source, task: Task, teacher: Source | None, files: Sequence[Path]) -> None:
+def check(section: DistilSection, source: Source, task: Task, teacher: Source | None, found: Material) -> None:
     """Refuse a distillation that cannot go well.
 
     Args:
@@ -25,7 +23,7 @@ def check(section: DistilSection, source: Source, task: Task, teacher: Source | 
         source: the student to begin with.
         task: decides the head and the metric.
         teacher: None where no loss compares with one.
-        files: of `section.texts`, found.
+        found: what is learnt on.
 
     Raises:
         RecipeError: losses, layers or data that do not go together, or do not fit a checkpoint.
@@ -33,20 +31,22 @@ def check(section: DistilSection, source: Source, task: Task, teacher: Source | 
         StudentError: a teacher of another vocabulary, or without the head that is asked for.
     """
     _check_losses(section, task)
-    _check_data(section, task, files)
+    material.check(section, task, found)
     _check_lengths(section, "distil", [source] if teacher is None else [source, teacher])
-    if teacher is None:
-        if needs_teacher(section):
-            raise RecipeError("distil.losses compare with a teacher, and there is none; name one in distil.teacher.")
-        return
-    _check_tokens(section, task, source, teacher)
-    _check_heads(section, task, source, teacher)
-    _check_layers(section, source, teacher)
+    if teacher is None and needs_teacher(section):
+        raise RecipeError("distil.losses compare with a teacher, and there is none; name one in distil.teacher.")
+    if teacher is not None:
+        _check_tokens(section, task, source, teacher)
+        _check_heads(section, task, source, teacher)
+        _check_layers(section, source, teacher)
+        _check_widths(section, source, teacher)
+    if section.alpha > 0 and found.dataset is not None and task.has_labels:
+        material.check_labels(source, task, teacher, found.dataset)
 
 
 def check_head(section: HeadSection, source: Source, files: Sequence[Path]) -> None:
     """Refuse to train a masked-LM head where it cannot be done; see `check`."""
-    texts(files)
+    material.plain(files)
     _check_lengths(section, "head", [source])
     _mask_token(source)
 
@@ -54,11 +54,6 @@ def check_head(section: HeadSection, source: Source, files: Sequence[Path]) -> N
 def needs_teacher(section: DistilSection) -> bool:
     """Return whether a loss compares with a teacher."""
     return any(TERMS[name].teacher for name in section.losses)
-
-
-def dataset_of(section: DistilSection) -> Dataset | None:
-    """Return the data set that the settings name."""
-    return None if section.dataset is None else data.DATASETS[section.dataset]
 
 
 def mapping(section: DistilSection, student_layers: int, teacher_layers: int) -> tuple[int, ...]:
@@ -86,29 +81,6 @@ def mapping(section: DistilSection, student_layers: int, teacher_layers: int) ->
     return section.layers
 
 
-def texts(files: Sequence[Path]) -> list[str]:
-    """Return the lines of plain text files that hold something.
-
-    Raises:
-        InputError: a file is absent, not UTF-8, or holds nothing.
-    """
-    found = []
-    for path in files:
-        try:
-            lines = path.read_text(encoding="utf-8-sig").splitlines()
-        except FileNotFoundError as error:
-            raise InputError(f"{path} does not exist; texts names plain text files.") from error
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path} is not UTF-8: {error.reason} at byte {error.start}. Save it as UTF-8.") from error
-        except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror}.") from error
-        lines = [line.strip() for line in lines if line.strip()]
-        if not lines:
-            raise InputError(f"{path} holds no text.")
-        found += lines
-    return found
-
-
 def _some_layers(student_layers: int, teacher_layers: int) -> list[int]:
     if student_layers > teacher_layers:
         return [min(number + 1, teacher_layers) for number in range(student_layers)]
@@ -134,35 +106,6 @@ def _check_losses(section: DistilSection, task: Task) -> None:
         raise RecipeError("distil has epochs and steps; give one of them.")
     if section.alpha == 1:
         raise RecipeError("distil.alpha = 1 leaves nothing of the losses; that is [train]. Give less than 1.")
-
-
-def _check_data(section: DistilSection, task: Task, files: Sequence[Path]) -> None:
-    if section.dataset is None and section.texts is None:
-        raise RecipeError("distil has no data; give dataset, texts, or both: texts to learn on, dataset to be judged.")
-    if section.dataset is not None and section.dataset not in data.DATASETS:
-        raise RecipeError(f"distil.dataset: {section.dataset!r} does not exist; there are: {', '.join(data.DATASETS)}.")
-    dataset = dataset_of(section)
-    if section.alpha > 0:
-        _check_labels(section, task, dataset)
-    if dataset is not None and section.texts is None and (absent := dataset.absent("train")):
-        raise InputError(f"distil.dataset {dataset.name}: {absent}. Or give texts: plain text files.")
-    if section.texts is not None:
-        texts(files)
-    elif dataset is not None:
-        dataset.load("train")
-
-
-def _check_labels(section: DistilSection, task: Task, dataset: Dataset | None) -> None:
-    asked = f"distil.alpha = {section.alpha} asks for hard labels"
-    if section.head == "masked_lm":
-        raise RecipeError(f"{asked}, and blocks of text have none; the loss on masked tokens is losses.masked_lm.")
-    if task.output_kind not in _LABELLED:
-        raise RecipeError(f"{asked}, and task {task.name} has no training on labels here; set alpha = 0.")
-    if section.texts is not None or dataset is None:
-        raise RecipeError(f"{asked}, and distil.texts have no labels; give dataset alone, or alpha = 0.")
-    if dataset.name not in task.datasets:
-        able = ", ".join(name for name in task.datasets if data.DATASETS[name].train)
-        raise RecipeError(f"{asked}, and dataset {dataset.name} has none of task {task.name}; there are: {able}.")
 
 
 def _check_lengths(section: Updates, name: str, sources: Sequence[Source]) -> None:
@@ -222,7 +165,7 @@ def _check_heads(section: DistilSection, task: Task, source: Source, teacher: So
     if not task.uses_head or not any("logits" in TERMS[name].needs for name in section.losses):
         return
     if not has_head(task, teacher):
-        saved = (teacher.config.get("architectures") or ["?"])[0]
+        saved = material.saved_as(teacher)
         raise StudentError(f"the teacher {teacher.origin} has no head for {task.name}: it was saved as {saved}.")
     mine, theirs = checkpoint_labels(source), checkpoint_labels(teacher)
     if has_head(task, source) and mine != theirs:
@@ -233,11 +176,11 @@ def _check_heads(section: DistilSection, task: Task, source: Source, teacher: So
 
 def check_trained_head(teacher: Source) -> None:
     """Refuse a teacher that was saved without a masked-LM head."""
-    saved = str((teacher.config.get("architectures") or ["?"])[0])
-    if not saved.endswith(_MASKED_LM):
+    if not material.has_masked_lm(teacher):
+        saved = material.saved_as(teacher)
         raise StudentError(
-            f"the teacher {teacher.origin} has no trained masked-LM head: it was saved as {saved}. Train one on plain "
-            "text first (pipeline.distil.masked), or distil states: cosine, hidden, relations."
+            f"the teacher {teacher.origin} has no trained masked-LM head: it was saved as {saved}. "
+            "Train one on plain text first, by the recipe's [head], or distil states: cosine, hidden, relations."
         )
 
 
@@ -260,6 +203,22 @@ def _check_layers(section: DistilSection, source: Source, teacher: Source) -> No
         return
     for one in (source, teacher):
         layers.layout_of(one.architecture.model_type)
+
+
+def _check_widths(section: DistilSection, source: Source, teacher: Source) -> None:
+    """Refuse losses without a projection between states of different sizes."""
+    mine, theirs = hidden_size(source), hidden_size(teacher)
+    for name in EQUAL_WIDTHS:
+        if name in section.losses and mine != theirs:
+            raise RecipeError(
+                f"distil.losses.{name} needs equal hidden sizes; the student has {mine} and the teacher {theirs}. "
+                "hidden, relations and similarity do without."
+            )
+
+
+def hidden_size(source: Source) -> int:
+    """Return the size of a hidden state."""
+    return int(source.config.get("hidden_size") or source.config.get("dim") or 0)
 
 
 def layer_count(source: Source) -> int:

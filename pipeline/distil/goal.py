@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pipeline.distil import cache, checks, models
+from pipeline.distil import cache, checks, masked, material, models
 from pipeline.distil.batching import Batcher, Pair
 from pipeline.distil.models import Work
 from pipeline.distil.seen import Seen, Watched
@@ -25,8 +25,6 @@ from pipeline.training.objectives import OBJECTIVES
 
 _MEASURED = 16
 """Blocks of a batch when the perplexity is measured."""
-_UNTRAINED = 0.5
-"""A head whose perplexity is beyond so much of the vocabulary's size knows nothing: one that guesses has all of it."""
 
 
 class Pupil(nn.Module):
@@ -70,7 +68,7 @@ class DistilGoal:
         student, self.new_tensors, self.labels = models.load_student(work)
         teacher = models.load_teacher(work) if work.teacher and checks.needs_teacher(work.section) else None
         configs = (student.config, None if teacher is None else teacher.config)
-        self.batches = Batcher(work, self.labels, configs, accelerator)
+        self.batches = Batcher(work, self.labels, configs, accelerator, tell)
         self.lengths = self.batches.lengths
         self.mapping = self._mapping(*configs)
         values = Values(work.section, work.task.output_kind, self.mapping)
@@ -102,8 +100,10 @@ class DistilGoal:
         return checks.mapping(self.section, int(student.num_hidden_layers), int(teacher.num_hidden_layers))
 
     def _dev(self) -> Dev | None:
-        dataset, task, side = checks.dataset_of(self.section), self.work.task, self.batches.student
-        if dataset is None or _masked_lm(self.work) or dataset.name not in task.datasets or dataset.absent():
+        dataset, task, side = self.work.material.dataset, self.work.task, self.batches.student
+        if dataset is None or _masked_lm(self.work) or dataset.absent():
+            return None
+        if not material.fits(dataset, self.section, task):
             return None
         if task.has_labels and isinstance(dataset.label_ids(self.labels), str):
             return None
@@ -127,7 +127,7 @@ class DistilGoal:
         check_shown(self.section, mine, theirs, self.mapping)
         if _masked_lm(self.work) and theirs.logits is not None:
             found, size = self._perplexity(self._teacher, of_teacher=True), int(theirs.logits.shape[-1])
-            if not found < _UNTRAINED * size:
+            if not found < masked.UNTRAINED * size:
                 raise StudentError(
                     f"the teacher's masked-LM head was never trained: its perplexity is {found:.0f} on the texts, and "
                     f"guessing among its {size} tokens has {size}. Train the head on plain text first."

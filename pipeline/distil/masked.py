@@ -16,6 +16,8 @@ Ids = NDArray[np.int64]
 _FRACTION = 0.15
 _AS_MASK, _AS_RANDOM = 0.8, 0.1
 """The rest stays as it is. Source: Devlin et al. 2019, section 3.1 and appendix A.1."""
+UNTRAINED = 0.5
+"""A head whose perplexity is beyond so much of the vocabulary's size knows nothing: one that guesses has all of it."""
 _HELD_OUT_EACH = 20
 """One of so many blocks is not learnt on, and measures the perplexity."""
 _HELD_OUT_MOST = 64

@@ -8,12 +8,14 @@ import torch
 
 from pipeline import architectures, student, tasks
 from pipeline.checkpoint import load_checkpoint
+from pipeline.distil import material
+from pipeline.distil.material import Material, has_masked_lm
 from pipeline.distil.section import DistilSection
 from pipeline.errors import StudentError
 from pipeline.student import Source
 from pipeline.tasks import Task
 from pipeline.training import model
-from pipeline.training.checks import checkpoint_labels, has_head
+from pipeline.training.checks import has_head
 
 _MASKED_LM = "AutoModelForMaskedLM"
 
@@ -31,8 +33,8 @@ class Work:
     """Content digest of the teacher's files; empty without one."""
     task_name: str
     section: DistilSection
-    files: tuple[Path, ...]
-    """Of `section.texts`, found."""
+    material: Material
+    """What is learnt on."""
     checkpoints: Path
     """Folder for what a run that was stopped goes on from."""
     cache: Path
@@ -54,23 +56,23 @@ def load_student(work: Work) -> tuple[Any, list[str], tuple[str, ...]]:
     """
     source = student.inspect_folder(work.source, origin=work.source.name, licence=None)
     if work.section.head == "masked_lm":
-        found, new = _masked_lm(work.source, keeps_head=_has_masked_lm(source), seed=work.section.seed)
+        found, new = load_masked_lm(work.source, keeps_head=has_masked_lm(source), seed=work.section.seed)
         if work.only_head:
             _freeze(found)
         return found, new, ()
     task = work.task
     keeps = not task.uses_head or has_head(task, source)
-    labels = tuple(_labels(work, source, keeps)) if task.has_labels else ()
+    labels = material.labels(source, task, _teacher(work), work.material.dataset) if task.has_labels else ()
     config = {"num_labels": task.most_labels} if task.uses_head and task.most_labels and not labels else {}
     options = {} if task.uses_head else architectures.get(source.architecture.model_type).backbone_options
     wanted = model.Wanted(work.source, task.auto_class, keeps, work.section.seed, labels, config, options)
     return *model.load_as(wanted), labels
 
 
-def _labels(work: Work, source: Source, keeps: bool) -> list[str]:
-    if keeps or work.teacher is None:
-        return checkpoint_labels(source)
-    return checkpoint_labels(student.inspect_folder(work.teacher, origin=work.teacher.name, licence=None))
+def _teacher(work: Work) -> Source | None:
+    if work.teacher is None:
+        return None
+    return student.inspect_folder(work.teacher, origin=work.teacher.name, licence=None)
 
 
 def load_teacher(work: Work) -> Any:
@@ -78,18 +80,21 @@ def load_teacher(work: Work) -> Any:
     assert work.teacher is not None
     if work.section.head == "masked_lm":
         source = student.inspect_folder(work.teacher, origin=work.teacher.name, licence=None)
-        found, _ = _masked_lm(work.teacher, keeps_head=_has_masked_lm(source), seed=work.section.seed)
+        found, _ = load_masked_lm(work.teacher, keeps_head=has_masked_lm(source), seed=work.section.seed)
     else:
         found = load_checkpoint(work.teacher, work.task)
     return found.eval().requires_grad_(False)
 
 
-def _has_masked_lm(source: Source) -> bool:
-    saved = str((source.config.get("architectures") or [""])[0])
-    return saved.endswith(("ForMaskedLM", "ForPreTraining"))
+def load_masked_lm(folder: Path, *, keeps_head: bool, seed: int) -> tuple[Any, list[str]]:
+    """Load a checkpoint with its masked-LM head, or a new one that is tied to the table of tokens.
 
+    Returns:
+        The model, and the names of its new tensors.
 
-def _masked_lm(folder: Path, *, keeps_head: bool, seed: int) -> tuple[Any, list[str]]:
+    Raises:
+        StudentError: it does not load, or the head cannot be tied to the table.
+    """
     found, new = model.load_as(model.Wanted(folder, _MASKED_LM, keeps_head, seed))
     table, head = found.get_input_embeddings(), found.get_output_embeddings()
     if not isinstance(table, torch.nn.Embedding) or head.weight.shape != table.weight.shape:

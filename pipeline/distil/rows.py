@@ -1,12 +1,12 @@
 """The texts of a distillation as ids: once, or once for each of two tokenizers."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from pipeline.data import Dataset, Labelled
-from pipeline.distil import checks
+from pipeline.distil import material
+from pipeline.distil.material import Material
 from pipeline.distil.section import DistilSection
 from pipeline.encoding import Encoder
 from pipeline.errors import InputError
@@ -15,16 +15,15 @@ from pipeline.training import examples
 from pipeline.training.examples import Example
 
 
-def texts(section: DistilSection, task: Task, files: Sequence[Path]) -> list[Labelled]:
+def texts(section: DistilSection, task: Task, found: Material) -> list[Labelled]:
     """Return the rows to learn on, in a fixed order; labels are 0 where they come from plain text.
 
     Embeddings and masked tokens are of single texts, so the texts of a pair are rows of their own there, each once.
     """
-    dataset = checks.dataset_of(section)
-    if section.texts is not None or dataset is None:
-        rows = [Labelled(line, None) for line in checks.texts(files)]
+    if found.files or found.dataset is None:
+        rows = [Labelled(line, None) for line in material.plain(found.files)]
     else:
-        rows = dataset.load("train")
+        rows = found.dataset.load("train")
         if task.output_kind == "embedding" or section.head == "masked_lm":
             singles = dict.fromkeys(text for row in rows for text in (row.first, row.second) if text)
             rows = [Labelled(text, None) for text in singles]
@@ -35,7 +34,13 @@ def texts(section: DistilSection, task: Task, files: Sequence[Path]) -> list[Lab
 
 
 def encode(
-    encoder: Encoder, section: DistilSection, task: Task, rows: Sequence[Labelled], *, labels: Sequence[str]
+    encoder: Encoder,
+    section: DistilSection,
+    task: Task,
+    dataset: Dataset | None,
+    rows: Sequence[Labelled],
+    *,
+    labels: Sequence[str],
 ) -> Iterator[Example]:
     """Encode rows, with targets where hard labels are asked for.
 
@@ -43,10 +48,10 @@ def encode(
         encoder: of the student or of the teacher.
         section: the settings.
         task: decides what a target is, and that a passage is cut into windows.
-        rows: of `texts`.
+        dataset: whose labels they are.
+        rows: of `texts`, and their copies.
         labels: names of the head's numbers in order.
     """
-    dataset = checks.dataset_of(section)
     if section.alpha > 0 and dataset is not None:
         return examples.encode(encoder, task, rows, _label_ids(dataset, labels) if task.has_labels else [])
     if task.output_kind == "spans" and section.texts is None:

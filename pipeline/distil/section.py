@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from pipeline.section import Fraction, Names, Natural, Positive, Section, Updates
+from pipeline.section import Fraction, LabelledUpdates, Names, Natural, Positive, Section, Updates
 
 
 def _listed(value: Any) -> Any:
@@ -21,8 +21,31 @@ UNPRUNED = "unpruned"
 Head = Literal["task", "masked_lm"]
 
 
-class DistilSection(Updates):
-    """How the student learns from a teacher."""
+class AugmentSection(Section):
+    """More rows to learn on: copies of the data's with some words replaced.
+
+    Source: Jiao et al. 2020 (TinyBERT), Algorithm 1; the defaults are its p_t, N_a and K.
+    """
+
+    probability: Fraction = 0.4
+    """With which a word is replaced."""
+    copies: Natural = 20
+    """Of each row, at most: a copy that is the row itself or another copy is left out."""
+    candidates: Natural = 15
+    """Words among which a replacement is drawn."""
+    model: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")] = UNPRUNED
+    """Of which masked-LM head and embedding table the candidates are: `unpruned`, or a source as `student.source` takes
+    it."""
+    single_pieces: Literal["masked_lm", "neighbours"] = "masked_lm"
+    """Where words that are a single piece get their candidates from. Words of several always get the nearest neighbours
+    in the embedding table, and `neighbours` does it for all, where no masked-LM head is at hand."""
+
+
+class DistilSection(LabelledUpdates):
+    """How the student learns from a teacher: on a data set, labelled files of one's own, or plain text.
+
+    `dataset`, or `dev_file`, is also what the metric is measured on.
+    """
 
     teacher: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")] = UNPRUNED
     """`unpruned`: the recipe's checkpoint before compression; or a source as `student.source` takes it."""
@@ -38,17 +61,18 @@ class DistilSection(Updates):
     """The teacher's layer, from 1, for each of the student's; `uniform`: its every (teacher's / student's layers)th."""
     relation_heads: Natural | None = None
     """Into how many heads `relations` splits both sides; the teacher's own number unless given."""
-    dataset: str | None = None
-    """A row of `pipeline.data`: its training texts, and its dev split for the metric."""
     texts: Names | None = None
-    """Plain text files, relative to the recipe, in the place of the data set's training texts; one text a line."""
+    """Plain text files, relative to the recipe, or rows of `pipeline.data.PLAIN`, in the place of the data set's
+    training texts; one text a line."""
+    augment: AugmentSection | None = None
+    """Copies of the rows with words replaced."""
 
 
 class HeadSection(Updates):
     """How a tied masked-LM head is trained on plain text for an encoder that has none; the encoder stays as it is."""
 
     texts: Names
-    """Plain text files, relative to the recipe."""
+    """Plain text files, relative to the recipe, or rows of `pipeline.data.PLAIN`."""
     learning_rate: Annotated[float, Field(gt=0, lt=1)] = 1e-3
     """Higher than for a whole model: the head alone is trained, and most of it is new."""
 

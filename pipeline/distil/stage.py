@@ -1,27 +1,27 @@
 """Distil stage: a student and a teacher in, a folder in Hugging Face layout out, with the record of how it went."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline import student, tasks, tokenization
-from pipeline.artifact import digest_of, sha256_file
+from pipeline import student, tasks
+from pipeline.artifact import digest_of
 from pipeline.distil import checks
+from pipeline.distil.material import Material
 from pipeline.distil.section import UNPRUNED, DistilSection, HeadSection
 from pipeline.isolated import tell
 from pipeline.student import Source
-from pipeline.tasks import Task
 
 if TYPE_CHECKING:
     from pipeline.distil.models import Work
 
-VERSION = 1
+VERSION = 2
 DISTRIBUTIONS = ("torch", "transformers", "tokenizers", "accelerate")
 """What decides the weights."""
 FILE = "distillation.json"
-_NOT_IN_KEY = {"texts", "teacher", "checkpoint_minutes"}
+_NOT_IN_KEY: dict[str, Any] = dict.fromkeys(("texts", "teacher", "train_file", "dev_file", "checkpoint_minutes"), True)
+_NOT_IN_KEY["augment"] = {"model"}
 """Paths, whose content is in the key instead, and what does not change the result."""
 
 
@@ -62,6 +62,8 @@ class Distilled(_Strict):
     new_tensors: list[str]
     rows: int
     """Learnt on."""
+    augmented_rows: int
+    """Of them, copies with words replaced."""
     tokens: int
     steps: int
     epochs: float
@@ -70,6 +72,8 @@ class Distilled(_Strict):
     resumed_at: list[int]
     device: str
     processes: int
+    dataset: str | None
+    """What the metric was measured on; None where it was nothing, or text that is not learnt on."""
     metric: str | None
     """A row of `pipeline.scoring.METRICS`; `perplexity`, of which less is better; None where nothing was measured."""
     before: float | None
@@ -97,27 +101,10 @@ def teacher_of(section: DistilSection, unpruned: Source, recipe_file: Path) -> S
     return unpruned if section.teacher == UNPRUNED else student.at(section.teacher, recipe_file)
 
 
-def files_of(section: DistilSection | HeadSection, recipe_file: Path) -> tuple[Path, ...]:
-    """Return the plain text files; a relative one is meant from the recipe."""
-    return tuple(recipe_file.parent / Path(name).expanduser() for name in section.texts or ())
-
-
-def check(section: DistilSection, source: Source, task: Task, teacher: Source | None, files: Sequence[Path]) -> None:
-    """Refuse what cannot go well, see `checks.check`."""
-    checks.check(section, source, task, teacher, files)
-
-
-def order_params(section: DistilSection | HeadSection, task_name: str, files: Sequence[Path]) -> dict[str, Any]:
+def order_params(section: DistilSection | HeadSection, task_name: str, found: Material) -> dict[str, Any]:
     """Return what decides the result, besides student and teacher."""
-    dataset = checks.dataset_of(section) if isinstance(section, DistilSection) else None
-    return {
-        "task": task_name,
-        "settings": section.model_dump(mode="json", exclude=_NOT_IN_KEY),
-        "texts": [sha256_file(path) for path in files],
-        "dataset": None
-        if dataset is None
-        else {"name": dataset.name, "train": dataset.digest("train"), "dev": dataset.digest()},
-    }
+    settings = section.model_dump(mode="json", exclude=_NOT_IN_KEY)
+    return {"task": task_name, "settings": settings, **found.params}
 
 
 def make(
@@ -125,7 +112,7 @@ def make(
     teacher: Path | None,
     task_name: str,
     section: DistilSection,
-    files: tuple[Path, ...],
+    found: Material,
     checkpoints: Path,
     out: Path,
 ) -> dict[str, Any]:
@@ -136,7 +123,7 @@ def make(
         teacher: None where no loss compares with one.
         task_name: a row of `tasks.py`.
         section: the settings.
-        files: of `files_of`.
+        found: what is learnt on.
         checkpoints: folder for what a run that was stopped goes on from, and for the teacher's outputs.
         out: the artifact's directory.
 
@@ -148,7 +135,7 @@ def make(
         InputError: texts or labels that are absent or malformed, or a loss that is no number.
         StudentError: a checkpoint that does not load, or a teacher that does not fit.
     """
-    return _make(work(source, teacher, task_name, section, files, checkpoints), out)
+    return _make(work(source, teacher, task_name, section, found, checkpoints), out)
 
 
 def work(
@@ -156,19 +143,19 @@ def work(
     teacher: Path | None,
     task_name: str,
     section: DistilSection,
-    files: tuple[Path, ...],
+    found: Material,
     checkpoints: Path,
 ) -> "Work":
     """Return a distillation that was checked; see `make`."""
     from pipeline.distil.models import Work
 
-    found = [student.inspect_folder(one, origin=one.name, licence=None) for one in (source, teacher) if one]
-    checks.check(section, found[0], tasks.get(task_name), found[1] if teacher else None, files)
-    params = order_params(section, task_name, files)
-    digests = [one.digest for one in found]
+    both = [student.inspect_folder(one, origin=one.name, licence=None) for one in (source, teacher) if one]
+    checks.check(section, both[0], tasks.get(task_name), both[1] if teacher else None, found)
+    params = order_params(section, task_name, found)
+    digests = [one.digest for one in both]
     key = digest_of([VERSION, params, digests])
     return Work(
-        key, source, teacher, digests[-1] if teacher else "", task_name, section, files, checkpoints, checkpoints
+        key, source, teacher, digests[-1] if teacher else "", task_name, section, found, checkpoints, checkpoints
     )
 
 
@@ -184,7 +171,7 @@ def make_head(
 
     checks.check_head(section, student.inspect_folder(source, origin=source.name, licence=None), files)
     settings = section.model_dump() | {"losses": {"masked_lm": 1.0}, "head": "masked_lm"}
-    whole = work(source, None, "embedding", DistilSection.model_validate(settings), files, checkpoints)
+    whole = work(source, None, "embedding", DistilSection.model_validate(settings), Material(files), checkpoints)
     return _make(replace(whole, key=digest_of([whole.key, "head"]), only_head=True), out)
 
 
@@ -196,13 +183,14 @@ def _make(wanted: "Work", out: Path) -> dict[str, Any]:
 def distil(wanted: "Work") -> tuple[Any, Distilled]:
     """Distil; return the student on the CPU and the record."""
     from pipeline.distil.goal import DistilGoal
+    from pipeline.prune import gradual
     from pipeline.training import loop
 
     plan = loop.Plan(wanted.key, wanted.checkpoints, wanted.section, "distil", wanted.section.passes)
     with loop.prepared(plan) as accelerator:
         goal = DistilGoal(wanted, accelerator, tell)
         before = goal.score(accelerator.device)
-        finished = loop.run(goal, plan, accelerator, tell)
+        finished = loop.run(goal, plan, accelerator, tell, gradual.of(goal.model.student, wanted.section.sparse))
         return goal.model.student.cpu().eval(), _record(wanted, goal, finished, accelerator, before)
 
 
@@ -210,8 +198,8 @@ def _record(wanted: "Work", goal: Any, finished: Any, accelerator: Any, before: 
     notes, (first, *_) = finished.notes, goal.weights
     # A single term has no curve of its own.
     curve = [{"terms": {first: one["loss"] / goal.weights[first]}} | one for one in notes.curve]
-    dataset = checks.dataset_of(wanted.section)
-    measured = dataset.metric if goal.dev is not None and dataset is not None else None
+    dataset = wanted.material.dataset
+    measured = dataset if goal.dev is not None else None
     return Distilled(
         task=wanted.task_name,
         settings=wanted.section.model_dump(mode="json", exclude=_NOT_IN_KEY),
@@ -219,6 +207,7 @@ def _record(wanted: "Work", goal: Any, finished: Any, accelerator: Any, before: 
         cached=goal.cached,
         new_tensors=goal.new_tensors,
         rows=len(goal.lengths),
+        augmented_rows=goal.batches.augmented_rows,
         tokens=int(goal.lengths.sum()),
         steps=finished.steps,
         epochs=finished.epochs,
@@ -226,7 +215,8 @@ def _record(wanted: "Work", goal: Any, finished: Any, accelerator: Any, before: 
         resumed_at=notes.resumed_at,
         device=str(accelerator.device),
         processes=accelerator.num_processes,
-        metric="perplexity" if wanted.section.head == "masked_lm" else measured,
+        dataset=measured.name if measured else None,
+        metric="perplexity" if wanted.section.head == "masked_lm" else measured.metric if measured else None,
         before=before,
         dev=[Score.model_validate(one) for one in notes.dev],
         curve=[Point.model_validate(one) for one in curve],
@@ -235,16 +225,17 @@ def _record(wanted: "Work", goal: Any, finished: Any, accelerator: Any, before: 
 
 def write(model: Any, record: Distilled, source: Path, out: Path) -> dict[str, Any]:
     """Write a distilled student with the tokenizer of the one that it began with, and its record."""
-    from pipeline.training.model import save
+    from pipeline.prune import gradual
+    from pipeline.training.model import write
 
-    save(model, source, out)
-    tokenization.copy(source, out)
-    (out / FILE).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    write(model, source, out, record=record, name=FILE)
     return {
+        "dataset": record.dataset,
         "metric": record.metric,
         "before": record.before,
         "dev": record.dev[-1].value if record.dev else None,
         "rows": record.rows,
+        "augmented_rows": record.augmented_rows,
         "steps": record.steps,
         "first_loss": record.curve[0].loss,
         "final_loss": record.curve[-1].loss,
@@ -253,4 +244,4 @@ def write(model: Any, record: Distilled, source: Path, out: Path) -> dict[str, A
         "new_tensors": record.new_tensors,
         "train_seconds": record.seconds,
         "device": record.device,
-    }
+    } | gradual.reached(model)

@@ -1,7 +1,10 @@
 """What cannot go well in making a student of a teacher, found before anything heavy is imported."""
 
+from dataclasses import replace
+
 from pipeline import layers
 from pipeline.distil.checks import layer_count
+from pipeline.distil.material import has_masked_lm
 from pipeline.distil.section import StartSection
 from pipeline.errors import RecipeError, StudentError
 from pipeline.student import Source
@@ -45,6 +48,34 @@ def check(section: StartSection, teacher: Source) -> None:
         raise RecipeError("ALBERT's layers are one; name how many are kept by start.layers = 'every_other' alone.")
     if section.kind == "width":
         _check_width(section, teacher)
+
+
+def expected(section: StartSection, teacher: Source) -> Source:
+    """Return a checkpoint as the start will leave it: its layers, and which head, for checks of what comes after."""
+    if section.kind in ("layers", "random", "distilbert"):
+        teacher = with_layers(teacher, len(chosen(section, layer_count(teacher))))
+    if section.kind == "width":
+        assert section.hidden_size is not None
+        teacher = with_hidden_size(teacher, section.hidden_size)
+    takes_head = section.kind not in ("distilbert", "albert") or has_masked_lm(teacher)
+    return teacher if takes_head else replace(teacher, config={**teacher.config, "architectures": ["Model"]})
+
+
+def with_layers(source: Source, count: int) -> Source:
+    """Return a checkpoint with another number of layers in its config."""
+    return _with(source, ("num_hidden_layers", "n_layers"), count)
+
+
+def with_hidden_size(source: Source, size: int) -> Source:
+    """Return a checkpoint with another hidden size in its config."""
+    if source.config.get("embedding_size") == source.config.get("hidden_size"):
+        source = _with(source, ("embedding_size", "dim"), size)
+    return _with(source, ("hidden_size", "dim"), size)
+
+
+def _with(source: Source, names: tuple[str, ...], value: int) -> Source:
+    key = next(name for name in names if name in source.config)
+    return replace(source, config={**source.config, key: value})
 
 
 def _compressed(teacher: Source) -> bool:

@@ -49,5 +49,7 @@ TERMS: dict[str, Term] = {
 }
 WHOLE_UPDATES = ("similarity",)
 """Losses that compare the rows of an update with each other, so that it cannot be cut into parts."""
+EQUAL_WIDTHS = ("cosine", "sentence_mse", "sentence_cosine")
+"""Losses without a projection: both hidden states have to be of one size."""
 LABELS = "labels"
 """Name of the hard labels' term in a loss curve."""

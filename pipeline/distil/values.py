@@ -174,18 +174,8 @@ def check_shown(section: DistilSection, student: Seen, teacher: Seen, layers: tu
     """Refuse losses that what the two models show cannot carry, before the first update.
 
     Raises:
-        RecipeError: hidden sizes, heads or classes that do not go together.
+        RecipeError: heads or classes that do not go together.
     """
-    for name, mine, theirs in (
-        ("cosine", student.states, teacher.states),
-        ("sentence_mse", student.sentence, teacher.sentence),
-        ("sentence_cosine", student.sentence, teacher.sentence),
-    ):
-        if name in section.losses and (one := _width(mine)) != (other := _width(theirs)):
-            raise RecipeError(
-                f"distil.losses.{name} needs equal hidden sizes; the student has {one} and the teacher {other}. "
-                "hidden, relations and similarity do without."
-            )
     for name in ("soft_targets", "prediction", "logits_mse"):
         if name in section.losses and (one := _width(student.logits)) != (other := _width(teacher.logits)):
             raise RecipeError(f"distil.losses.{name}: the student gives {one} numbers and the teacher {other}.")
@@ -196,8 +186,7 @@ def check_shown(section: DistilSection, student: Seen, teacher: Seen, layers: tu
 
 
 def _width(found: Any) -> int:
-    last = found[-1] if isinstance(found, tuple) else found
-    return int(last.shape[-1])
+    return int(found.shape[-1])
 
 
 def _check_attention(mine: list[Projected], theirs: list[Projected], layers: tuple[int, ...]) -> None:

@@ -5,6 +5,7 @@ One idea a file:
 | file | what |
 |---|---|
 | `own.py` | a user's own files as a data set |
+| `places.py` | where a data file is, on this machine or on the hub |
 | `checks.py` | what is wrong with the data, before anything heavy is imported |
 | `examples.py` | labelled rows as ids and targets |
 | `batches.py` | which rows make an update, and the padded tensors of them |
@@ -14,6 +15,7 @@ One idea a file:
 | `checkpoints.py` | going on after a stop as if there had been none |
 | `evaluation.py` | the dev metric |
 | `record.py` | `training.json` |
+| `outside.py` | what runs outside the line share |
 
 `accelerate launch -m pipeline.training RECIPE --out FOLDER` trains with many processes, outside the line.
 """

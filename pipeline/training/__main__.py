@@ -8,15 +8,12 @@
 """
 
 import argparse
-import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
-from accelerate import PartialState
-
 from pipeline import finetune, recipe, student
-from pipeline.errors import InputError, PipelineError
-from pipeline.training import loop
+from pipeline.training import loop, outside
 
 
 def main() -> int:
@@ -25,34 +22,16 @@ def main() -> int:
     parser.add_argument("recipe", help="name of a ready recipe, or path to a .toml")
     parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint; it must not exist")
     asked = parser.parse_args()
-    try:
-        _train(asked.recipe, asked.out)
-    except PipelineError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return error.exit_code
-    return 0
+    return outside.answered(partial(_train, asked.recipe, asked.out))
 
 
 def _train(name: str, out: Path) -> None:
-    if out.exists():
-        raise InputError(f"{out} exists; name a folder that is not there yet, or remove it.")
+    checkpoints = outside.checkpoints(out)
     found, file = recipe.read(name)
-    checkpoints = out.with_name(f"{out.name}.checkpoints")
     wanted = finetune.job(found, file, student.find(found, file), checkpoints)
-    model, record = loop.train(wanted, _print)
-    if PartialState().is_main_process:
-        aside = out.with_name(f"{out.name}.new")
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        finetune.write(model, record, wanted.source, aside)
-        aside.rename(out)
-        shutil.rmtree(checkpoints, ignore_errors=True)
-        print(f"{out}: {record.metric} {record.dev[-1].value:.4f} on {record.dataset}")
-
-
-def _print(what: str, fraction: float) -> None:
-    if PartialState().is_main_process:
-        print(f"{fraction:6.1%}  {what}", flush=True)
+    model, record = loop.train(wanted, outside.told)
+    said = f"{record.metric} {record.dev[-1].value:.4f} on {record.dataset}"
+    outside.keep(out, partial(finetune.write, model, record, wanted.source), said)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from accelerate import Accelerator
 from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
+from pipeline.prune.gradual import Held
+
 _STATE = "state.json"
 
 
@@ -30,6 +32,7 @@ class Parts:
     optimizer: torch.optim.Optimizer
     scheduler: Any
     accelerator: Accelerator
+    zeros: Held | None = None
 
 
 @contextmanager
@@ -80,6 +83,8 @@ def _write(aside: Path, parts: Parts, state: dict[str, Any]) -> None:
         for name, tensor in values.items()
     }
     save_file(flat, aside / "optimizer.safetensors")
+    if parts.zeros:
+        save_file(parts.zeros.state(), aside / "zeros.safetensors")
     scaler = parts.accelerator.scaler
     state |= {
         "groups": optimizer["param_groups"],
@@ -113,6 +118,8 @@ def load(folder: Path, key: str, parts: Parts) -> tuple[int, dict[str, Any]] | N
         moments.setdefault(int(number), {})[what] = tensor
     parts.optimizer.load_state_dict({"state": moments, "param_groups": state["groups"]})
     parts.scheduler.load_state_dict(state["scheduler"])
+    if parts.zeros:
+        parts.zeros.load(load_file(place / "zeros.safetensors"))
     if accelerator.scaler is not None and state["scaler"] is not None:
         accelerator.scaler.load_state_dict(state["scaler"])
     _set_random_state(load_file(place / f"random-{accelerator.process_index}.safetensors"))

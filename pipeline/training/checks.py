@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline import data
+from pipeline import data, layers
 from pipeline.data import Dataset, Labelled
 from pipeline.errors import InputError, RecipeError
 from pipeline.quantize import OutputKind
@@ -23,8 +23,10 @@ def check(train: TrainSection, task: Task, dataset: Dataset, source: Source) -> 
     if train.max_length > source.max_length:
         limit = f"the checkpoint's limit of {source.max_length} positions"
         raise RecipeError(f"train.max_length = {train.max_length} is beyond {limit}.")
+    if train.sparse is not None:
+        layers.layout_of(source.architecture.model_type)
     rows = training_rows(dataset, train)
-    problem = _one_label(rows, dataset, task.output_kind)
+    problem = one_label(rows, dataset, task.output_kind)
     if problem:
         raise InputError(f"training data {_where(dataset)}: {problem}.")
     dataset.load()
@@ -62,7 +64,7 @@ def _where(dataset: Dataset) -> str:
     return str(dataset.path("train") or dataset.name)
 
 
-def _one_label(rows: Sequence[Labelled], dataset: Dataset, kind: OutputKind) -> str | None:
+def one_label(rows: Sequence[Labelled], dataset: Dataset, kind: OutputKind) -> str | None:
     """Say why there is nothing to tell apart, or return None."""
     if kind == "spans":
         without = sum(not row.answers for row in rows)

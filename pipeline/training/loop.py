@@ -19,6 +19,7 @@ from accelerate.utils import DistributedDataParallelKwargs, set_seed
 from numpy.typing import NDArray
 
 from pipeline.errors import InputError
+from pipeline.prune import gradual
 from pipeline.recipe import TrainSection
 from pipeline.section import Updates
 from pipeline.training import batches, checkpoints, model, record
@@ -82,7 +83,7 @@ def train(job: Job, tell: Tell) -> tuple[Any, record.Training]:
     plan = Plan(job.key, job.checkpoints, job.settings, "train", job.settings.passes)
     with prepared(plan) as accelerator:
         goal = LabelledGoal(job, accelerator)
-        finished = run(goal, plan, accelerator, tell)
+        finished = run(goal, plan, accelerator, tell, gradual.of(goal.model, job.settings.sparse))
         return goal.model.cpu().eval(), _record(job, goal, finished, accelerator)
 
 
@@ -107,16 +108,19 @@ def _accelerator(plan: Plan) -> Accelerator:
     return accelerator
 
 
-def run(goal: Goal, plan: Plan, accelerator: Accelerator, tell: Tell) -> Finished:
-    """Work towards a goal, from the start or from a checkpoint; `goal.model` is what changes."""
-    return _Run(goal, plan, accelerator, tell).go()
+def run(goal: Goal, plan: Plan, accelerator: Accelerator, tell: Tell, zeros: gradual.Held | None = None) -> Finished:
+    """Work towards a goal, from the start or from a checkpoint; `goal.model` is what changes, but for its `zeros`."""
+    return _Run(goal, plan, accelerator, tell, zeros).go()
 
 
 class _Run:
     """One run of the loop."""
 
-    def __init__(self, goal: Goal, plan: Plan, accelerator: Accelerator, tell: Tell) -> None:
+    def __init__(
+        self, goal: Goal, plan: Plan, accelerator: Accelerator, tell: Tell, zeros: gradual.Held | None
+    ) -> None:
         self.goal = goal
+        self.zeros = zeros
         self.plan = plan
         self.settings = plan.settings
         self.accelerator = accelerator
@@ -135,7 +139,7 @@ class _Run:
         if not self.goal.uses_all:
             self.accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=True)
         self.wrapped, self.optimizer = self.accelerator.prepare(self.goal.model, optimizer)
-        return checkpoints.Parts(self.goal.model, optimizer, scheduler, self.accelerator)
+        return checkpoints.Parts(self.goal.model, optimizer, scheduler, self.accelerator, self.zeros)
 
     @cached_property
     def per_epoch(self) -> int:
@@ -150,6 +154,8 @@ class _Run:
     def go(self) -> Finished:
         """Train to the end."""
         set_seed(self.settings.seed, device_specific=True)
+        if self.zeros:
+            self.zeros.begin(self.total)
         first = self._resume()
         self.wrapped.train()
         self._before = self.notes.seconds
@@ -220,8 +226,12 @@ class _Run:
                 # The gradients of the processes are averaged, and have to be summed.
                 self.accelerator.backward(loss * processes)
             total += torch.stack([loss, *terms]).detach()
-        self.accelerator.clip_grad_norm_(self.goal.model.parameters(), _LARGEST_GRADIENT)
+        norm = self.accelerator.clip_grad_norm_(self.goal.model.parameters(), _LARGEST_GRADIENT)
+        if self.zeros:
+            self.zeros.before(float(self.parts.scheduler.get_last_lr()[0]), float(norm))
         self.optimizer.step()
+        if self.zeros:
+            self.zeros.after(step + 1)
         if not self.accelerator.optimizer_step_was_skipped:
             self.parts.scheduler.step()
         self.optimizer.zero_grad()

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel
 
-from pipeline import shapes
+from pipeline import shapes, tokenization
 from pipeline.errors import StudentError
 from pipeline.training.job import Job
 
@@ -121,6 +122,13 @@ def save(model: Any, source: Path, out: Path) -> None:
         model.save_pretrained(out, safe_serialization=True, max_shard_size="10GB")
     else:
         shapes.save(model, out)
+
+
+def write(model: Any, source: Path, out: Path, *, record: BaseModel, name: str) -> None:
+    """Write a trained model with the tokenizer of the checkpoint that it began with, and its record under a name."""
+    save(model, source, out)
+    tokenization.copy(source, out)
+    (out / name).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 
 def decay_groups(model: Any, weight_decay: float) -> list[dict[str, Any]]:

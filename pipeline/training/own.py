@@ -3,7 +3,8 @@
 import csv
 import json
 import math
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,19 @@ from pipeline.errors import InputError
 from pipeline.quantize import OutputKind
 from pipeline.tasks import Task
 
+_TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+ENDINGS: dict[OutputKind, tuple[str, ...]] = {
+    "embedding": _TABLES,
+    "logits": _TABLES,
+    "value": _TABLES,
+    "token_logits": (".conll",),
+    "spans": (".json",),
+}
+"""Of one's own files, by the task's kind of output."""
+TRAINED: tuple[OutputKind, ...] = ("logits", "value", "token_logits", "spans")
+"""Kinds that are trained on labels; an embedding's are looked at, as pairs with a score, when it is judged."""
 _METRICS: dict[OutputKind, str] = {
+    "embedding": "spearman",
     "logits": "accuracy",
     "value": "spearman",
     "token_logits": "entity_f1",
@@ -56,8 +69,9 @@ def dataset(task: Task, train: Path, dev: Path, columns: Columns) -> Dataset:
     """
     names = _names(task, train, dev, columns)
     read = partial(_read, kind=task.output_kind, columns=columns, names=names)
-    # An absolute path is not looked up in the package's texts.
-    return Dataset("dev_file", str(dev.resolve()), True, read, _METRICS[task.output_kind], names, str(train.resolve()))
+    # An absolute path is not looked up in the package's texts; a link keeps its own name, which says how it is read.
+    places = [os.path.abspath(path) for path in (dev, train)]
+    return Dataset("dev_file", places[0], True, read, _METRICS[task.output_kind], names, places[1])
 
 
 def _names(task: Task, train: Path, dev: Path, columns: Columns) -> tuple[str, ...]:
@@ -82,7 +96,7 @@ def _read(path: Path, *, kind: OutputKind, columns: Columns, names: Sequence[str
     rows = _raw(path, columns)
     if kind == "token_logits":
         return [Labelled(row.first, None, tags=tuple(names.index(tag) for tag in row.labels)) for row in rows]
-    number = _number if kind == "value" else lambda path, row: float(names.index(row.labels[0]))
+    number = _number if kind in ("value", "embedding") else lambda path, row: float(names.index(row.labels[0]))
     return [Labelled(row.first, row.second, number(path, row)) for row in rows]
 
 
@@ -98,8 +112,10 @@ def _number(path: Path, row: _Raw) -> float:
 
 def _raw(path: Path, columns: Columns) -> list[_Raw]:
     """Read a table or a CoNLL file by its ending."""
-    text = _text(path)
     suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        return list(_rows(path, _parquet(path), columns))
+    text = _text(path)
     if suffix == ".conll":
         return list(_conll(path, text))
     return list(_rows(path, _json_lines(path, text) if suffix == ".jsonl" else _table(path, text, suffix), columns))
@@ -109,7 +125,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist; train.train_file and train.dev_file name files.") from error
+        raise InputError(f"{path} does not exist; train_file and dev_file name files.") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8: {error.reason} at byte {error.start}. Save it as UTF-8.") from error
     except OSError as error:
@@ -139,6 +155,29 @@ def _json_lines(path: Path, text: str) -> Iterable[tuple[int, dict[str, object]]
             if not isinstance(row, dict):
                 raise InputError(f"{path}, line {number} holds a {type(row).__name__}, not an object.")
             yield number, row
+
+
+def _parquet(path: Path) -> Iterable[tuple[int, dict[str, object]]]:
+    """Read what hub data sets come in; classes that are stored as numbers with names get their names."""
+    import pyarrow
+    from datasets import ClassLabel, Features
+    from pyarrow import parquet
+
+    if not path.is_file():
+        raise InputError(f"{path} does not exist; train_file and dev_file name files.")
+    try:
+        table = parquet.read_table(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InputError(f"{path} is not a parquet file: {' '.join(str(error).split())[:200]}.") from error
+    named: dict[str, Callable[[int], str]] = {
+        name: feature.int2str
+        for name, feature in Features.from_arrow_schema(table.schema).items()
+        if isinstance(feature, ClassLabel)
+    }
+    for number, row in enumerate(table.to_pylist(), 1):
+        # GLUE's test splits have the class -1, which is none.
+        found = {name: to_name(row[name]) for name, to_name in named.items() if row[name] not in (None, -1)}
+        yield number, row | {name: "" for name in named} | found
 
 
 def _rows(path: Path, table: Iterable[tuple[int, dict[str, object]]], columns: Columns) -> Iterable[_Raw]:

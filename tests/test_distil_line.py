@@ -1,0 +1,431 @@
+"""[head], [start] and [distil] in a recipe: labelled files of one's own, what is left behind, and what is refused."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from conftest import Outcome, recipe_file
+from datasets import ClassLabel, Features, Value
+from pyarrow import parquet
+
+from pipeline import artifact, data, prepare, student, tasks
+from pipeline import recipe as recipes
+from pipeline.distil import material, rows, stage
+from pipeline.distil.section import DistilSection
+from pipeline.encoding import Encoder
+from pipeline.errors import InputError, PipelineError
+from pipeline.steps import Steps
+from pipeline.tokenization import load_tokenizer
+from pipeline.training import own, places
+
+LABELS = ("negative", "neutral", "positive")
+OWN = {"train_file": "train.csv", "dev_file": "dev.csv", "max_length": 16}
+FAST = {"learning_rate": 2e-3, "batch_size": 16, "weight_decay": 0.0}
+SOFT = {"losses": {"soft_targets": 1.0}, "alpha": 0.5, "steps": 20}
+
+
+class Silent:
+    """Progress that nobody reads."""
+
+    def started(self, step: str) -> None:
+        """Nothing."""
+
+    def advanced(self, step: str, what: str, fraction: float) -> None:
+        """Nothing."""
+
+    def finished(self, step: Any) -> None:
+        """Nothing."""
+
+    def note(self, text: str) -> None:
+        """Nothing."""
+
+
+def table(count: int, labels: tuple[str, ...] = LABELS) -> str:
+    draw = random.Random(5)
+    lines = ["text,label"]
+    for number in range(count):
+        words = draw.choices(["the", "house", "river", "of", "seven", "old", "tables", "and", "paper"], k=6)
+        label = labels[number % len(labels)]
+        lines.append(f"{' '.join([*words, label])},{label}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def place(tmp_path: Path, tiny_student: Callable[..., Path]) -> Path:
+    """A folder with a tiny encoder, a tiny classifier, and labelled files."""
+    for name, task in (("encoder", "embedding"), ("classifier", "classification")):
+        shutil.copytree(tiny_student("bert", task), tmp_path / name)
+    for name, count in (("train", 96), ("dev", 30)):
+        (tmp_path / f"{name}.csv").write_text(table(count))
+    (tmp_path / "plain.txt").write_text(
+        "\n".join(sorted({text.first.replace("\n", " ") for text in data.verification_texts()}))
+    )
+    return tmp_path
+
+
+def written(place: Path, source: str, task: str = "classification", **sections: Any) -> Path:
+    return recipe_file(
+        place,
+        task=task,
+        student={"source": source},
+        convert={"sequence_lengths": [16]},
+        targets={"litert": {"schemes": ["fp32"]}},
+        **sections,
+    )
+
+
+def begin(path: Path) -> prepare.Prepared:
+    """Do what every verb does before any work."""
+    found, file = recipes.read(str(path))
+    return prepare.begin(found, file, Steps(path.parent / "build" / "tiny", Silent(), dry=True), "compress")
+
+
+# --- what it makes ------------------------------------------------------------------------------------------------
+
+
+def test_soft_targets_are_mixed_with_the_labels_of_own_files(
+    place: Path, pocketbert: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    settings = SOFT | FAST | OWN | {"alpha": 0.9, "steps": 60}
+    outcome = pocketbert("compress", written(place, "classifier", distil=settings))
+    assert outcome.rc == 0, outcome.stderr
+    assert " on dev_file" in outcome.stdout + outcome.stderr
+    folder = tmp_path / "build" / "tiny"
+    assert not (folder / "checkpoints-distil").exists(), "they go when the artifact is whole"
+    record = stage.read(folder / "distilled")
+    assert set(record.curve[0].terms) == {"soft_targets", "labels"}
+    assert (record.dataset, record.metric, record.rows) == ("dev_file", "accuracy", 96)
+    assert record.dev[-1].value > record.before
+    modes = {path.stat().st_mode & 0o777 for path in (folder / "distilled").iterdir()}
+    assert modes == {(folder / "distilled").stat().st_mode & 0o666}
+    # Another label in a file of the same name is another result.
+    for label, made in (("negative", False), ("neutral", True)):
+        (place / "train.csv").write_text(table(96).replace(",negative\n", f",{label}\n", 1))
+        again = begin(tmp_path / "recipe.toml")
+        again.go("compress")
+        assert [step.made for step in again.steps.done] == [made]
+
+
+@pytest.mark.full
+def test_a_teacher_that_the_recipe_trains_teaches_a_smaller_student(
+    place: Path, pocketbert: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    sections = {
+        "train": OWN | FAST | {"steps": 60},
+        "start": {"layers": [1]},
+        "distil": SOFT | FAST | OWN | {"augment": {"copies": 2, "single_pieces": "neighbours"}},
+    }
+    outcome = pocketbert("compress", written(place, "encoder", **sections))
+    assert outcome.rc == 0, outcome.stderr
+    folder = tmp_path / "build" / "tiny"
+    assert artifact.load(folder / "trained").manifest.metrics["dev"] > 0.9
+    metrics = artifact.load(folder / "distilled").manifest.metrics
+    assert metrics["dev"] > 0.9
+    assert metrics["augmented_rows"] > 96
+    labels = student.read_json(folder / "distilled" / "config.json")["id2label"]
+    assert labels == {"0": "negative", "1": "neutral", "2": "positive"}
+
+
+@pytest.mark.full
+def test_a_head_is_trained_first_and_teaches_masked_tokens(
+    place: Path, pocketbert: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    text = {"texts": ["plain.txt"], "max_length": 24}
+    losses = {"soft_targets": 5.0, "masked_lm": 2.0, "cosine": 1.0}
+    sections = {
+        "head": FAST | text | {"learning_rate": 0.3, "steps": 30},
+        "start": {"layers": [1]},
+        "distil": FAST | text | {"losses": losses, "head": "masked_lm", "steps": 3},
+    }
+    outcome = pocketbert("compress", written(place, "encoder", "embedding", **sections))
+    assert outcome.rc == 0, outcome.stderr
+    folder = tmp_path / "build" / "tiny"
+    head = artifact.load(folder / "headed").manifest.metrics
+    assert head["metric"] == "perplexity"
+    assert head["dev"] < 0.2 * head["before"]
+    assert stage.read(folder / "distilled").before == pytest.approx(head["dev"], rel=0.2)
+    assert not list(folder.glob("checkpoints*"))
+
+
+# --- what is read -------------------------------------------------------------------------------------------------
+
+
+def test_parquet_files_give_the_names_of_their_classes(tmp_path: Path) -> None:
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["bad", "good"])})
+    for name in ("train", "dev"):
+        found = pyarrow.table({"text": ["one", "two"], "label": [1, 0]}, schema=features.arrow_schema)
+        parquet.write_table(found, tmp_path / f"{name}.parquet")
+    task, columns = tasks.get("classification"), own.Columns("text", None, "label")
+    dataset = own.dataset(task, tmp_path / "train.parquet", tmp_path / "dev.parquet", columns)
+    assert dataset.names == ("bad", "good")
+    assert [row.label for row in dataset.load("train")] == [1.0, 0.0]
+    (tmp_path / "train.parquet").write_text("no")
+    with pytest.raises(InputError, match=r"train\.parquet is not a parquet file"):
+        own.dataset(task, tmp_path / "train.parquet", tmp_path / "dev.parquet", columns)
+
+
+COMMIT = "0123456789" * 4
+
+
+def test_a_file_of_a_hub_data_set_comes_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    snapshot = tmp_path / "datasets--owner--name" / "snapshots" / COMMIT
+    (snapshot / "data").mkdir(parents=True)
+    blob = tmp_path / "blob"
+    blob.write_text("text,label\na,x\nb,y\n")
+    (snapshot / "data" / "train.csv").symlink_to(blob)
+    name = f"hub:owner/name@{COMMIT}/data/"
+    path = places.find(f"{name}train.csv", tmp_path / "recipe.toml")
+    dataset = own.dataset(tasks.get("classification"), path, path, own.Columns("text", None, "label"))
+    assert [row.first for row in dataset.load("train")] == ["a", "b"]
+    with pytest.raises(InputError, match=r"dev\.csv of data set owner/name@01234567 is not in the local hub cache"):
+        places.find(f"{name}dev.csv", tmp_path / "recipe.toml")
+    with pytest.raises(InputError, match=r"hub:owner/name@main/a\.csv is not hub:owner/name@<40-digit commit>/file"):
+        places.find("hub:owner/name@main/a.csv", tmp_path / "recipe.toml")
+
+
+def test_plain_text_of_the_data_folder_is_named_without_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
+    assert data.plain_file("wikitext2", tmp_path / "a.toml") == tmp_path / "lm" / "wikitext2-valid.txt"
+    monkeypatch.delenv(data.DATA_VARIABLE)
+    with pytest.raises(InputError, match=r"'wikitext2' is lm/wikitext2-valid\.txt of the folder that POCKETBERT_DATA"):
+        data.plain_file("wikitext2", tmp_path / "a.toml")
+
+
+def test_tags_of_own_files_are_targets(place: Path) -> None:
+    for name in ("train", "dev"):
+        (place / f"{name}.conll").write_text("Ada B-person\nran O\n\nhome O\nBob B-person\n")
+    section = DistilSection.model_validate(
+        {"losses": {"soft_targets": 1.0}, "alpha": 0.5, "train_file": "train.conll", "dev_file": "dev.conll"}
+    )
+    task = tasks.get("token_classification")
+    found = material.find(section, task, None, place / "recipe.toml")
+    assert found.dataset is not None
+    assert found.dataset.names == ("O", "B-person")
+    texts = rows.texts(section, task, found)
+    encoder = Encoder(load_tokenizer(place / "encoder"), 16)
+    encoded = rows.encode(encoder, section, task, found.dataset, texts, labels=("B-person", "O"))
+    assert [one.target for one in encoded] == [(-100, 0, 1, -100), (-100, 1, 0, -100)]
+
+
+def test_a_corpus_is_read_once_for_check_and_work(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(place, "encoder", "embedding", vocabulary={"corpus": ["plain.txt"]})
+    read = []
+
+    def counted(file: Path, asked: str) -> list[str]:
+        read.append(file.name)
+        return plain_lines(file, asked)
+
+    plain_lines = data.plain_lines
+    monkeypatch.setattr(data, "plain_lines", counted)
+    begin(path).go("compress")
+    assert read == ["plain.txt"]
+
+
+# --- what is refused before any work ------------------------------------------------------------------------------
+
+
+def own_data(**settings: Any) -> dict[str, Any]:
+    return SOFT | OWN | settings
+
+
+TRAINED: dict[str, Any] = {"train": OWN | {"steps": 2}}
+BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
+    "no labels": (
+        "classifier",
+        "classification",
+        {"distil": own_data(train_file="bare.csv")},
+        "bare.csv, row 1: there is no column 'label'; there are: text",
+    ),
+    "labels of plain text": (
+        "classifier",
+        "classification",
+        {"distil": SOFT | {"texts": ["plain.txt"], "max_length": 16}},
+        "asks for hard labels, and distil.texts have no labels; give dataset, or train_file and dev_file, alone",
+    ),
+    "one class": (
+        "classifier",
+        "classification",
+        {"distil": own_data(train_file="one.csv", dev_file="one.csv")},
+        "all 6 rows have the one label 'positive'; there is nothing to tell apart",
+    ),
+    "empty split": (
+        "classifier",
+        "classification",
+        {"distil": own_data(train_file="empty.csv", dev_file="empty.csv")},
+        "empty.csv holds no rows",
+    ),
+    "empty dev split": (
+        "classifier",
+        "classification",
+        {"distil": own_data(dev_file="empty.csv")},
+        "empty.csv holds no rows",
+    ),
+    "other labels": (
+        "classifier",
+        "classification",
+        {"distil": own_data(train_file="stars.csv", dev_file="stars.csv")},
+        "its labels are five, one, and the checkpoint has negative, neutral, positive",
+    ),
+    "two data": (
+        "classifier",
+        "classification",
+        {"distil": own_data(dataset="sst2")},
+        "distil has dataset and train_file; give one of them",
+    ),
+    "half": (
+        "classifier",
+        "classification",
+        {"distil": SOFT | {"train_file": "train.csv", "max_length": 16}},
+        "distil has train_file alone; give train_file and dev_file",
+    ),
+    "ending": (
+        "classifier",
+        "classification",
+        {"distil": own_data(train_file="plain.txt")},
+        "distil.train_file = 'plain.txt': task classification is distilled on .csv or .tsv or .jsonl or .parquet",
+    ),
+    "pairs of an embedding": (
+        "encoder",
+        "embedding",
+        {"distil": OWN | {"losses": {"sentence_mse": 1.0}}},
+        "distil.pair names no column of the second text",
+    ),
+    "no head of the teacher": (
+        "encoder",
+        "classification",
+        {"distil": own_data()},
+        "the teacher encoder has no head for classification: it was saved as BertModel",
+    ),
+    "trained, but other labels": (
+        "encoder",
+        "classification",
+        TRAINED | {"distil": own_data(train_file="stars.csv", dev_file="stars.csv")},
+        "does not fit encoder, fine-tuned on dev_file: its labels are five, one",
+    ),
+    "another vocabulary": (
+        "classifier",
+        "classification",
+        TRAINED | {"distil": OWN | {"losses": {"hidden": 1.0}, "teacher": "foreign"}},
+        "the teacher has another vocabulary (the student has 30522 pieces and foreign has 8)",
+    ),
+    "layers that do not map": (
+        "encoder",
+        "classification",
+        TRAINED | {"start": {"layers": [1]}, "distil": OWN | {"losses": {"hidden": 1.0}, "layers": [1, 2]}},
+        "distil.layers names 2 layers, and the student has 1",
+    ),
+    "layers that do not divide": (
+        "encoder",
+        "embedding",
+        {
+            "start": {"layers": [1, 2]},
+            "distil": {"teacher": "three", "losses": {"hidden": 1.0}, "texts": ["plain.txt"], "max_length": 16},
+        },
+        "the teacher's 3 layers do not divide by the student's 2",
+    ),
+    "another width": (
+        "encoder",
+        "embedding",
+        {
+            "start": {"kind": "width", "hidden_size": 32},
+            "distil": {"losses": {"cosine": 1.0}, "texts": ["plain.txt"], "max_length": 16},
+        },
+        "distil.losses.cosine needs equal hidden sizes; the student has 32 and the teacher 64",
+    ),
+    "head of a classifier": (
+        "classifier",
+        "classification",
+        {"head": {"texts": ["plain.txt"], "max_length": 24}},
+        "[head] gives the checkpoint a masked-LM head in the place of the one for classification",
+    ),
+    "masked tokens of a classifier": (
+        "classifier",
+        "classification",
+        {"distil": {"head": "masked_lm", "losses": {"masked_lm": 1.0}, "texts": ["plain.txt"], "max_length": 24}},
+        "distil.head = 'masked_lm' leaves a student without a head for classification",
+    ),
+    "no masked-LM head": (
+        "encoder",
+        "embedding",
+        {"distil": {"head": "masked_lm", "losses": {"soft_targets": 1.0}, "texts": ["plain.txt"], "max_length": 24}},
+        "the teacher encoder has no trained masked-LM head: it was saved as BertModel. Train one on plain text first",
+    ),
+    "no text for a head": (
+        "encoder",
+        "embedding",
+        {"head": {"texts": ["nowhere.txt"], "max_length": 24}},
+        "nowhere.txt does not exist",
+    ),
+    "masked tokens of a trimmed vocabulary": (
+        "encoder",
+        "embedding",
+        {
+            "head": {"texts": ["plain.txt"], "max_length": 24},
+            "vocabulary": {"corpus": ["plain.txt"]},
+            "distil": {"head": "masked_lm", "losses": {"soft_targets": 1.0}, "texts": ["plain.txt"], "max_length": 24},
+        },
+        "needs one vocabulary for student and teacher, and [vocabulary] trims",
+    ),
+    "nobody to augment": (
+        "classifier",
+        "classification",
+        {"distil": own_data(augment={})},
+        "distil.augment.model classifier has no trained masked-LM head: it was saved as BertForSequenceClassification",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_go_well_is_refused_before_any_work(case: str, place: Path) -> None:
+    source, task, sections, message = BAD[case]
+    (place / "bare.csv").write_text("text\na\nb\n")
+    (place / "one.csv").write_text(table(6, ("positive",)))
+    (place / "empty.csv").write_text("text,label\n")
+    (place / "stars.csv").write_text(table(6, ("one", "five")))
+    foreign(place)
+    three_layers(place)
+    with pytest.raises(PipelineError) as caught:
+        begin(written(place, source, task, **sections))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def foreign(place: Path) -> None:
+    """Write a teacher whose vocabulary is another one."""
+    shutil.copytree(place / "classifier", place / "foreign")
+    path = place / "foreign" / "tokenizer.json"
+    document = json.loads(path.read_text())
+    specials = [token["content"] for token in document["added_tokens"]]
+    document["model"]["vocab"] = {piece: number for number, piece in enumerate([*specials, "a", "b", "xyz"])}
+    for token in document["added_tokens"]:
+        token["id"] = specials.index(token["content"])
+    path.write_text(json.dumps(document))
+
+
+def three_layers(place: Path) -> None:
+    """Write a teacher that says that it has three layers; nothing looks at more before any work."""
+    shutil.copytree(place / "encoder", place / "three")
+    path = place / "three" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"num_hidden_layers": 3}))
+
+
+def test_what_the_recipe_will_have_trained_is_no_fault(place: Path) -> None:
+    path = written(place, "encoder", **TRAINED, start={"layers": [2]}, distil=own_data())
+    found = begin(path)
+    assert found.training is not None
+    assert found.source.config["architectures"] == ["BertModel"], "what is on the disk stays what it is"
+    heads = {"texts": ["plain.txt"], "max_length": 24}
+    triple = {"losses": {"soft_targets": 1.0, "masked_lm": 1.0}, "head": "masked_lm"}
+    begin(written(place, "encoder", "embedding", head=heads, distil=heads | triple))
