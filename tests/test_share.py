@@ -216,20 +216,31 @@ def test_ties_are_not_tied_again(tmp_path: Path) -> None:
         share.make(tmp_path / "out", "embedding", ShareSection(), tmp_path)
 
 
+@pytest.mark.parametrize(
+    "targets",
+    [
+        {"executorch": ["int8_dynamic"]},
+        pytest.param({"executorch": ["fp32", "int8_weight_only"], "litert": ["int8_dynamic"]}, marks=pytest.mark.full),
+        pytest.param({"coreml": ["fp16", "int8_weight_only"]}, marks=pytest.mark.full),
+    ],
+    ids=lambda targets: "-".join(targets),
+)
+@pytest.mark.parametrize("what", ["all", pytest.param("feed_forward", marks=pytest.mark.full)])
 def test_a_factorised_and_tied_student_goes_through_the_command(
-    pocketbert: Callable[..., Outcome], tmp_path: Path
+    what: str, targets: dict[str, list[str]], pocketbert: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     thin = tmp_path / "thin"
     thin.mkdir()
     asked = FactoriseSection.model_validate({"embedding": 32, "feed_forward": 32})
     factorise.make(folder_of("bert", tmp_path / "plain"), "embedding", asked, data.everyday_sentences()[:16], thin)
-    make(thin, tmp_path / "source")
+    make(thin, tmp_path / "source", what=what)
     recipe = recipe_file(
         tmp_path,
         student={"source": "source", "random_weights": True},
         verify={"datasets": ["none"]},
         convert={"sequence_lengths": [16]},
-        targets={"executorch": {"schemes": ["fp32"]}},
+        targets={name: {"schemes": schemes} for name, schemes in targets.items()},
     )
     outcome = pocketbert("verify", recipe, "--json")
-    assert outcome.document["verdicts"] == {"executorch-fp32": "passed"}, outcome.stdout
+    wanted = {f"{name}-{scheme}": "passed" for name, schemes in targets.items() for scheme in schemes}
+    assert outcome.document["verdicts"] == wanted, outcome.stdout

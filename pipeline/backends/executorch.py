@@ -7,7 +7,7 @@ A `.pte` stores neither names nor the lower bound of a length; constant methods 
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,28 +101,48 @@ def _quantize(graph: Any, scheme: str) -> None:
             module.padding_idx = None
     weight_only = IntxWeightOnlyConfig(weight_dtype=torch.int8, granularity=PerAxis(0))
     dynamic = Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int8, weight_granularity=PerAxis(0))
-    quantize_(graph, weight_only, filter_fn=lambda module, _: isinstance(module, torch.nn.Embedding))
+    quantize_(graph, weight_only, filter_fn=_once(torch.nn.Embedding))
     if scheme == "int8_weight_only":
-        _move_biases_out(graph)
+        _move_biases_out(graph, {})
     linear = weight_only if scheme == "int8_weight_only" else dynamic
-    quantize_(graph, linear, filter_fn=lambda module, _: isinstance(module, torch.nn.Linear))
+    quantize_(graph, linear, filter_fn=_once(torch.nn.Linear))
 
 
-def _move_biases_out(module: Any) -> None:
+def _once(kind: type[Any]) -> Callable[[Any, str], bool]:
+    """Return torchao's filter for modules of a kind; one that layers share is met at each of its places."""
+    met: dict[int, Any] = {}
+
+    def wanted(module: Any, _: str) -> bool:
+        if not isinstance(module, kind) or id(module) in met:
+            return False
+        met[id(module)] = module  # kept, so that no other gets its identity
+        return True
+
+    return wanted
+
+
+def _move_biases_out(module: Any, done: dict[int, Any]) -> None:
     """Turn each linear with a bias into a linear and an addition.
 
     XNNPACK's kernel for float activations and int8 weights takes a bias, but executorch 1.4.1 refuses to serialise one
     beside a quantised weight and a float input (`QuantParams.from_bias`).
+
+    Args:
+        module: whose linears are replaced.
+        done: what was made of a linear, by its identity: layers that share one share what it becomes.
     """
     import torch
 
     from pipeline.checkpoint import BiasAfter
 
     for name, child in list(module.named_children()):
-        if isinstance(child, torch.nn.Linear) and child.bias is not None:
-            setattr(module, name, BiasAfter(child))
-        else:
-            _move_biases_out(child)
+        if id(child) in done:
+            setattr(module, name, done[id(child)])
+        elif isinstance(child, torch.nn.Linear) and child.bias is not None:
+            done[id(child)] = BiasAfter(child)
+            setattr(module, name, done[id(child)])
+        elif not isinstance(child, BiasAfter):
+            _move_biases_out(child, done)
 
 
 def _lower(exported: Any, scheme: str, constants: dict[str, Any]) -> tuple[bytes, int, int]:
