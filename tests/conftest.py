@@ -85,7 +85,8 @@ def _tables(values: dict[str, Any], path: tuple[str, ...]) -> list[str]:
     lines = []
     for key, value in values.items():
         if isinstance(value, dict):
-            lines.append(f"[{'.'.join((*path, key))}]")
+            names = (part if part.replace("-", "_").isidentifier() else json.dumps(part) for part in (*path, key))
+            lines.append(f"[{'.'.join(names)}]")
             lines += [f"{k} = {json.dumps(v)}" for k, v in value.items() if not isinstance(v, dict)]
             lines += _tables(value, (*path, key))
     return lines
