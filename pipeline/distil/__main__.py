@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from pipeline import student, tasks
 from pipeline.distil import material, stage
 from pipeline.distil.section import DistilSection
+from pipeline.distil.stage import Distilled
 from pipeline.errors import RecipeError
 from pipeline.training import outside
 
@@ -42,8 +43,11 @@ def _distil(asked: argparse.Namespace) -> None:
     found = material.find(section, tasks.get(asked.task), unpruned, asked.settings)
     wanted = stage.work(asked.student, asked.teacher, asked.task, section, found, checkpoints)
     model, record = stage.distil(wanted)
-    said = f"loss {record.curve[0].loss:.4f} to {record.curve[-1].loss:.4f}"
-    outside.keep(asked.out, partial(stage.write, model, record, wanted.source), said)
+    outside.keep(asked.out, partial(stage.write, model, record, wanted.source), partial(_said, record))
+
+
+def _said(record: Distilled) -> str:
+    return f"loss {record.curve[0].loss:.4f} to {record.curve[-1].loss:.4f}"
 
 
 def _read(path: Path) -> DistilSection:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pipeline import finetune, recipe, student
 from pipeline.training import loop, outside
+from pipeline.training.record import Training
 
 
 def main() -> int:
@@ -30,8 +31,11 @@ def _train(name: str, out: Path) -> None:
     found, file = recipe.read(name)
     wanted = finetune.job(found, file, student.find(found, file), checkpoints)
     model, record = loop.train(wanted, outside.told)
-    said = f"{record.metric} {record.dev[-1].value:.4f} on {record.dataset}"
-    outside.keep(out, partial(finetune.write, model, record, wanted.source), said)
+    outside.keep(out, partial(finetune.write, model, record, wanted.source), partial(_said, record))
+
+
+def _said(record: Training) -> str:
+    return f"{record.metric} {record.dev[-1].value:.4f} on {record.dataset}"
 
 
 if __name__ == "__main__":

@@ -32,8 +32,14 @@ def checkpoints(out: Path) -> Path:
     return _checkpoints(out)
 
 
-def keep(out: Path, write: Callable[[Path], object], said: str) -> None:
-    """Let the first process write a result aside, put it in its place and remove its checkpoints."""
+def keep(out: Path, write: Callable[[Path], object], said: Callable[[], str]) -> None:
+    """Let the first process write a result aside, put it in its place, remove its checkpoints and say what it is.
+
+    Args:
+        out: the result's folder.
+        write: fills it.
+        said: called by the first process alone, which is the one that has measured.
+    """
     if not PartialState().is_main_process:
         return
     aside = out.with_name(f"{out.name}.new")
@@ -43,7 +49,7 @@ def keep(out: Path, write: Callable[[Path], object], said: str) -> None:
     artifact.open_modes(aside)
     aside.rename(out)
     shutil.rmtree(_checkpoints(out), ignore_errors=True)
-    print(f"{out}: {said}")
+    print(f"{out}: {said()}")
 
 
 def _checkpoints(out: Path) -> Path:
