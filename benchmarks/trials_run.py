@@ -51,6 +51,8 @@ def _made(table: Table, trial: Trial, progress: Progress, *, judged: bool = True
         _made(table, parent, progress, judged=False)
     recipe, file = trials.write(table, trial)
     line = Line(recipe, file, table.folder, progress, plan.choose_targets(recipe, []))
+    # Trials run side by side, and their steps have the same names.
+    line.steps.prefix = f"{trial.name}: "
     progress.note(trial.name if judged else f"{trial.name}, which others are made of")
     line.run(_until(recipe, trial, judged=judged))
     return line
@@ -67,7 +69,6 @@ def _record(table: Table, trial: Trial, line: Line) -> Record:
     folder = line.folder / ("student" if judged else trials.product(line.recipe))
     source = student.inspect_folder(folder, origin=folder.name, licence=None)
     metric = _metric(line) if judged else None
-    own = {step.place: step for step in line.steps.done if step.place.parent == line.folder}
     return Record(
         table=table.name,
         row=trial.row.name,
@@ -76,11 +77,18 @@ def _record(table: Table, trial: Trial, line: Line) -> Record:
         parameters=_parameters(folder),
         compute_fraction=_compute(source, table),
         metric=metric,
-        stages=[_stage(step.name, step.artifact) for step in own.values() if step.artifact],
+        stages=list(_stages(line)),
         files=list(_files(line)) if judged and trials.with_files(trial) else [],
         tools=versions(*_TOOLS),
         machine=host.describe().model_id,
     )
+
+
+def _stages(line: Line) -> Iterator[Stage]:
+    own = {step.place: step for step in line.steps.done if step.place.parent == line.folder}
+    for step in own.values():
+        if step.artifact:
+            yield _stage(step.name.removeprefix(line.steps.prefix), step.artifact)
 
 
 def _stage(name: str, made: Artifact) -> Stage:

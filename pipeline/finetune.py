@@ -14,7 +14,7 @@ from pipeline.student import Source
 from pipeline.training import checks, own, places
 from pipeline.training.job import Job
 
-VERSION = 1
+VERSION = 2
 DISTRIBUTIONS = ("torch", "transformers", "tokenizers", "accelerate")
 """What decides the weights."""
 _NOT_IN_KEY = {"train_file", "dev_file", "checkpoint_minutes"}

@@ -24,16 +24,26 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
+_KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**33)}
+"""In bytes. Without them every gradient of an embedding table is mapped, zeroed by the kernel and unmapped again."""
+
+
 class Worker:
     """A child process that runs functions of importable modules, one at a time, and keeps its state between calls."""
 
     def __init__(
-        self, log: Path, tell: Callable[[str, float], None] | None = None, *, one_thread: bool = False
+        self,
+        log: Path,
+        tell: Callable[[str, float], None] | None = None,
+        *,
+        one_thread: bool = False,
+        keep_memory: bool = False,
     ) -> None:
         """Start the process; what it prints is appended to `log`, and `tell` hears what functions say by `tell`.
 
         With `one_thread` NumPy and torch use one thread: of workers side by side each would else take all cores and
-        wait for them. The runtimes have threads of their own, which this does not touch.
+        wait for them. The runtimes have threads of their own, which this does not touch. With `keep_memory` glibc does
+        not give freed blocks back: a training asks for the same ones again in every update.
         """
         self.log = log
         self._tell = tell
@@ -46,6 +56,8 @@ class Worker:
         }
         if one_thread:
             environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        if keep_memory:
+            environment |= _KEEP_MEMORY
         with log.open("ab") as sink:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "pipeline.isolated", str(child_end.fileno()), str(os.getpid())],

@@ -61,7 +61,7 @@ class Prepared:
         order = Order(place, "train", finetune.VERSION, params, {"source": self.source.digest}, tools)
 
         def make(out: Path) -> Mapping[str, Any]:
-            with Worker(self.steps.log("train"), self.steps.telling("train")) as worker:
+            with Worker(self.steps.log("train"), self.steps.telling("train"), keep_memory=True) as worker:
                 return worker.call(finetune.make, job, out)
 
         result = self.steps.take("train", place, order, make, seconds=600, disk=self.source.weights_bytes)
@@ -82,7 +82,7 @@ class Prepared:
         order = Order(place, stage.name, work.version, work.params, inputs, versions(*work.distributions))
 
         def make(out: Path) -> Mapping[str, Any]:
-            with Worker(self.steps.log(stage.name), self.steps.telling(stage.name)) as worker:
+            with Worker(self.steps.log(stage.name), self.steps.telling(stage.name), keep_memory=True) as worker:
                 return worker.call(work.make, *work.arguments, out)
 
         made = self.steps.take(stage.name, place, order, make, seconds=work.seconds, disk=disk)

@@ -16,7 +16,7 @@ from pipeline.student import Source
 if TYPE_CHECKING:
     from pipeline.distil.models import Work
 
-VERSION = 2
+VERSION = 3
 DISTRIBUTIONS = ("torch", "transformers", "tokenizers", "accelerate")
 """What decides the weights."""
 FILE = "distillation.json"
