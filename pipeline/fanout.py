@@ -1,4 +1,4 @@
-"""One student to many files: converted backend by backend beside each other, and each file judged by itself."""
+"""One student to many files: converted backend by backend, and each file judged by itself, as jobs of a pool."""
 
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -17,8 +17,6 @@ from pipeline.quantize import SCHEMES
 from pipeline.recipe import Recipe
 from pipeline.steps import Steps, order_of, versions
 
-_PARALLEL = 2
-"""Conversions and verifications that run beside each other; each may need 2 GB."""
 _SECONDS = {"litert": 45.0, "coreml": 20.0, "executorch": 40.0}
 """What a conversion of MiniLM took on two cores; for estimates, and for what to begin first."""
 
@@ -35,22 +33,25 @@ class FanOut:
     prepared: Prepared
     targets: list[Target]
 
-    def go(self, made: Artifact | None, *, judge: bool) -> Results:
-        """Convert all targets, backends beside each other and a backend's in one worker, and verify each by itself."""
+    def submit(self, made: Artifact | None, pool: Pool, *, judge: bool) -> Results:
+        """Have all targets converted, a backend's in one worker, and each verified by itself.
+
+        Returns:
+            What is filled until the pool has finished.
+        """
         by_backend: dict[str, list[Target]] = {}
         for target in self.targets:
             by_backend.setdefault(target.backend, []).append(target)
         # The slowest first, so that the other core is not left idle at the end.
         chains = sorted(by_backend.values(), key=lambda wanted: -_SECONDS[wanted[0].backend] * len(wanted))
-        results: Results = {}
-        with Pool(1 if self.steps.dry else _PARALLEL, self.steps.stopping) as pool:
-            lengths = sorted({self.longest(target) for target in self.targets}) if judge else []
-            # First in line, so that no chain waits for a truth that is not begun.
-            truths = {length: pool.submit(partial(self._reference, made, length)) for length in lengths}
-            for wanted in chains:
-                pool.submit(partial(self._chain, made, wanted, truths, results, pool))
-            pool.finish()
-        return {target: results[target] for target in self.targets}
+        # In the order of the targets, whichever is done first.
+        results: Results = dict.fromkeys(self.targets, (None, None))
+        lengths = sorted({self.longest(target) for target in self.targets}) if judge else []
+        # First in line, so that no chain waits for a truth that is not begun.
+        truths = {length: pool.submit(partial(self._reference, made, length)) for length in lengths}
+        for wanted in chains:
+            pool.submit(partial(self._chain, made, wanted, truths, results, pool))
+        return results
 
     def _chain(
         self,

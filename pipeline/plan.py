@@ -18,6 +18,7 @@ from pipeline.convert import Target
 from pipeline.devices import host
 from pipeline.errors import ArtifactError, RecipeError
 from pipeline.fanout import FanOut, Results
+from pipeline.jobs import Pool
 from pipeline.prepare import Prepared
 from pipeline.recipe import Recipe
 from pipeline.report import Member
@@ -25,6 +26,8 @@ from pipeline.steps import Progress, Step, Steps, order_of, versions
 
 STAGES = ("train", "compress", "student", "convert", "verify", "benchmark", "report")
 """In order; `ship` stands apart, since it writes outside the build folder."""
+_PARALLEL = 2
+"""Compressions, conversions and verifications that run beside each other; each may need 2 GB."""
 
 
 @dataclass
@@ -62,7 +65,9 @@ class Line:
         """
         devices.get(self.device)
         if STAGES.index(until) >= STAGES.index("benchmark"):
-            self.beside = [self._neighbour(name) for name in self.recipe.beside]
+            near = [self._neighbour(name) for name in self.recipe.beside]
+            # `--target` may leave nothing of one.
+            self.beside = [line for line in near if line.targets]
         if self.dry:
             return self._walk(until)
         with self._only_run():
@@ -106,8 +111,6 @@ class Line:
         for line in self.beside:
             line._begin("verify")
         self._go(until)
-        for line in self.beside:
-            line._go("verify")
         if depth >= STAGES.index("benchmark"):
             timings = self._benchmark()
         if depth >= STAGES.index("report"):
@@ -121,12 +124,23 @@ class Line:
             self._check_data()
 
     def _go(self, until: str) -> None:
-        """Make the student and its files, as far as asked for."""
+        """Make the students and their files, as far as asked for; this line's own is begun first."""
+        with Pool(1 if self.dry else _PARALLEL, self.steps.stopping) as pool:
+            self._submit(until, pool)
+            for line in self.beside:
+                if self.dry:
+                    # A plan tells one line after the other.
+                    pool.finish()
+                pool.submit(partial(line._submit, "verify", pool))
+            pool.finish()
+
+    def _submit(self, until: str, pool: Pool) -> None:
+        """Make the student, and have its files made."""
         depth = STAGES.index(until)
         self._made = self._prepared.go(until)
         if depth >= STAGES.index("convert"):
             files = FanOut(self.recipe, self.steps, self._prepared, self.targets)
-            self._results = files.go(self._made, judge=depth >= STAGES.index("verify"))
+            self._results = files.submit(self._made, pool, judge=depth >= STAGES.index("verify"))
 
     def _check_data(self) -> None:
         """Read the labelled data now: a missing or malformed file is better known before minutes of conversion."""
