@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline import architectures, tasks, tokenization
+from pipeline import architectures, hub, tasks, tokenization
 from pipeline.architectures import Architecture
 from pipeline.artifact import digest_of, sha256_file
 from pipeline.errors import RecipeError, StudentError
@@ -143,18 +143,10 @@ def _hub(rest: str) -> tuple[Path, str, str | None]:
             f"hub:{rest} is not hub:owner/name@<40-digit commit>; a branch or tag can move, so it is not taken."
         )
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
     repository, revision = match.groups()
-    try:
+    with hub.asked(f"{repository}@{revision[:8]}", StudentError, "or name a local folder in the recipe"):
         folder = snapshot_download(repository, revision=revision, allow_patterns=[*_TAKEN, "README.md"])
-    except (OfflineModeIsEnabled, LocalEntryNotFoundError) as error:
-        raise StudentError(
-            f"{repository}@{revision[:8]} is not in the local hub cache and cannot be downloaded (offline). "
-            "Download it elsewhere, or name a local folder in the recipe."
-        ) from error
-    except (HfHubHTTPError, OSError, ValueError) as error:
-        raise StudentError(f"{repository}@{revision[:8]} cannot be downloaded: {str(error).splitlines()[0]}") from error
     return Path(folder), f"{repository}@{revision}", _card_licence(Path(folder) / "README.md")
 
 

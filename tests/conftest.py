@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -206,3 +206,32 @@ def tiny_line(tmp_path_factory: pytest.TempPathFactory, tiny_student: Callable[.
     outcome = run_command("verify", recipe, "--build", root / "build", "--json", cwd=root)
     assert outcome.rc == 1, outcome.stdout[-3000:] + outcome.stderr[-3000:]
     return TinyLine(recipe, root / "build", outcome)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Two threads of a busy machine wait for each other, which takes longer than tiny models."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def lively(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Folders of tiny students in which everything matters; tests do not change them."""
+    from faults import students
+    from faults.students import Student
+
+    root = tmp_path_factory.mktemp("lively")
+
+    def make(architecture: str = "bert", task: str = "embedding") -> Path:
+        place = root / f"{architecture}-{task}"
+        if not place.exists():
+            place.mkdir()
+            students.source(Student(architecture, task), place)
+        return place
+
+    return make

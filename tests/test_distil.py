@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,16 +26,9 @@ from pipeline.distil.section import DistilSection, HeadSection, StartSection
 from pipeline.errors import InputError, PipelineError, RecipeError, StudentError
 from pipeline.training import loop
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 FAST = {"learning_rate": 2e-3, "batch_size": 16, "max_length": 24, "steps": 40, "weight_decay": 0.0}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Two threads of a busy machine wait for each other, which takes longer than these models."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

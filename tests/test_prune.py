@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from faults import students
-from faults.students import Student
 
 from pipeline import data, layers, prune, shapes, student, tasks
 from pipeline.artifact import sha256_file
@@ -37,21 +35,6 @@ from pipeline.prune.parts import Outline, Part
 ARCHITECTURES = ["albert", "bert", "distilbert", "electra", "roberta"]
 TEXTS: list[Calibration] = [*data.everyday_sentences()[:60], ("Is it open?", "The shop closes at six.")]
 Students = Callable[..., Path]
-
-
-@pytest.fixture(scope="session")
-def lively(tmp_path_factory: pytest.TempPathFactory) -> Students:
-    """Folders of tiny students in which everything matters; tests do not change them."""
-    root = tmp_path_factory.mktemp("lively")
-
-    def make(architecture: str = "bert", task: str = "embedding") -> Path:
-        place = root / f"{architecture}-{task}"
-        if not place.exists():
-            place.mkdir()
-            students.source(Student(architecture, task), place)
-        return place
-
-    return make
 
 
 def loaded(folder: Path, task: str = "embedding") -> Any:

@@ -12,8 +12,6 @@ import pytest
 import test_backends
 import torch
 from conftest import Outcome, recipe_file
-from faults import students
-from faults.students import Student
 from test_backends import convert, student_artifact
 from test_training import Stop, job_of, recipe_of, silent, stop_after, write_toy
 
@@ -36,32 +34,10 @@ from pipeline.training.job import Job
 from pipeline.verify import structure as judging
 from pipeline.verify.structure import Expected
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 ARCHITECTURES = ["albert", "bert", "distilbert"]
 MOVEMENT = {"sparsity": 0.7, "by": "movement"}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Two threads of a busy machine wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="session")
-def lively(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Folders of tiny students in which everything matters; tests do not change them."""
-    root = tmp_path_factory.mktemp("sparse")
-
-    def make(architecture: str = "bert", task: str = "embedding") -> Path:
-        place = root / f"{architecture}-{task}"
-        if not place.exists():
-            place.mkdir()
-            students.source(Student(architecture, task), place)
-        return place
-
-    return make
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +29,8 @@ from pipeline.tasks import TASKS
 from pipeline.training import batches, checkpoints, examples, loop, model, record
 from pipeline.training.job import Job
 from pipeline.training.objectives import OBJECTIVES
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 FILLER = ("the", "house", "river", "of", "seven", "old", "tables", "and", "paper", "runs", "slowly", "under")
 NAMES, COLOURS = ("alice", "bob", "clara"), ("red", "blue", "green", "black")
@@ -106,15 +108,6 @@ def job_of(path: Path) -> Job:
 
 def silent(what: str, fraction: float) -> None:
     pass
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Two threads of a busy machine wait for each other, which takes longer than these models."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from pipeline import hub
 from pipeline.errors import InputError
 
 _HUB = re.compile(r"hub:([\w.-]+/[\w.-]+)@([0-9a-f]{40})/([\w./-]+)")
@@ -29,16 +30,8 @@ def _hub(name: str) -> Path:
             f"{name} is not hub:owner/name@<40-digit commit>/file; a branch or tag can move, so it is not taken."
         )
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
     repository, revision, file = match.groups()
     asked = f"{file} of data set {repository}@{revision[:8]}"
-    try:
+    with hub.asked(asked, InputError, "and name the file in the recipe"):
         return Path(hf_hub_download(repository, file, revision=revision, repo_type="dataset"))
-    except (OfflineModeIsEnabled, LocalEntryNotFoundError) as error:
-        raise InputError(
-            f"{asked} is not in the local hub cache and cannot be downloaded (offline). "
-            "Download it elsewhere, and name the file in the recipe."
-        ) from error
-    except (HfHubHTTPError, OSError, ValueError) as error:
-        raise InputError(f"{asked} cannot be downloaded: {str(error).splitlines()[0]}") from error
