@@ -266,8 +266,11 @@ def make_venv() -> None:
     """Make the environment anew.
 
     Raises:
-        SetupError: `python -m venv` failed.
+        SetupError: .venv is a link, or `python -m venv` failed.
     """
+    if os.path.islink(VENV):
+        # venv would clear the folder that it points to, which is another project's.
+        raise SetupError(".venv is a link to %s, which set-up would clear; remove the link" % os.path.realpath(VENV))
     say("making .venv with Python %d.%d.%d" % tuple(sys.version_info[:3]))
     with open(LOG, "ab") as log:
         code = subprocess.call([sys.executable, "-I", "-m", "venv", "--clear", VENV], stdout=log, stderr=log)

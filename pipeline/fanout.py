@@ -11,7 +11,7 @@ from pipeline import backends, convert, reference, tasks, verify
 from pipeline.artifact import Artifact
 from pipeline.convert import Target
 from pipeline.isolated import Worker
-from pipeline.jobs import LazyWorker, Pool
+from pipeline.jobs import LazyWorker, Pool, share_of_cores
 from pipeline.prepare import Prepared
 from pipeline.quantize import SCHEMES
 from pipeline.recipe import Recipe
@@ -141,7 +141,7 @@ class FanOut:
 
         def make(out: Path) -> Mapping[str, Any]:
             assert made is not None
-            with Worker(self.steps.log("reference")) as worker:
+            with Worker(self.steps.log("reference"), threads=share_of_cores()) as worker:
                 return worker.call(reference.make, made.path, task.name, self.prepared.datasets, length, out)
 
         return self.steps.take("reference", place, order, make, seconds=30, disk=10_000_000)

@@ -36,13 +36,13 @@ class Worker:
         log: Path,
         tell: Callable[[str, float], None] | None = None,
         *,
-        one_thread: bool = False,
+        threads: int | None = None,
         keep_memory: bool = False,
     ) -> None:
         """Start the process; what it prints is appended to `log`, and `tell` hears what functions say by `tell`.
 
-        With `one_thread` NumPy and torch use one thread: of workers side by side each would else take all cores and
-        wait for them. The runtimes have threads of their own, which this does not touch. With `keep_memory` glibc does
+        NumPy and torch use so many `threads`, or one a core: workers side by side that each take all cores wait for
+        each other. The runtimes have threads of their own, which this does not touch. With `keep_memory` glibc does
         not give freed blocks back: a training asks for the same ones again in every update.
         """
         self.log = log
@@ -54,8 +54,8 @@ class Worker:
             "TOKENIZERS_PARALLELISM": "false",
             "PYTHONWARNINGS": "ignore",
         }
-        if one_thread:
-            environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        if threads:
+            environment |= {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
         if keep_memory:
             environment |= _KEEP_MEMORY
         with log.open("ab") as sink:

@@ -10,9 +10,17 @@ from typing import Any, Self, TypeVar
 
 import psutil
 
+from pipeline.devices import host
 from pipeline.isolated import Worker
 
 _R = TypeVar("_R")
+PARALLEL = 2
+"""Compressions, conversions and verifications that run beside each other; each may need 2 GB."""
+
+
+def share_of_cores() -> int:
+    """Return the threads of a worker beside others."""
+    return max(1, host.usable_cores() // PARALLEL)
 
 
 class Pool:
@@ -82,7 +90,7 @@ class LazyWorker:
     def get(self) -> Worker:
         """Return the worker, started now if need be."""
         if self._worker is None:
-            self._worker = Worker(self._log)
+            self._worker = Worker(self._log, threads=share_of_cores())
         return self._worker
 
     def __enter__(self) -> Self:

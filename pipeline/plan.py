@@ -18,7 +18,7 @@ from pipeline.convert import Target
 from pipeline.devices import host
 from pipeline.errors import ArtifactError, RecipeError
 from pipeline.fanout import FanOut, Results
-from pipeline.jobs import Pool
+from pipeline.jobs import PARALLEL, Pool, share_of_cores
 from pipeline.prepare import Prepared
 from pipeline.recipe import Recipe
 from pipeline.report import Member
@@ -26,8 +26,6 @@ from pipeline.steps import Progress, Step, Steps, order_of, versions
 
 STAGES = ("train", "compress", "student", "convert", "verify", "benchmark", "report")
 """In order; `ship` stands apart, since it writes outside the build folder."""
-_PARALLEL = 2
-"""Compressions, conversions and verifications that run beside each other; each may need 2 GB."""
 
 
 @dataclass
@@ -93,6 +91,7 @@ class Line:
             done=self.steps.done,
             stopping=self.steps.stopping,
             prefix=f"{parsed.name}: ",
+            threads=share_of_cores(),
         )
         return line
 
@@ -125,7 +124,7 @@ class Line:
 
     def _go(self, until: str) -> None:
         """Make the students and their files, as far as asked for; this line's own is begun first."""
-        with Pool(1 if self.dry else _PARALLEL, self.steps.stopping) as pool:
+        with Pool(1 if self.dry else PARALLEL, self.steps.stopping) as pool:
             self._submit(until, pool)
             for line in self.beside:
                 if self.dry:

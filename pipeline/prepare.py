@@ -61,7 +61,7 @@ class Prepared:
         order = Order(place, "train", finetune.VERSION, params, {"source": self.source.digest}, tools)
 
         def make(out: Path) -> Mapping[str, Any]:
-            with Worker(self.steps.log("train"), self.steps.telling("train"), keep_memory=True) as worker:
+            with self._worker("train") as worker:
                 return worker.call(finetune.make, job, out)
 
         result = self.steps.take("train", place, order, make, seconds=600, disk=self.source.weights_bytes)
@@ -82,7 +82,7 @@ class Prepared:
         order = Order(place, stage.name, work.version, work.params, inputs, versions(*work.distributions))
 
         def make(out: Path) -> Mapping[str, Any]:
-            with Worker(self.steps.log(stage.name), self.steps.telling(stage.name), keep_memory=True) as worker:
+            with self._worker(stage.name) as worker:
                 return worker.call(work.make, *work.arguments, out)
 
         made = self.steps.take(stage.name, place, order, make, seconds=work.seconds, disk=disk)
@@ -100,10 +100,14 @@ class Prepared:
         order = Order(place, "student", student.VERSION, params, {"source": source.digest}, tools)
 
         def make(out: Path) -> Mapping[str, Any]:
-            with Worker(self.steps.log("student")) as worker:
+            with self._worker("student") as worker:
                 return worker.call(student.make, source.folder, self.recipe.task, out)
 
         return self.steps.take("student", place, order, make, seconds=10, disk=disk)
+
+    def _worker(self, step: str) -> Worker:
+        log, tell = self.steps.log(step), self.steps.telling(step)
+        return Worker(log, tell, threads=self.steps.threads, keep_memory=True)
 
 
 def _nothing(out: Path) -> Mapping[str, Any]:

@@ -59,6 +59,8 @@ class Steps:
     """Set by Ctrl-C: nothing that ends after it counts as made, since its worker may have been killed."""
     prefix: str = ""
     """Stands before the steps' names, where two recipes are walked in one run."""
+    threads: int | None = None
+    """Of the student's workers, where others run beside them; None: one a core."""
 
     def log(self, name: str) -> Path:
         """Return where a worker's own words go."""

@@ -122,6 +122,18 @@ def test_moved_project_is_made_anew(project: Path) -> None:
     assert _state(moved) == "build"
 
 
+def test_an_environment_that_is_a_link_is_refused_and_left_whole(project: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    (project / ".venv").rename(theirs)
+    (project / ".venv").symlink_to(theirs)
+    (theirs / "ready-dev.json").unlink()
+    before = sorted(theirs.rglob("*"))
+    result = run(project)
+    assert result.returncode == 3
+    assert f".venv is a link to {theirs}" in result.stderr
+    assert sorted(theirs.rglob("*")) == before
+
+
 def test_vanished_interpreter_is_made_anew(project: Path) -> None:
     (project / ".venv/bin/python").unlink()
     (project / ".venv/bin/python").symlink_to("/nowhere/python3")

@@ -50,7 +50,7 @@ def make(
     crash: str | None = None
     not_run: str | None = None
     try:
-        with Worker(log, one_thread=True) as worker:
+        with Worker(log, threads=1) as worker:
             found = worker.call(measure, model, student, reference_folder)
     except UnknownOp as error:
         not_run = str(error)

@@ -59,7 +59,7 @@ class Lane:
 
     def fresh_runner(self) -> Worker:
         """Start a worker of its own."""
-        return Worker(self._logs / f"run-{self._number}.log", one_thread=True)
+        return Worker(self._logs / f"run-{self._number}.log", threads=1)
 
     def close(self) -> None:
         """End both."""
@@ -107,7 +107,7 @@ class Lanes:
                 lane.close()
 
 
-def _worker_for_verify(log: Path, *, one_thread: bool) -> Any:  # in the place of `Worker`
+def _worker_for_verify(log: Path, *, threads: int | None) -> Any:  # in the place of `Worker`
     return getattr(_current, "special", None) or _current.lane.runner()
 
 
