@@ -2,20 +2,18 @@
 
 import math
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from benchmarks import trials, trials_record
 from benchmarks.trials import Table, Trial
 from benchmarks.trials_record import File, Metric, Record, Stage
-from pipeline import artifact, data, plan, reference, scoring, student, tasks, verify
-from pipeline.artifact import Artifact, Order
+from pipeline import artifact, data, fanout, plan, reference, scoring, student, tasks, verify
+from pipeline.artifact import Artifact
 from pipeline.console import Progress
 from pipeline.convert import Target
 from pipeline.devices import host
 from pipeline.errors import StudentError
-from pipeline.isolated import Worker
 from pipeline.plan import Line
 from pipeline.prune import costs, parts
 from pipeline.recipe import Recipe
@@ -143,19 +141,11 @@ def _metric(line: Line) -> Metric:
 
 def _reference(line: Line) -> reference.Reference:
     """Return fp32 PyTorch's outputs, where verification keeps them: its artifact, or the same one made now."""
-    made = artifact.load(line.folder / "student")
-    task, wanted = tasks.get(line.recipe.task), line.recipe.verify.datasets
     length = max(line.recipe.lengths(backend)[-1] for backend in line.recipe.targets)
-    params = reference.order_params(task, wanted, length)
-    place, tools = line.folder / f"reference-{length}", versions("torch", "transformers")
-    order = Order(place, "reference", reference.VERSION, params, {"student": made.digest}, tools)
-
-    def make(out: Path) -> Mapping[str, Any]:
-        with Worker(line.steps.log("reference")) as worker:
-            return worker.call(reference.make, made.path, task.name, wanted, length, out)
-
-    line.steps.take("reference", place, order, make, seconds=30, disk=10_000_000)
-    return reference.read(place)
+    made = artifact.load(line.folder / "student")
+    truth = fanout.take_reference(line.steps, line.recipe.task, line.recipe.verify.datasets, made, length)
+    assert truth is not None, "it is not a dry run"
+    return reference.read(truth.path)
 
 
 def _files(line: Line) -> Iterator[File]:

@@ -48,7 +48,12 @@ class FanOut:
         results: Results = dict.fromkeys(self.targets, (None, None))
         lengths = sorted({self.longest(target) for target in self.targets}) if judge else []
         # First in line, so that no chain waits for a truth that is not begun.
-        truths = {length: pool.submit(partial(self._reference, made, length)) for length in lengths}
+        truths = {
+            length: pool.submit(
+                partial(take_reference, self.steps, self.recipe.task, self.prepared.datasets, made, length)
+            )
+            for length in lengths
+        }
         for wanted in chains:
             pool.submit(partial(self._chain, made, wanted, truths, results, pool))
         return results
@@ -131,21 +136,6 @@ class FanOut:
         """Return the longest sequence of a target's file."""
         return self.recipe.lengths(target.backend)[-1]
 
-    def _reference(self, made: Artifact | None, length: int) -> Artifact | None:
-        place = self.steps.folder / f"reference-{length}"
-        task = tasks.get(self.recipe.task)
-        params = reference.order_params(task, self.prepared.datasets, length)
-        order = order_of(
-            place, "reference", reference.VERSION, params, {"student": made}, versions("torch", "transformers")
-        )
-
-        def make(out: Path) -> Mapping[str, Any]:
-            assert made is not None
-            with Worker(self.steps.log("reference"), threads=share_of_cores()) as worker:
-                return worker.call(reference.make, made.path, task.name, self.prepared.datasets, length, out)
-
-        return self.steps.take("reference", place, order, make, seconds=30, disk=10_000_000)
-
     def _verify_one(
         self, target: Target, made: Artifact | None, model: Artifact | None, truth: Artifact | None
     ) -> Artifact | None:
@@ -180,6 +170,24 @@ class FanOut:
             )
 
         return self.steps.take(f"verify {target}", place, order, make, seconds=20, disk=200_000)
+
+
+def take_reference(
+    steps: Steps, task: str, datasets: reference.Wanted, made: Artifact | None, length: int
+) -> Artifact | None:
+    """Take fp32 PyTorch's outputs, the truth for files of a length."""
+    place = steps.folder / f"reference-{length}"
+    params = reference.order_params(tasks.get(task), datasets, length)
+    order = order_of(
+        place, "reference", reference.VERSION, params, {"student": made}, versions("torch", "transformers")
+    )
+
+    def make(out: Path) -> Mapping[str, Any]:
+        assert made is not None
+        with Worker(steps.log("reference"), threads=share_of_cores()) as worker:
+            return worker.call(reference.make, made.path, task, datasets, length, out)
+
+    return steps.take("reference", place, order, make, seconds=30, disk=10_000_000)
 
 
 def _convert_seconds(weights_bytes: int, target: Target, needs_base: bool) -> float:
