@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from benchmarks import trials_record, trials_scores
-from benchmarks.ablation_rows import GRID, ORDER, VARIANTS
+from benchmarks.ablation_rows import GRID, ORDER, UPDATES, VARIANTS
 from benchmarks.trials import Row, Table
 from benchmarks.trials_record import Record
 from benchmarks.trials_scores import Figure, counted, shown, unfinished, written
@@ -38,13 +38,15 @@ def page(table: Table) -> Iterator[str]:
         {counted(table)}. A row is one command: `python -m benchmarks.ablation --only ROW`.
         """)
     yield ""
-    yield from written("""
-        Each student is made of all-MiniLM-L6-v2 on a million tokens of plain text, 1,000 updates of 16 rows of at most
-        64 tokens, and then fine-tuned on 8,000 rows of SST-2, one pass: accuracy on its 872 dev rows, in points. SST-2,
-        because it is part of every published table beside which this stands; few rows, so that what a student brought
-        along still shows. [Brackets]: 95 % interval of a bootstrap over dev rows, paired for differences;
-        (parentheses): the lowest and the highest seed. The published figures come from pretraining on all of Wikipedia
-        and thousands of books: directions can be compared, sizes cannot. A direction is *undecided* where the interval
+    budget = UPDATES
+    yield from written(f"""
+        Each student is made of all-MiniLM-L6-v2 on plain text ({" and ".join(budget["texts"])}), {budget["steps"]}
+        updates of {budget["batch_size"]} rows of at most {budget["max_length"]} tokens, and then fine-tuned on 8,000
+        rows of SST-2, one pass: accuracy on its 872 dev rows, in points. SST-2, because it is part of every published
+        table beside which this stands; few rows, so that what a student brought along still shows. [Brackets]: 95 %
+        interval of a bootstrap over dev rows, paired for differences; (parentheses): the lowest and the highest seed.
+        The published figures come from pretraining on all of Wikipedia and thousands of books: directions can be
+        compared, sizes cannot. A direction is *undecided* where the interval
         holds zero.
         """)
     yield from ("", "## The triple loss, and what each part brings", "", *_variants(table))
