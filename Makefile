@@ -3,6 +3,8 @@ RECIPE ?= minilm
 TARGET ?=
 DEVICE ?= host
 PYTHON ?= python3
+# Trials of compression and ablation side by side.
+JOBS ?= 2
 
 POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
@@ -93,11 +95,11 @@ faults: ready  ## plant bugs and see that verify catches each, and that clean ex
 support: ready  ## every architecture in published sizes through every format; writes benchmarks/SUPPORT.md (an hour)
 	@.venv/bin/python -m benchmarks.support
 
-compression: ready  ## MiniLM made smaller on public data; writes benchmarks/COMPRESSION.md (a day, resumable; needs POCKETBERT_DATA)
-	@.venv/bin/python -m benchmarks.compression
+compression: ready  ## MiniLM made smaller on public data; writes benchmarks/COMPRESSION.md (8 hours, resumable; needs POCKETBERT_DATA)
+	@.venv/bin/python -m benchmarks.compression --jobs $(JOBS)
 
 ablation: ready  ## which loss, sharing and embedding size matters; writes benchmarks/ABLATION.md (likewise)
-	@.venv/bin/python -m benchmarks.ablation
+	@.venv/bin/python -m benchmarks.ablation --jobs $(JOBS)
 
 clean:  ## remove what the pipeline made and the caches; keep .venv
 	rm -rf build .mypy_cache .ruff_cache .pytest_cache
