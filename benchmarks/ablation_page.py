@@ -38,10 +38,9 @@ def page(table: Table) -> Iterator[str]:
         {counted(table)}. A row is one command: `python -m benchmarks.ablation --only ROW`.
         """)
     yield ""
-    budget = UPDATES
     yield from written(f"""
-        Each student is made of all-MiniLM-L6-v2 on plain text ({" and ".join(budget["texts"])}), {budget["steps"]}
-        updates of {budget["batch_size"]} rows of at most {budget["max_length"]} tokens, and then fine-tuned on 8,000
+        Each student is made of all-MiniLM-L6-v2 on plain text ({" and ".join(UPDATES["texts"])}), {UPDATES["steps"]}
+        updates of {UPDATES["batch_size"]} rows of at most {UPDATES["max_length"]} tokens, and then fine-tuned on 8,000
         rows of SST-2, one pass: accuracy on its 872 dev rows, in points. SST-2, because it is part of every published
         table beside which this stands; few rows, so that what a student brought along still shows. [Brackets]: 95 %
         interval of a bootstrap over dev rows, paired for differences; (parentheses): the lowest and the highest seed.

@@ -23,18 +23,19 @@ from pipeline.student import Source
 _TOOLS = ("torch", "transformers", "accelerate", "numpy")
 
 
-def run(table: Table, trial: Trial, progress: Progress) -> Record:
+def run(table: Table, trial: Trial, progress: Progress, threads: int | None = None) -> Record:
     """Make a trial's checkpoint, judge it, and write the record.
 
     Args:
         table: whose trial it is.
         trial: what it is made of is made before, or kept.
         progress: hears of each step.
+        threads: of its trainings, where other trials run beside it; None: one a core.
 
     Raises:
         PipelineError: what could not be carried out; artifacts finished by then stay.
     """
-    line = _made(table, trial, progress)
+    line = _made(table, trial, progress, threads)
     found = _record(table, trial, line)
     trials_record.write(table, trial, found)
     # All artifacts are whole, so nothing goes on from these, and they are as large as the models.
@@ -43,14 +44,15 @@ def run(table: Table, trial: Trial, progress: Progress) -> Record:
     return found
 
 
-def _made(table: Table, trial: Trial, progress: Progress, *, judged: bool = True) -> Line:
+def _made(table: Table, trial: Trial, progress: Progress, threads: int | None, *, judged: bool = True) -> Line:
     """Walk a trial's line, after those of what it is made of, which are only made."""
     for parent in table.parents(trial):
-        _made(table, parent, progress, judged=False)
+        _made(table, parent, progress, threads, judged=False)
     recipe, file = trials.write(table, trial)
     line = Line(recipe, file, table.folder, progress, plan.choose_targets(recipe, []))
     # Trials run side by side, and their steps have the same names.
     line.steps.prefix = f"{trial.name}: "
+    line.steps.threads = threads
     progress.note(trial.name if judged else f"{trial.name}, which others are made of")
     line.run(_until(recipe, trial, judged=judged))
     return line

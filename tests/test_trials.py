@@ -155,6 +155,27 @@ def test_one_run_works_at_a_time(tiny: Table, capsys: pytest.CaptureFixture[str]
     assert "another run works" in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_trial_waits_for_what_it_is_made_of_and_for_nothing_else(tiny: Table) -> None:
+    todo = tiny.trials()
+    names = [trial.name for trial in trials_command._ready(tiny, todo, [])]
+    assert names == ["whole-0", "pruned-0", "files-0"]
+    learnt = [trial for trial in todo if trial.row.name == "learnt"]
+    assert trials_command._ready(tiny, learnt, [Trial(trials_tiny.PRUNED, 0)]) == []
+    assert trials_command._ready(tiny, learnt, []) == learnt
+
+
+@pytest.mark.full
+def test_trials_side_by_side_end_in_the_same_records(tiny: Table, tmp_path: Path) -> None:
+    table = trials_tiny.table(tmp_path, Path(tiny.student))
+    assert (
+        trials_command.main(table, trials_tiny.page, None, ["--only", "whole", "--only", "pruned", "--jobs", "2"]) == 0
+    )
+    whole = found(table, "whole")
+    assert [stage.name for stage in whole.stages] == ["student", "reference"]
+    assert metric_of(whole).value == pytest.approx(metric_of(found(tiny, "whole")).value, abs=1e-6)
+    assert [stage.name for stage in found(table, "pruned").stages] == ["prune", "student", "reference"]
+
+
 @pytest.mark.full
 def test_a_run_that_was_killed_goes_on_with_what_is_missing(tiny: Table, tmp_path: Path) -> None:
     table = trials_tiny.table(tmp_path, Path(tiny.student))
@@ -215,9 +236,10 @@ def test_what_is_made_of_a_failed_row_is_not_tried(
     [
         (["--only", "prunde"], "row 'prunde' does not exist; there are: whole, pruned"),
         (["--only", "whole", "--seed", "7"], "these rows have seeds 0"),
+        (["--only", "whole", "--jobs", "0"], "--jobs 0: at least one trial"),
     ],
 )
-def test_a_row_that_does_not_exist_is_refused(
+def test_what_cannot_be_carried_out_is_refused(
     given: list[str], said: str, tiny: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert trials_command.main(tiny, trials_tiny.page, None, given) == 2
