@@ -26,8 +26,10 @@ _VECTORS = {"losses": _BY_TEXT | {"hidden": 1.0}}
 _WORDS = {"corpus": ["stsb", "sst2", "cola", "rte", "wnut17"], "keep": 0.5}
 
 
-def _pruned(compute: float) -> dict[str, Mapping[str, Any]]:
-    return {"prune": {"compute": compute, "max_length": 64}}
+def _pruned(compute: float, layers: int | None = None) -> dict[str, Mapping[str, Any]]:
+    """Return the section that leaves a part of the encoder, in all layers or in so many."""
+    fewer = {} if layers is None else {"layers": layers}
+    return {"prune": {"compute": compute, "max_length": 64} | fewer}
 
 
 def _untrained(name: str, said: str, task: str, compute: float, teacher: str, **more: Any) -> Row:
@@ -82,6 +84,18 @@ _SENTIMENT = (
     ),
     *_sentiment("sst2-half", "half the encoder", 0.5, 0.7, 50),
     *_sentiment("sst2-quarter", "a quarter of the encoder", 0.25, 2.5, 40),
+    # What a layer costs besides its products stays when heads and rows leave it, and goes when it leaves.
+    Row(
+        "sst2-quarter-3",
+        "a quarter of the encoder, in three layers, distilled from the unpruned",
+        "classification",
+        _pruned(0.25, layers=3) | {"distil": _SST2 | _CLASSES},
+        against="sst2",
+        files=True,
+        bound=Bound(2.5, "most_lost"),
+        minutes=35,
+        **_OF_SST2,
+    ),
 )
 
 _THREE_LAYERS = (

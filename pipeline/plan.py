@@ -123,14 +123,14 @@ class Line:
             self._check_data()
 
     def _go(self, until: str) -> None:
-        """Make the students and their files, as far as asked for; this line's own is begun first."""
+        """Make the students and their files, as far as asked for."""
         with Pool(1 if self.dry else PARALLEL, self.steps.stopping) as pool:
-            self._submit(until, pool)
-            for line in self.beside:
+            # Each line's student is a job too: while this one's is laid out, another is pruned.
+            for line, stage in ((self, until), *((near, "verify") for near in self.beside)):
+                pool.submit(partial(line._submit, stage, pool))
                 if self.dry:
                     # A plan tells one line after the other.
                     pool.finish()
-                pool.submit(partial(line._submit, "verify", pool))
             pool.finish()
 
     def _submit(self, until: str, pool: Pool) -> None:
