@@ -258,7 +258,8 @@ class TestRealStudent:
         [
             (Target("litert", "int8_dynamic"), 1.12, 0.98),
             (Target("executorch", "int8_dynamic"), 1.06, 0.98),
-            (Target("coreml", "int8_weight_only"), 1.06, 0.98),
+            # .9945; .9928 with positions in int8, which would have one scale for all.
+            (Target("coreml", "int8_weight_only"), 1.06, 0.994),
         ],
         ids=str,
     )
