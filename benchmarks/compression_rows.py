@@ -39,10 +39,18 @@ def _untrained(name: str, said: str, task: str, compute: float, teacher: str, **
 
 
 def _distilled(
-    name: str, said: str, task: str, compute: float, teacher: str, distil: Mapping[str, Any], **more: Any
+    name: str,
+    said: str,
+    task: str,
+    compute: float,
+    teacher: str,
+    distil: Mapping[str, Any],
+    *,
+    layers: int | None = None,
+    **more: Any,
 ) -> Row:
     """Return a student pruned, and distilled from the unpruned one."""
-    sections = _pruned(compute) | {"distil": distil}
+    sections = _pruned(compute, layers) | {"distil": distil}
     return Row(name, f"{said}, distilled from the unpruned", task, sections, against=teacher, files=True, **more)
 
 
@@ -85,13 +93,14 @@ _SENTIMENT = (
     *_sentiment("sst2-half", "half the encoder", 0.5, 0.7, 50),
     *_sentiment("sst2-quarter", "a quarter of the encoder", 0.25, 2.5, 40),
     # What a layer costs besides its products stays when heads and rows leave it, and goes when it leaves.
-    Row(
+    _distilled(
         "sst2-quarter-3",
-        "a quarter of the encoder, in three layers, distilled from the unpruned",
+        "a quarter of the encoder, in three layers",
         "classification",
-        _pruned(0.25, layers=3) | {"distil": _SST2 | _CLASSES},
-        against="sst2",
-        files=True,
+        0.25,
+        "sst2",
+        _SST2 | _CLASSES,
+        layers=3,
         bound=Bound(2.5, "most_lost"),
         minutes=35,
         **_OF_SST2,

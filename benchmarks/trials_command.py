@@ -14,8 +14,8 @@ from benchmarks import trials, trials_record, trials_run, trials_scores
 from benchmarks.trials import Table, Trial
 from benchmarks.trials_record import Record
 from pipeline.console import Progress
-from pipeline.devices import host
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError, PipelineError
+from pipeline.jobs import share_of_cores
 
 _out = Console(highlight=False)
 _INTERRUPTED = 130
@@ -123,7 +123,7 @@ def work(
     failed: dict[str, str] = {}
     running: dict[Future[Record], Trial] = {}
     # Small matrices are the faster with a core each: two cores do 1.7 times as much for two trials as for one.
-    threads = None if jobs == 1 else max(1, host.usable_cores() // jobs)
+    threads = None if jobs == 1 else share_of_cores(jobs)
     with _alone(table), Progress(quiet=False) as progress, ThreadPoolExecutor(jobs) as pool:
         while todo or running:
             for trial in _ready(table, todo, list(running.values())):

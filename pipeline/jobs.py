@@ -18,9 +18,9 @@ PARALLEL = 2
 """Compressions, conversions and verifications that run beside each other; each may need 2 GB."""
 
 
-def share_of_cores() -> int:
-    """Return the threads of a worker beside others."""
-    return max(1, host.usable_cores() // PARALLEL)
+def share_of_cores(parallel: int = PARALLEL) -> int:
+    """Return the threads of a worker where so many are beside each other."""
+    return max(1, host.usable_cores() // parallel)
 
 
 class Pool:
