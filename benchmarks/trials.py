@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline import (
+    backends,
     compress,
     convert,
     factorise,
@@ -247,7 +248,8 @@ def key(table: Table, trial: Trial) -> str:
     values = _values(table, trial)
     how = {name: values[name] for name in ("convert", "targets", "verify")}
     versions = [student.VERSION, reference.VERSION]
-    files = [convert.VERSION, verify.VERSION] if with_files(trial) else []
+    writers = {name: backends.get(name).VERSION for name in values["targets"]}
+    files = [convert.VERSION, verify.VERSION, writers] if with_files(trial) else []
     return digest_of([made_key(table, trial), how, versions, files])
 
 

@@ -22,10 +22,14 @@ app = typer.Typer(
     help="Small BERT students, converted for phones and proven to be the same model.",
     no_args_is_help=True,
     add_completion=False,
+    # Rich's own markup would take a recipe's [section] in a text for a style, and leave it out.
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
 
-mil_app = typer.Typer(help="Look into and run Core ML packages, without Core ML.", no_args_is_help=True)
+mil_app = typer.Typer(
+    help="Look into and run Core ML packages, without Core ML.", no_args_is_help=True, rich_markup_mode="markdown"
+)
 app.add_typer(mil_app, name="mil")
 
 RecipeName = Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml.")]

@@ -49,6 +49,9 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Natural = Annotated[int, Field(ge=1)]
 
 
+_CAME_LATER = ("dropout", "sparse")
+
+
 class Updates(Section):
     """How a model is trained, whatever the loss: what fine-tuning and distillation share."""
 
@@ -65,6 +68,8 @@ class Updates(Section):
     warmup_fraction: Fraction = 0.1
     """Of the updates."""
     weight_decay: Fraction = 0.01
+    dropout: Fraction | None = None
+    """The student's while it learns, of states and of attention; its configuration's unless given."""
     max_length: Length = 128
     """Rows are cut to so many tokens."""
     max_rows: Natural | None = None
@@ -78,6 +83,12 @@ class Updates(Section):
     def passes(self) -> float | None:
         """Passes over the rows, or None where steps are given."""
         return None if self.steps is not None else (self.epochs or 3.0)
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave what is not asked out, so that keys of runs that were made without it stay what they were."""
+        found: dict[str, Any] = handler(self)
+        return {key: value for key, value in found.items() if key not in _CAME_LATER or value is not None}
 
 
 class Sparse(Section):
@@ -111,12 +122,6 @@ class SparseUpdates(Updates):
 
     sparse: GradualSparse | None = None
     """Zeros that a student has already stay zeros, with it or without."""
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave what is not asked out, so that keys of runs that were made without it stay what they were."""
-        found: dict[str, Any] = handler(self)
-        return {key: value for key, value in found.items() if key != "sparse" or value is not None}
 
 
 class LabelledUpdates(SparseUpdates):

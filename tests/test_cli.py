@@ -78,6 +78,12 @@ def test_a_verb_explains_itself(verb, pocketbert):
     assert "--json" in outcome.stdout
 
 
+def test_help_names_a_recipe_s_sections_as_a_recipe_does(pocketbert):
+    outcome = pocketbert("compress", "--help")
+    assert "[vocabulary]" in outcome.stdout
+    assert "[distil]" in outcome.stdout
+
+
 def test_list_tells_what_exists_and_what_is_unsupported(pocketbert):
     outcome = pocketbert("list")
     assert outcome.rc == 0

@@ -172,26 +172,32 @@ def test_a_seed_decides_head_order_and_dropout(toy):
     assert not torch.equal(first["classifier.weight"], other["classifier.weight"])
 
 
+@pytest.mark.parametrize("architecture", ["albert", "bert", "distilbert", "electra", "mobilebert", "roberta"])
+def test_without_dropout_a_student_that_learns_is_the_one_that_is_judged(architecture, toy):
+    learner, _ = model.load(toy(architecture=architecture))
+    ids = torch.arange(5, 29).reshape(2, 12)
+    model.set_dropout(learner, 0.5)
+    assert not torch.equal(learner.train()(ids).logits, learner.eval()(ids).logits)
+    model.set_dropout(learner, 0.0)
+    assert torch.equal(learner.train()(ids).logits, learner.eval()(ids).logits)
+
+
+def test_dropout_is_of_the_run_and_not_of_what_is_saved(toy):
+    asked, plain = toy(steps=1, dropout=0.0), toy(steps=1)
+    assert (asked.settings.model_dump()["dropout"], "dropout" in plain.settings.model_dump()) == (0.0, False)
+    config = loop.train(asked, silent)[0].config
+    assert config.hidden_dropout_prob == loop.train(plain, silent)[0].config.hidden_dropout_prob > 0
+
+
 def test_parts_of_an_update_are_the_same_update(tmp_path, tiny_student):
     # Tokens are unevenly spread over the parts: a mean of means would be another gradient.
-    source = without_dropout(tiny_student("bert", "embedding"), tmp_path / "source")
-    train = FAST | write_toy(tmp_path, "token_classification") | {"steps": 4}
+    source = tiny_student("bert", "embedding")
+    train = FAST | write_toy(tmp_path, "token_classification") | {"steps": 4, "dropout": 0.0}
     curves = []
     for count in (1, 4):
         job = job_of(recipe_of(tmp_path, "token_classification", source, train | {"gradient_accumulation": count}))
         curves.append([point.loss for point in loop.train(job, silent)[1].curve])
     assert curves[0] == pytest.approx(curves[1], rel=1e-4)
-
-
-def without_dropout(source: Path, place: Path) -> Path:
-    """Copy a student whose forward draws nothing at random."""
-    place.mkdir()
-    for path in source.iterdir():
-        (place / path.name).write_bytes(path.read_bytes())
-    config = json.loads((place / "config.json").read_text())
-    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    (place / "config.json").write_text(json.dumps(config))
-    return place
 
 
 def test_a_head_that_fits_is_kept_and_a_new_one_is_made_on_request(tmp_path, tiny_student):
@@ -408,9 +414,9 @@ def test_ctrl_c_ends_it_cleanly_and_keeps_the_checkpoint(tmp_path, tiny_student)
 
 @pytest.mark.full
 def test_two_processes_learn_what_one_does(tmp_path, tiny_student):
-    source = without_dropout(tiny_student("bert", "embedding"), tmp_path / "source")
+    source = tiny_student("bert", "embedding")
     # 75 rows in updates of 16: the last one of an epoch cannot be shared evenly.
-    train = FAST | write_toy(tmp_path, "token_classification", train=75) | {"steps": 12}
+    train = FAST | write_toy(tmp_path, "token_classification", train=75) | {"steps": 12, "dropout": 0.0}
     path = recipe_of(tmp_path, "token_classification", source, train)
     # accelerate 1.15 launches several processes on GPUs or by mpirun alone; under torchrun it finds them as well.
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node"]

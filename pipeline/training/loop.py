@@ -131,6 +131,8 @@ class _Run:
     def _prepare(self) -> checkpoints.Parts:
         from transformers import get_linear_schedule_with_warmup
 
+        if self.settings.dropout is not None:
+            model.set_dropout(self.goal.model, self.settings.dropout)
         groups = model.decay_groups(self.goal.model, self.settings.weight_decay)
         # One pass over each tensor; the default's eight over an embedding table are a third of an update on a CPU.
         optimizer = torch.optim.AdamW(groups, lr=self.settings.learning_rate, fused=True)

@@ -131,6 +131,13 @@ def write(model: Any, source: Path, out: Path, *, record: BaseModel, name: str) 
     (out / name).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 
+def set_dropout(model: Any, probability: float) -> None:
+    """Give every dropout of a model one probability; its configuration, and so what is saved, stays as it is."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = probability
+
+
 def decay_groups(model: Any, weight_decay: float) -> list[dict[str, Any]]:
     """Return AdamW's groups: biases and norms, which are vectors, do not decay.
 
