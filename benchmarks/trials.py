@@ -26,6 +26,7 @@ from pipeline import (
 )
 from pipeline.artifact import digest_of
 from pipeline.distil import stage as distil
+from pipeline.distil import start_checks
 from pipeline.errors import InputError
 from pipeline.recipe import Recipe
 
@@ -39,6 +40,7 @@ _SEEDED = ("head", "train", "start", "prune", "factorise", "distil")
 """Sections with a seed; a row's seed is that of all of them."""
 _VERSIONS = {
     "train": finetune.VERSION,
+    "start": start_checks.VERSION,
     "vocabulary": vocabulary.VERSION,
     "prune": prune.VERSION,
     "factorise": factorise.VERSION,

@@ -144,7 +144,7 @@ def _start(context: Context, source: Source) -> Work:
     section = context.recipe.start
     assert section
     params = {"settings": section.model_dump(mode="json")}
-    return Work(1, params, ("torch", "transformers"), _make_start, (source.folder, section), 10)
+    return Work(start_checks.VERSION, params, ("torch", "transformers"), _make_start, (source.folder, section), 10)
 
 
 def _expected_start(context: Context, source: Source) -> Source:

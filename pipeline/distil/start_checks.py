@@ -9,6 +9,8 @@ from pipeline.distil.section import StartSection
 from pipeline.errors import RecipeError, StudentError
 from pipeline.student import Source
 
+VERSION = 1
+"""Of what `starts` makes."""
 _BERT_LIKE = ("bert",)
 """Where DistilBERT and ALBERT have a place for each tensor."""
 
