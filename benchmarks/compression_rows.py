@@ -84,6 +84,17 @@ _SENTIMENT = (
     ),
     *_sentiment("sst2-half", "half the encoder", 0.5, 0.7, 50),
     *_sentiment("sst2-quarter", "a quarter of the encoder", 0.25, 2.5, 40),
+    Row(
+        "sst2-vocabulary",
+        "half the vocabulary, by training text of five data sets",
+        "classification",
+        {"vocabulary": _WORDS},
+        against="sst2",
+        bound=Bound(0.2, "most_lost"),
+        files=True,
+        minutes=6,
+        **_OF_SST2,
+    ),
 )
 
 _THREE_LAYERS = (
