@@ -193,7 +193,10 @@ def _prune(context: Context, source: Source) -> Work:
     assert section
     texts = calibration.default_texts(section.calibration_texts, seed=section.seed) if section.cuts else []
     arguments = (source.folder, context.recipe.task, section, texts)
-    return Work(prune.VERSION, _calibrated(context, section, texts), prune.DISTRIBUTIONS, prune.make, arguments, 90)
+    params = _calibrated(context, section, texts)
+    if section.costs == "latency":
+        params["latency"] = prune.LATENCY_VERSION
+    return Work(prune.VERSION, params, prune.DISTRIBUTIONS, prune.make, arguments, 90)
 
 
 def _expected_prune(context: Context, source: Source) -> Source:

@@ -12,9 +12,11 @@ from typing import Any
 from pipeline.prune.calibration import Calibration
 from pipeline.prune.section import PruneSection, check
 
-__all__ = ["DISTRIBUTIONS", "VERSION", "PruneSection", "check", "make"]
+__all__ = ["DISTRIBUTIONS", "LATENCY_VERSION", "VERSION", "PruneSection", "check", "make"]
 
 VERSION = 2
+LATENCY_VERSION = 2
+"""Of how milliseconds are measured; it decides what is cut where they are what counts."""
 DISTRIBUTIONS = ("torch", "transformers", "tokenizers")
 """What decides the weights."""
 

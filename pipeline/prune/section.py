@@ -59,8 +59,8 @@ class PruneSection(Section):
     max_length: Length = 128
     """Calibration texts are cut to so many tokens."""
     costs: Literal["flops", "latency"] = "flops"
-    """What `compute` is a fraction of: multiply-adds; or milliseconds, measured in LiteRT on files of one layer, which
-    differ from machine to machine and from run to run."""
+    """What `compute` is a fraction of: multiply-adds; or milliseconds, measured in LiteRT on int8_dynamic files of one
+    layer, which differ from machine to machine and from run to run."""
     cost_length: Length = LENGTH
     """Tokens of the row whose cost counts."""
     row_multiple: Annotated[int, Field(ge=1, le=256)] = 8
