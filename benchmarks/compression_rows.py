@@ -83,6 +83,17 @@ _SENTIMENT = (
         minutes=55,
     ),
     *_sentiment("sst2-half", "half the encoder", 0.5, 0.7, 50),
+    Row(
+        "sst2-half-latency",
+        "half of the encoder's milliseconds in LiteRT int8, without training",
+        "classification",
+        {"prune": {"compute": 0.5, "max_length": 64, "costs": "latency"}},
+        "sst2",
+        source="sst2",
+        against="sst2-half-untrained",
+        files=True,
+        minutes=6,
+    ),
     *_sentiment("sst2-quarter", "a quarter of the encoder", 0.25, 2.5, 40),
     Row(
         "sst2-vocabulary",
