@@ -143,6 +143,23 @@ def test_soft_targets_pull_as_cross_entropy_does(seed):
     torch.testing.assert_close(mine.grad, other.grad)
 
 
+@pytest.mark.parametrize("slice_", [1, 6, 13, 18, 10**6])
+def test_soft_targets_are_the_same_in_slices_of_any_size(slice_, seed, monkeypatch):
+    student, teacher = sides("soft_targets", seed)
+    student[0, 0, 2] = teacher[0, 0, 2] = -torch.inf
+    monkeypatch.setattr(losses, "_SLICE", slice_)
+    mine, plain = student.clone().requires_grad_(), student.clone().requires_grad_()
+    found = losses.soft_targets(mine, teacher, MASK, temperature=3.0)
+    wanted, q = (torch.log_softmax(one / 3, -1) for one in (teacher, plain))
+    expected = 9 * (torch.where(wanted.isinf(), 0.0, wanted.exp() * (wanted - q)).sum(-1) * MASK).sum()
+    torch.testing.assert_close(found, expected)
+    (0.5 * found).backward()
+    (0.5 * expected).backward()
+    finite = ~student.isinf()
+    torch.testing.assert_close(mine.grad[finite], plain.grad[finite])
+    assert mine.grad[~finite].abs().max() == 0
+
+
 def test_each_row_of_the_table_has_a_value():
     assert set(VALUES) == set(TERMS)
 

@@ -67,7 +67,9 @@ class Values(nn.Module):
     def items(self, logits: Tensor, frame: Frame) -> tuple[Tensor, Tensor]:
         """Return the logits that count, and the weight of each."""
         if self.by_token:
-            chosen = logits[frame.mask.bool()]  # (tokens, classes)
+            mask = frame.mask.bool()
+            # Blocks of plain text have no padding, and a copy of their logits is 125 MB.
+            chosen = logits.flatten(0, 1) if mask.all() else logits[mask]  # (tokens, classes)
             return chosen, torch.ones_like(chosen[:, 0])
         # Start and end of an answer are halves of one item.
         return logits, torch.full_like(logits[..., 0], 0.5 if self.spans else 1.0)
