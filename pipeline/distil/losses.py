@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-_SLICE = 2**20
+_SLICE = 2**18
 """Logits that `soft_targets` takes at a time."""
 
 
@@ -51,12 +51,12 @@ class _SoftTargets(torch.autograd.Function):
             part = slice(at, at + rows)
             wanted = functional.log_softmax(teacher[part].float() / temperature, -1)
             found = functional.log_softmax(student[part].float() / temperature, -1)
-            p, q = wanted.exp(), found.exp()
-            # -inf in both, as behind a mask, is agreement.
-            each = (p * (wanted - found)).nan_to_num(nan=0.0).sum(-1)
+            p = wanted.exp()
+            # In place from here on, since memory is what this waits for. -inf in both, as behind a mask, is agreement.
+            each = wanted.sub_(found).mul_(p).nan_to_num_(nan=0.0).sum(-1)
             total += (each * weight[part]).sum()
             # T² · (q − p) / T, rounded to the student's own type as autograd would have.
-            gradient[part] = (q - p) * (temperature * weight[part])[:, None]
+            gradient[part] = found.exp_().sub_(p).mul_((temperature * weight[part])[:, None])
         ctx.save_for_backward(gradient)
         return temperature**2 * total
 
@@ -64,7 +64,7 @@ class _SoftTargets(torch.autograd.Function):
     def backward(ctx: Any, above: Tensor) -> tuple[Tensor, None, None, None]:
         """Return the student's gradient; nothing else gets one."""
         (gradient,) = ctx.saved_tensors
-        return gradient * above, None, None, None
+        return gradient.mul_(above), None, None, None
 
 
 def prediction(student: Tensor, teacher: Tensor, weight: Tensor) -> Tensor:
