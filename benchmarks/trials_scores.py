@@ -37,21 +37,25 @@ def value(records: Mapping[int, Record]) -> Figure | None:
     return _figure([one.value for one in found], [one.resampled() for one in found])
 
 
-def lost(records: Mapping[int, Record], against: Mapping[int, Record]) -> Figure | None:
+def lost(records: Mapping[int, Record], against: Mapping[int, Record], *, single: bool = False) -> Figure | None:
     """Return what a row loses against another, seed by seed and resample by resample; None without a pair.
 
-    A row of one seed is compared with every seed of the other.
+    Args:
+        records: of the row, by seed.
+        against: of the other.
+        single: the other row has one seed by design, with which all of this one's are compared. One that merely has
+            one record so far goes with that seed alone.
 
     Source: Koehn 2004 for two systems on one test set; the mean over seeds is taken within each resample.
     """
-    pairs = [(theirs, mine) for mine, theirs in _paired(records, against) if _same_data(mine, theirs)]
+    pairs = [(theirs, mine) for mine, theirs in _paired(records, against, single) if _same_data(mine, theirs)]
     if not pairs:
         return None
     return _figure([a.value - b.value for a, b in pairs], [a.resampled() - b.resampled() for a, b in pairs])
 
 
-def _paired(records: Mapping[int, Record], against: Mapping[int, Record]) -> list[tuple[Metric, Metric]]:
-    only = next(iter(against.values())) if len(against) == 1 else None
+def _paired(records: Mapping[int, Record], against: Mapping[int, Record], single: bool) -> list[tuple[Metric, Metric]]:
+    only = next(iter(against.values()), None) if single else None
     pairs = [(record.metric, (against.get(seed) or only)) for seed, record in records.items()]
     return [(mine, other.metric) for mine, other in pairs if mine and other and other.metric]
 
@@ -69,8 +73,10 @@ def _figure(values: Sequence[float], resampled: Sequence[NDArray[np.float64]]) -
 def figures(table: Table, row: Row) -> tuple[Figure | None, Figure | None]:
     """Return a row's metric, and what it loses against the row that it is compared with."""
     mine = trials_record.of_row(table, row)
-    other = trials_record.of_row(table, table.row(row.against)) if row.against else {}
-    return value(mine), lost(mine, other)
+    if row.against is None:
+        return value(mine), None
+    other = table.row(row.against)
+    return value(mine), lost(mine, trials_record.of_row(table, other), single=len(other.seeds) == 1)
 
 
 def holds(table: Table, row: Row) -> Holds:
@@ -131,14 +137,15 @@ def macro(pairs: Sequence[tuple[Mapping[int, Record], Mapping[int, Record]]]) ->
     """Return the mean over tasks of teachers and students; None where a task of either has no record.
 
     Args:
-        pairs: for each task the teacher's records and the student's.
+        pairs: for each task the teacher's records and the student's; seeds that one of them lacks do not count.
     """
     sides: list[list[tuple[float, NDArray[np.float64]]]] = [[], []]
     for number, pair in enumerate(pairs):
         # Resamples of two data sets are drawn by one seed, so one of them is put into another order.
         order = np.random.default_rng(number).permutation(trials_record.RESAMPLES)
+        both = pair[0].keys() & pair[1].keys()
         for side, records in zip(sides, pair, strict=True):
-            found = [record.metric for record in records.values() if record.metric]
+            found = [record.metric for seed, record in records.items() if seed in both and record.metric]
             if not found:
                 return None
             resampled = np.mean([one.resampled() for one in found], axis=0)[order]

@@ -160,6 +160,14 @@ def test_soft_targets_are_the_same_in_slices_of_any_size(slice_, seed, monkeypat
     assert mine.grad[~finite].abs().max() == 0
 
 
+@pytest.mark.parametrize("name", ["soft_targets", "prediction"])
+def test_a_model_that_diverged_shows_in_the_loss(name, seed):
+    student, teacher = sides("soft_targets", seed)
+    student[0, 1, 2] = torch.nan
+    more = {"temperature": 2.0} if name == "soft_targets" else {}
+    assert getattr(losses, name)(student, teacher, MASK, **more).isnan()
+
+
 def test_each_row_of_the_table_has_a_value():
     assert set(VALUES) == set(TERMS)
 

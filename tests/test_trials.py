@@ -325,11 +325,23 @@ def test_a_mean_over_seeds_pairs_each_with_its_own(real: Table) -> None:
     assert (together.least, together.most) == (pytest.approx(min(means)), pytest.approx(max(means)))
     widths = [one.high - one.low for one in each if one]
     assert together.high - together.low < min(widths)
-    # Seeds of which the other side has none are no pair; a single one goes with all.
+    # Seeds of which the other side has none are no pair; that of a row of one seed goes with all.
     assert trials_scores.lost(mine, {7: theirs[0], 8: theirs[1]}) is None
-    one = trials_scores.lost(mine, {0: theirs[0]})
-    assert one is not None
-    assert one.seeds == 3
+    few, all_ = (trials_scores.lost(mine, {0: theirs[0]}, single=single) for single in (False, True))
+    assert few is not None
+    assert all_ is not None
+    assert (few.seeds, all_.seeds) == (1, 3)
+
+
+def test_a_bound_is_not_judged_by_a_seed_of_another_row(real: Table) -> None:
+    whole, half = real.row("sst2"), real.row("sst2-half")
+    record(real, whole, 0, right=0.9)
+    for seed in half.seeds:
+        record(real, half, seed, right=0.9)
+    assert trials_scores.holds(real, half) == "not run"
+    for seed in whole.seeds[1:]:
+        record(real, whole, seed, right=0.9)
+    assert trials_scores.holds(real, half) == "yes"
 
 
 def test_records_of_other_data_are_no_pair(real: Table) -> None:

@@ -52,8 +52,8 @@ class _SoftTargets(torch.autograd.Function):
             wanted = functional.log_softmax(teacher[part].float() / temperature, -1)
             found = functional.log_softmax(student[part].float() / temperature, -1)
             p = wanted.exp()
-            # In place from here on, since memory is what this waits for. -inf in both, as behind a mask, is agreement.
-            each = wanted.sub_(found).mul_(p).nan_to_num_(nan=0.0).sum(-1)
+            # In place from here on, since memory is what this waits for. 0 · log 0 is 0, as behind a mask; a NaN stays.
+            each = wanted.sub_(found).mul_(p).masked_fill_(p == 0, 0.0).sum(-1)
             total += (each * weight[part]).sum()
             # T² · (q − p) / T, rounded to the student's own type as autograd would have.
             gradient[part] = found.exp_().sub_(p).mul_((temperature * weight[part])[:, None])
