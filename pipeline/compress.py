@@ -202,9 +202,14 @@ def _prune(context: Context, source: Source) -> Work:
 def _expected_prune(context: Context, source: Source) -> Source:
     assert context.recipe.prune
     layers, hidden = context.recipe.prune.layers, context.recipe.prune.hidden
+    if not context.recipe.prune.cuts:
+        return source
     if layers is not None:
         source = start_checks.with_layers(source, layers if isinstance(layers, int) else len(layers))
-    return source if hidden is None else start_checks.with_hidden_size(source, hidden)
+    if hidden is not None:
+        source = start_checks.with_hidden_size(source, hidden)
+    # From here on the config does not tell how many heads a layer has.
+    return replace(source, config={**source.config, "pocketbert": source.config.get("pocketbert") or {}})
 
 
 def _check_factorise(context: Context, source: Source) -> None:
@@ -235,6 +240,14 @@ def _check_share(context: Context, source: Source) -> None:
     assert context.recipe.share
     if context.recipe.share.start == "average":
         _keep_zeros(context, "share")
+    start, pruned = context.recipe.start, context.recipe.prune
+    if start and start.kind in ("albert", "shared"):
+        raise RecipeError(f"start.kind = {start.kind!r} ties all layers already; leave [share] out.")
+    if pruned and pruned.counts and not pruned.even:
+        raise RecipeError(
+            "[prune] keeps heads and rows wherever they matter, and layers of different shapes cannot be tied by "
+            "[share]. Give prune.even = true, which keeps as many in each layer."
+        )
     share.check(context.recipe.share, source, tasks.get(context.recipe.task))
 
 
@@ -278,6 +291,14 @@ def _distil(context: Context, source: Source) -> Work:
     return Work(distil.VERSION, params, distil.DISTRIBUTIONS, distil.make, arguments, 900, teacher, checkpoints)
 
 
+def _expected_distil(context: Context, source: Source) -> Source:
+    """A student gets the head that it learns with."""
+    section, task = context.recipe.distil, tasks.get(context.recipe.task)
+    assert section
+    learnt = material.MASKED_LM if section.head == "masked_lm" else task.head_suffix
+    return replace(source, config={**source.config, "architectures": [learnt]})
+
+
 STAGES = (
     Stage("head", "headed", "with a masked-LM head", _check_head, _head, _expected_head, teaches=True),
     Stage("start", "started", "begun smaller", _check_start, _start, _expected_start),
@@ -285,7 +306,7 @@ STAGES = (
     Stage("prune", "pruned", "pruned", _check_prune, _prune, _expected_prune),
     Stage("factorise", "factorised", "factorised", _check_factorise, _factorise),
     Stage("share", "shared", "its layers shared", _check_share, _share),
-    Stage("distil", "distilled", "distilled", _check_distil, _distil),
+    Stage("distil", "distilled", "distilled", _check_distil, _distil, _expected_distil),
 )
 """In their order: a teacher's head first; what is cut out need not be decomposed, and what was lost is learnt again at
 the end."""

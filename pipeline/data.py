@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from pipeline import places
 from pipeline.artifact import sha256_file
 from pipeline.errors import InputError
 
@@ -245,13 +246,13 @@ PLAIN = {"wikitext2": "lm/wikitext2-valid.txt", "war-and-peace": "lm/war-and-pea
 
 
 def plain_file(name: str, recipe_file: Path) -> Path:
-    """Return the file of plain text that a recipe names: a row of `PLAIN`, or a path from the recipe.
+    """Return the file of plain text that a recipe names: a row of `PLAIN`, a path from the recipe, or a hub's file.
 
     Raises:
-        InputError: a row of `PLAIN`, and `POCKETBERT_DATA` is not set.
+        InputError: a row of `PLAIN`, and `POCKETBERT_DATA` is not set; or the hub's file cannot be had.
     """
     if name not in PLAIN:
-        return recipe_file.parent / Path(name).expanduser()
+        return places.find(name, recipe_file)
     root = os.environ.get(DATA_VARIABLE)
     if not root:
         raise InputError(f"texts: {name!r} is {PLAIN[name]} of the folder that {DATA_VARIABLE} names; it is not set.")

@@ -4,14 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline import data, student, tasks
+from pipeline import data, places, student, tasks
 from pipeline.artifact import digest_of
 from pipeline.data import Dataset
 from pipeline.errors import RecipeError
 from pipeline.isolated import tell
 from pipeline.recipe import Recipe, TrainSection
 from pipeline.student import Source
-from pipeline.training import checks, own, places
+from pipeline.training import checks, own
 from pipeline.training.job import Job
 
 VERSION = 2

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline import compress, finetune, reference, student
+from pipeline import compress, finetune, reference, student, tasks
 from pipeline.artifact import Artifact, Order
 from pipeline.compress import Context, Stage
 from pipeline.data import Dataset
@@ -15,6 +15,7 @@ from pipeline.isolated import Worker
 from pipeline.recipe import Recipe
 from pipeline.steps import Steps, versions
 from pipeline.student import Source
+from pipeline.training.checks import has_head
 from pipeline.training.job import Job
 
 
@@ -135,5 +136,11 @@ def begin(recipe: Recipe, recipe_file: Path, steps: Steps, until: str) -> Prepar
         expected = stage.expected(context, expected)
         if stage.teaches:
             context = replace(context, unpruned=expected)
+    task = tasks.get(recipe.task)
+    if wanted and until not in ("train", "compress") and task.uses_head and not has_head(task, expected):
+        raise RecipeError(
+            f"what {', '.join(f'[{stage.name}]' for stage in wanted)} leaves has no head for task {task.name}: a start "
+            "in another layout drops it. Add [distil], with which the student learns one."
+        )
     learnt = training.dataset if training else compress.own_data(context)
     return Prepared(recipe, source, steps, context, training, learnt)

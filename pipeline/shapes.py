@@ -95,6 +95,7 @@ def _restored(
     # Names of a module that several layers use: the first is stored.
     wanted = dict(model.named_parameters())
     own = {name for name in wanted if name in tensors}
+    _check_known(model, tensors, folder)
     mismatched = [name for name in own if wanted[name].shape != tensors[name].shape]
     if mismatched and not new_head:
         found, wants = tuple(tensors[mismatched[0]].shape), tuple(wanted[mismatched[0]].shape)
@@ -104,6 +105,19 @@ def _restored(
             wanted[name].copy_(tensors[name])
     missing = sorted(set(wanted) - own)
     return model, {"missing_keys": missing, "mismatched_keys": [(name,) for name in mismatched]}
+
+
+def _check_known(model: Any, tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
+    """Refuse a checkpoint whose encoder has tensors that the class does not: it would compute something else.
+
+    Heads may be another class's, and so may the pooler, which some classes do without.
+    """
+    prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
+    known = model.state_dict().keys()
+    encoder = [name for name in tensors if name.startswith(prefix) and not name.startswith(f"{prefix}pooler.")]
+    lost = [name for name in encoder if name not in known]
+    if lost:
+        raise StudentError(f"{folder}: the class {type(model).__name__} has no place for {lost[0]}, which is stored.")
 
 
 def _empty(auto: Any, config: Any, shape: Compressed, options: Mapping[str, Any]) -> Any:

@@ -129,5 +129,5 @@ def _check_shapes(part: str, group: Mapping[int, Layer], source: Path) -> None:
                 shapes = " and ".join(str(sizes.get(name, "none")) for sizes in (wanted, found))
                 raise StudentError(
                     f"{source}: layers {first} and {number} cannot share their {part}: {name} has shapes {shapes}. "
-                    "Share before what makes them differ, or in other groups."
+                    "Prune with prune.even = true, which keeps as many units in each layer, or tie other groups."
                 )

@@ -11,18 +11,19 @@ from faults.students import Student
 
 from pipeline import artifact, compress
 
-PRUNE = {"compute": 0.6, "calibration_texts": 48, "max_length": 32}
+PRUNE = {"compute": 0.6, "even": True, "calibration_texts": 48, "max_length": 32}
 CHAIN: dict[str, dict[str, Any]] = {
     "vocabulary": {"corpus": ["sentiment", "graded_pairs"]},
     "prune": PRUNE,
     "factorise": {"embedding": 24, "calibration_texts": 48},
+    "share": {"what": "feed_forward"},
 }
-ORDER = ["vocabulary", "prune", "factorise", "student"]
+ORDER = ["vocabulary", "prune", "factorise", "share", "student"]
 
 
 @pytest.fixture
 def chain(tmp_path: Path) -> Path:
-    """A recipe of a tiny random student with three stages."""
+    """A recipe of a tiny random student with four stages."""
     return written(tmp_path, **CHAIN)
 
 
@@ -49,25 +50,26 @@ def test_a_chain_ends_in_verified_files_and_is_kept(
 ) -> None:
     outcome = pocketbert("verify", chain, "--json")
     assert outcome.document["verdicts"] == {"litert-int8_dynamic": "passed", "coreml-fp32": "passed"}, outcome.stdout
-    assert list(steps(outcome))[:4] == ORDER
+    assert list(steps(outcome))[:5] == ORDER
     folder = tmp_path / "build" / "tiny"
-    metrics = {stage: artifact.load(folder / stage).manifest.metrics for stage in ("pruned", "factorised", "student")}
+    metrics = {stage: artifact.load(folder / stage).manifest.metrics for stage in ("pruned", "shared", "student")}
     assert metrics["pruned"]["compute"] <= 0.6
     parameters = [metrics["pruned"]["parameters_before"], metrics["pruned"]["parameters"]]
     assert metrics["student"]["parameters"] < parameters[1] < parameters[0]
+    assert metrics["shared"]["groups"] == [[0, 1]]
     said = artifact.load(folder / "student").manifest.params["origin"]
-    assert said == "source, its vocabulary trimmed, pruned, factorised"
+    assert said == "source, its vocabulary trimmed, pruned, factorised, its layers shared"
     again = steps(pocketbert("verify", chain, "--json"))
     assert not any(again.values())
     # Another ratio makes what comes after it, and keeps what came before.
     changed = written(tmp_path, **CHAIN | {"prune": PRUNE | {"compute": 0.5}})
     planned = steps(pocketbert("compress", changed, "--json"))
-    assert planned == {"vocabulary": False, "prune": True, "factorise": True}
+    assert planned == {"vocabulary": False, "prune": True, "factorise": True, "share": True}
 
 
 def test_a_plan_foretells_every_stage(chain: Path, pocketbert: Callable[..., Outcome], tmp_path: Path) -> None:
     outcome = pocketbert("plan", chain, "--json")
-    assert list(steps(outcome))[:4] == ORDER
+    assert list(steps(outcome))[:5] == ORDER
     assert not (tmp_path / "build" / "tiny" / "pruned").exists()
 
 
@@ -75,13 +77,25 @@ def test_the_order_is_that_of_the_table_whatever_the_recipe_s(
     pocketbert: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     turned = written(tmp_path, **dict(reversed(CHAIN.items())))
-    assert list(steps(pocketbert("plan", turned, "--json")))[:4] == ORDER
+    assert list(steps(pocketbert("plan", turned, "--json")))[:5] == ORDER
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "nothing asked": ({}, "makes nothing smaller; sections that do: [start], [vocabulary], [prune], [factorise]"),
     "no head left": ({"prune": {"compute": 0.01, "max_length": 32}}, "leaves no head for some layer"),
     "as many groups as layers": ({"share": {"groups": 2}}, "share.groups = 2 ties nothing in 2 layers"),
+    "layers of many shapes to be tied": (
+        {"prune": PRUNE | {"even": False}, "share": {}},
+        "Give prune.even = true, which keeps as many in each layer",
+    ),
+    "layers tied twice": (
+        {
+            "start": {"kind": "albert"},
+            "share": {},
+            "distil": {"losses": {"cosine": 1.0}, "steps": 2, "dataset": "sst2"},
+        },
+        "start.kind = 'albert' ties all layers already; leave [share] out",
+    ),
     "rank that saves nothing": ({"factorise": {"embedding": 64}}, "rank 64 saves nothing in 30522 × 64"),
     "no such corpus": ({"vocabulary": {"corpus": ["nowhere.txt"]}}, "nowhere.txt does not exist"),
     "unknown key": ({"prune": {"ratio": 0.5, "max_length": 32}}, "'prune.ratio' does not exist"),

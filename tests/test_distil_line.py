@@ -13,7 +13,7 @@ from conftest import Outcome, recipe_file
 from datasets import ClassLabel, Features, Value
 from pyarrow import parquet
 
-from pipeline import artifact, data, prepare, student, tasks
+from pipeline import artifact, data, places, prepare, student, tasks
 from pipeline import recipe as recipes
 from pipeline.distil import material, rows, stage
 from pipeline.distil.section import DistilSection
@@ -21,7 +21,7 @@ from pipeline.encoding import Encoder
 from pipeline.errors import InputError, PipelineError
 from pipeline.steps import Steps
 from pipeline.tokenization import load_tokenizer
-from pipeline.training import own, places
+from pipeline.training import own
 
 LABELS = ("negative", "neutral", "positive")
 OWN = {"train_file": "train.csv", "dev_file": "dev.csv", "max_length": 16}
@@ -79,10 +79,10 @@ def written(place: Path, source: str, task: str = "classification", **sections: 
     )
 
 
-def begin(path: Path) -> prepare.Prepared:
+def begin(path: Path, until: str = "compress") -> prepare.Prepared:
     """Do what every verb does before any work."""
     found, file = recipes.read(str(path))
-    return prepare.begin(found, file, Steps(path.parent / "build" / "tiny", Silent(), dry=True), "compress")
+    return prepare.begin(found, file, Steps(path.parent / "build" / "tiny", Silent(), dry=True), until)
 
 
 # --- what it makes ------------------------------------------------------------------------------------------------
@@ -259,6 +259,45 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
         {"distil": own_data(train_file="one.csv", dev_file="one.csv")},
         "all 6 rows have the one label 'positive'; there is nothing to tell apart",
     ),
+    "one class to be judged by": (
+        "classifier",
+        "classification",
+        {"distil": own_data(dev_file="one.csv")},
+        "one.csv: all 6 rows have the one label 'positive'; there is nothing to tell apart",
+    ),
+    "a head that the start drops": (
+        "encoder",
+        "classification",
+        TRAINED | {"start": {"kind": "distilbert"}},
+        "what [start] leaves has no head for task classification: a start in another layout drops it. Add [distil]",
+    ),
+    "heads that do not map": (
+        "encoder",
+        "classification",
+        TRAINED | {"start": {"kind": "width", "hidden_size": 32}, "distil": OWN | {"losses": {"attention": 1.0}}},
+        "compares head by head, and layer 1 of the student has 2 where the teacher's layer 1 has 4",
+    ),
+    "relations that do not divide": (
+        "encoder",
+        "classification",
+        TRAINED | {"distil": OWN | {"losses": {"relations": 1.0}, "relation_heads": 3}},
+        "distil.relation_heads = 3 does not divide the 64 columns of the student's last layer",
+    ),
+    "hardly any text": (
+        "encoder",
+        "embedding",
+        {"head": {"texts": ["few.txt"], "max_length": 24}},
+        "the texts hold 4 tokens, and two blocks need 42: one to learn on and one to measure",
+    ),
+    "hardly any text behind a head": (
+        "encoder",
+        "embedding",
+        {
+            "head": {"texts": ["plain.txt"], "max_length": 24},
+            "distil": {"preset": "distilbert", "texts": ["few.txt"], "max_length": 24},
+        },
+        "the texts hold 4 tokens, and two blocks need 42",
+    ),
     "empty split": (
         "classifier",
         "classification",
@@ -392,11 +431,12 @@ def test_what_cannot_go_well_is_refused_before_any_work(case: str, place: Path) 
     (place / "bare.csv").write_text("text\na\nb\n")
     (place / "one.csv").write_text(table(6, ("positive",)))
     (place / "empty.csv").write_text("text,label\n")
+    (place / "few.txt").write_text("the house\nthe river\n")
     (place / "stars.csv").write_text(table(6, ("one", "five")))
     foreign(place)
     three_layers(place)
     with pytest.raises(PipelineError) as caught:
-        begin(written(place, source, task, **sections))
+        begin(written(place, source, task, **sections), "student")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 2

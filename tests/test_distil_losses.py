@@ -174,7 +174,10 @@ def test_each_row_of_the_table_has_a_value():
 
 @pytest.mark.parametrize("name", presets.PRESETS)
 def test_a_preset_is_a_valid_section(name):
-    section = DistilSection.model_validate({"dataset": "stsb"} | dict(presets.PRESETS[name]))
+    section = DistilSection.model_validate({"dataset": "stsb", "preset": name})
+    assert all(getattr(section, key) == value for key, value in presets.PRESETS[name].items())
+    assert DistilSection.model_validate({"dataset": "stsb", "preset": name, "temperature": 7.0}).temperature == 7.0
+    assert DistilSection.model_validate({"dataset": "stsb", "preset": name, "steps": 9}).epochs is None
     assert set(section.losses) <= set(TERMS)
     assert all(section.head in TERMS[one].heads for one in section.losses)
 

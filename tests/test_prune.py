@@ -14,6 +14,8 @@ import torch
 from pipeline import data, layers, prune, shapes, student, tasks
 from pipeline.artifact import sha256_file
 from pipeline.checkpoint import load_checkpoint
+from pipeline.distil import starts
+from pipeline.distil.section import StartSection
 from pipeline.errors import InputError, PipelineError
 from pipeline.isolated import Worker
 from pipeline.prune import (
@@ -100,6 +102,22 @@ def test_the_search_finds_the_best_that_a_budget_buys(seed: int) -> None:
         allowed = [one for one in counts if sum(n * price for n, price in zip(one, prices, strict=True)) <= 27.0]
         best = max(sum(total[n] for total, n in zip(sums, one, strict=True)) for one in allowed)
         assert value == pytest.approx(best)
+
+
+def test_an_even_search_finds_the_best_counts_for_all_layers(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    some = [Part(kind, layer, 4 if kind == "heads" else 8, 1) for layer in range(3) for kind in parts.KINDS]
+    prices = [5.0 if part.kind == "heads" else 1.0 for part in some]
+    for _ in range(10):
+        worth = [Importance(draw.gamma(0.5, size=part.units)) for part in some]
+        kept = search.within(some, worth, prices, budget=48.0, rows=2, even=True)
+        assert len({len(kept[number]) for number in (0, 2, 4)}) == len({len(kept[number]) for number in (1, 3, 5)}) == 1
+        sums = [np.concatenate([[0], np.cumsum(np.sort(one.units)[::-1])]) for one in worth]
+        allowed = [(h, r) for h in range(1, 5) for r in (2, 4, 6, 8) if 3 * (5 * h + r) <= 48]
+        best = max(sum(total[h if at % 2 == 0 else r] for at, total in enumerate(sums)) for h, r in allowed)
+        assert sum(one.units[left].sum() for one, left in zip(worth, kept, strict=True)) == pytest.approx(best)
+        half = search.fraction(some, worth, search.everything(some), "heads", of=0.7, rows=2, even=True)
+        assert [len(one) for one in half] == [2, 8, 2, 8, 2, 8]
 
 
 def test_rearranging_lowers_what_is_lost_together(seed: int) -> None:
@@ -268,14 +286,36 @@ def test_layers_are_left_out(architecture: str, kept: int | tuple[int, ...], liv
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_hidden_columns_are_left_out_everywhere(architecture: str, task: str, lively: Students, tmp_path: Path) -> None:
     model = loaded(lively(architecture, task), task)
-    metrics = make(lively(architecture, task), tmp_path / "out", task, hidden=40, compute=0.9)
+    metrics = make(lively(architecture, task), tmp_path / "out", task, hidden=40, compute=0.4)
     assert metrics["hidden_size"] == 40
+    # The budget is of the whole: columns that leave lower it as heads do.
+    assert metrics["compute"] <= 0.4
     less = loaded(tmp_path / "out", task)
     assert sum(one.numel() for one in less.parameters()) == metrics["parameters"] < metrics["parameters_before"]
     wanted = outputs(model, rows(lively(architecture, task), model), task)
     got = outputs(less, rows(lively(architecture, task), less), task)
     assert got.shape == (len(wanted), 40 if task == "embedding" else wanted.shape[1])
     assert bool(torch.isfinite(got).all())
+
+
+def test_columns_leave_an_albert_whose_tables_are_as_wide(lively: Students, tmp_path: Path) -> None:
+    source = tmp_path / "albert"
+    source.mkdir()
+    starts.make(lively(), StartSection(kind="albert"), source)
+    model = loaded(source)
+    assert model.config.embedding_size == model.config.hidden_size
+    make(source, tmp_path / "out", hidden=40)
+    less = loaded(tmp_path / "out")
+    assert tuple(less.base_model.encoder.embedding_hidden_mapping_in.weight.shape) == (40, 64)
+    assert outputs(less, rows(source, less)).shape[1] == 40
+
+
+def test_a_stored_tensor_without_a_place_is_refused(lively: Students, tmp_path: Path) -> None:
+    make(lively("electra"), tmp_path / "out", hidden=40)
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    (tmp_path / "out" / "config.json").write_text(json.dumps(config | {"embedding_size": 40}))
+    with pytest.raises(PipelineError, match=r"has no place for .*embeddings_project"):
+        loaded(tmp_path / "out")
 
 
 def test_a_layer_makes_up_for_those_left_out_behind_it(lively: Students, tmp_path: Path) -> None:
@@ -423,6 +463,13 @@ BAD = [
         r"cost_length = 128 is beyond .* cannot be timed",
         id="too long to time",
     ),
+    pytest.param(
+        "bert",
+        {"compute": 0.5, "hidden": 40, "costs": "latency"},
+        r"times the layers as they are, before prune.hidden",
+        id="columns and times",
+    ),
+    pytest.param("electra", {"hidden": 32}, r"ELECTRA has no projection .* keep 24 or 40", id="as wide as its tables"),
     pytest.param("mobilebert", {"compute": 0.5}, r"mobilebert cannot be compressed here", id="mobilebert"),
 ]
 

@@ -472,6 +472,23 @@ BAD_FILES: dict[str, tuple[str, str, str, str]] = {
         r"answer 'b' is not at character 0",
     ),
 }
+ONE_LABEL = {
+    "classification": ("train.csv", GOOD, "dev.csv", "text,label\na,x\nb,x\n"),
+    "regression": ("train.csv", "text,label\na,0.5\nb,1\n", "dev.csv", "text,label\na,0.5\nb,0.5\n"),
+    "token_classification": ("train.conll", "a O\nb B-x\n", "dev.conll", "a O\nb O\n"),
+}
+
+
+@pytest.mark.parametrize("task", ONE_LABEL)
+def test_a_dev_split_of_one_label_is_refused(task, tmp_path, tiny_student):
+    train, rows, dev, same = ONE_LABEL[task]
+    (tmp_path / train).write_text(rows)
+    (tmp_path / dev).write_text(same)
+    values = {"train_file": train, "dev_file": dev, "max_length": 32}
+    with pytest.raises(InputError, match=r"data to judge by .*dev\..*: all \d rows have the one label"):
+        job_of(recipe_of(tmp_path, task, tiny_student("bert", "embedding"), values))
+
+
 DEVS = {
     "classification": ("dev.csv", GOOD),
     "regression": ("dev.csv", "text,label\na,0.5\nb,1\n"),

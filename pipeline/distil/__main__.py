@@ -55,6 +55,8 @@ def _read(path: Path) -> DistilSection:
         return DistilSection.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig")))
     except FileNotFoundError as error:
         raise RecipeError(f"{path} does not exist.") from error
+    except OSError as error:
+        raise RecipeError(f"{path} cannot be read: {error.strerror}.") from error
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))

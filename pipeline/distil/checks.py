@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline import layers, tokenization
-from pipeline.distil import material
+from pipeline.distil import masked, material
 from pipeline.distil.material import Material
 from pipeline.distil.section import DistilSection, HeadSection
 from pipeline.distil.terms import EQUAL_WIDTHS, TERMS, WHOLE_UPDATES
@@ -33,6 +33,9 @@ def check(section: DistilSection, source: Source, task: Task, teacher: Source | 
     _check_losses(section, task)
     material.check(section, task, found)
     _check_lengths(section, "distil", [source] if teacher is None else [source, teacher])
+    if section.head == "masked_lm" and found.files:
+        lines = material.plain(found.files)
+        masked.check_enough(tokenization.load_tokenizer(source.folder), lines, length=section.max_length)
     if teacher is None and needs_teacher(section):
         raise RecipeError("distil.losses compare with a teacher, and there is none; name one in distil.teacher.")
     if teacher is not None:
@@ -46,9 +49,10 @@ def check(section: DistilSection, source: Source, task: Task, teacher: Source | 
 
 def check_head(section: HeadSection, source: Source, files: Sequence[Path]) -> None:
     """Refuse to train a masked-LM head where it cannot be done; see `check`."""
-    material.plain(files)
+    lines = material.plain(files)
     _check_lengths(section, "head", [source])
     _mask_token(source)
+    masked.check_enough(tokenization.load_tokenizer(source.folder), lines, length=section.max_length)
 
 
 def needs_teacher(section: DistilSection) -> bool:
@@ -203,6 +207,40 @@ def _check_layers(section: DistilSection, source: Source, teacher: Source) -> No
         return
     for one in (source, teacher):
         layers.layout_of(one.architecture.model_type)
+    # Compressed layers have other numbers of heads than the config says; those are compared when both models are there.
+    if any(one.config.get("pocketbert") is not None for one in (source, teacher)):
+        return
+    if "attention" in section.losses:
+        refuse_heads(1, head_count(source), 1, head_count(teacher))
+    if "relations" in section.losses:
+        for one, whose in ((source, "student"), (teacher, "teacher")):
+            refuse_columns(section.relation_heads or head_count(teacher), hidden_size(one), whose)
+
+
+def refuse_heads(layer: int, mine: int, at: int, theirs: int) -> None:
+    """Refuse to compare the attention of two layers head by head where they have different numbers of heads.
+
+    Raises:
+        RecipeError: with both numbers.
+    """
+    if mine != theirs:
+        raise RecipeError(
+            f"distil.losses.attention compares head by head, and layer {layer} of the student has {mine} where the "
+            f"teacher's layer {at} has {theirs}. losses.relations does without equal heads."
+        )
+
+
+def refuse_columns(heads: int, columns: int, whose: str) -> None:
+    """Refuse to split columns into heads that do not divide them.
+
+    Raises:
+        RecipeError: with both numbers.
+    """
+    if columns % heads:
+        raise RecipeError(
+            f"distil.relation_heads = {heads} does not divide the {columns} columns of the {whose}'s last layer; "
+            "give a number that divides those of both."
+        )
 
 
 def _check_widths(section: DistilSection, source: Source, teacher: Source) -> None:
@@ -219,6 +257,11 @@ def _check_widths(section: DistilSection, source: Source, teacher: Source) -> No
 def hidden_size(source: Source) -> int:
     """Return the size of a hidden state."""
     return int(source.config.get("hidden_size") or source.config.get("dim") or 0)
+
+
+def head_count(source: Source) -> int:
+    """Return the heads of a layer of a checkpoint that is not compressed."""
+    return int(source.config.get("num_attention_heads") or source.config.get("n_heads") or 12)
 
 
 def layer_count(source: Source) -> int:

@@ -76,19 +76,45 @@ def blocks(tokenizer: Tokenizer, lines: Sequence[str], shape: Shape, *, length: 
     Raises:
         InputError: there is not enough text for two blocks, one to learn on and one to measure.
     """
-    size = length - shape.around
-    if size < 2:
-        raise InputError(f"max_length = {length} leaves no room for text beside {shape.around} special tokens.")
+    size = _room(shape, length)
     tokenizer.no_truncation()
     encoded = tokenizer.encode_batch(list(lines), add_special_tokens=False)
     ids = [number for one in encoded for number in one.ids]
-    if len(ids) < 2 * size:
-        raise InputError(
-            f"the texts hold {len(ids)} tokens, and two blocks need {2 * size}: one to learn on and one to measure. "
-            "Give more text, or a smaller max_length."
-        )
+    _refuse_few(len(ids), size)
     for start in range(0, len(ids) - size + 1, size):
         yield Example(Row(tuple(ids[start : start + size]), (0,) * size), ())
+
+
+def check_enough(tokenizer: Tokenizer, lines: Sequence[str], *, length: int) -> None:
+    """Refuse texts that are too short for `blocks`, and count no further than needed.
+
+    Raises:
+        InputError: there is not enough text for two blocks.
+    """
+    size = _room(Shape.of(tokenizer, 0, 0), length)
+    tokenizer.no_truncation()
+    count = 0
+    for line in lines:
+        count += len(tokenizer.encode(line, add_special_tokens=False).ids)
+        if count >= 2 * size:
+            return
+    _refuse_few(count, size)
+
+
+def _room(shape: Shape, length: int) -> int:
+    """Return how many tokens of text a row holds."""
+    size = length - shape.around
+    if size < 2:
+        raise InputError(f"max_length = {length} leaves no room for text beside {shape.around} special tokens.")
+    return size
+
+
+def _refuse_few(count: int, size: int) -> None:
+    if count < 2 * size:
+        raise InputError(
+            f"the texts hold {count} tokens, and two blocks need {2 * size}: one to learn on and one to measure. "
+            "Give more text, or a smaller max_length."
+        )
 
 
 def split(count: int) -> tuple[Ids, Ids]:
@@ -134,7 +160,9 @@ def row(block: Ids, shape: Shape, draw: np.random.Generator, *, segments: bool) 
         block: ids without special tokens.
         shape: what is put around them.
         draw: decides what is masked and swapped.
-        segments: cut it into two, swapped in one of two cases. Source: Lan et al. 2020 (ALBERT), section 3.1.
+        segments: cut it into two, swapped in one of two cases. Source: Lan et al. 2020 (ALBERT), section 3.1. Unlike
+            there the cut falls in the middle of the block, wherever that is in a sentence, so that the seam gives the
+            order away more easily than a pair of whole passages would.
     """
     swapped = int(segments and draw.random() < 0.5)
     half = len(block) // 2 if segments else len(block)

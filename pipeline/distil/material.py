@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline import data, student
+from pipeline import data, places, student
 from pipeline.artifact import sha256_file
 from pipeline.data import Dataset
 from pipeline.distil.section import UNPRUNED, AugmentSection, DistilSection, HeadSection
 from pipeline.errors import InputError, RecipeError, StudentError
 from pipeline.student import Source
 from pipeline.tasks import Task
-from pipeline.training import own, places
-from pipeline.training.checks import checkpoint_labels, has_head, one_label
+from pipeline.training import own
+from pipeline.training.checks import check_dev, checkpoint_labels, has_head, one_label
 
 MASKED_LM = "ForMaskedLM"
 """How the names of classes with a masked-LM head end."""
@@ -163,7 +163,7 @@ def _check_rows(section: DistilSection, task: Task, dataset: Dataset, *, learnt:
     if section.alpha > 0 and (problem := one_label(rows, dataset, task.output_kind)):
         raise InputError(f"training data {dataset.path('train')}: {problem}.")
     if fits(dataset, section, task) and not dataset.absent():
-        dataset.load()
+        check_dev(dataset, task.output_kind)
 
 
 def _check_alpha(section: DistilSection, task: Task, dataset: Dataset | None) -> None:

@@ -1,9 +1,11 @@
 """The settings of distillation."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
+from pipeline.distil.presets import PRESETS
 from pipeline.section import Fraction, LabelledUpdates, Names, Natural, Positive, Section, Updates
 
 
@@ -46,6 +48,18 @@ class DistilSection(LabelledUpdates):
 
     `dataset`, or `dev_file`, is also what the metric is measured on.
     """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _begin_with_preset(cls, values: Any) -> Any:
+        """Take the settings of `preset = "distilbert"`, say, where none are given."""
+        if not isinstance(values, Mapping) or "preset" not in values:
+            return values
+        given = dict(values)
+        name = given.pop("preset")
+        if not isinstance(name, str) or name not in PRESETS:
+            raise ValueError(f"preset {name!r} does not exist; there are: {', '.join(PRESETS)}")
+        return {key: value for key, value in PRESETS[name].items() if key != "epochs" or "steps" not in given} | given
 
     teacher: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")] = UNPRUNED
     """`unpruned`: the recipe's checkpoint before compression; or a source as `student.source` takes it."""

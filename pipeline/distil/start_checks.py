@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from pipeline import layers
-from pipeline.distil.checks import layer_count
+from pipeline.distil.checks import head_count, hidden_size, layer_count
 from pipeline.distil.material import has_masked_lm
 from pipeline.distil.section import StartSection
 from pipeline.errors import RecipeError, StudentError
@@ -58,7 +58,8 @@ def expected(section: StartSection, teacher: Source) -> Source:
         teacher = with_layers(teacher, len(chosen(section, layer_count(teacher))))
     if section.kind == "width":
         assert section.hidden_size is not None
-        teacher = with_hidden_size(teacher, section.hidden_size)
+        heads = section.hidden_size * head_count(teacher) // hidden_size(teacher)
+        teacher = _with(with_hidden_size(teacher, section.hidden_size), ("num_attention_heads", "n_heads"), heads)
     takes_head = section.kind not in ("distilbert", "albert") or has_masked_lm(teacher)
     return teacher if takes_head else replace(teacher, config={**teacher.config, "architectures": ["Model"]})
 
@@ -86,9 +87,8 @@ def _compressed(teacher: Source) -> bool:
 
 
 def _check_width(section: StartSection, teacher: Source) -> None:
-    hidden = int(teacher.config.get("hidden_size") or teacher.config.get("dim") or 0)
-    heads = int(teacher.config.get("num_attention_heads") or teacher.config.get("n_heads") or 1)
-    size = hidden // heads
+    hidden = hidden_size(teacher)
+    size = hidden // head_count(teacher)
     if section.hidden_size is None:
         raise RecipeError("start.kind = 'width' needs start.hidden_size.")
     if section.hidden_size % size or section.hidden_size > hidden:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipeline.distil import losses
+from pipeline.distil import checks, losses
 from pipeline.distil.section import DistilSection
 from pipeline.distil.seen import Projected, Seen
 from pipeline.errors import RecipeError
@@ -193,20 +193,10 @@ def _width(found: Any) -> int:
 
 def _check_attention(mine: list[Projected], theirs: list[Projected], layers: tuple[int, ...]) -> None:
     for number, at in enumerate(layers):
-        if mine[number].heads != theirs[at - 1].heads:
-            raise RecipeError(
-                f"distil.losses.attention compares head by head, and layer {number + 1} of the student has "
-                f"{mine[number].heads} where the teacher's layer {at} has {theirs[at - 1].heads}. "
-                "losses.relations does without equal heads."
-            )
+        checks.refuse_heads(number + 1, mine[number].heads, at, theirs[at - 1].heads)
 
 
 def _check_relations(section: DistilSection, student: Seen, teacher: Seen) -> None:
     heads = section.relation_heads or teacher.parts["query"][-1].heads
     for name, seen in (("student", student), ("teacher", teacher)):
-        columns = int(seen.parts["query"][-1].columns.shape[-1])
-        if columns % heads:
-            raise RecipeError(
-                f"distil.relation_heads = {heads} does not divide the {columns} columns of the {name}'s last layer; "
-                "give a number that divides those of both."
-            )
+        checks.refuse_columns(heads, int(seen.parts["query"][-1].columns.shape[-1]), name)

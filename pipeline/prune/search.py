@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pipeline.errors import RecipeError
 from pipeline.prune.costs import least_cost
 from pipeline.prune.importance import Importance
-from pipeline.prune.parts import Kind, Part
+from pipeline.prune.parts import KINDS, Kind, Part
 
 Kept = list[NDArray[np.int64]]
 """For each part the numbers of the units that are kept, ascending."""
@@ -37,7 +37,13 @@ def everything(parts: Sequence[Part]) -> Kept:
 
 
 def within(
-    parts: Sequence[Part], importances: Sequence[Importance], costs: Sequence[float], *, budget: float, rows: int
+    parts: Sequence[Part],
+    importances: Sequence[Importance],
+    costs: Sequence[float],
+    *,
+    budget: float,
+    rows: int,
+    even: bool = False,
 ) -> Kept:
     """Return the units kept so that together they cost no more than a budget.
 
@@ -47,6 +53,7 @@ def within(
         costs: of one unit of each part: multiply-adds, or measured milliseconds.
         budget: in the unit of `costs`.
         rows: feed-forward rows are kept by so many, which is what runtimes compute at once.
+        even: each part of a kind keeps as many.
 
     Raises:
         RecipeError: the budget does not buy a head and `rows` rows for each part.
@@ -54,6 +61,8 @@ def within(
     spare = budget - least_cost(parts, costs, rows=rows)
     if spare < 0:
         raise RecipeError(f"the budget {budget:.4g} does not buy a head and {rows} rows of each layer.")
+    if even:
+        return _evenly(parts, importances, costs, budget=budget, rows=rows)
     heads = _pieces(parts, importances, costs, "heads", rows)
     feed_forward = _pieces(parts, importances, costs, "feed_forward", rows)
     paid, gained = _running(feed_forward.costs), _running(feed_forward.importance)
@@ -68,10 +77,41 @@ def within(
     return [_top(part, one, 1 + int(count), rows) for part, one, count in zip(parts, importances, counts, strict=True)]
 
 
+def _evenly(
+    parts: Sequence[Part], importances: Sequence[Importance], costs: Sequence[float], *, budget: float, rows: int
+) -> Kept:
+    """Return as many heads and as many rows of each layer: each number of heads is tried, and rows fill the rest."""
+    prices = {kind: sum(cost for part, cost in zip(parts, costs, strict=True) if part.kind == kind) for kind in KINDS}
+    most = {kind: min(part.units for part in parts if part.kind == kind) for kind in KINDS}
+    best, choice = -np.inf, everything(parts)
+    for heads in range(1, most["heads"] + 1):
+        spare = (budget - heads * prices["heads"]) * (1 + 1e-12)
+        pieces = min(int(spare // (rows * prices["feed_forward"])), -(-most["feed_forward"] // rows))
+        if pieces < 1:
+            break
+        kept = [
+            _top(part, one, heads if part.kind == "heads" else pieces, rows)
+            for part, one in zip(parts, importances, strict=True)
+        ]
+        worth = sum(float(one.units[numbers].sum()) for one, numbers in zip(importances, kept, strict=True))
+        if worth > best:
+            best, choice = worth, kept
+    return choice
+
+
 def fraction(
-    parts: Sequence[Part], importances: Sequence[Importance], kept: Kept, kind: Kind, *, of: float, rows: int
+    parts: Sequence[Part],
+    importances: Sequence[Importance],
+    kept: Kept,
+    kind: Kind,
+    *,
+    of: float,
+    rows: int,
+    even: bool = False,
 ) -> Kept:
     """Return `kept` with the given fraction of all units of one kind, wherever they matter most.
+
+    With `even` the fraction is of each part's own, rounded down to whole pieces.
 
     Raises:
         RecipeError: that is less than a head, or `rows` rows, for each part.
@@ -84,6 +124,10 @@ def fraction(
         raise RecipeError(f"{kind} = {of} leaves no unit for some layer; each keeps a head and {rows} rows.")
     bought = int(np.searchsorted(_running(pieces.costs), spare * (1 + 1e-12), side="right")) - 1
     counts = pieces.counts(bought, len(parts))
+    if even:
+        fewest = min(part.units for part in parts if part.kind == kind)
+        each = int(of * fewest * (1 + 1e-12)) // (1 if kind == "heads" else rows)
+        counts = np.full(len(parts), max(0, each - 1))
     return [
         _top(part, one, 1 + int(count), rows) if part.kind == kind else before
         for part, one, count, before in zip(parts, importances, counts, kept, strict=True)

@@ -1,5 +1,6 @@
 """`[prune]` of a recipe, and what is wrong with it for a checkpoint. Imports nothing heavy."""
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -65,7 +66,15 @@ class PruneSection(Section):
     """Tokens of the row whose cost counts."""
     row_multiple: Annotated[int, Field(ge=1, le=256)] = 8
     """Feed-forward rows stay in so many, which is what runtimes compute at once."""
+    even: bool = False
+    """Keep as many heads and as many rows in each layer, instead of wherever they matter: layers that `[share]` ties
+    need equal shapes."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+
+    @property
+    def counts(self) -> bool:
+        """Whether heads and rows are chosen, which may leave each layer another number of them."""
+        return any(one is not None for one in (self.compute, self.heads, self.feed_forward))
 
     @property
     def cuts(self) -> bool:
@@ -92,11 +101,10 @@ def check(section: PruneSection, source: Source, task: Task) -> Outline:
         raise RecipeError(f"prune.max_length = {section.max_length} is beyond {limit}.")
     _check_layers(section, shape, source)
     if section.hidden is not None:
-        _check_hidden(section, shape, task)
+        _check_hidden(section, shape, source)
     _check_compute(section, shape)
-    if section.costs == "latency" and section.cost_length > source.max_length:
-        limit = f"the checkpoint's limit of {source.max_length} positions"
-        raise RecipeError(f"prune.cost_length = {section.cost_length} is beyond {limit}, and cannot be timed.")
+    if section.costs == "latency":
+        _check_timed(section, source)
     for kind, kept in (("heads", section.heads), ("feed_forward", section.feed_forward)):
         if kept is not None:
             _check_fraction(shape, kind, kept, section.row_multiple)
@@ -139,25 +147,53 @@ def _check_layers(section: PruneSection, shape: Outline, source: Source) -> None
         raise RecipeError(f"prune.layers = {list(wanted)} has to rise, each number once, and leave a layer out.")
 
 
-def _check_hidden(section: PruneSection, shape: Outline, task: Task) -> None:
+def _check_timed(section: PruneSection, source: Source) -> None:
+    """Refuse what one layer's file cannot be timed for."""
+    if section.cost_length > source.max_length:
+        limit = f"the checkpoint's limit of {source.max_length} positions"
+        raise RecipeError(f"prune.cost_length = {section.cost_length} is beyond {limit}, and cannot be timed.")
+    if section.hidden is not None:
+        raise RecipeError(
+            "prune.costs = 'latency' times the layers as they are, before prune.hidden makes them narrower; "
+            "leave one of them out."
+        )
+    if int(source.config.get("num_hidden_groups") or 1) > 1:
+        raise StudentError(
+            f"{source.origin} has groups of shared layers, of which none can be timed alone; use prune.costs = 'flops'."
+        )
+
+
+def _check_hidden(section: PruneSection, shape: Outline, source: Source) -> None:
     assert section.hidden is not None
     if not 8 <= section.hidden < shape.hidden:
         raise RecipeError(
             f"prune.hidden = {section.hidden}; the checkpoint has {shape.hidden} columns: keep 8 or more."
+        )
+    # transformers' ELECTRA leaves the projection out where both are equal, so that it would be lost.
+    if source.architecture.model_type == "electra" and section.hidden == source.config.get("embedding_size"):
+        raise RecipeError(
+            f"prune.hidden = {section.hidden} is the width of the checkpoint's tables, and ELECTRA has no projection "
+            f"between tables and layers of one width; keep {section.hidden - 8} or {section.hidden + 8} columns."
         )
 
 
 def _check_compute(section: PruneSection, shape: Outline) -> None:
     if section.compute is None:
         return
-    prices = costs.unit_costs(shape, length=section.cost_length)
+    whole = costs.encoder_multiply_adds(shape, length=section.cost_length)
+    prices = costs.unit_costs(narrowed(section, shape), length=section.cost_length)
     left = kept_share(section, shape)
-    least = costs.least_cost(shape.parts, prices, rows=section.row_multiple) * left / costs.total(shape, prices)
+    least = costs.least_cost(shape.parts, prices, rows=section.row_multiple) * left / whole
     if section.compute < least:
         raise RecipeError(
             f"prune.compute = {section.compute} leaves no head for some layer: a head and {section.row_multiple} "
             f"rows of each come to {least:.3f} of the encoder. Keep more, or fewer layers."
         )
+
+
+def narrowed(section: PruneSection, shape: Outline) -> Outline:
+    """Return an encoder's shape with the hidden columns that stay."""
+    return shape if section.hidden is None else replace(shape, hidden=section.hidden)
 
 
 def kept_share(section: PruneSection, shape: Outline) -> float:

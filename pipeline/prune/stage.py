@@ -14,7 +14,7 @@ from pipeline.prune import calibration, costs, cut, depth, importance, parts, re
 from pipeline.prune.calibration import Batches, Calibration
 from pipeline.prune.parts import Kind, Outline
 from pipeline.prune.search import Kept
-from pipeline.prune.section import PruneSection, check
+from pipeline.prune.section import PruneSection, check, narrowed
 from pipeline.tasks import Task
 from pipeline.training.model import save
 
@@ -83,17 +83,18 @@ def _kept(
     blocks = parts.blocks(model)
     shape = parts.outline(model)
     kept = search.everything(shape.parts)
-    if section.compute is None and section.heads is None and section.feed_forward is None:
+    if not section.counts:
         return kept
     found = importance.of(section.importance, model, task, blocks, batches, seed=section.seed)
     rows = section.row_multiple
     if section.compute is not None:
         budget = section.compute * costs.total(before, _prices(before, section, measured))
-        kept = search.within(shape.parts, found, _prices(shape, section, measured), budget=budget, rows=rows)
+        prices = _prices(narrowed(section, shape), section, measured)
+        kept = search.within(shape.parts, found, prices, budget=budget, rows=rows, even=section.even)
     shares: dict[Kind, float | None] = {"heads": section.heads, "feed_forward": section.feed_forward}
     for kind, share in shares.items():
         if share is not None:
-            kept = search.fraction(shape.parts, found, kept, kind, of=share, rows=rows)
+            kept = search.fraction(shape.parts, found, kept, kind, of=share, rows=rows, even=section.even)
     return search.rearranged(kept, found)
 
 

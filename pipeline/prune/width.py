@@ -105,22 +105,26 @@ def columns(model: Any, kept: NDArray[np.int64]) -> None:
     for norm in {layer.get(name) for layer in layers.layers(model) for name in SUMMED.values()}:
         _norm(norm, left)
     outside = [module for module in model.modules() if module not in inside]
-    projected = _projected(model)
+    projection = _projection(model)
     for module in outside:
-        _outside(module, left, hidden, labels=int(model.config.num_labels), tables=not projected)
+        if module is projection:
+            # What it reads are the tables' columns, even where they are as many as the hidden ones.
+            cut.rows(module, left)
+        else:
+            _outside(module, left, hidden, labels=int(model.config.num_labels), tables=projection is None)
     model.config.hidden_size = len(kept)
-    if not projected and hasattr(model.config, "embedding_size"):
+    if projection is None and hasattr(model.config, "embedding_size"):
         model.config.embedding_size = len(kept)
 
 
-def _projected(model: Any) -> bool:
-    """Return whether the tables have columns of their own, which a linear turns into hidden ones."""
+def _projection(model: Any) -> Any:
+    """Return the linear that turns the tables' own columns into hidden ones, or None where they have none."""
     names = ("embedding_hidden_mapping_in", "embeddings_project")
-    return any(path.rpartition(".")[2] in names for path, _ in model.base_model.named_modules())
+    return next((one for path, one in model.base_model.named_modules() if path.rpartition(".")[2] in names), None)
 
 
 def _outside(module: nn.Module, left: torch.Tensor, hidden: int, *, labels: int, tables: bool) -> None:
-    """Cut a module that belongs to no layer: a table, its norm, a projection, a pooler, a head."""
+    """Cut a module that belongs to no layer: a table, its norm, a pooler, a head."""
     if isinstance(module, nn.Linear):
         reads, gives = module.in_features == hidden, module.out_features == hidden != labels
         if reads:

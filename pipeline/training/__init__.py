@@ -5,7 +5,6 @@ One idea a file:
 | file | what |
 |---|---|
 | `own.py` | a user's own files as a data set |
-| `places.py` | where a data file is, on this machine or on the hub |
 | `checks.py` | what is wrong with the data, before anything heavy is imported |
 | `examples.py` | labelled rows as ids and targets |
 | `batches.py` | which rows make an update, and the padded tensors of them |

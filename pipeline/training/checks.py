@@ -29,8 +29,20 @@ def check(train: TrainSection, task: Task, dataset: Dataset, source: Source) -> 
     problem = one_label(rows, dataset, task.output_kind)
     if problem:
         raise InputError(f"training data {_where(dataset)}: {problem}.")
-    dataset.load()
+    check_dev(dataset, task.output_kind)
     _check_head(train, task, dataset, source)
+
+
+def check_dev(dataset: Dataset, kind: OutputKind) -> None:
+    """Refuse rows to judge by that have one label, on which each metric is at chance or has no value.
+
+    Raises:
+        InputError: they have, or they are absent or malformed.
+    """
+    rows = dataset.load()
+    problem = None if kind == "spans" else one_label(rows, dataset, kind)
+    if problem:
+        raise InputError(f"data to judge by {dataset.path() or dataset.name}: {problem}.")
 
 
 def training_rows(dataset: Dataset, train: TrainSection) -> list[Labelled]:
