@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from benchmarks import compression_rows, compression_speed, trials_record, trials_scores
+from benchmarks import compression_rows, compression_speed, pruned_speed_record, trials_record, trials_scores
 from benchmarks.pruned_speed_record import Speed
 from benchmarks.trials import Row, Table
 from benchmarks.trials_record import File, Record
@@ -64,7 +64,9 @@ def _head(table: Table, speeds: Sequence[Speed]) -> Iterator[str]:
     runs = "; ".join(compression_speed.said(speeds)) or "none was run"
     yield from written(f"""
         × faster: the unpruned int8 file's time over the row's in the same format, at {compression_speed.LENGTH} tokens,
-        one thread, in one interleaved run of `python -m benchmarks.pruned_speed`, and what multiply-adds promise.
+        one thread, in one interleaved run of `python -m benchmarks.pruned_speed`, and what multiply-adds promise; the
+        bound is {pruned_speed_record.LEAST} × of that: reached, missed or undecided, by where the ratio's 95 % interval
+        over rounds lies.
         Unpruned are: {runs}. A ratio of other files than those of the row's record is stale.
         """)
 

@@ -18,6 +18,8 @@ BACKENDS = ("litert", "executorch")
 LENGTH = 128
 """Tokens of the rows that are compared, as in the encoder's multiply-adds."""
 
+_WHOLE = 1.001
+
 
 def folder(table: Table) -> Path:
     """Return where records of speed are looked for, below it too."""
@@ -44,7 +46,9 @@ def _of_backend(table: Table, row: Row, backend: str, speeds: Sequence[Speed]) -
             if (one.recipe, one.backend, one.seq_len) == (name, backend, LENGTH):
                 target = Target(backend, one.scheme)
                 same = all(_same_file(table, which, target, speed) for which in (name, speed.unpruned))
-                return f"{one.wall.value:.2f} of {one.promised:.2f}" if same else "stale"
+                # Nothing is promised to a student whose encoder is whole.
+                verdict = f", {one.verdict}" if one.promised > _WHOLE else ""
+                return f"{one.wall.value:.2f} of {one.promised:.2f}{verdict}" if same else "stale"
     return None
 
 

@@ -123,7 +123,7 @@ def train(recipe: RecipeName, dry_run: Dry = False, build: BuildFolder = _BUILD,
 
 @app.command()
 def compress(recipe: RecipeName, dry_run: Dry = False, build: BuildFolder = _BUILD, as_json: AsJson = False) -> None:
-    """Make the student smaller, by the recipe's [start], [vocabulary], [prune], [factorise], [share] and [distil]."""
+    """Make the student smaller, by [head], [start], [vocabulary], [prune], [factorise], [share], [distil]."""
     _line(recipe, "compress", target=None, build=build, as_json=as_json, dry=dry_run)
 
 

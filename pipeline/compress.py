@@ -186,12 +186,14 @@ def _check_prune(context: Context, source: Source) -> None:
     if context.recipe.prune.cuts:
         _keep_zeros(context, "prune")
     prune.check(context.recipe.prune, source, tasks.get(context.recipe.task))
+    if context.recipe.prune.cuts and context.recipe.prune.calibration:
+        _texts(context, "prune", context.recipe.prune)
 
 
 def _prune(context: Context, source: Source) -> Work:
     section = context.recipe.prune
     assert section
-    texts = calibration.default_texts(section.calibration_texts, seed=section.seed) if section.cuts else []
+    texts = _texts(context, "prune", section) if section.cuts else []
     arguments = (source.folder, context.recipe.task, section, texts)
     params = _calibrated(context, section, texts)
     if section.costs == "latency":
@@ -217,15 +219,24 @@ def _check_factorise(context: Context, source: Source) -> None:
     if context.recipe.factorise.feed_forward is not None:
         _keep_zeros(context, "factorise")
     factorise.check(context.recipe.factorise, source, tasks.get(context.recipe.task))
+    if context.recipe.factorise.calibration:
+        _texts(context, "factorise", context.recipe.factorise)
 
 
 def _factorise(context: Context, source: Source) -> Work:
     section = context.recipe.factorise
     assert section
-    texts = calibration.default_texts(section.calibration_texts, seed=section.seed)
+    texts = _texts(context, "factorise", section)
     arguments = (source.folder, context.recipe.task, section, texts)
     params = _calibrated(context, section, texts)
     return Work(factorise.VERSION, params, factorise.DISTRIBUTIONS, factorise.make, arguments, 30)
+
+
+def _texts(
+    context: Context, name: str, section: prune.PruneSection | factorise.FactoriseSection
+) -> list[calibration.Calibration]:
+    count, seed, asked = section.calibration_texts, section.seed, f"{name}.calibration"
+    return calibration.texts(section.calibration, context.recipe_file, count, seed=seed, asked=asked)
 
 
 def _calibrated(
@@ -233,7 +244,8 @@ def _calibrated(
     section: prune.PruneSection | factorise.FactoriseSection,
     texts: list[calibration.Calibration],
 ) -> dict[str, Any]:
-    return {"task": context.recipe.task, "settings": section.model_dump(mode="json"), "texts": digest_of(texts)}
+    settings = section.model_dump(mode="json", exclude={"calibration"})
+    return {"task": context.recipe.task, "settings": settings, "texts": digest_of(texts)}
 
 
 def _check_share(context: Context, source: Source) -> None:

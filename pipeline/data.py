@@ -245,6 +245,26 @@ PLAIN = {"wikitext2": "lm/wikitext2-valid.txt", "war-and-peace": "lm/war-and-pea
 """Plain text in the folder that `POCKETBERT_DATA` names, by what a recipe calls it."""
 
 
+def learning_rows(name: str, asked: str) -> list[Labelled]:
+    """Return the training rows of a known data set, so that what is judged was not looked at; or all that it has.
+
+    Args:
+        name: a row of `DATASETS`.
+        asked: the recipe's key that names it, for errors.
+
+    Raises:
+        InputError: there is no such data set, or it is absent or malformed.
+    """
+    if name not in DATASETS:
+        raise InputError(f"{asked}: {name!r} is no .txt file and no data set; data sets: {', '.join(DATASETS)}.")
+    return DATASETS[name].load(learning_split(DATASETS[name]))
+
+
+def learning_split(dataset: Dataset) -> Split:
+    """Return which rows of a data set are looked at before it is judged on."""
+    return "train" if dataset.train else "dev"
+
+
 def plain_file(name: str, recipe_file: Path) -> Path:
     """Return the file of plain text that a recipe names: a row of `PLAIN`, a path from the recipe, or a hub's file.
 

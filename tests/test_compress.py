@@ -15,7 +15,7 @@ PRUNE = {"compute": 0.6, "even": True, "calibration_texts": 48, "max_length": 32
 CHAIN: dict[str, dict[str, Any]] = {
     "vocabulary": {"corpus": ["sentiment", "graded_pairs"]},
     "prune": PRUNE,
-    "factorise": {"embedding": 24, "calibration_texts": 48},
+    "factorise": {"embedding": 24, "calibration": ["graded_pairs"], "calibration_texts": 48},
     "share": {"what": "feed_forward"},
 }
 ORDER = ["vocabulary", "prune", "factorise", "share", "student"]
@@ -97,6 +97,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "start.kind = 'albert' ties all layers already; leave [share] out",
     ),
     "rank that saves nothing": ({"factorise": {"embedding": 64}}, "rank 64 saves nothing in 30522 × 64"),
+    "no such texts": ({"prune": PRUNE | {"calibration": ["nowhere.txt"]}}, "nowhere.txt does not exist"),
+    "no such data": (
+        {"factorise": {"embedding": 24, "calibration": ["sst3"]}},
+        "factorise.calibration: 'sst3' is no .txt file and no data set; data sets: ",
+    ),
     "no such corpus": ({"vocabulary": {"corpus": ["nowhere.txt"]}}, "nowhere.txt does not exist"),
     "unknown key": ({"prune": {"ratio": 0.5, "max_length": 32}}, "'prune.ratio' does not exist"),
     "unknown loss": (

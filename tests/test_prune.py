@@ -432,6 +432,18 @@ def test_there_are_texts_for_whoever_has_none(monkeypatch: pytest.MonkeyPatch) -
     assert len(calibration.default_texts(10_000, seed=0)) > 300
 
 
+def test_a_recipe_s_own_texts_are_taken_pairs_as_pairs(tmp_path: Path) -> None:
+    (tmp_path / "own.txt").write_text("\n".join(f"text {number}" for number in range(9)))
+    names = ("own.txt", "graded_pairs")
+    taken = calibration.texts(names, tmp_path / "recipe.toml", 10_000, seed=0, asked="prune.calibration")
+    pairs = [(row.first, row.second) for row in data.DATASETS["graded_pairs"].load()]
+    assert set(taken) == {*(f"text {number}" for number in range(9)), *pairs}
+    assert len(calibration.texts(names, tmp_path / "recipe.toml", 20, seed=0, asked="prune.calibration")) == 20
+    (tmp_path / "own.txt").write_text("one\none\n")
+    with pytest.raises(InputError, match=r"prune.calibration: own.txt hold 1 different texts; 8 or more are needed"):
+        calibration.texts(("own.txt",), tmp_path / "recipe.toml", 20, seed=0, asked="prune.calibration")
+
+
 def test_texts_that_verification_scores_on_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "stsb").mkdir()
     (tmp_path / "stsb" / "train.csv").write_text("One to learn on.,One of both.,3.0\n")

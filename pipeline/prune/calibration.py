@@ -37,6 +37,33 @@ def default_texts(count: int, *, seed: int) -> list[Calibration]:
     return sample(found, count, seed=seed)
 
 
+def texts(names: Sequence[str] | None, recipe_file: Path, count: int, *, seed: int, asked: str) -> list[Calibration]:
+    """Return the texts that a recipe names, or those for whoever names none.
+
+    Args:
+        names: `.txt` files and data sets; None: see `default_texts`.
+        recipe_file: relative files are meant from there.
+        count: at most so many, a sample that the seed fixes.
+        seed: of the sample.
+        asked: the recipe's key, for errors.
+
+    Raises:
+        InputError: a file or data set is absent, malformed or empty, or there are fewer than `LEAST` texts.
+    """
+    if names is None:
+        return default_texts(count, seed=seed)
+    found: dict[Calibration, None] = {}
+    for name in names:
+        if name.endswith(".txt"):
+            found |= dict.fromkeys(data.plain_lines(recipe_file.parent / Path(name).expanduser(), asked))
+        else:
+            rows = data.learning_rows(name, asked)
+            found |= dict.fromkeys((row.first, row.second) if row.second else row.first for row in rows)
+    if len(found) < LEAST:
+        raise InputError(f"{asked}: {', '.join(names)} hold {len(found)} different texts; {LEAST} or more are needed.")
+    return sample(list(found), count, seed=seed)
+
+
 def sample(texts: Sequence[Calibration], count: int, *, seed: int) -> list[Calibration]:
     """Return so many of the texts, in their order; all where there are no more."""
     if len(texts) <= count:

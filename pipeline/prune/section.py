@@ -9,7 +9,7 @@ from pipeline.errors import RecipeError, StudentError
 from pipeline.prune import costs, parts
 from pipeline.prune.costs import LENGTH
 from pipeline.prune.parts import Outline
-from pipeline.section import Length, Natural, Section, Sparse
+from pipeline.section import Length, Names, Natural, Section, Sparse
 from pipeline.student import Source
 from pipeline.tasks import Task
 
@@ -55,6 +55,9 @@ class PruneSection(Section):
     """What units are judged by: `pipeline.prune.importance`."""
     reconstruct: bool = True
     """Solve the linears behind what was cut for what the whole student gave: no labels, no training, a minute."""
+    calibration: Names | None = None
+    """Where the texts are from: `.txt` files, one text a line, relative to the recipe, or names of data sets, whose
+    training rows are taken, pairs as pairs. Unless given: the package's own, and STS-B's sentences where they are."""
     calibration_texts: Annotated[int, Field(ge=8, le=100_000)] = 512
     """Unlabelled texts on which importance and reconstruction rest."""
     max_length: Length = 128

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from pipeline import data, tokenization
 from pipeline.artifact import sha256_file
-from pipeline.errors import InputError, RecipeError
+from pipeline.errors import RecipeError
 from pipeline.section import Names, Section
 from pipeline.student import Source
 from pipeline.tasks import Task
@@ -67,7 +67,7 @@ def digests(section: VocabularySection, recipe_file: Path) -> dict[str, str | No
     return {
         name: sha256_file(_path(name, recipe_file))
         if name.endswith(".txt")
-        else data.DATASETS[name].digest(_split(data.DATASETS[name]))
+        else data.DATASETS[name].digest(data.learning_split(data.DATASETS[name]))
         for name in section.corpus
     }
 
@@ -77,17 +77,9 @@ def _path(name: str, recipe_file: Path) -> Path:
 
 
 def _dataset_texts(name: str) -> list[str]:
-    if name not in data.DATASETS:
-        known = ", ".join(data.DATASETS)
-        raise InputError(f"vocabulary.corpus: {name!r} is no .txt file and no data set; data sets: {known}.")
-    rows = data.DATASETS[name].load(_split(data.DATASETS[name]))
+    rows = data.learning_rows(name, "vocabulary.corpus")
     texts = [text for row in rows for text in (row.first, row.second) if text]
     return [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
-
-
-def _split(dataset: data.Dataset) -> data.Split:
-    """Training rows, so that what is judged was not looked at; a data set without any gives what it has."""
-    return "train" if dataset.train else "dev"
 
 
 def check(section: VocabularySection, source: Source, task: Task, texts: Sequence[str]) -> None:
