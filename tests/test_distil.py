@@ -19,7 +19,7 @@ from conftest import environment, toml
 from faults import students
 from faults.students import Student
 
-from pipeline import checkpoint, data, shapes, student, tasks
+from pipeline import checkpoint, data, layers, shapes, student, tasks
 from pipeline.distil import checks, masked, material, models, stage, starts
 from pipeline.distil.material import Material
 from pipeline.distil.section import DistilSection, HeadSection, StartSection
@@ -134,6 +134,57 @@ def test_other_architectures_are_distilled_layer_by_layer(architecture, lesson):
     losses = {"embeddings": 1.0, "hidden": 1.0, "attention": 1.0, "relations": 1.0, "cosine": 1.0}
     found = curve(lesson(losses, architecture=architecture, steps=10))
     assert found[-1] < found[0]
+
+
+def test_each_term_is_of_the_mapped_layer_and_counted_by_its_own_items(lesson):
+    from accelerate import Accelerator
+
+    from pipeline.distil.goal import DistilGoal
+
+    losses = dict.fromkeys(("embeddings", "hidden", "attention", "relations", "cosine"), 1.0)
+    work = lesson(losses)
+    work.checkpoints.mkdir()
+    goal = DistilGoal(work, Accelerator(), told)
+    rows = np.array([0, 3, 7, 20])
+    pair = goal.batches.pair(rows, 1)
+    lengths = [int(length) for length in pair.frame.mask.sum(1)]
+    assert len(set(lengths)) > 1, "some rows are padded"
+    with torch.no_grad():
+        found = goal.terms(goal.model, rows, 1, torch.device("cpu"))
+        small, large = goal.model.student, goal._teacher.model
+        mine = small(**pair.student.inputs, output_hidden_states=True).hidden_states
+        theirs = large(**pair.teacher, output_hidden_states=True).hidden_states
+        # The student is the teacher's first layer, and the uniform mapping compares it with the second.
+        s = parts_of(layers.layers(small)[0], mine[0])
+        t = parts_of(layers.layers(large)[1], theirs[1])
+    wanted = dict.fromkeys(losses, 0.0)
+    for row, n in enumerate(lengths):
+        for name, a, b in (("embeddings", mine[0], theirs[0]), ("hidden", mine[1], theirs[2])):
+            wanted[name] += float(((a - b)[row, :n] ** 2).mean(-1).sum())
+        wanted["cosine"] += float((1 - torch.cosine_similarity(mine[-1], theirs[-1], -1))[row, :n].sum())
+        scores = [
+            [a[row, :, :n] @ b[row, :, :n].transpose(-1, -2) / a.shape[-1] ** 0.5 for a, b in ((q, k), (v, v))]
+            for q, k, v in (s, t)
+        ]
+        wanted["attention"] += float(((scores[0][0] - scores[1][0]) ** 2).mean(0).sum())
+        for mine_, theirs_ in zip(*scores, strict=True):
+            divergence = torch.softmax(theirs_, -1) * (torch.log_softmax(theirs_, -1) - torch.log_softmax(mine_, -1))
+            wanted["relations"] += float(divergence.sum(-1).mean(0).sum())
+    for name, value in wanted.items():
+        assert float(found[name]) == pytest.approx(value, rel=1e-3, abs=1e-4), name
+    assert wanted["hidden"] > 1
+    pairs = sum(n * n for n in lengths)
+    assert goal.items(rows, 1) == dict.fromkeys(losses, sum(lengths)) | {"attention": pairs}
+
+
+def parts_of(layer: layers.Layer, states: torch.Tensor) -> list[torch.Tensor]:
+    """Return queries, keys and values by head, `(batch, heads, seq_len, head size)`."""
+    columns = [layer.get(name)(states) for name in ("query", "key", "value")]
+    return [one.unflatten(-1, (layer.heads, -1)).transpose(1, 2) for one in columns]
+
+
+def told(what: str, fraction: float) -> None:
+    """Progress that nobody reads."""
 
 
 def test_what_is_kept_of_the_teacher_is_what_it_shows(lesson, monkeypatch):
@@ -273,9 +324,6 @@ def test_masks_hang_on_seed_update_and_row_alone(masked_lesson):
     from accelerate import Accelerator
 
     from pipeline.distil.batching import Batcher
-
-    def told(what: str, fraction: float) -> None:
-        """Nobody listens."""
 
     wanted = masked_lesson()
     wanted.checkpoints.mkdir()
