@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from benchmarks import trials_record, trials_scores
-from benchmarks.ablation_rows import GRID, ORDER, UPDATES, VARIANTS
+from benchmarks.ablation_rows import GRID, ORDER, SIZES, UPDATES, VARIANTS
 from benchmarks.trials import Row, Table
 from benchmarks.trials_record import Record
 from benchmarks.trials_scores import Figure, counted, shown, unfinished, written
@@ -25,6 +25,7 @@ _SHARED: Mapping[str, Mapping[str, Published]] = {
     "all": {"full": Published(79.8, 90.6), "128": Published(80.1, 90.3), "64": Published(79.0, 89.4)},
 }
 """Source: Lan et al. 2020, table 4; E of 64 from table 3, which has SST-2 alone at 128 as 91.5 and 90.3 too."""
+_PARTS = ("attention", "feed-forward")
 _ORDERED = {"none": Published(79.0, 89.9), "order": Published(80.1, 90.3)}
 """Source: Lan et al. 2020, table 5."""
 NOT_RUN = "not run"
@@ -49,7 +50,7 @@ def page(table: Table) -> Iterator[str]:
         holds zero.
         """)
     yield from ("", "## The triple loss, and what each part brings", "", *_variants(table))
-    yield from ("", "## Sharing and the size of embeddings", "", *_grid(table))
+    yield from ("", "## Sharing and the size of embeddings", "", *_grid(table), "", *_which_part(table))
     yield from ("", "## Order prediction", "", *_order(table))
 
 
@@ -134,6 +135,21 @@ def _grid(table: Table) -> Iterator[str]:
             gap = known.mean - whole.mean
             cells += [_difference(less), f"{known.mean:.1f}, {known.sst2:.1f}", f"{gap:+.1f}", direction(less, gap)]
         yield f"| {' | '.join(cells)} |"
+
+
+def _which_part(table: Table) -> Iterator[str]:
+    """Compare the sharing of attention with that of feed-forwards, of which ALBERT found the second to cost more."""
+    yield "| attention shared instead of feed-forward, E | difference | published | direction |"
+    yield "|---|---|--:|---|"
+    for size in SIZES:
+        attention, feed_forward = (trials_record.of_row(table, GRID[what, size][1]) for what in _PARTS)
+        less = trials_scores.lost(attention, feed_forward)
+        one, other = (_SHARED[what].get(size) for what in _PARTS)
+        if one is not None and other is not None:
+            gap = one.mean - other.mean
+            yield f"| {size} | {_difference(less)} | {gap:+.1f} | {direction(less, gap)} |"
+        else:
+            yield f"| {size} | {_difference(less)} | — | nothing published |"
 
 
 def _parameters(table: Table, row: Row) -> str:
