@@ -9,7 +9,7 @@ from conftest import Outcome, recipe_file
 from faults import students
 from faults.students import Student
 
-from pipeline import artifact, compress
+from pipeline import artifact, compress, verify
 
 PRUNE = {"compute": 0.6, "even": True, "calibration_texts": 48, "max_length": 32}
 CHAIN: dict[str, dict[str, Any]] = {
@@ -133,3 +133,13 @@ def test_every_section_that_compresses_has_its_stage() -> None:
         "distil",
     ]
     assert len({stage.folder for stage in compress.STAGES}) == len(compress.STAGES)
+
+
+@pytest.mark.full
+def test_the_tiny_recipe_stays_below_eight_megabytes_in_every_format(
+    pocketbert: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    outcome = pocketbert("verify", "minilm-tiny", "--json")
+    found = {place.parent.name: verify.read(place) for place in (tmp_path / "build" / "minilm-tiny").glob("*/parity")}
+    assert set(found) == {"litert-int8_dynamic", "coreml-int8_weight_only", "executorch-int8_dynamic"}, outcome.stderr
+    assert all(parity.verdict == "passed" and parity.file_bytes <= 8e6 for parity in found.values())
