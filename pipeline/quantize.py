@@ -153,7 +153,7 @@ SCHEMES: dict[str, Scheme] = {
                 error=None,
                 drop=0.01,
                 # An activation at the edge of two steps flips when a sum comes out a last bit apart, as it does in
-                # ExecuTorch at another length: up to .020 on clean students (LOG.md); planted faults are at .16 and more.
+                # ExecuTorch at another length: up to .020 on clean students (LOG.md); planted faults begin at .16.
                 pad=3e-2,
                 size=1.2,
                 spans_kl=5e-2,
