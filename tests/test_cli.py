@@ -108,7 +108,7 @@ def test_recipes_say_what_they_do_what_they_need_and_what_to_take_instead(pocket
         # What has to be downloaded has a twin of what is here, for the same task and on the same data.
         if not row["student"].startswith("bundled:"):
             assert rows[row["twin"]]["student"].startswith("bundled:")
-            one, other = (recipe.read(name) for name in (row["name"], row["twin"]))
+            one, other = (recipe.read(name)[0] for name in (row["name"], row["twin"]))
             assert (other.task, other.targets) == (one.task, one.targets)
             assert one.train is None or (other.train is not None and other.train.dataset == one.train.dataset)
 
