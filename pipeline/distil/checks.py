@@ -9,6 +9,7 @@ from pipeline.distil.material import Material
 from pipeline.distil.section import DistilSection, HeadSection
 from pipeline.distil.terms import EQUAL_WIDTHS, TERMS, WHOLE_UPDATES
 from pipeline.errors import RecipeError, StudentError
+from pipeline.prune.parts import head_count
 from pipeline.section import Updates
 from pipeline.student import Source
 from pipeline.tasks import Task
@@ -211,10 +212,10 @@ def _check_layers(section: DistilSection, source: Source, teacher: Source) -> No
     if any(one.config.get("pocketbert") is not None for one in (source, teacher)):
         return
     if "attention" in section.losses:
-        refuse_heads(1, head_count(source), 1, head_count(teacher))
+        refuse_heads(1, head_count(source.config), 1, head_count(teacher.config))
     if "relations" in section.losses:
         for one, whose in ((source, "student"), (teacher, "teacher")):
-            refuse_columns(section.relation_heads or head_count(teacher), hidden_size(one), whose)
+            refuse_columns(section.relation_heads or head_count(teacher.config), hidden_size(one), whose)
 
 
 def refuse_heads(layer: int, mine: int, at: int, theirs: int) -> None:
@@ -257,11 +258,6 @@ def _check_widths(section: DistilSection, source: Source, teacher: Source) -> No
 def hidden_size(source: Source) -> int:
     """Return the size of a hidden state."""
     return int(source.config.get("hidden_size") or source.config.get("dim") or 0)
-
-
-def head_count(source: Source) -> int:
-    """Return the heads of a layer of a checkpoint that is not compressed."""
-    return int(source.config.get("num_attention_heads") or source.config.get("n_heads") or 12)
 
 
 def layer_count(source: Source) -> int:

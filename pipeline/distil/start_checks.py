@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 from pipeline import layers
-from pipeline.distil.checks import head_count, hidden_size, layer_count
+from pipeline.distil.checks import hidden_size, layer_count
 from pipeline.distil.material import has_masked_lm
 from pipeline.distil.section import StartSection
 from pipeline.errors import RecipeError, StudentError
+from pipeline.prune.parts import head_count
 from pipeline.student import Source
 
 VERSION = 1
@@ -58,7 +59,7 @@ def expected(section: StartSection, teacher: Source) -> Source:
         teacher = with_layers(teacher, len(chosen(section, layer_count(teacher))))
     if section.kind == "width":
         assert section.hidden_size is not None
-        heads = section.hidden_size * head_count(teacher) // hidden_size(teacher)
+        heads = section.hidden_size * head_count(teacher.config) // hidden_size(teacher)
         teacher = _with(with_hidden_size(teacher, section.hidden_size), ("num_attention_heads", "n_heads"), heads)
     takes_head = section.kind not in ("distilbert", "albert") or has_masked_lm(teacher)
     return teacher if takes_head else replace(teacher, config={**teacher.config, "architectures": ["Model"]})
@@ -88,7 +89,7 @@ def _compressed(teacher: Source) -> bool:
 
 def _check_width(section: StartSection, teacher: Source) -> None:
     hidden = hidden_size(teacher)
-    size = hidden // head_count(teacher)
+    size = hidden // head_count(teacher.config)
     if section.hidden_size is None:
         raise RecipeError("start.kind = 'width' needs start.hidden_size.")
     if section.hidden_size % size or section.hidden_size > hidden:

@@ -116,7 +116,7 @@ def read(source: "Source") -> Outline:
     total = int(source.config.get("num_hidden_layers") or source.config.get("n_layers") or 0)
     groups = int(source.config.get("num_hidden_groups") or 1) if layout.inner else total
     hidden = _shape(source, shapes, layout, 0, "attended")[0]
-    head_size = int(said["head_size"]) if said else hidden // _heads(source.config)
+    head_size = int(said["head_size"]) if said else hidden // head_count(source.config)
     parts = []
     for layer in range(groups):
         for kind in KINDS:
@@ -129,7 +129,8 @@ def read(source: "Source") -> Outline:
     return Outline(tuple(parts), hidden, head_size, total)
 
 
-def _heads(config: Mapping[str, Any]) -> int:
+def head_count(config: Mapping[str, Any]) -> int:
+    """Return the heads of a layer by a checkpoint's config, which a compressed one's layers need not have."""
     # DistilBERT's own name; a config without either has its class's default of 12.
     return int(config.get("num_attention_heads") or config.get("n_heads") or 12)
 
