@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline import factorise, layers, prune, share, student, tasks, vocabulary
 from pipeline.artifact import digest_of
+from pipeline.corpus import Unlabelled
 from pipeline.data import Dataset
 from pipeline.distil import checks as distil_checks
 from pipeline.distil import material, start_checks
@@ -32,8 +33,8 @@ class Context:
     """The checkpoint before anything made it smaller, which may be the teacher."""
     folder: Path
     """The recipe's folder in the build folder."""
-    corpus: list[str] = field(default_factory=list)
-    """Of the vocabulary, once it was read."""
+    texts: dict[str, list[Any]] = field(default_factory=dict)
+    """What sections rest on without labels, once it was read: by their names."""
 
 
 @dataclass(frozen=True)
@@ -176,9 +177,9 @@ def _vocabulary(context: Context, source: Source) -> Work:
 
 def _corpus(context: Context, section: vocabulary.VocabularySection) -> list[str]:
     """Return the corpus, which the check and the work share."""
-    if not context.corpus:
-        context.corpus.extend(vocabulary.read(section, context.recipe_file))
-    return context.corpus
+    if "vocabulary" not in context.texts:
+        context.texts["vocabulary"] = vocabulary.read(section, context.recipe_file)
+    return context.texts["vocabulary"]
 
 
 def _check_prune(context: Context, source: Source) -> None:
@@ -186,14 +187,13 @@ def _check_prune(context: Context, source: Source) -> None:
     if context.recipe.prune.cuts:
         _keep_zeros(context, "prune")
     prune.check(context.recipe.prune, source, tasks.get(context.recipe.task))
-    if context.recipe.prune.cuts and context.recipe.prune.calibration:
-        _texts(context, "prune", context.recipe.prune)
+    _texts(context, "prune", context.recipe.prune)
 
 
 def _prune(context: Context, source: Source) -> Work:
     section = context.recipe.prune
     assert section
-    texts = _texts(context, "prune", section) if section.cuts else []
+    texts = _texts(context, "prune", section)
     arguments = (source.folder, context.recipe.task, section, texts)
     params = _calibrated(context, section, texts)
     if section.costs == "latency":
@@ -219,8 +219,7 @@ def _check_factorise(context: Context, source: Source) -> None:
     if context.recipe.factorise.feed_forward is not None:
         _keep_zeros(context, "factorise")
     factorise.check(context.recipe.factorise, source, tasks.get(context.recipe.task))
-    if context.recipe.factorise.calibration:
-        _texts(context, "factorise", context.recipe.factorise)
+    _texts(context, "factorise", context.recipe.factorise)
 
 
 def _factorise(context: Context, source: Source) -> Work:
@@ -232,17 +231,23 @@ def _factorise(context: Context, source: Source) -> Work:
     return Work(factorise.VERSION, params, factorise.DISTRIBUTIONS, factorise.make, arguments, 30)
 
 
-def _texts(
-    context: Context, name: str, section: prune.PruneSection | factorise.FactoriseSection
-) -> list[calibration.Calibration]:
+def _texts(context: Context, name: str, section: prune.PruneSection | factorise.FactoriseSection) -> list[Unlabelled]:
+    """Return the calibration texts, which the check and the work share; none where none are looked at."""
     count, seed, asked = section.calibration_texts, section.seed, f"{name}.calibration"
-    return calibration.texts(section.calibration, context.recipe_file, count, seed=seed, asked=asked)
+    if not section.calibrated:
+        if section.calibration:
+            raise RecipeError(f"{asked} names texts, and [{name}] as it is set looks at none; leave it out.")
+        return []
+    if name not in context.texts:
+        found = calibration.texts(section.calibration, context.recipe_file, count, seed=seed, asked=asked)
+        context.texts[name] = found
+    return context.texts[name]
 
 
 def _calibrated(
     context: Context,
     section: prune.PruneSection | factorise.FactoriseSection,
-    texts: list[calibration.Calibration],
+    texts: list[Unlabelled],
 ) -> dict[str, Any]:
     settings = section.model_dump(mode="json", exclude={"calibration"})
     return {"task": context.recipe.task, "settings": settings, "texts": digest_of(texts)}

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pipeline import places
 from pipeline.artifact import sha256_file
 from pipeline.errors import InputError
 
@@ -239,70 +238,6 @@ DATASETS: dict[str, Dataset] = {
         ),
     )
 }
-
-
-PLAIN = {"wikitext2": "lm/wikitext2-valid.txt", "war-and-peace": "lm/war-and-peace.txt"}
-"""Plain text in the folder that `POCKETBERT_DATA` names, by what a recipe calls it."""
-
-
-def learning_rows(name: str, asked: str) -> list[Labelled]:
-    """Return the training rows of a known data set, so that what is judged was not looked at; or all that it has.
-
-    Args:
-        name: a row of `DATASETS`.
-        asked: the recipe's key that names it, for errors.
-
-    Raises:
-        InputError: there is no such data set, or it is absent or malformed.
-    """
-    if name not in DATASETS:
-        raise InputError(f"{asked}: {name!r} is no .txt file and no data set; data sets: {', '.join(DATASETS)}.")
-    return DATASETS[name].load(learning_split(DATASETS[name]))
-
-
-def learning_split(dataset: Dataset) -> Split:
-    """Return which rows of a data set are looked at before it is judged on."""
-    return "train" if dataset.train else "dev"
-
-
-def plain_file(name: str, recipe_file: Path) -> Path:
-    """Return the file of plain text that a recipe names: a row of `PLAIN`, a path from the recipe, or a hub's file.
-
-    Raises:
-        InputError: a row of `PLAIN`, and `POCKETBERT_DATA` is not set; or the hub's file cannot be had.
-    """
-    if name not in PLAIN:
-        return places.find(name, recipe_file)
-    root = os.environ.get(DATA_VARIABLE)
-    if not root:
-        raise InputError(f"texts: {name!r} is {PLAIN[name]} of the folder that {DATA_VARIABLE} names; it is not set.")
-    return Path(root) / PLAIN[name]
-
-
-def plain_lines(path: Path, asked: str) -> list[str]:
-    """Return the lines of a plain text file that hold something, as they are.
-
-    Args:
-        path: of the file.
-        asked: the recipe's key that names it, for errors.
-
-    Raises:
-        InputError: the file is absent, not UTF-8, or holds nothing.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except FileNotFoundError as error:
-        raise InputError(f"{asked}: {path} does not exist; it names plain text files.") from error
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{asked}: {path} is not UTF-8: {error.reason} at byte {error.start}. Save it as UTF-8."
-        ) from error
-    except OSError as error:
-        raise InputError(f"{asked}: {path} cannot be read: {error.strerror}.") from error
-    found = [line for line in lines if line.strip()]
-    if not found:
-        raise InputError(f"{asked}: {path} holds no text.")
-    return found
 
 
 def verification_texts() -> list[Text]:

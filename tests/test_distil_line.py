@@ -13,7 +13,7 @@ from conftest import Outcome, recipe_file
 from datasets import ClassLabel, Features, Value
 from pyarrow import parquet
 
-from pipeline import artifact, data, places, prepare, student, tasks
+from pipeline import artifact, corpus, data, places, prepare, student, tasks
 from pipeline import recipe as recipes
 from pipeline.distil import material, rows, stage
 from pipeline.distil.section import DistilSection
@@ -196,10 +196,10 @@ def test_plain_text_of_the_data_folder_is_named_without_its_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
-    assert data.plain_file("wikitext2", tmp_path / "a.toml") == tmp_path / "lm" / "wikitext2-valid.txt"
+    assert corpus.plain_file("wikitext2", tmp_path / "a.toml", "texts") == tmp_path / "lm" / "wikitext2-valid.txt"
     monkeypatch.delenv(data.DATA_VARIABLE)
     with pytest.raises(InputError, match=r"'wikitext2' is lm/wikitext2-valid\.txt of the folder that POCKETBERT_DATA"):
-        data.plain_file("wikitext2", tmp_path / "a.toml")
+        corpus.plain_file("wikitext2", tmp_path / "a.toml", "texts")
 
 
 def test_tags_of_own_files_are_targets(place: Path) -> None:
@@ -224,12 +224,32 @@ def test_a_corpus_is_read_once_for_check_and_work(place: Path, monkeypatch: pyte
 
     def counted(file: Path, asked: str) -> list[str]:
         read.append(file.name)
-        return plain_lines(file, asked)
+        return lines(file, asked)
 
-    plain_lines = data.plain_lines
-    monkeypatch.setattr(data, "plain_lines", counted)
+    lines = corpus.lines
+    monkeypatch.setattr(corpus, "lines", counted)
     begin(path).go("compress")
     assert read == ["plain.txt"]
+
+
+@pytest.mark.parametrize(
+    ("section", "settings"), [("prune", {"heads": 0.5, "max_length": 16}), ("factorise", {"embedding": 4})]
+)
+def test_calibration_texts_are_read_once_too(
+    section: str, settings: dict[str, Any], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "own.txt").write_text("\n".join(f"film number {number}" for number in range(12)))
+    path = written(place, "encoder", "embedding", **{section: {"calibration": ["own.txt"]} | settings})
+    read = []
+
+    def counted(file: Path, asked: str) -> list[str]:
+        read.append((file.name, asked))
+        return lines(file, asked)
+
+    lines = corpus.lines
+    monkeypatch.setattr(corpus, "lines", counted)
+    begin(path).go("compress")
+    assert read == [("own.txt", f"{section}.calibration")]
 
 
 # --- what is refused before any work ------------------------------------------------------------------------------
@@ -297,6 +317,12 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
             "distil": {"preset": "distilbert", "texts": ["few.txt"], "max_length": 24},
         },
         "the texts hold 4 tokens, and two blocks need 42",
+    ),
+    "texts that nothing looks at": (
+        "encoder",
+        "embedding",
+        {"factorise": {"embedding": 4, "weighted": False, "calibration": ["plain.txt"]}},
+        "factorise.calibration names texts, and [factorise] as it is set looks at none; leave it out",
     ),
     "empty split": (
         "classifier",

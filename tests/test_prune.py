@@ -14,6 +14,7 @@ import torch
 from pipeline import data, layers, prune, shapes, student, tasks
 from pipeline.artifact import sha256_file
 from pipeline.checkpoint import load_checkpoint
+from pipeline.corpus import Unlabelled
 from pipeline.distil import starts
 from pipeline.distil.section import StartSection
 from pipeline.errors import InputError, PipelineError
@@ -30,12 +31,12 @@ from pipeline.prune import (
     signals,
     surgeon,
 )
-from pipeline.prune.calibration import Batches, Calibration
+from pipeline.prune.calibration import Batches
 from pipeline.prune.importance import CRITERIA, Importance
 from pipeline.prune.parts import Outline, Part
 
 ARCHITECTURES = ["albert", "bert", "distilbert", "electra", "roberta"]
-TEXTS: list[Calibration] = [*data.everyday_sentences()[:60], ("Is it open?", "The shop closes at six.")]
+TEXTS: list[Unlabelled] = [*data.everyday_sentences()[:60], ("Is it open?", "The shop closes at six.")]
 Students = Callable[..., Path]
 
 

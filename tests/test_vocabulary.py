@@ -277,7 +277,7 @@ def test_a_corpus_is_files_and_data_sets_each_text_once(tmp_path: Path) -> None:
         ("absent.txt", None, "absent.txt does not exist"),
         ("empty.txt", b"\n \n", "holds no text"),
         ("latin.txt", "café".encode("latin-1"), "is not UTF-8"),
-        ("books", None, "'books' is no .txt file and no data set; data sets: graded_pairs"),
+        ("books", None, "'books' is no .txt file and no data set; plain text: wikitext2, war-and-peace; data"),
     ],
 )
 def test_a_corpus_that_cannot_be_read_is_refused(

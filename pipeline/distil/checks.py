@@ -33,9 +33,9 @@ def check(section: DistilSection, source: Source, task: Task, teacher: Source | 
     """
     _check_losses(section, task)
     material.check(section, task, found)
+    lines = material.plain(found.files)
     _check_lengths(section, "distil", [source] if teacher is None else [source, teacher])
     if section.head == "masked_lm" and found.files:
-        lines = material.plain(found.files)
         masked.check_enough(tokenization.load_tokenizer(source.folder), lines, length=section.max_length)
     if teacher is None and needs_teacher(section):
         raise RecipeError("distil.losses compare with a teacher, and there is none; name one in distil.teacher.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline import data, places, student
+from pipeline import corpus, data, places, student
 from pipeline.artifact import sha256_file
 from pipeline.data import Dataset
 from pipeline.distil.section import UNPRUNED, AugmentSection, DistilSection, HeadSection
@@ -74,7 +74,7 @@ def find(section: DistilSection, task: Task, unpruned: Source | None, recipe_fil
 
 def files(section: DistilSection | HeadSection, recipe_file: Path) -> tuple[Path, ...]:
     """Return the files of plain text."""
-    return tuple(data.plain_file(name, recipe_file) for name in section.texts or ())
+    return tuple(corpus.plain_file(name, recipe_file, "texts") for name in section.texts or ())
 
 
 def _augmenter(section: AugmentSection, unpruned: Source | None, recipe_file: Path) -> Source:
@@ -129,7 +129,7 @@ def plain(paths: Sequence[Path]) -> list[str]:
     Raises:
         InputError: a file is absent, not UTF-8, or holds nothing.
     """
-    return [line.strip() for path in paths for line in data.plain_lines(path, "texts")]
+    return [line.strip() for path in paths for line in corpus.lines(path, "texts")]
 
 
 def fits(dataset: Dataset | None, section: DistilSection, task: Task) -> bool:
@@ -138,7 +138,7 @@ def fits(dataset: Dataset | None, section: DistilSection, task: Task) -> bool:
 
 
 def check(section: DistilSection, task: Task, found: Material) -> None:
-    """Refuse data that cannot be learnt on; whether labels are the models' is another question, see `check_labels`.
+    """Refuse rows that cannot be learnt on; `plain` refuses text, and `check_labels` labels that are not the models'.
 
     Raises:
         RecipeError: hard labels are asked for where there are none, or words cannot be replaced.
@@ -147,8 +147,6 @@ def check(section: DistilSection, task: Task, found: Material) -> None:
     """
     if section.alpha > 0:
         _check_alpha(section, task, found.dataset)
-    if found.files:
-        plain(found.files)
     if found.dataset is not None:
         _check_rows(section, task, found.dataset, learnt=not found.files)
     if section.augment is not None and found.augmenter is not None:

@@ -76,7 +76,7 @@ class DistilSection(LabelledUpdates):
     relation_heads: Natural | None = None
     """Into how many heads `relations` splits both sides; the teacher's own number unless given."""
     texts: Names | None = None
-    """Plain text files, relative to the recipe, or rows of `pipeline.data.PLAIN`, in the place of the data set's
+    """Plain text files, relative to the recipe, or rows of `pipeline.corpus.PLAIN`, in the place of the data set's
     training texts; one text a line."""
     augment: AugmentSection | None = None
     """Copies of the rows with words replaced."""
@@ -86,7 +86,7 @@ class HeadSection(Updates):
     """How a tied masked-LM head is trained on plain text for an encoder that has none; the encoder stays as it is."""
 
     texts: Names
-    """Plain text files, relative to the recipe, or rows of `pipeline.data.PLAIN`."""
+    """Plain text files, relative to the recipe, or rows of `pipeline.corpus.PLAIN`."""
     learning_rate: Annotated[float, Field(gt=0, lt=1)] = 1e-3
     """Higher than for a whole model: the head alone is trained, and most of it is new."""
 

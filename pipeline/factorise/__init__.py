@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.corpus import Unlabelled
 from pipeline.factorise.section import FactoriseSection, Rank, check
-from pipeline.prune.calibration import Calibration
 
 __all__ = ["DISTRIBUTIONS", "VERSION", "FactoriseSection", "Rank", "check", "make"]
 VERSION = 2
@@ -18,7 +18,7 @@ DISTRIBUTIONS = ("torch", "transformers", "tokenizers")
 
 
 def make(
-    source: Path, task_name: str, section: FactoriseSection, texts: Sequence[Calibration], out: Path
+    source: Path, task_name: str, section: FactoriseSection, texts: Sequence[Unlabelled], out: Path
 ) -> dict[str, Any]:
     """Write the checkpoint with factors. Runs in a worker, since it imports torch.
 

@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from pipeline import architectures, checkpoint, layers, shapes, tasks, tokenization
+from pipeline.corpus import Unlabelled
 from pipeline.errors import RecipeError, StudentError
 from pipeline.factorise import lowrank, observe, ranks
 from pipeline.factorise.lowrank import Spectrum
 from pipeline.factorise.section import FactoriseSection, Rank, check_ranks
-from pipeline.prune.calibration import Batches, Calibration, batches, sample
+from pipeline.prune.calibration import Batches, batches, sample
 from pipeline.prune.signals import Moments
 
 _LENGTH = 128
@@ -32,7 +33,7 @@ class _Matrix:
 
 
 def write(
-    source: Path, task_name: str, section: FactoriseSection, texts: Sequence[Calibration], out: Path
+    source: Path, task_name: str, section: FactoriseSection, texts: Sequence[Unlabelled], out: Path
 ) -> dict[str, Any]:
     """Factorise a checkpoint into `out`, see `pipeline.factorise.make`."""
     model = checkpoint.load_checkpoint(source, tasks.get(task_name))
@@ -53,7 +54,7 @@ def _parameters(model: Any) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _batches(model: Any, source: Path, section: FactoriseSection, texts: Sequence[Calibration]) -> Batches:
+def _batches(model: Any, source: Path, section: FactoriseSection, texts: Sequence[Unlabelled]) -> Batches:
     row = architectures.get(model.config.model_type)
     longest = min(_LENGTH, row.max_length(model.config.to_dict()))
     chosen = sample(texts, section.calibration_texts, seed=section.seed)

@@ -56,6 +56,11 @@ class FactoriseSection(Section):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Of the sample of texts."""
 
+    @property
+    def calibrated(self) -> bool:
+        """Whether calibration texts are looked at."""
+        return self.weighted
+
 
 def check(section: FactoriseSection, source: Source, task: Task) -> None:
     """Refuse a factorisation that cannot be carried out, or that saves nothing.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.prune.calibration import Calibration
+from pipeline.corpus import Unlabelled
 from pipeline.prune.section import PruneSection, check
 
 __all__ = ["DISTRIBUTIONS", "LATENCY_VERSION", "VERSION", "PruneSection", "check", "make"]
@@ -21,9 +21,7 @@ DISTRIBUTIONS = ("torch", "transformers", "tokenizers")
 """What decides the weights."""
 
 
-def make(
-    source: Path, task_name: str, section: PruneSection, texts: Sequence[Calibration], out: Path
-) -> dict[str, Any]:
+def make(source: Path, task_name: str, section: PruneSection, texts: Sequence[Unlabelled], out: Path) -> dict[str, Any]:
     """Prune a checkpoint and write the smaller one. Runs in a worker, since it imports torch.
 
     Args:

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline import architectures, data, tokenization
+from pipeline import architectures, corpus, data, tokenization
+from pipeline.corpus import Unlabelled
 from pipeline.encoding import Encoder, Row
 from pipeline.errors import InputError
 
-Calibration = str | tuple[str, str]
-"""A text, or a pair that is read as one row."""
 _BATCH = 32
 _PLAIN = {"short", "medium", "long", "truncated", "pair"}
 """Kinds of verification texts that look like real use."""
@@ -21,7 +20,7 @@ LEAST = 8
 """Texts; below that nothing can be estimated."""
 
 
-def default_texts(count: int, *, seed: int) -> list[Calibration]:
+def default_texts(count: int, *, seed: int) -> list[Unlabelled]:
     """Return texts for whoever has none: the package's plain ones, and STS-B's train sentences where they are.
 
     What a labelled set holds that verification scores on is left out, wherever else it occurs: a student would be
@@ -37,11 +36,11 @@ def default_texts(count: int, *, seed: int) -> list[Calibration]:
     return sample(found, count, seed=seed)
 
 
-def texts(names: Sequence[str] | None, recipe_file: Path, count: int, *, seed: int, asked: str) -> list[Calibration]:
+def texts(names: Sequence[str] | None, recipe_file: Path, count: int, *, seed: int, asked: str) -> list[Unlabelled]:
     """Return the texts that a recipe names, or those for whoever names none.
 
     Args:
-        names: `.txt` files and data sets; None: see `default_texts`.
+        names: see `corpus.texts`; None: see `default_texts`.
         recipe_file: relative files are meant from there.
         count: at most so many, a sample that the seed fixes.
         seed: of the sample.
@@ -52,19 +51,13 @@ def texts(names: Sequence[str] | None, recipe_file: Path, count: int, *, seed: i
     """
     if names is None:
         return default_texts(count, seed=seed)
-    found: dict[Calibration, None] = {}
-    for name in names:
-        if name.endswith(".txt"):
-            found |= dict.fromkeys(data.plain_lines(recipe_file.parent / Path(name).expanduser(), asked))
-        else:
-            rows = data.learning_rows(name, asked)
-            found |= dict.fromkeys((row.first, row.second) if row.second else row.first for row in rows)
+    found = corpus.texts(names, recipe_file, asked)
     if len(found) < LEAST:
         raise InputError(f"{asked}: {', '.join(names)} hold {len(found)} different texts; {LEAST} or more are needed.")
-    return sample(list(found), count, seed=seed)
+    return sample(found, count, seed=seed)
 
 
-def sample(texts: Sequence[Calibration], count: int, *, seed: int) -> list[Calibration]:
+def sample(texts: Sequence[Unlabelled], count: int, *, seed: int) -> list[Unlabelled]:
     """Return so many of the texts, in their order; all where there are no more."""
     if len(texts) <= count:
         return list(texts)
@@ -111,13 +104,13 @@ class Batches:
         return {name: np.concatenate([one[name] for one in padded]).astype(np.int64) for name in self.names}
 
 
-def batches(source: Path, model_type: str, texts: Sequence[Calibration], *, max_length: int, pad: int) -> Batches:
+def batches(source: Path, model_type: str, texts: Sequence[Unlabelled], *, max_length: int, pad: int) -> Batches:
     """Encode texts with a checkpoint's tokenizer.
 
     Args:
         source: folder with the tokenizer.
         model_type: of the checkpoint.
-        texts: see `Calibration`; empty ones are left out.
+        texts: see `Unlabelled`; empty ones are left out.
         max_length: rows are cut to so many tokens.
         pad: id of padding.
 

@@ -118,18 +118,19 @@ def fraction(
     """
     costs = [float(part.passes) if part.kind == kind else 0.0 for part in parts]
     budget = of * sum(part.units * cost for part, cost in zip(parts, costs, strict=True))
-    pieces = _pieces(parts, importances, costs, kind, rows)
     spare = budget - least_cost(parts, costs, rows=rows)
     if spare < 0:
         raise RecipeError(f"{kind} = {of} leaves no unit for some layer; each keeps a head and {rows} rows.")
-    bought = int(np.searchsorted(_running(pieces.costs), spare * (1 + 1e-12), side="right")) - 1
-    counts = pieces.counts(bought, len(parts))
     if even:
         fewest = min(part.units for part in parts if part.kind == kind)
         each = int(of * fewest * (1 + 1e-12)) // (1 if kind == "heads" else rows)
-        counts = np.full(len(parts), max(0, each - 1))
+        counts = [max(1, each)] * len(parts)
+    else:
+        pieces = _pieces(parts, importances, costs, kind, rows)
+        bought = int(np.searchsorted(_running(pieces.costs), spare * (1 + 1e-12), side="right")) - 1
+        counts = [1 + int(count) for count in pieces.counts(bought, len(parts))]
     return [
-        _top(part, one, 1 + int(count), rows) if part.kind == kind else before
+        _top(part, one, count, rows) if part.kind == kind else before
         for part, one, count, before in zip(parts, importances, counts, kept, strict=True)
     ]
 

@@ -81,8 +81,13 @@ class PruneSection(Section):
 
     @property
     def cuts(self) -> bool:
-        """Whether the student gets smaller; else only weights become zero, which needs no texts."""
+        """Whether the student gets smaller; else only weights become zero."""
         return any(getattr(self, name) for name in _STRUCTURE)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether calibration texts are looked at: weights become zero without."""
+        return self.cuts
 
 
 def check(section: PruneSection, source: Source, task: Task) -> Outline:

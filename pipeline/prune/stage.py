@@ -9,9 +9,10 @@ import torch
 
 from pipeline import shapes, student, tasks, tokenization
 from pipeline.checkpoint import load_checkpoint
+from pipeline.corpus import Unlabelled
 from pipeline.isolated import tell
 from pipeline.prune import calibration, costs, cut, depth, importance, parts, reconstruct, search, unstructured, width
-from pipeline.prune.calibration import Batches, Calibration
+from pipeline.prune.calibration import Batches
 from pipeline.prune.parts import Kind, Outline
 from pipeline.prune.search import Kept
 from pipeline.prune.section import PruneSection, check, narrowed
@@ -19,7 +20,7 @@ from pipeline.tasks import Task
 from pipeline.training.model import save
 
 
-def run(source: Path, task_name: str, section: PruneSection, texts: Sequence[Calibration], out: Path) -> dict[str, Any]:
+def run(source: Path, task_name: str, section: PruneSection, texts: Sequence[Unlabelled], out: Path) -> dict[str, Any]:
     """Prune a checkpoint and write the smaller one, see `pipeline.prune.make`."""
     task = tasks.get(task_name)
     check(section, student.inspect_folder(source, origin=source.name, licence=None), task)

@@ -12,8 +12,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from pipeline import data, tokenization
-from pipeline.artifact import sha256_file
+from pipeline import corpus, tokenization
 from pipeline.errors import RecipeError
 from pipeline.section import Names, Section
 from pipeline.student import Source
@@ -23,13 +22,15 @@ from pipeline.vocabulary import pieces
 VERSION = 1
 DISTRIBUTIONS = ("tokenizers", "safetensors")
 """What decides the trimmed checkpoint."""
+_ASKED = "vocabulary.corpus"
 
 
 class VocabularySection(Section):
     """Which pieces of the vocabulary are kept. With neither `size` nor `keep`: exactly those that the corpus needs."""
 
     corpus: Names
-    """`.txt` files, one text a line, relative to the recipe; or names of data sets, whose training texts are taken."""
+    """`.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the data folder; or
+    names of data sets, whose training texts are taken."""
     size: Annotated[int, Field(ge=1)] | None = None
     """Pieces kept, special tokens included."""
     keep: Annotated[float, Field(gt=0, lt=1)] | None = None
@@ -47,39 +48,20 @@ class VocabularySection(Section):
 
 
 def read(section: VocabularySection, recipe_file: Path) -> list[str]:
-    """Return the corpus's texts, each once, in order.
+    """Return the corpus's texts, each once, in order; a pair is two.
 
     Raises:
         InputError: a file or data set is absent, empty, or not UTF-8.
     """
-    found: dict[str, None] = {}
-    for name in section.corpus:
-        if name.endswith(".txt"):
-            texts = data.plain_lines(_path(name, recipe_file), "vocabulary.corpus")
-        else:
-            texts = _dataset_texts(name)
-        found |= dict.fromkeys(texts)
-    return list(found)
+    rows = corpus.texts(section.corpus, recipe_file, _ASKED)
+    texts = [text for row in rows for text in ((row,) if isinstance(row, str) else row) if text]
+    # A labelled file may hold half a character, which no tokenizer takes.
+    return list(dict.fromkeys(text.encode("utf-8", "replace").decode("utf-8") for text in texts))
 
 
 def digests(section: VocabularySection, recipe_file: Path) -> dict[str, str | None]:
     """Return the sha256 of each file behind the corpus, by the name that the recipe gives it."""
-    return {
-        name: sha256_file(_path(name, recipe_file))
-        if name.endswith(".txt")
-        else data.DATASETS[name].digest(data.learning_split(data.DATASETS[name]))
-        for name in section.corpus
-    }
-
-
-def _path(name: str, recipe_file: Path) -> Path:
-    return recipe_file.parent / Path(name).expanduser()
-
-
-def _dataset_texts(name: str) -> list[str]:
-    rows = data.learning_rows(name, "vocabulary.corpus")
-    texts = [text for row in rows for text in (row.first, row.second) if text]
-    return [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+    return corpus.digests(section.corpus, recipe_file, _ASKED)
 
 
 def check(section: VocabularySection, source: Source, task: Task, texts: Sequence[str]) -> None:

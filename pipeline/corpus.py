@@ -1,0 +1,99 @@
+"""Text that a recipe names, to be learnt from without labels: plain files, and the training texts of data sets."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline import data, places
+from pipeline.artifact import sha256_file
+from pipeline.data import Dataset, Labelled, Split
+from pipeline.errors import InputError
+
+Unlabelled = str | tuple[str, str]
+"""A text, or a pair that is read as one row."""
+PLAIN = {"wikitext2": "lm/wikitext2-valid.txt", "war-and-peace": "lm/war-and-peace.txt"}
+"""Plain text in the folder that `POCKETBERT_DATA` names, by what a recipe calls it."""
+
+
+def texts(names: Sequence[str], recipe_file: Path, asked: str) -> list[Unlabelled]:
+    """Return the texts that a recipe names, each once, in order, pairs as pairs.
+
+    Args:
+        names: `.txt` files, rows of `PLAIN`, and data sets.
+        recipe_file: relative files are meant from there.
+        asked: the recipe's key that names them, for errors.
+
+    Raises:
+        InputError: a file or data set is absent, malformed, or holds nothing.
+    """
+    found: dict[Unlabelled, None] = {}
+    for name in names:
+        if _is_plain(name):
+            found |= dict.fromkeys(lines(plain_file(name, recipe_file, asked), asked))
+        else:
+            rows = _rows(name, asked)
+            found |= dict.fromkeys((row.first, row.second) if row.second else row.first for row in rows)
+    return list(found)
+
+
+def digests(names: Sequence[str], recipe_file: Path, asked: str) -> dict[str, str | None]:
+    """Return the sha256 of what `texts` reads, by the name that the recipe gives it."""
+    return {
+        name: sha256_file(plain_file(name, recipe_file, asked))
+        if _is_plain(name)
+        else data.DATASETS[name].digest(_split(data.DATASETS[name]))
+        for name in names
+    }
+
+
+def plain_file(name: str, recipe_file: Path, asked: str) -> Path:
+    """Return the file of plain text that a recipe names: a row of `PLAIN`, a path from the recipe, or a hub's file.
+
+    Raises:
+        InputError: a row of `PLAIN`, and `POCKETBERT_DATA` is not set; or the hub's file cannot be had.
+    """
+    if name not in PLAIN:
+        return places.find(name, recipe_file)
+    root = os.environ.get(data.DATA_VARIABLE)
+    if not root:
+        where = f"{PLAIN[name]} of the folder that {data.DATA_VARIABLE} names"
+        raise InputError(f"{asked}: {name!r} is {where}; it is not set.")
+    return Path(root) / PLAIN[name]
+
+
+def lines(path: Path, asked: str) -> list[str]:
+    """Return the lines of a plain text file that hold something, as they are.
+
+    Raises:
+        InputError: the file is absent, not UTF-8, or holds nothing.
+    """
+    try:
+        every = path.read_text(encoding="utf-8-sig").splitlines()
+    except FileNotFoundError as error:
+        raise InputError(f"{asked}: {path} does not exist; it names plain text files.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{asked}: {path} is not UTF-8: {error.reason} at byte {error.start}. Save it as UTF-8."
+        ) from error
+    except OSError as error:
+        raise InputError(f"{asked}: {path} cannot be read: {error.strerror}.") from error
+    found = [line for line in every if line.strip()]
+    if not found:
+        raise InputError(f"{asked}: {path} holds no text.")
+    return found
+
+
+def _is_plain(name: str) -> bool:
+    return name in PLAIN or name.endswith(".txt")
+
+
+def _rows(name: str, asked: str) -> list[Labelled]:
+    if name not in data.DATASETS:
+        known = f"plain text: {', '.join(PLAIN)}; data sets: {', '.join(data.DATASETS)}"
+        raise InputError(f"{asked}: {name!r} is no .txt file and no data set; {known}.")
+    return data.DATASETS[name].load(_split(data.DATASETS[name]))
+
+
+def _split(dataset: Dataset) -> Split:
+    """Return the split that is learnt from, so that what is judged was not looked at; or all that there is."""
+    return "train" if dataset.train else "dev"
