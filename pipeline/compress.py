@@ -19,7 +19,7 @@ from pipeline.distil.section import StartSection
 from pipeline.errors import RecipeError
 from pipeline.prune import calibration
 from pipeline.recipe import Recipe
-from pipeline.student import Source
+from pipeline.student import Made, Source
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Context:
     """The checkpoint before anything made it smaller, which may be the teacher."""
     folder: Path
     """The recipe's folder in the build folder."""
+    made: Made = field(default_factory=dict)
+    """By other recipes."""
     texts: dict[str, list[Any]] = field(default_factory=dict)
     """What sections rest on without labels, once it was read: by their names."""
 
@@ -93,7 +95,9 @@ def own_data(context: Context) -> Dataset | None:
     section = context.recipe.distil
     if section is None or section.train_file is None:
         return None
-    return material.find(section, tasks.get(context.recipe.task), context.unpruned, context.recipe_file).dataset
+    return material.find(
+        section, tasks.get(context.recipe.task), context.unpruned, context.recipe_file, context.made
+    ).dataset
 
 
 # --- one function each -------------------------------------------------------------------------------------------
@@ -292,16 +296,16 @@ def _check_distil(context: Context, source: Source) -> None:
             "distil.head = 'masked_lm' needs one vocabulary for student and teacher, and [vocabulary] trims the "
             "student's before. Distil first, and trim in a recipe of its own."
         )
-    teacher = distil.teacher_of(section, context.unpruned, context.recipe_file)
-    found = material.find(section, task, context.unpruned, context.recipe_file)
+    teacher = distil.teacher_of(section, context.unpruned, context.recipe_file, context.made)
+    found = material.find(section, task, context.unpruned, context.recipe_file, context.made)
     distil_checks.check(section, source, task, teacher, found)
 
 
 def _distil(context: Context, source: Source) -> Work:
     section, task = context.recipe.distil, tasks.get(context.recipe.task)
     assert section
-    teacher = distil.teacher_of(section, context.unpruned, context.recipe_file)
-    found = material.find(section, task, context.unpruned, context.recipe_file)
+    teacher = distil.teacher_of(section, context.unpruned, context.recipe_file, context.made)
+    found = material.find(section, task, context.unpruned, context.recipe_file, context.made)
     checkpoints = context.folder / "checkpoints-distil"
     arguments = (source.folder, teacher.folder if teacher else None, task.name, section, found, checkpoints)
     params = distil.order_params(section, task.name, found)

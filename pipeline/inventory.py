@@ -4,10 +4,11 @@ import importlib.metadata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pipeline import backends, compress, data, devices, recipe
+from pipeline import backends, compress, data, devices, prior, recipe
 from pipeline.architectures import ARCHITECTURES, UNSUPPORTED
 from pipeline.quantize import SCHEMES
 from pipeline.recipe import Recipe
+from pipeline.student import RECIPE
 from pipeline.tasks import TASKS
 
 
@@ -87,9 +88,12 @@ def _ready(name: str) -> Ready:
 
 def _needs(parsed: Recipe) -> Iterator[str]:
     """Yield what a recipe takes from outside: a checkpoint of the hub, and data that are not at hand."""
-    kind, _, place = parsed.student.source.partition(":")
+    for place in prior.named(parsed):
+        # A recipe of the package names other ones of the package.
+        yield from _needs(recipe.read(place.removeprefix(RECIPE))[0])
+    kind, _, rest = parsed.student.source.partition(":")
     if kind == "hub":
-        yield f"{place.partition('@')[0]} from the hub, or in its cache"
+        yield f"{rest.partition('@')[0]} from the hub, or in its cache"
     corpus = parsed.vocabulary.corpus if parsed.vocabulary else ()
     named = [parsed.train and parsed.train.dataset, parsed.distil and parsed.distil.dataset, *corpus]
     for name in named:

@@ -6,12 +6,25 @@ whose key and files agree is skipped. Nothing heavy is imported here; toolchains
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline import artifact, backends, benchmark, convert, data, devices, prepare, reference, report, tasks, verify
+from pipeline import (
+    artifact,
+    backends,
+    benchmark,
+    convert,
+    data,
+    devices,
+    prepare,
+    prior,
+    reference,
+    report,
+    tasks,
+    verify,
+)
 from pipeline import recipe as recipes
 from pipeline.artifact import Artifact
 from pipeline.convert import Target
@@ -42,6 +55,8 @@ class Line:
     steps: Steps = field(init=False)
     beside: "list[Line]" = field(init=False, default_factory=list)
     """The recipes beside it: each is walked up to its verdicts, timed in the same run, and shown in the same report."""
+    prior: "dict[str, Line]" = field(init=False, default_factory=dict)
+    """Recipes whose checkpoints it begins with or learns from, by the places that name them: walked before it."""
     _prepared: Prepared = field(init=False)
     _made: Artifact | None = field(init=False, default=None)
     _results: Results = field(init=False, default_factory=dict)
@@ -66,6 +81,8 @@ class Line:
             near = [self._neighbour(name) for name in self.recipe.beside]
             # `--target` may leave nothing of one.
             self.beside = [line for line in near if line.targets]
+        for line in (self, *self.beside):
+            line._find_prior((), self.steps.threads)
         if self.dry:
             return self._walk(until)
         with self._only_run():
@@ -83,23 +100,33 @@ class Line:
         wanted = choose_targets(parsed, self.recipe.beside[name].targets or ())
         if len(self.targets) < len(convert.targets(self.recipe)):
             wanted = [target for target in wanted if target in self.targets]
-        line = Line(parsed, file, self.build, self.progress, wanted, self.device, self.dry)
-        line.steps = Steps(
-            self.build / parsed.name,
-            self.progress,
-            self.dry,
-            done=self.steps.done,
-            stopping=self.steps.stopping,
-            prefix=f"{parsed.name}: ",
-            threads=share_of_cores(),
-        )
+        return self._joined(parsed, file, wanted, threads=share_of_cores())
+
+    def _joined(self, parsed: Recipe, file: Path, targets: list[Target], *, threads: int | None) -> "Line":
+        """Return another recipe's line, whose steps are counted with this one's."""
+        line = Line(parsed, file, self.build, self.progress, targets, self.device, self.dry)
+        line.steps = replace(self.steps, folder=self.build / parsed.name, prefix=f"{parsed.name}: ", threads=threads)
         return line
+
+    def _find_prior(self, after: tuple[str, ...], threads: int | None) -> None:
+        """Find the recipes that this one waits for, and those that they wait for."""
+        waiting = (*after, self.recipe.name)
+        for place in prior.named(self.recipe):
+            line = self._joined(*prior.read(place, self.recipe_file, waiting), [], threads=threads)
+            line._find_prior(waiting, threads)
+            self.prior[place] = line
+
+    def _with_prior(self) -> "Iterator[Line]":
+        yield self
+        for line in self.prior.values():
+            yield from line._with_prior()
 
     @contextmanager
     def _only_run(self) -> Iterator[None]:
         """Hold all folders, in the order of their names, so that no two runs wait for each other."""
         with ExitStack() as stack:
-            for folder in sorted({self.folder, *(line.folder for line in self.beside)}):
+            lines = (each for line in (self, *self.beside) for each in line._with_prior())
+            for folder in sorted({line.folder for line in lines}):
                 waiting = partial(self.progress.note, f"another run works in {folder}; waiting for it")
                 stack.enter_context(artifact.only_run(folder, waiting=waiting))
             yield
@@ -118,13 +145,34 @@ class Line:
 
     def _begin(self, until: str) -> None:
         """Refuse what cannot be carried out, before anything is made."""
-        self._prepared = prepare.begin(self.recipe, self.recipe_file, self.steps, until)
+        expected = {}
+        for place, line in self.prior.items():
+            line._begin(prior.until(line.recipe))
+            expected[place] = line._prepared.expected
+        self._prepared = prepare.begin(self.recipe, self.recipe_file, self.steps, until, expected)
         if STAGES.index(until) >= STAGES.index("verify"):
             self._check_data()
+
+    def _make_prior(self, until: str) -> None:
+        """Make what this line begins with and learns from, and look at it again as it is."""
+        made = {}
+        for place, line in self.prior.items():
+            last = prior.until(line.recipe)
+            line._make_prior(last)
+            made[place] = line._prepared.checkpoint(last)
+        found = {place: source for place, source in made.items() if source}
+        if len(found) < len(made):
+            self._prepared = replace(self._prepared, lacks=True)
+        elif found:
+            self._prepared = prepare.begin(self.recipe, self.recipe_file, self.steps, until, found)
 
     def _go(self, until: str) -> None:
         """Make the students and their files, as far as asked for."""
         with Pool(1 if self.dry else PARALLEL, self.steps.stopping) as pool:
+            # One after the other: two lines may wait for the same recipe.
+            for line, stage in ((self, until), *((near, "verify") for near in self.beside)):
+                pool.submit(partial(line._make_prior, stage))
+                pool.finish()
             # Each line's student is a job too: while this one's is laid out, another is pruned.
             for line, stage in ((self, until), *((near, "verify") for near in self.beside)):
                 pool.submit(partial(line._submit, stage, pool))

@@ -14,7 +14,7 @@ from pipeline.errors import RecipeError
 from pipeline.isolated import Worker
 from pipeline.recipe import Recipe
 from pipeline.steps import Steps, versions
-from pipeline.student import Source
+from pipeline.student import Made, Source
 from pipeline.training.checks import has_head
 from pipeline.training.job import Job
 
@@ -32,6 +32,10 @@ class Prepared:
     """Of a recipe with `[train]`; its data were read."""
     learnt: Dataset | None
     """What `[train]` learns on, or the labelled files of one's own that `[distil]` does."""
+    expected: Source
+    """The checkpoint that it ends in, as far as that can be known before it is made."""
+    lacks: bool = False
+    """Whether a checkpoint of another recipe is not made yet, which is so in a dry run only."""
 
     @property
     def datasets(self) -> reference.Wanted:
@@ -42,21 +46,29 @@ class Prepared:
 
     def go(self, until: str) -> Artifact | None:
         """Make the student, or what comes before it if `until` says so; None where a dry run lacks an input."""
-        source: Source | None = self.source
+        source = self.checkpoint(until)
+        return None if until in ("train", "compress") else self._student(source)
+
+    def checkpoint(self, until: str) -> Source | None:
+        """Train and compress, as far as `until` says; None where a dry run lacks an input."""
+        source = None if self.lacks else self.source
         if self.training:
             made = self._train(self.training)
             source = student.trained(self.source, made.path, self.training.dataset.name) if made else None
         if until == "train":
-            return None
+            return source
         context = replace(self.context, unpruned=source) if source else self.context
         for stage in compress.stages(self.recipe):
             source = self._compressed(stage, context, source)
             if stage.teaches and source:
                 context = replace(context, unpruned=source)
-        return None if until == "compress" else self._student(source)
+        return source
 
     def _train(self, job: Job) -> Artifact | None:
         place = self.steps.folder / "trained"
+        disk = self.source.weights_bytes
+        if self.lacks:
+            return self.steps.take("train", place, None, _nothing, seconds=600, disk=disk)
         params = finetune.order_params(self.recipe, job.dataset)
         tools = versions(*finetune.DISTRIBUTIONS)
         order = Order(place, "train", finetune.VERSION, params, {"source": self.source.digest}, tools)
@@ -65,7 +77,7 @@ class Prepared:
             with self._worker("train") as worker:
                 return worker.call(finetune.make, job, out)
 
-        result = self.steps.take("train", place, order, make, seconds=600, disk=self.source.weights_bytes)
+        result = self.steps.take("train", place, order, make, seconds=600, disk=disk)
         if result and not self.steps.dry:
             # Only now: a run that was stopped before its artifact was whole goes on from them.
             shutil.rmtree(job.checkpoints, ignore_errors=True)
@@ -115,18 +127,25 @@ def _nothing(out: Path) -> Mapping[str, Any]:
     raise AssertionError("a step without its input is only foretold")
 
 
-def begin(recipe: Recipe, recipe_file: Path, steps: Steps, until: str) -> Prepared:
+def begin(recipe: Recipe, recipe_file: Path, steps: Steps, until: str, made: Made = student.NOTHING) -> Prepared:
     """Find the checkpoint and read the data to train on, so that what is wrong with them is said before any work.
+
+    Args:
+        recipe: what is asked for.
+        recipe_file: relative files are meant from there.
+        steps: of the walk.
+        until: the last stage.
+        made: by other recipes.
 
     Raises:
         PipelineError: there is no such checkpoint or data, or they do not fit each other.
     """
     if until == "train":
         finetune.section(recipe)
-    source = student.find(recipe, recipe_file)
+    source = student.find(recipe, recipe_file, made)
     training = finetune.job(recipe, recipe_file, source, steps.folder / "checkpoints") if recipe.train else None
     expected = finetune.expected(training, source) if training else source
-    context = Context(recipe, recipe_file, expected, steps.folder)
+    context = Context(recipe, recipe_file, expected, steps.folder, made)
     wanted = compress.stages(recipe)
     if until == "compress" and not wanted:
         sections = ", ".join(f"[{stage.name}]" for stage in compress.STAGES if not stage.teaches)
@@ -143,4 +162,4 @@ def begin(recipe: Recipe, recipe_file: Path, steps: Steps, until: str) -> Prepar
             "in another layout drops it. Add [distil], with which the student learns one."
         )
     learnt = training.dataset if training else compress.own_data(context)
-    return Prepared(recipe, source, steps, context, training, learnt)
+    return Prepared(recipe, source, steps, context, training, learnt, expected)

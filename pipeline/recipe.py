@@ -55,7 +55,8 @@ class StudentSection(Section):
     """Where the student comes from."""
 
     source: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
-    """`bundled:all-MiniLM-L6-v2`, a folder in Hugging Face layout, or `hub:owner/name@<40-digit commit>`."""
+    """`bundled:all-MiniLM-L6-v2`, a folder in Hugging Face layout, `hub:owner/name@<40-digit commit>`, or
+    `recipe:NAME`: the checkpoint that another recipe trains or makes smaller, which is made first."""
     twin: str | None = None
     """The ready recipe that does the same with a bundled student, for where this one cannot be had."""
     random_weights: bool = False

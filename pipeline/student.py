@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pipeline import architectures, hub, tasks, tokenization
@@ -25,6 +26,8 @@ VERSION = 2
 WEIGHTS = "model.safetensors"
 TOKENIZER_FILES = tuple(name for names in tokenization.FAMILIES for name in names) + tokenization.SETTINGS
 _TAKEN = ("config.json", WEIGHTS, *TOKENIZER_FILES, "1_Pooling/config.json", "modules.json")
+RECIPE = "recipe:"
+"""How a place begins that is the checkpoint of another recipe, see `pipeline.prior`."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 
 
@@ -79,14 +82,19 @@ class Source:
         return (self.folder / WEIGHTS).stat().st_size
 
 
-def find(recipe: "Recipe", recipe_file: Path) -> Source:
+Made = Mapping[str, Source]
+"""What other recipes made, or will make as far as it can be known, by the place that names it."""
+NOTHING: Made = MappingProxyType({})
+
+
+def find(recipe: "Recipe", recipe_file: Path, made: Made = NOTHING) -> Source:
     """Resolve a recipe's student to a folder whose files were checked and hashed.
 
     Raises:
         StudentError: there is no such checkpoint, or it is unsafe, corrupt, or does not fit the recipe.
     """
     try:
-        source = at(recipe.student.source, recipe_file)
+        source = at(recipe.student.source, recipe_file, made)
     except StudentError as error:
         if recipe.student.twin is None:
             raise
@@ -95,8 +103,15 @@ def find(recipe: "Recipe", recipe_file: Path) -> Source:
     return source
 
 
-def at(place: str, recipe_file: Path) -> Source:
+def at(place: str, recipe_file: Path, made: Made = NOTHING) -> Source:
     """Resolve where a checkpoint is, in the words of `student.source`; see `find`."""
+    if place in made:
+        return made[place]
+    if place.startswith(RECIPE):
+        raise StudentError(
+            f"{place} is made on the way by `pocketbert run`, `train` and `compress`, and not here. Name its folder: "
+            "build/<recipe>/ has trained, or what [distil] and the like left."
+        )
     kind, _, rest = place.partition(":")
     if kind == "bundled":
         folder, origin, licence = _bundled(rest)

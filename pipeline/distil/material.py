@@ -13,7 +13,7 @@ from pipeline.artifact import sha256_file
 from pipeline.data import Dataset
 from pipeline.distil.section import UNPRUNED, AugmentSection, DistilSection, HeadSection
 from pipeline.errors import InputError, RecipeError, StudentError
-from pipeline.student import Source
+from pipeline.student import Made, Source
 from pipeline.tasks import Task
 from pipeline.training import own
 from pipeline.training.checks import check_dev, checkpoint_labels, has_head, one_label
@@ -51,7 +51,13 @@ class Material:
         }
 
 
-def find(section: DistilSection, task: Task, unpruned: Source | None, recipe_file: Path) -> Material:
+def find(
+    section: DistilSection,
+    task: Task,
+    unpruned: Source | None,
+    recipe_file: Path,
+    made: Made = student.NOTHING,
+) -> Material:
     """Find what the settings name.
 
     Args:
@@ -59,6 +65,7 @@ def find(section: DistilSection, task: Task, unpruned: Source | None, recipe_fil
         task: decides how files of one's own are read.
         unpruned: the recipe's checkpoint before compression.
         recipe_file: relative files are meant from there.
+        made: by other recipes.
 
     Raises:
         RecipeError: data that are named twice or not at all, or of a kind that the task has not.
@@ -68,7 +75,7 @@ def find(section: DistilSection, task: Task, unpruned: Source | None, recipe_fil
     _check_named(section, task)
     augmenter = None
     if section.augment is not None:
-        augmenter = _augmenter(section.augment, unpruned, recipe_file).folder
+        augmenter = _augmenter(section.augment, unpruned, recipe_file, made).folder
     return Material(files(section, recipe_file), _dataset(section, task, recipe_file), augmenter)
 
 
@@ -77,9 +84,9 @@ def files(section: DistilSection | HeadSection, recipe_file: Path) -> tuple[Path
     return tuple(corpus.plain_file(name, recipe_file, "texts") for name in section.texts or ())
 
 
-def _augmenter(section: AugmentSection, unpruned: Source | None, recipe_file: Path) -> Source:
+def _augmenter(section: AugmentSection, unpruned: Source | None, recipe_file: Path, made: Made) -> Source:
     if section.model != UNPRUNED:
-        return student.at(section.model, recipe_file)
+        return student.at(section.model, recipe_file, made)
     if unpruned is None:
         raise RecipeError("distil.augment.model: there is no recipe whose checkpoint it could be; name a folder.")
     return unpruned

@@ -11,7 +11,7 @@ from pipeline.distil import checks
 from pipeline.distil.material import Material
 from pipeline.distil.section import UNPRUNED, DistilSection, HeadSection
 from pipeline.isolated import tell
-from pipeline.student import Source
+from pipeline.student import Made, Source
 
 if TYPE_CHECKING:
     from pipeline.distil.models import Work
@@ -88,17 +88,20 @@ def read(folder: Path) -> Distilled:
     return Distilled.model_validate_json((folder / FILE).read_bytes())
 
 
-def teacher_of(section: DistilSection, unpruned: Source, recipe_file: Path) -> Source | None:
+def teacher_of(
+    section: DistilSection, unpruned: Source, recipe_file: Path, made: Made = student.NOTHING
+) -> Source | None:
     """Return the teacher's checkpoint, or None where no loss compares with one.
 
     Args:
         section: the settings.
         unpruned: the recipe's checkpoint before compression.
         recipe_file: a relative folder is meant from there.
+        made: by other recipes.
     """
     if not checks.needs_teacher(section):
         return None
-    return unpruned if section.teacher == UNPRUNED else student.at(section.teacher, recipe_file)
+    return unpruned if section.teacher == UNPRUNED else student.at(section.teacher, recipe_file, made)
 
 
 def order_params(section: DistilSection | HeadSection, task_name: str, found: Material) -> dict[str, Any]:

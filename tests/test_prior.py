@@ -1,0 +1,139 @@
+"""`recipe:` in a recipe: what another recipe makes is made first, and what is wrong with either is said before."""
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Outcome, recipe_values, toml
+
+from pipeline import artifact, inventory, prior
+from pipeline import recipe as recipes
+
+OWN = {"train_file": "train.csv", "dev_file": "dev.csv", "max_length": 16}
+FAST = {"learning_rate": 2e-3, "batch_size": 16, "weight_decay": 0.0}
+
+
+@pytest.fixture
+def place(tmp_path: Path, tiny_student: Callable[..., Path]) -> Path:
+    """A folder with a tiny encoder of two layers, labelled files and plain text."""
+    shutil.copytree(tiny_student("bert", "embedding"), tmp_path / "encoder")
+    draw = random.Random(7)
+    words = ["the", "house", "river", "of", "seven", "old", "tables", "and", "paper"]
+    for name, count in (("train", 96), ("dev", 30)):
+        rows = [(" ".join(draw.choices(words, k=6)), ("bad", "good")[number % 2]) for number in range(count)]
+        lines = ["text,label", *(f"{text} {label},{label}" for text, label in rows)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "plain.txt").write_text("\n".join(" ".join(draw.choices(words, k=8)) for _ in range(64)))
+    return tmp_path
+
+
+def write(place: Path, name: str, source: str, task: str = "classification", **sections: Any) -> Path:
+    values = recipe_values(
+        name=name,
+        task=task,
+        student={"source": source},
+        convert={"sequence_lengths": [16]},
+        targets={"litert": {"schemes": ["fp32"]}},
+        **sections,
+    )
+    path = place / f"{name}.toml"
+    path.write_text(toml(values), encoding="utf-8")
+    return path
+
+
+def two_stages(place: Path, **general: Any) -> Path:
+    """A teacher, a general distillation, and a task that begins with the latter and learns from the former."""
+    text = {"texts": ["plain.txt"], "max_length": 16, "losses": {"hidden": 1.0}, "steps": 4}
+    write(place, "teacher", "encoder", train=OWN | FAST | {"steps": 40})
+    write(place, "general", "encoder", "embedding", start={"layers": [1]}, distil=text | FAST | general)
+    settings = {"losses": {"soft_targets": 1.0}, "teacher": "recipe:teacher.toml", "steps": 40}
+    return write(place, "second", "recipe:general.toml", distil=OWN | FAST | settings)
+
+
+def made(outcome: Outcome) -> dict[str, bool]:
+    """Return which steps were made, by name."""
+    assert outcome.rc == 0, outcome.stderr
+    return {step["name"]: step["made"] for step in outcome.document["steps"]}
+
+
+def test_both_stages_and_the_teacher_are_one_command(place: Path, pocketbert: Callable[..., Outcome]) -> None:
+    path = two_stages(place)
+    foretold = pocketbert("run", path, "--dry-run", "--json")
+    before = ["general: start", "general: distil", "teacher: train", "distil", "student"]
+    assert list(made(foretold))[:5] == before
+    assert not (place / "build").exists()
+
+    assert made(pocketbert("compress", path, "--json")) == dict.fromkeys(before[:4], True)
+    folders = {name: artifact.load(place / "build" / name) for name in ("general/distilled", "second/distilled")}
+    second = folders["second/distilled"].manifest
+    assert second.metrics["dev"] > 0.9, "it learns what the teacher was taught"
+    general = (place / "build/general/distilled/model.safetensors").read_bytes()
+    assert (place / "build/second/distilled/model.safetensors").read_bytes() != general
+    assert made(pocketbert("compress", path, "--json")) == dict.fromkeys(before[:4], False)
+    # What the second stage begins with changed, and the teacher did not.
+    two_stages(place, steps=5)
+    again = made(pocketbert("compress", path, "--json"))
+    assert again == dict(zip(before[:4], (False, True, False, True), strict=True))
+
+
+def test_what_it_came_from_is_kept_in_the_student(place: Path, pocketbert: Callable[..., Outcome]) -> None:
+    write(place, "first", "encoder", train=OWN | FAST | {"steps": 4})
+    path = write(place, "second", "recipe:first.toml", verify={"datasets": ["none"]})
+    assert pocketbert("student", path).rc == 0
+    origin = artifact.read_manifest(place / "build/second/student").params["origin"]
+    assert origin == "encoder, fine-tuned on dev_file"
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "itself": (
+        {"name": "first", "source": "recipe:first.toml", "train": OWN},
+        "recipes wait for each other: second → first → first.",
+    ),
+    "each other": (
+        {"name": "first", "source": "recipe:second.toml", "train": OWN},
+        "recipes wait for each other: second → first → second.",
+    ),
+    "nothing made": (
+        {"name": "first", "source": "encoder"},
+        "recipe first neither trains its student nor makes it smaller; name what it begins with: 'encoder'",
+    ),
+    "what the first one lacks": (
+        {"name": "first", "source": "absent", "train": OWN},
+        "absent does not exist",
+    ),
+    "layers of what is not made yet": (
+        {"name": "first", "source": "encoder", "task": "embedding", "start": {"layers": [1]}},
+        "distil.layers names 2 layers, and the student has 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_go_well_is_said_before_any_work(
+    case: str, place: Path, command_here: Callable[..., Outcome]
+) -> None:
+    settings, message = BAD[case]
+    write(place, **settings)
+    distil = OWN | FAST | {"losses": {"hidden": 1.0}, "layers": [1, 2], "teacher": "encoder"}
+    outcome = command_here("compress", write(place, "second", "recipe:first.toml", distil=distil))
+    assert outcome.rc == 2
+    assert message in outcome.stderr.replace("\n", " ")
+    assert not (place / "build").exists() or not list((place / "build").glob("*/*/manifest.json"))
+
+
+def test_a_name_that_does_not_exist_is_refused(place: Path, command_here: Callable[..., Outcome]) -> None:
+    outcome = command_here("train", write(place, "second", "recipe:stsb-regresion", train=OWN))
+    assert outcome.rc == 2
+    assert "recipe 'stsb-regresion' does not exist" in outcome.stderr
+    assert "Did you mean 'stsb-regression'?" in outcome.stderr
+
+
+def test_ready_recipes_need_what_those_before_them_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("POCKETBERT_DATA", raising=False)
+    found = {one.name: one.needs for one in inventory.ready()}
+    before = {name: prior.named(recipes.read(name)[0]) for name in found}
+    assert before["rte"] == ["recipe:stsb-regression"]
+    assert set(found["stsb-regression"]) < set(found["rte"])
