@@ -14,11 +14,13 @@ from pipeline import (
     backends,
     compress,
     convert,
+    data,
     factorise,
     finetune,
     prune,
     recipe,
     reference,
+    scoring,
     share,
     student,
     verify,
@@ -251,7 +253,11 @@ def key(table: Table, trial: Trial) -> str:
     how = {name: values[name] for name in ("convert", "targets", "verify")}
     versions = [student.VERSION, reference.VERSION]
     writers = {name: backends.get(name).VERSION for name in values["targets"]}
-    files = [convert.VERSION, verify.VERSION, writers] if with_files(trial) else []
+    files: list[Any] = [convert.VERSION, verify.VERSION, writers] if with_files(trial) else []
+    # Left out where it is the first one, so that what it did not change stays what it is.
+    judged = scoring.METRICS[data.DATASETS[trial.row.dataset].metric].version if trial.row.dataset else 1
+    if files and judged > 1:
+        files.append(judged)
     return digest_of([made_key(table, trial), how, versions, files])
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline import backends, convert, reference, tasks, verify
+from pipeline import backends, convert, reference, scoring, tasks, verify
 from pipeline.artifact import Artifact
 from pipeline.convert import Target
 from pipeline.isolated import Worker
@@ -136,6 +136,11 @@ class FanOut:
         """Return the longest sequence of a target's file."""
         return self.recipe.lengths(target.backend)[-1]
 
+    def _metrics(self) -> dict[str, int]:
+        """Return the version of each metric that files are judged by."""
+        usable, _ = reference.chosen_datasets(tasks.get(self.recipe.task), self.prepared.datasets)
+        return {dataset.metric: scoring.METRICS[dataset.metric].version for dataset in usable}
+
     def _verify_one(
         self, target: Target, made: Artifact | None, model: Artifact | None, truth: Artifact | None
     ) -> Artifact | None:
@@ -144,7 +149,12 @@ class FanOut:
         gates = self.recipe.gates(target.scheme)
         random_weights = self.recipe.student.random_weights
         evaluators = [evaluator.name for evaluator in backend.evaluators()]
-        params = {"gates": gates.model_dump(), "random_weights": random_weights, "evaluators": evaluators}
+        params = {
+            "gates": gates.model_dump(),
+            "random_weights": random_weights,
+            "evaluators": evaluators,
+            "metrics": self._metrics(),
+        }
         order = order_of(
             place,
             "verify",

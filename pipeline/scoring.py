@@ -19,6 +19,7 @@ Floats = NDArray[np.floating]
 _CHANCE_ERRORS = 2.0
 """A truth has to be this many standard errors above chance."""
 _RESAMPLES = 1000
+_HAS_CLASSES: tuple[OutputKind, ...] = ("logits", "token_logits")
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ class Metric:
     """What knowing nothing scores."""
     error: Callable[[float, int], float]
     """`(chance, examples)` -> standard error at chance level, for telling a signal from luck."""
+    version: int = 1
+    """Of how it is judged; a verdict of another version is made again."""
 
 
 def score(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> float:
@@ -75,16 +78,56 @@ def interval_of_drop(kind: OutputKind, labels: Labels, truth: RowOutputs, output
 
 
 def undecided(kind: OutputKind, labels: Labels, truth: RowOutputs) -> float:
-    """Return how far a drop tells nothing about a file, a fraction of 1.
+    """Return how far a drop tells nothing about a file, in the metric's unit.
 
-    It is the share of examples in which the truth's two best classes nearly tie, so that rounding decides; and for a
+    It is how far the metric moves while the truth's two best classes nearly tie, so that rounding decides; and for a
     truth that is not above chance the standard error there, since its metric is luck, and so is what is left of it.
     """
-    ties = float(metrics.near_ties(_items(labels, truth)).mean()) if kind == "logits" else 0.0
+    ties = _range_of_ties(kind, labels, truth) if kind in _HAS_CLASSES else 0.0
     if score(kind, labels, truth) > above_chance_bound(labels):
         return ties
     row = METRICS[labels.metric]
     return max(ties, row.error(row.chance(labels), len(labels.gold)))
+
+
+def _range_of_ties(kind: OutputKind, labels: Labels, truth: RowOutputs) -> float:
+    """Return the metric with every near tie decided for the label, less that with every one decided against it.
+
+    Of two classes' accuracy that is the share of near ties. A row may be worth more in other metrics: 1 / n in
+    accuracy, several times that in Matthews' coefficient where one class is rare, and an entity fails by any token.
+    """
+    at, gold = _decisions(kind, labels, truth)
+    if not len(at):
+        return 0.0
+    found = truth.values[at]
+    tied = metrics.near_ties(found)
+    at, gold, second = at[tied], gold[tied], np.argsort(found[tied], axis=-1)[:, -2:]
+    between = (second == gold[:, None]).any(axis=-1)
+    at, gold, second = at[between], gold[between], second[between]
+    other = np.where(second[:, 0] == gold, second[:, 1], second[:, 0])
+    best, worst = (_decided(truth, at, classes) for classes in (gold, other))
+    return max(0.0, score(kind, labels, best) - score(kind, labels, worst))
+
+
+def _decisions(kind: OutputKind, labels: Labels, truth: RowOutputs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the items that are judged, as positions in all rows' items, and the class that each should have."""
+    starts = np.cumsum(truth.counts) - truth.counts
+    if kind == "logits":
+        return starts[labels.rows], _gold(labels).astype(np.int64)
+    pairs = [
+        (starts[row] + at, tag)
+        for row, gold in zip(labels.rows, labels.gold, strict=True)
+        for at, tag in zip(gold["at"], gold["tags"], strict=True)
+        if at is not None
+    ]
+    at, tags = np.array(pairs, np.int64).reshape(-1, 2).T
+    return at, tags
+
+
+def _decided(truth: RowOutputs, at: NDArray[np.int64], classes: NDArray[np.int64]) -> RowOutputs:
+    values = truth.values.copy()
+    values[at, classes] = values.max(initial=0.0) + 1
+    return RowOutputs(values, truth.counts)
 
 
 def above_chance_bound(labels: Labels) -> float:
@@ -233,11 +276,11 @@ def _of_correlation(chance: float, examples: int) -> float:
 
 METRICS: dict[str, Metric] = {
     "accuracy": Metric(_right, _mean, _commonest, _binomial),
-    "f1": Metric(_confusion, _f1_of_class, _always_one, _binomial),
-    "matthews": Metric(_confusion, _matthews, _nothing, _of_correlation),
+    "f1": Metric(_confusion, _f1_of_class, _always_one, _binomial, version=2),
+    "matthews": Metric(_confusion, _matthews, _nothing, _of_correlation, version=2),
     "spearman": Metric(_scores, _spearman, _nothing, _of_correlation),
     "pearson": Metric(_scores, _pearson, _nothing, _of_correlation),
-    "entity_f1": Metric(_entities, _f1, _nothing, _of_correlation),
+    "entity_f1": Metric(_entities, _f1, _nothing, _of_correlation, version=2),
     "squad_f1": Metric(_squad("f1"), _mean, _nothing, _of_correlation),
     "squad_em": Metric(_squad("exact_match"), _mean, _nothing, _of_correlation),
 }

@@ -106,7 +106,9 @@ def test_recipes_say_what_they_do_what_they_need_and_what_to_take_instead(pocket
     assert rows["minilm-half"]["needs"] == []
     for row in rows.values():
         # What has to be downloaded has a twin of what is here, for the same task and on the same data.
-        if not row["student"].startswith("bundled:"):
+        if row["student"].startswith("recipe:"):
+            assert rows[row["student"].removeprefix("recipe:")]["student"].startswith("bundled:")
+        elif not row["student"].startswith("bundled:"):
             assert rows[row["twin"]]["student"].startswith("bundled:")
             one, other = (recipe.read(name)[0] for name in (row["name"], row["twin"]))
             assert (other.task, other.targets) == (one.task, one.targets)

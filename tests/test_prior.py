@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from conftest import Outcome, recipe_values, toml
 
-from pipeline import artifact, inventory, prior
+from pipeline import artifact, inventory, prior, student
 from pipeline import recipe as recipes
+from pipeline.errors import StudentError
 
 OWN = {"train_file": "train.csv", "dev_file": "dev.csv", "max_length": 16}
 FAST = {"learning_rate": 2e-3, "batch_size": 16, "weight_decay": 0.0}
@@ -129,6 +130,12 @@ def test_a_name_that_does_not_exist_is_refused(place: Path, command_here: Callab
     assert outcome.rc == 2
     assert "recipe 'stsb-regresion' does not exist" in outcome.stderr
     assert "Did you mean 'stsb-regression'?" in outcome.stderr
+
+
+def test_where_nothing_is_made_on_the_way_its_folder_is_asked_for(place: Path) -> None:
+    parsed, file = recipes.read(str(write(place, "second", "recipe:first.toml", train=OWN)))
+    with pytest.raises(StudentError, match=r"recipe:first\.toml is made on the way by .* Name its folder: build/"):
+        student.find(parsed, file)
 
 
 def test_ready_recipes_need_what_those_before_them_need(monkeypatch: pytest.MonkeyPatch) -> None:

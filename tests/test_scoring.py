@@ -188,6 +188,34 @@ def test_a_truth_at_chance_leaves_drops_as_large_as_luck_undecided(seed):
     assert scoring.undecided("value", gold, against) == pytest.approx(0.1)
 
 
+def test_near_ties_tell_as_little_as_they_can_move_the_metric():
+    gold = [0.0] * 6 + [1.0] * 34
+    # One row of each class nearly ties, and is right; all others are decided, and right.
+    logits = np.stack([[4.0, -4.0] if label == 0 else [-4.0, 4.0] for label in gold])
+    logits[5], logits[39] = [0.1, 0.0], [0.0, 0.1]
+    told = single(logits[:, None])
+    assert scoring.undecided("logits", labels("accuracy", gold, rows=list(range(40))), told) == pytest.approx(2 / 40)
+    # With one of the six and one of the 34 wrong: (5 · 33 − 1 · 1) / (6 · 34).
+    rare = scoring.undecided("logits", labels("matthews", gold, rows=list(range(40))), told)
+    assert rare == pytest.approx(1 - (5 * 33 - 1) / (6 * 34))
+    third = np.concatenate([logits, np.full((40, 1), 0.05)], axis=1)
+    third[5] = [-4.0, 0.1, 0.0]
+    neither = scoring.undecided("logits", labels("accuracy", gold, rows=list(range(40))), single(third[:, None]))
+    assert neither == pytest.approx(1 / 40), "a row that is wrong either way tells as much as any"
+
+
+def test_near_ties_of_tags_are_counted_in_entities():
+    names = ["O", "B-x", "I-x"]
+    # A row of two entities, of two words and of one; the second word of the first one nearly ties.
+    tags, at = [1, 2, 0, 1], [1, 2, 3, 5]
+    values = np.full((6, 3), -4.0, np.float32)
+    values[np.array(at), np.array(tags)] = 4.0
+    values[2] = [3.9, -4.0, 4.0]
+    gold = labels("entity_f1", [{"at": at, "tags": tags}] * 60, names=names)
+    # Decided against its tag the first entity is a shorter one: 1 of 2 right, of 2 found.
+    assert scoring.undecided("token_logits", gold, RowOutputs.of([values] * 60)) == pytest.approx(0.5)
+
+
 @pytest.mark.parametrize("metric", ["spearman", "matthews"])
 def test_the_error_is_that_of_luck(metric, seed):
     rng = np.random.default_rng(seed)

@@ -633,6 +633,6 @@ def test_a_ready_recipe_makes_all_three_formats_and_fits_the_bundled_student(nam
     assert {scheme for section in found.targets.values() for scheme in section.schemes} <= set(SCHEMES)
     # What has to be downloaded is looked at when it is there.
     if found.student.twin is None:
-        assert found.train.max_length <= student.find(found, file).max_length
+        assert found.train.max_length <= student.at("bundled:all-MiniLM-L6-v2", file).max_length
     assert data.DATASETS[found.train.dataset].metric in scoring.METRICS
     assert data.DATA_VARIABLE in file.read_text()
