@@ -298,7 +298,8 @@ def _check_distil(context: Context, source: Source) -> None:
         )
     teacher = distil.teacher_of(section, context.unpruned, context.recipe_file, context.made)
     found = material.find(section, task, context.unpruned, context.recipe_file, context.made)
-    distil_checks.check(section, source, task, teacher, found)
+    model = material.augmenter(section, context.unpruned, context.recipe_file, context.made)
+    distil_checks.check(section, source, task, teacher, found, model)
 
 
 def _distil(context: Context, source: Source) -> Work:
@@ -316,8 +317,15 @@ def _expected_distil(context: Context, source: Source) -> Source:
     """A student gets the head that it learns with."""
     section, task = context.recipe.distil, tasks.get(context.recipe.task)
     assert section
-    learnt = material.MASKED_LM if section.head == "masked_lm" else task.head_suffix
-    return replace(source, config={**source.config, "architectures": [learnt]})
+    if section.head == "masked_lm":
+        return replace(source, config={**source.config, "architectures": [material.MASKED_LM]})
+    learnt: dict[str, Any] = {"architectures": [task.head_suffix]}
+    if task.has_labels:
+        teacher = distil.teacher_of(section, context.unpruned, context.recipe_file, context.made)
+        found = material.find(section, task, context.unpruned, context.recipe_file, context.made).dataset
+        names = material.labels(source, task, teacher, found)
+        learnt["id2label"] = {str(number): name for number, name in enumerate(names)}
+    return replace(source, config={**source.config, **learnt})
 
 
 STAGES = (

@@ -25,7 +25,6 @@ from pipeline import (
     tasks,
     verify,
 )
-from pipeline import recipe as recipes
 from pipeline.artifact import Artifact
 from pipeline.convert import Target
 from pipeline.devices import host
@@ -82,7 +81,8 @@ class Line:
             # `--target` may leave nothing of one.
             self.beside = [line for line in near if line.targets]
         for line in (self, *self.beside):
-            line._find_prior((), self.steps.threads)
+            line._find_prior({}, self.steps.threads)
+        prior.check_names((line.recipe, line.recipe_file) for line in self._every())
         if self.dry:
             return self._walk(until)
         with self._only_run():
@@ -90,8 +90,7 @@ class Line:
 
     def _neighbour(self, name: str) -> "Line":
         """Return the line of a recipe beside this one; its steps are counted with this one's."""
-        near = str(self.recipe_file.parent / name) if name.endswith(".toml") else name
-        parsed, file = recipes.read(near)
+        parsed, file = prior.near(name, self.recipe_file)
         if parsed.task != self.recipe.task or parsed.name == self.recipe.name:
             fault = "is the recipe itself" if parsed.name == self.recipe.name else f"is for {parsed.task}"
             raise RecipeError(
@@ -108,25 +107,29 @@ class Line:
         line.steps = replace(self.steps, folder=self.build / parsed.name, prefix=f"{parsed.name}: ", threads=threads)
         return line
 
-    def _find_prior(self, after: tuple[str, ...], threads: int | None) -> None:
+    def _find_prior(self, after: Mapping[Path, str], threads: int | None) -> None:
         """Find the recipes that this one waits for, and those that they wait for."""
-        waiting = (*after, self.recipe.name)
+        waiting = {**after, self.recipe_file.resolve(): self.recipe.name}
         for place in prior.named(self.recipe):
             line = self._joined(*prior.read(place, self.recipe_file, waiting), [], threads=threads)
             line._find_prior(waiting, threads)
             self.prior[place] = line
 
-    def _with_prior(self) -> "Iterator[Line]":
+    def _beside_too(self, until: str) -> "list[tuple[Line, str]]":
+        """Return this line and those beside it, each with the last stage that it is walked to."""
+        return [(self, until), *((line, "verify") for line in self.beside)]
+
+    def _every(self) -> "Iterator[Line]":
+        """Yield this line, those beside it, and what all of them wait for."""
         yield self
-        for line in self.prior.values():
-            yield from line._with_prior()
+        for line in (*self.beside, *self.prior.values()):
+            yield from line._every()
 
     @contextmanager
     def _only_run(self) -> Iterator[None]:
         """Hold all folders, in the order of their names, so that no two runs wait for each other."""
         with ExitStack() as stack:
-            lines = (each for line in (self, *self.beside) for each in line._with_prior())
-            for folder in sorted({line.folder for line in lines}):
+            for folder in sorted({line.folder for line in self._every()}):
                 waiting = partial(self.progress.note, f"another run works in {folder}; waiting for it")
                 stack.enter_context(artifact.only_run(folder, waiting=waiting))
             yield
@@ -155,26 +158,32 @@ class Line:
 
     def _make_prior(self, until: str) -> None:
         """Make what this line begins with and learns from, and look at it again as it is."""
-        made = {}
-        for place, line in self.prior.items():
+        made = {place: line._prepared.expected for place, line in self.prior.items()}
+        # Training asks for no teacher.
+        needed = made.keys() if until != "train" else made.keys() & {self.recipe.student.source}
+        lacks = set()
+        for place in needed:
+            line = self.prior[place]
             last = prior.until(line.recipe)
             line._make_prior(last)
-            made[place] = line._prepared.checkpoint(last)
-        found = {place: source for place, source in made.items() if source}
-        if len(found) < len(made):
-            self._prepared = replace(self._prepared, lacks=True)
-        elif found:
-            self._prepared = prepare.begin(self.recipe, self.recipe_file, self.steps, until, found)
+            found = line._prepared.checkpoint(last)
+            if found:
+                made[place] = found
+            else:
+                lacks.add(place)
+        if needed:
+            again = prepare.begin(self.recipe, self.recipe_file, self.steps, until, made)
+            self._prepared = replace(again, lacks=frozenset(lacks))
 
     def _go(self, until: str) -> None:
         """Make the students and their files, as far as asked for."""
         with Pool(1 if self.dry else PARALLEL, self.steps.stopping) as pool:
             # One after the other: two lines may wait for the same recipe.
-            for line, stage in ((self, until), *((near, "verify") for near in self.beside)):
+            for line, stage in self._beside_too(until):
                 pool.submit(partial(line._make_prior, stage))
                 pool.finish()
             # Each line's student is a job too: while this one's is laid out, another is pruned.
-            for line, stage in ((self, until), *((near, "verify") for near in self.beside)):
+            for line, stage in self._beside_too(until):
                 pool.submit(partial(line._submit, stage, pool))
                 if self.dry:
                     # A plan tells one line after the other.

@@ -10,6 +10,7 @@ from pipeline import compress, finetune, reference, student, tasks
 from pipeline.artifact import Artifact, Order
 from pipeline.compress import Context, Stage
 from pipeline.data import Dataset
+from pipeline.distil.material import saved_as
 from pipeline.errors import RecipeError
 from pipeline.isolated import Worker
 from pipeline.recipe import Recipe
@@ -34,8 +35,8 @@ class Prepared:
     """What `[train]` learns on, or the labelled files of one's own that `[distil]` does."""
     expected: Source
     """The checkpoint that it ends in, as far as that can be known before it is made."""
-    lacks: bool = False
-    """Whether a checkpoint of another recipe is not made yet, which is so in a dry run only."""
+    lacks: frozenset[str] = frozenset()
+    """Places of other recipes' checkpoints that are not made yet, which is so in a dry run only."""
 
     @property
     def datasets(self) -> reference.Wanted:
@@ -51,9 +52,9 @@ class Prepared:
 
     def checkpoint(self, until: str) -> Source | None:
         """Train and compress, as far as `until` says; None where a dry run lacks an input."""
-        source = None if self.lacks else self.source
+        source = None if self.recipe.student.source in self.lacks else self.source
         if self.training:
-            made = self._train(self.training)
+            made = self._train(self.training, known=source is not None)
             source = student.trained(self.source, made.path, self.training.dataset.name) if made else None
         if until == "train":
             return source
@@ -64,10 +65,10 @@ class Prepared:
                 context = replace(context, unpruned=source)
         return source
 
-    def _train(self, job: Job) -> Artifact | None:
+    def _train(self, job: Job, *, known: bool) -> Artifact | None:
         place = self.steps.folder / "trained"
         disk = self.source.weights_bytes
-        if self.lacks:
+        if not known:
             return self.steps.take("train", place, None, _nothing, seconds=600, disk=disk)
         params = finetune.order_params(self.recipe, job.dataset)
         tools = versions(*finetune.DISTRIBUTIONS)
@@ -87,7 +88,7 @@ class Prepared:
         """Take one stage; None where a dry run lacks its input or would make it."""
         place = self.steps.folder / stage.folder
         disk = self.source.weights_bytes
-        if source is None:
+        if source is None or (stage.name == "distil" and self.lacks):
             self.steps.take(stage.name, place, None, _nothing, seconds=60, disk=disk)
             return None
         work = stage.ready(context, source)
@@ -156,10 +157,22 @@ def begin(recipe: Recipe, recipe_file: Path, steps: Steps, until: str, made: Mad
         if stage.teaches:
             context = replace(context, unpruned=expected)
     task = tasks.get(recipe.task)
-    if wanted and until not in ("train", "compress") and task.uses_head and not has_head(task, expected):
-        raise RecipeError(
-            f"what {', '.join(f'[{stage.name}]' for stage in wanted)} leaves has no head for task {task.name}: a start "
-            "in another layout drops it. Add [distil], with which the student learns one."
-        )
+    if until not in ("train", "compress") and task.uses_head and not has_head(task, expected):
+        _refuse_headless(recipe, training, expected, made)
     learnt = training.dataset if training else compress.own_data(context)
     return Prepared(recipe, source, steps, context, training, learnt, expected)
+
+
+def _refuse_headless(recipe: Recipe, training: Job | None, expected: Source, made: Made) -> None:
+    """Refuse a student without the task's head, where it would only be seen after other work."""
+    wanted = compress.stages(recipe)
+    if wanted:
+        raise RecipeError(
+            f"what {', '.join(f'[{stage.name}]' for stage in wanted)} leaves has no head for task {recipe.task}: a "
+            "start in another layout drops it. Add [distil], with which the student learns one."
+        )
+    if training is None and recipe.student.source in made:
+        raise RecipeError(
+            f"{recipe.student.source} ends in a checkpoint without a head for task {recipe.task}: it is saved as "
+            f"{saved_as(expected)}. Add [train] or [distil], with which the student learns one."
+        )

@@ -91,7 +91,7 @@ def undecided(kind: OutputKind, labels: Labels, truth: RowOutputs) -> float:
 
 
 def _range_of_ties(kind: OutputKind, labels: Labels, truth: RowOutputs) -> float:
-    """Return the metric with every near tie decided for the label, less that with every one decided against it.
+    """Return how far apart the metric is as every near tie is decided: for the label, against it, for the second best.
 
     Of two classes' accuracy that is the share of near ties. A row may be worth more in other metrics: 1 / n in
     accuracy, several times that in Matthews' coefficient where one class is rare, and an entity fails by any token.
@@ -101,12 +101,13 @@ def _range_of_ties(kind: OutputKind, labels: Labels, truth: RowOutputs) -> float
         return 0.0
     found = truth.values[at]
     tied = metrics.near_ties(found)
-    at, gold, second = at[tied], gold[tied], np.argsort(found[tied], axis=-1)[:, -2:]
-    between = (second == gold[:, None]).any(axis=-1)
-    at, gold, second = at[between], gold[between], second[between]
-    other = np.where(second[:, 0] == gold, second[:, 1], second[:, 0])
-    best, worst = (_decided(truth, at, classes) for classes in (gold, other))
-    return max(0.0, score(kind, labels, best) - score(kind, labels, worst))
+    at, gold, two = at[tied], gold[tied], np.argsort(found[tied], axis=-1)[:, -2:]
+    second, first = two.T
+    # A label that is neither of the two cannot win: the first stays, which is as wrong.
+    right = np.where(second == gold, second, first)
+    wrong = np.where(first == gold, second, first)
+    values = [score(kind, labels, _decided(truth, at, classes)) for classes in (right, wrong, first, second)]
+    return max(values) - min(values)
 
 
 def _decisions(kind: OutputKind, labels: Labels, truth: RowOutputs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

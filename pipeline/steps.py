@@ -92,6 +92,9 @@ class Steps:
         """
         name = f"{self.prefix}{name}"
         found, reason = artifact.lookup(ready) if ready else (None, "an input is new")
+        if (found or self.dry) and any(step.place == place for step in self.done):
+            # Two recipes of the walk begin with one, which is told once.
+            return found
         if found or self.dry or ready is None:
             step = Step(name, place, found is None, reason, 0.0 if found else seconds, 0 if found else disk, found)
         else:

@@ -88,6 +88,59 @@ def test_what_it_came_from_is_kept_in_the_student(place: Path, pocketbert: Calla
     assert origin == "encoder, fine-tuned on dev_file"
 
 
+def test_a_prior_that_learns_a_head_leaves_its_labels(place: Path, pocketbert: Callable[..., Outcome]) -> None:
+    write(place, "teacher", "encoder", train=OWN | FAST | {"steps": 4})
+    soft = OWN | {"losses": {"soft_targets": 1.0}, "steps": 2}
+    write(place, "first", "encoder", distil=soft | {"teacher": "recipe:teacher.toml"})
+    again = soft | {"teacher": "recipe:teacher.toml", "alpha": 0.5}
+    path = write(place, "second", "recipe:first.toml", distil=again)
+    steps = ["first: distil", "distil"]
+    foretold = made(pocketbert("compress", path, "--dry-run", "--json"))
+    assert list(foretold) == ["teacher: train", *steps], "what both begin with is made once"
+    assert made(pocketbert("compress", path, "--json")) == dict.fromkeys(foretold, True)
+    # Of what is there only the teacher is missing: a plan knows that the first student's start is not.
+    shutil.rmtree(place / "build" / "teacher")
+    train = write(place, "third", "recipe:first.toml", train=OWN | {"steps": 2}, distil=again)
+    assert list(made(pocketbert("train", train, "--json"))) == ["teacher: train", "first: distil", "train"]
+
+
+def test_what_replaces_words_may_be_made_first(place: Path, command_here: Callable[..., Outcome]) -> None:
+    text = {"texts": ["plain.txt"], "max_length": 16}
+    write(place, "headed", "encoder", "embedding", head=text | {"steps": 2})
+    augment = {"copies": 1, "model": "recipe:headed.toml"}
+    settings = text | {"losses": {"sentence_mse": 1.0}, "steps": 2, "augment": augment}
+    path = write(place, "second", "encoder", "embedding", distil=settings)
+    assert list(made(command_here("compress", path, "--dry-run", "--json"))) == ["headed: head", "distil"]
+
+
+def test_a_teacher_that_nothing_asks_is_not_made(place: Path, command_here: Callable[..., Outcome]) -> None:
+    write(place, "teacher", "encoder", train=OWN | {"steps": 2})
+    distil = OWN | {"losses": {"hidden": 1.0}, "teacher": "recipe:teacher.toml"}
+    path = write(place, "second", "encoder", train=OWN | {"steps": 2}, distil=distil)
+    assert list(made(command_here("train", path, "--dry-run", "--json"))) == ["train"]
+    assert list(made(command_here("compress", path, "--dry-run", "--json"))) == ["teacher: train", "train", "distil"]
+
+
+def test_two_recipes_of_one_name_would_share_a_folder(place: Path, command_here: Callable[..., Outcome]) -> None:
+    write(place, "first", "encoder", train=OWN | {"steps": 2})
+    (place / "other").mkdir()
+    shutil.copy(place / "first.toml", place / "other" / "first.toml")
+    distil = OWN | {"losses": {"hidden": 1.0}, "teacher": "recipe:other/first.toml"}
+    outcome = command_here("compress", write(place, "second", "recipe:first.toml", distil=distil), "--dry-run")
+    assert outcome.rc == 2
+    assert "are both named 'first', the folder of both; rename one" in outcome.stderr.replace("\n", " ")
+
+
+def test_a_prior_without_the_head_is_refused_before_it_is_made(
+    place: Path, command_here: Callable[..., Outcome]
+) -> None:
+    write(place, "first", "encoder", "embedding", start={"layers": [1]})
+    outcome = command_here("student", write(place, "second", "recipe:first.toml"))
+    assert outcome.rc == 2
+    assert "recipe:first.toml ends in a checkpoint without a head for task classification" in outcome.stderr
+    assert not (place / "build" / "first" / "started").exists()
+
+
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "itself": (
         {"name": "first", "source": "recipe:first.toml", "train": OWN},

@@ -16,7 +16,14 @@ from pipeline.tasks import Task
 from pipeline.training.checks import checkpoint_labels, has_head
 
 
-def check(section: DistilSection, source: Source, task: Task, teacher: Source | None, found: Material) -> None:
+def check(
+    section: DistilSection,
+    source: Source,
+    task: Task,
+    teacher: Source | None,
+    found: Material,
+    model: Source | None = None,
+) -> None:
     """Refuse a distillation that cannot go well.
 
     Args:
@@ -25,6 +32,7 @@ def check(section: DistilSection, source: Source, task: Task, teacher: Source | 
         task: decides the head and the metric.
         teacher: None where no loss compares with one.
         found: what is learnt on.
+        model: that replaces words.
 
     Raises:
         RecipeError: losses, layers or data that do not go together, or do not fit a checkpoint.
@@ -32,7 +40,7 @@ def check(section: DistilSection, source: Source, task: Task, teacher: Source | 
         StudentError: a teacher of another vocabulary, or without the head that is asked for.
     """
     _check_losses(section, task)
-    material.check(section, task, found)
+    material.check(section, task, found, model)
     lines = material.plain(found.files)
     _check_lengths(section, "distil", [source] if teacher is None else [source, teacher])
     if section.head == "masked_lm" and found.files:

@@ -73,10 +73,8 @@ def find(
         StudentError: there is no such checkpoint to replace words with.
     """
     _check_named(section, task)
-    augmenter = None
-    if section.augment is not None:
-        augmenter = _augmenter(section.augment, unpruned, recipe_file, made).folder
-    return Material(files(section, recipe_file), _dataset(section, task, recipe_file), augmenter)
+    model = augmenter(section, unpruned, recipe_file, made)
+    return Material(files(section, recipe_file), _dataset(section, task, recipe_file), model.folder if model else None)
 
 
 def files(section: DistilSection | HeadSection, recipe_file: Path) -> tuple[Path, ...]:
@@ -84,9 +82,14 @@ def files(section: DistilSection | HeadSection, recipe_file: Path) -> tuple[Path
     return tuple(corpus.plain_file(name, recipe_file, "texts") for name in section.texts or ())
 
 
-def _augmenter(section: AugmentSection, unpruned: Source | None, recipe_file: Path, made: Made) -> Source:
-    if section.model != UNPRUNED:
-        return student.at(section.model, recipe_file, made)
+def augmenter(
+    section: DistilSection, unpruned: Source | None, recipe_file: Path, made: Made = student.NOTHING
+) -> Source | None:
+    """Return the checkpoint that replaces words, or None where none are replaced; see `find`."""
+    if section.augment is None:
+        return None
+    if section.augment.model != UNPRUNED:
+        return student.at(section.augment.model, recipe_file, made)
     if unpruned is None:
         raise RecipeError("distil.augment.model: there is no recipe whose checkpoint it could be; name a folder.")
     return unpruned
@@ -144,7 +147,7 @@ def fits(dataset: Dataset | None, section: DistilSection, task: Task) -> bool:
     return dataset is not None and (section.dataset is None or dataset.name in task.datasets)
 
 
-def check(section: DistilSection, task: Task, found: Material) -> None:
+def check(section: DistilSection, task: Task, found: Material, model: Source | None) -> None:
     """Refuse rows that cannot be learnt on; `plain` refuses text, and `check_labels` labels that are not the models'.
 
     Raises:
@@ -156,8 +159,8 @@ def check(section: DistilSection, task: Task, found: Material) -> None:
         _check_alpha(section, task, found.dataset)
     if found.dataset is not None:
         _check_rows(section, task, found.dataset, learnt=not found.files)
-    if section.augment is not None and found.augmenter is not None:
-        _check_augment(section.augment, section, task, found.augmenter)
+    if section.augment is not None and model is not None:
+        _check_augment(section.augment, section, task, model)
 
 
 def _check_rows(section: DistilSection, task: Task, dataset: Dataset, *, learnt: bool) -> None:
@@ -206,14 +209,13 @@ def check_labels(source: Source, task: Task, teacher: Source | None, dataset: Da
         raise InputError(f"data set {dataset.name} does not fit {owner.origin}: {found}.")
 
 
-def _check_augment(section: AugmentSection, whole: DistilSection, task: Task, folder: Path) -> None:
+def _check_augment(section: AugmentSection, whole: DistilSection, task: Task, model: Source) -> None:
     if whole.head == "masked_lm":
         raise RecipeError("distil.augment is for a task's texts; with head = 'masked_lm' each pass masks other tokens.")
     if task.output_kind == "spans":
         raise RecipeError(
             f"distil.augment: task {task.name} asks for a part of the passage, which has to stay as it is."
         )
-    model = student.inspect_folder(folder, origin=folder.name, licence=None)
     if whole.max_length > model.max_length:
         limit = f"distil.augment.model: {model.origin} takes {model.max_length} positions"
         raise RecipeError(f"distil.max_length = {whole.max_length} is beyond the limit of {limit}.")

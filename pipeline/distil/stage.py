@@ -152,8 +152,11 @@ def work(
     """Return a distillation that was checked; see `make`."""
     from pipeline.distil.models import Work
 
-    both = [student.inspect_folder(one, origin=one.name, licence=None) for one in (source, teacher) if one]
-    checks.check(section, both[0], tasks.get(task_name), both[1] if teacher else None, found)
+    places = (source, teacher, found.augmenter)
+    looked_at = {one: student.inspect_folder(one, origin=one.name, licence=None) for one in places if one}
+    both = [looked_at[one] for one in (source, teacher) if one]
+    model = looked_at[found.augmenter] if found.augmenter else None
+    checks.check(section, both[0], tasks.get(task_name), both[1] if teacher else None, found, model)
     params = order_params(section, task_name, found)
     digests = [one.digest for one in both]
     key = digest_of([VERSION, params, digests])
