@@ -15,11 +15,13 @@ from pipeline.data import Dataset
 from pipeline.distil import checks as distil_checks
 from pipeline.distil import material, start_checks
 from pipeline.distil import stage as distil
-from pipeline.distil.section import StartSection
+from pipeline.distil.section import UNPRUNED, DistilSection, StartSection
+from pipeline.distil.terms import TERMS
 from pipeline.errors import RecipeError
 from pipeline.prune import calibration
 from pipeline.recipe import Recipe
 from pipeline.student import Made, Source
+from pipeline.training.checks import has_head
 
 
 @dataclass(frozen=True)
@@ -186,8 +188,20 @@ def _corpus(context: Context, section: vocabulary.VocabularySection) -> list[str
     return context.texts["vocabulary"]
 
 
+def _need_head(context: Context, source: Source, section: str) -> None:
+    """Refuse a checkpoint without the head that the stage works with."""
+    task = tasks.get(context.recipe.task)
+    if task.uses_head and not has_head(task, source):
+        raise RecipeError(
+            f"[{section}] takes a model with its head, and {source.origin} has none for task {task.name}: it is saved "
+            f"as {material.saved_as(source)}. Add [train], or a start that keeps the head, or do this in a recipe of "
+            "task embedding."
+        )
+
+
 def _check_prune(context: Context, source: Source) -> None:
     assert context.recipe.prune
+    _need_head(context, source, "prune")
     if context.recipe.prune.cuts:
         _keep_zeros(context, "prune")
     prune.check(context.recipe.prune, source, tasks.get(context.recipe.task))
@@ -220,6 +234,7 @@ def _expected_prune(context: Context, source: Source) -> Source:
 
 def _check_factorise(context: Context, source: Source) -> None:
     assert context.recipe.factorise
+    _need_head(context, source, "factorise")
     if context.recipe.factorise.feed_forward is not None:
         _keep_zeros(context, "factorise")
     factorise.check(context.recipe.factorise, source, tasks.get(context.recipe.task))
@@ -269,6 +284,7 @@ def _check_share(context: Context, source: Source) -> None:
             "[prune] keeps heads and rows wherever they matter, and layers of different shapes cannot be tied by "
             "[share]. Give prune.even = true, which keeps as many in each layer."
         )
+    _need_head(context, source, "share")
     share.check(context.recipe.share, source, tasks.get(context.recipe.task))
 
 
@@ -296,10 +312,34 @@ def _check_distil(context: Context, source: Source) -> None:
             "distil.head = 'masked_lm' needs one vocabulary for student and teacher, and [vocabulary] trims the "
             "student's before. Distil first, and trim in a recipe of its own."
         )
+    factorised, pruned = context.recipe.factorise, context.recipe.prune
+    if section.head == "masked_lm" and factorised and factorised.embedding is not None:
+        raise RecipeError(
+            "distil.head = 'masked_lm' is tied to the table of words, which factorise.embedding puts into two factors "
+            "before. Distil first, and factorise in a recipe of its own."
+        )
+    if "attention" in section.losses and section.teacher == UNPRUNED and pruned and pruned.heads is not None:
+        raise RecipeError(
+            "distil.losses.attention compares head by head, and prune.heads leaves the student fewer than the "
+            "unpruned checkpoint has. losses.relations does without equal heads."
+        )
     teacher = distil.teacher_of(section, context.unpruned, context.recipe_file, context.made)
     found = material.find(section, task, context.unpruned, context.recipe_file, context.made)
     model = material.augmenter(section, context.unpruned, context.recipe_file, context.made)
     distil_checks.check(section, source, task, teacher, found, model)
+    if teacher is context.unpruned and not _learns_more(context.recipe, section):
+        smaller = ", ".join(f"[{stage.name}]" for stage in STAGES if not stage.teaches and stage.name != "distil")
+        raise RecipeError(
+            "[distil] would have the student learn from itself: distil.teacher is the recipe's own checkpoint, and "
+            f"nothing makes it smaller first. Name a teacher, or add one of {smaller}."
+        )
+
+
+def _learns_more(recipe: Recipe, section: DistilSection) -> bool:
+    """Return whether a student that learns from the recipe's own checkpoint has anything to learn."""
+    changed = any(not stage.teaches and stage.name != "distil" for stage in stages(recipe))
+    alone = section.alpha == 0 and section.sparse is None and all(TERMS[name].teacher for name in section.losses)
+    return changed or not alone
 
 
 def _distil(context: Context, source: Source) -> Work:

@@ -114,13 +114,15 @@ class Dataset:
             labels: the checkpoint's own names in order; generic ones (`LABEL_0`) are taken by number.
         """
         generic = [f"label_{number}" for number in range(len(labels))]
-        known = [label.lower() for label in labels]
+        if all(name in labels for name in self.names):
+            return [labels.index(name) for name in self.names]
+        known, mine = ([one.lower() for one in names] for names in (labels, self.names))
         if known == generic and len(labels) == len(self.names):
             return list(range(len(labels)))
-        missing = [name for name in self.names if name.lower() not in known]
-        if missing:
+        # Written otherwise they are the same, unless two of them differ in nothing else.
+        if len(set(mine)) < len(mine) or any(known.count(name) != 1 for name in mine):
             return f"its labels are {', '.join(self.names)}, and the checkpoint has {', '.join(labels)}"
-        return [known.index(name.lower()) for name in self.names]
+        return [known.index(name) for name in mine]
 
     def digest(self, split: Split = "dev") -> str | None:
         """Return the sha256 of a split's file, or None where it is absent."""

@@ -1,5 +1,6 @@
 """Where a data file is: a path, or a file of a hub data set at one commit."""
 
+import os
 import re
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def find(name: str, recipe_file: Path) -> Path:
     Raises:
         InputError: the name is of neither kind, or the hub's file cannot be had. A plain file may still be absent.
     """
-    return _hub(name) if name.startswith("hub:") else recipe_file.parent / Path(name).expanduser()
+    return _hub(name) if name.startswith("hub:") else recipe_file.parent / os.path.expanduser(name)
 
 
 def _hub(name: str) -> Path:

@@ -3,6 +3,7 @@
 Two-stage distillation is two recipes of which the second names the first, and one command walks both.
 """
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
@@ -27,7 +28,7 @@ def named(recipe: Recipe) -> list[str]:
 
 def near(name: str, recipe_file: Path) -> tuple[Recipe, Path]:
     """Read a recipe that another one names: a ready one, or a file that is meant from the other's."""
-    path = recipe_file.parent / Path(name).expanduser()
+    path = recipe_file.parent / os.path.expanduser(name)
     return recipes.read(str(path) if name.endswith(".toml") else name)
 
 

@@ -49,6 +49,8 @@ _PLAIN_WORDS = {
     r" after validation": "",
 }
 """What pydantic says of Python, said of TOML."""
+_OF_UNION = re.compile(r"int|float|str|tuple|list|[\w-]+\[.*\]", re.DOTALL)
+"""Parts of a place that name one type of several, not a key."""
 
 
 class StudentSection(Section):
@@ -217,7 +219,7 @@ def read(name: str) -> tuple[Recipe, Path]:
 
 def _explain(error: ErrorDetails, origin: Path, model: type[BaseModel]) -> str:
     """Turn one pydantic error into a line with file, key, what was found and what exists."""
-    key = ".".join(str(part) for part in error["loc"])
+    key = ".".join(str(part) for part in error["loc"] if not _OF_UNION.fullmatch(str(part)))
     if error["type"] == "extra_forbidden":
         known = _keys_beside(model, error["loc"])
         close = difflib.get_close_matches(str(error["loc"][-1]), known, 1)
@@ -316,6 +318,8 @@ def _check_distil(section: DistilSection, origin: Path) -> None:
     for key, name, known in asked:
         if name not in known:
             raise RecipeError(f"{origin}: distil.{key}: {name!r} does not exist; there are: {', '.join(known)}.")
+    if section.dataset is not None:
+        _refuse_columns("distil", section, section.dataset, origin)
 
 
 def _check_train_dataset(train: TrainSection, task: Task, origin: Path) -> None:
@@ -327,10 +331,14 @@ def _check_train_dataset(train: TrainSection, task: Task, origin: Path) -> None:
             f"{origin}: train.dataset: {train.dataset!r} {fault}; there are: {', '.join(able)}. "
             "Or give files of your own as train_file and dev_file."
         )
-    columns = {"text", "pair", "label"} & train.model_fields_set
+    _refuse_columns("train", train, train.dataset, origin)
+
+
+def _refuse_columns(name: str, section: LabelledUpdates, dataset: str, origin: Path) -> None:
+    columns = {"text", "pair", "label"} & section.model_fields_set
     if columns:
         raise RecipeError(
-            f"{origin}: train.{min(columns)} names a column of train_file; dataset {train.dataset} has its own."
+            f"{origin}: {name}.{min(columns)} names a column of train_file; dataset {dataset} has its own."
         )
 
 

@@ -43,7 +43,9 @@ def _each_once(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_tuple), AfterValidator(_each_once), Field(min_length=1)]
+Place = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
+"""A path or a name."""
+Names = Annotated[tuple[Place, ...], BeforeValidator(_tuple), AfterValidator(_each_once), Field(min_length=1)]
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Natural = Annotated[int, Field(ge=1)]
@@ -129,10 +131,10 @@ class LabelledUpdates(SparseUpdates):
 
     dataset: str | None = None
     """A row of `pipeline.data` that has rows to train on; or files of one's own:"""
-    train_file: str | None = None
+    train_file: Place | None = None
     """`.csv`, `.tsv`, `.jsonl` or `.parquet` with named columns, `.conll` for tags, SQuAD's `.json` for questions; a
     relative one is meant from the recipe, and `hub:owner/name@<40-digit commit>/file` is a file of a hub data set."""
-    dev_file: str | None = None
+    dev_file: Place | None = None
     text: str = "text"
     """Column of the text."""
     pair: str | None = None

@@ -179,10 +179,12 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
     Raises:
         StudentError: something is missing, unsafe or corrupt; the message names the file.
     """
-    if not folder.is_dir():
-        raise StudentError(
-            f"student folder {folder} does not exist. Name a folder in Hugging Face layout in student.source."
-        )
+    try:
+        there = folder.is_dir()
+    except OSError as error:
+        raise StudentError(f"checkpoint folder {str(folder)[:200]} cannot be looked at: {error.strerror}.") from error
+    if not there:
+        raise StudentError(f"checkpoint folder {folder} does not exist. Name a folder in Hugging Face layout.")
     config = read_json(folder / "config.json")
     _check_weights(folder)
     tokenization.find(folder)

@@ -289,7 +289,7 @@ DATA = {
 }
 
 STUDENTS = {
-    "folder that is not there": plan_of("student folder", "/missing does not exist", student={"source": "missing"}),
+    "folder that is not there": plan_of("checkpoint folder", "/missing does not exist", student={"source": "missing"}),
     "folder in nobody's home": plan_of("~nobody-here", "does not exist", student={"source": "~nobody-here/a"}),
     "source that no path can be": plan_of("student.source", "pattern", student={"source": "a\u0000b"}),
     "no config": student_of("student has no config.json", change=drop("config.json")),

@@ -26,7 +26,7 @@ from pipeline import recipe as recipes
 from pipeline.errors import InputError, RecipeError
 from pipeline.quantize import SCHEMES
 from pipeline.tasks import TASKS
-from pipeline.training import batches, checkpoints, examples, loop, model, record
+from pipeline.training import batches, checkpoints, examples, loop, model, own, record
 from pipeline.training.job import Job
 from pipeline.training.objectives import OBJECTIVES
 
@@ -453,6 +453,24 @@ BAD_FILES: dict[str, tuple[str, str, str, str]] = {
     "not UTF-8": ("classification", "train.csv", "text,label\n\udcff,x\n", r"train\.csv is not UTF-8"),
     "not JSON": ("classification", "train.jsonl", "{\n", r"train\.jsonl, line 1 is not JSON"),
     "not an object": ("classification", "train.jsonl", "[1]\n", r"line 1 holds a list, not an object"),
+    "half a character": (
+        "classification",
+        "train.jsonl",
+        '{"text": "a", "label": "x"}\n{"text": "b", "label": "\\ud83d"}\n',
+        r"row 2: column 'label' holds half a character",
+    ),
+    "a list": ("classification", "train.jsonl", '{"text": ["a"], "label": "x"}\n', r"column 'text' holds a list"),
+    "a column twice": ("classification", "train.csv", "text,label,label\na,x,y\n", r"names column 'label' twice"),
+    "what pandas writes": ("classification", "train.csv", "text,label\na,x\nb,nan\n", r"'nan' is not a finite number"),
+    "a quote left open": ("classification", "train.csv", 'text,label\na,x\n"b,y\n', r"malformed at line 3: "),
+    "other tags": ("token_classification", "train.conll", "a O\nb PER\n", r"line 2: tag 'PER' is not O, B-KIND or"),
+    "an answer beyond all": (
+        "question_answering",
+        "train.json",
+        '{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "a?", "answers": '
+        '[{"text": "a", "answer_start": 1e999}]}]}]}]}',
+        r"train\.json is not SQuAD's JSON",
+    ),
     "no number": ("regression", "train.csv", "text,label\na,0.5\nb,high\n", r"label 'high' is not a number"),
     "infinite": ("regression", "train.csv", "text,label\na,0.5\nb,inf\n", r"'inf' is not a finite number"),
     "a word without a tag": ("token_classification", "train.conll", "a O\nb\n", r"line 2: 'b' has no tag"),
@@ -472,6 +490,27 @@ BAD_FILES: dict[str, tuple[str, str, str, str]] = {
         r"answer 'b' is not at character 0",
     ),
 }
+
+
+def test_line_ends_alone_end_a_row_and_comments_are_no_words(tmp_path):
+    text = "text,label\na\u2028b,x\nc\x0cd,y\n"
+    for name, kind, whole in (("train.csv", "classification", text), ("train.tsv", "classification", text)):
+        (tmp_path / name).write_text(whole.replace(",", "\t") if name.endswith("tsv") else whole, newline="")
+        found = own.dataset(TASKS[kind], tmp_path / name, tmp_path / name, own.Columns("text", None, "label"))
+        assert [row.first for row in found.load("train")] == ["a\u2028b", "c\x0cd"]
+    (tmp_path / "a.conll").write_text("# sent_id = 1\n# O\nAda B-person\n\n")
+    found = own.dataset(TASKS["token_classification"], *[tmp_path / "a.conll"] * 2, own.Columns("", None, ""))
+    assert [(row.first, row.tags) for row in found.load("train")] == [("# Ada", (0, 1))]
+
+
+def test_labels_that_differ_in_case_alone_stay_apart():
+    names = data.Dataset("own", "a.csv", True, lambda path: [], "accuracy", ("Spam", "spam"))
+    assert names.label_ids(["spam", "Spam"]) == [1, 0]
+    assert "its labels are Spam, spam" in str(names.label_ids(["SPAM", "x"]))
+    one = data.Dataset("own", "a.csv", True, lambda path: [], "accuracy", ("Good", "bad"))
+    assert one.label_ids(["bad", "good"]) == [1, 0]
+
+
 ONE_LABEL = {
     "classification": ("train.csv", GOOD, "dev.csv", "text,label\na,x\nb,x\n"),
     "regression": ("train.csv", "text,label\na,0.5\nb,1\n", "dev.csv", "text,label\na,0.5\nb,0.5\n"),

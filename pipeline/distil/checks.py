@@ -52,13 +52,16 @@ def check(
         _check_heads(section, task, source, teacher)
         _check_layers(section, source, teacher)
         _check_widths(section, source, teacher)
-    if section.alpha > 0 and found.dataset is not None and task.has_labels:
+    # Labels of one's own files judge the student even where it learns nothing from them.
+    asked = section.alpha > 0 or section.train_file is not None
+    if asked and found.dataset is not None and task.has_labels:
         material.check_labels(source, task, teacher, found.dataset)
 
 
 def check_head(section: HeadSection, source: Source, files: Sequence[Path]) -> None:
     """Refuse to train a masked-LM head where it cannot be done; see `check`."""
     lines = material.plain(files)
+    _check_passes(section, "head")
     _check_lengths(section, "head", [source])
     _mask_token(source)
     masked.check_enough(tokenization.load_tokenizer(source.folder), lines, length=section.max_length)
@@ -115,10 +118,19 @@ def _check_losses(section: DistilSection, task: Task) -> None:
                 f"distil.losses.{name} compares the rows of an update with each other; distil.gradient_accumulation "
                 "has to be 1."
             )
-    if section.epochs is not None and section.steps is not None:
-        raise RecipeError("distil has epochs and steps; give one of them.")
+        if name in WHOLE_UPDATES and section.batch_size == 1:
+            raise RecipeError(f"distil.losses.{name} compares the rows of an update; distil.batch_size = 1 has one.")
+    if section.layers != "uniform" and not any(TERMS[name].by_layer for name in section.losses):
+        able = ", ".join(name for name, term in TERMS.items() if term.by_layer)
+        raise RecipeError(f"distil.layers maps layers, and none of the losses compares any; those that do: {able}.")
+    _check_passes(section, "distil")
     if section.alpha == 1:
         raise RecipeError("distil.alpha = 1 leaves nothing of the losses; that is [train]. Give less than 1.")
+
+
+def _check_passes(section: Updates, name: str) -> None:
+    if section.epochs is not None and section.steps is not None:
+        raise RecipeError(f"{name} has epochs and steps; give one of them.")
 
 
 def _check_lengths(section: Updates, name: str, sources: Sequence[Source]) -> None:
@@ -181,6 +193,12 @@ def _check_heads(section: DistilSection, task: Task, source: Source, teacher: So
         saved = material.saved_as(teacher)
         raise StudentError(f"the teacher {teacher.origin} has no head for {task.name}: it was saved as {saved}.")
     mine, theirs = checkpoint_labels(source), checkpoint_labels(teacher)
+    few = task.least_labels is not None and len(theirs) < task.least_labels
+    if few or (task.most_labels is not None and len(theirs) > task.most_labels):
+        wanted = f"{task.least_labels}" if task.least_labels == task.most_labels else f"{task.least_labels} or more"
+        raise StudentError(
+            f"the head of the teacher {teacher.origin} gives {len(theirs)} numbers; task {task.name} has {wanted}."
+        )
     if has_head(task, source) and mine != theirs:
         raise StudentError(
             f"the student's labels are {', '.join(mine)}, and those of {teacher.origin} are {', '.join(theirs)}."

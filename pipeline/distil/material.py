@@ -16,7 +16,7 @@ from pipeline.errors import InputError, RecipeError, StudentError
 from pipeline.student import Made, Source
 from pipeline.tasks import Task
 from pipeline.training import own
-from pipeline.training.checks import check_dev, checkpoint_labels, has_head, one_label
+from pipeline.training.checks import check_dev, checkpoint_labels, has_head, one_label, training_rows
 
 MASKED_LM = "ForMaskedLM"
 """How the names of classes with a masked-LM head end."""
@@ -167,8 +167,9 @@ def _check_rows(section: DistilSection, task: Task, dataset: Dataset, *, learnt:
     absent = dataset.absent("train") if learnt else None
     if absent:
         raise InputError(f"distil: training data of {dataset.name}: {absent}. Or give texts: plain text files.")
-    rows = dataset.load("train") if learnt else []
-    if section.alpha > 0 and (problem := one_label(rows, dataset, task.output_kind)):
+    rows = training_rows(dataset, section) if learnt else []
+    asked = section.alpha > 0 or task.output_kind == "spans"
+    if learnt and asked and (problem := one_label(rows, dataset, task.output_kind)):
         raise InputError(f"training data {dataset.path('train')}: {problem}.")
     if fits(dataset, section, task) and not dataset.absent():
         check_dev(dataset, task.output_kind)

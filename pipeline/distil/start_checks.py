@@ -41,6 +41,7 @@ def check(section: StartSection, teacher: Source) -> None:
     layers.layout_of(kind)
     count = layer_count(teacher)
     chosen(section, count)
+    _check_asked(section, teacher)
     if section.kind in ("distilbert", "albert") and kind not in _BERT_LIKE:
         raise StudentError(f"start.kind = {section.kind!r} is made of {', '.join(_BERT_LIKE)}, and this is {kind}.")
     if section.kind in ("distilbert", "albert", "width", "random") and _compressed(teacher):
@@ -51,6 +52,23 @@ def check(section: StartSection, teacher: Source) -> None:
         raise RecipeError("ALBERT's layers are one; name how many are kept by start.layers = 'every_other' alone.")
     if section.kind == "width":
         _check_width(section, teacher)
+
+
+def _check_asked(section: StartSection, teacher: Source) -> None:
+    """Refuse settings that the kind of start does not look at, or that it cannot give."""
+    kinds: dict[str, tuple[str, ...]] = {
+        "hidden_size": ("width",),
+        "embedding_size": ("albert",),
+        "layers": ("layers", "random", "distilbert", "albert", "shared"),
+    }
+    for key, able in kinds.items():
+        if key in section.model_fields_set and section.kind not in able:
+            raise RecipeError(f"start.{key} says nothing of kind {section.kind!r}; it is for {', '.join(able)}.")
+    if section.embedding_size is not None and section.embedding_size > hidden_size(teacher):
+        columns = hidden_size(teacher)
+        raise RecipeError(
+            f"start.embedding_size = {section.embedding_size} is more than the teacher's {columns} columns."
+        )
 
 
 def expected(section: StartSection, teacher: Source) -> Source:

@@ -87,6 +87,9 @@ def _width(model: Any, section: StartSection) -> Any:
     setattr(config, rows, getattr(config, rows) * new // old)
     config.num_attention_heads = new // size
     config.hidden_size = new
+    if config.model_type == "electra" and config.embedding_size == old:
+        # Its class has a projection between tables and layers wherever their widths differ, and the teacher has none.
+        config.embedding_size = new
     small = type(model)(config)
     reshaping.copy_first(model, small)
     return small.eval()

@@ -33,6 +33,8 @@ class Rank(Section):
 
 
 def _number(value: Any) -> Any:
+    if isinstance(value, float):
+        raise ValueError("takes a whole number, the rank, or a table such as {energy = 0.95}")
     return {"rank": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
 

@@ -83,6 +83,7 @@ def _evenly(
     """Return as many heads and as many rows of each layer: each number of heads is tried, and rows fill the rest."""
     prices = {kind: sum(cost for part, cost in zip(parts, costs, strict=True) if part.kind == kind) for kind in KINDS}
     most = {kind: min(part.units for part in parts if part.kind == kind) for kind in KINDS}
+    rows = min(rows, most["feed_forward"])
     best, choice = -np.inf, everything(parts)
     for heads in range(1, most["heads"] + 1):
         spare = (budget - heads * prices["heads"]) * (1 + 1e-12)

@@ -175,7 +175,8 @@ def _check_hidden(section: PruneSection, shape: Outline, source: Source) -> None
     assert section.hidden is not None
     if not 8 <= section.hidden < shape.hidden:
         raise RecipeError(
-            f"prune.hidden = {section.hidden}; the checkpoint has {shape.hidden} columns: keep 8 or more."
+            f"prune.hidden = {section.hidden}; the checkpoint has {shape.hidden} columns: keep 8 or more of them, "
+            "and not all."
         )
     # transformers' ELECTRA leaves the projection out where both are equal, so that it would be lost.
     if source.architecture.model_type == "electra" and section.hidden == source.config.get("embedding_size"):

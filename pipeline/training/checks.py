@@ -9,6 +9,7 @@ from pipeline.data import Dataset, Labelled
 from pipeline.errors import InputError, RecipeError
 from pipeline.quantize import OutputKind
 from pipeline.recipe import TrainSection
+from pipeline.section import Updates
 from pipeline.student import Source
 from pipeline.tasks import Task
 
@@ -45,7 +46,7 @@ def check_dev(dataset: Dataset, kind: OutputKind) -> None:
         raise InputError(f"data to judge by {dataset.path() or dataset.name}: {problem}.")
 
 
-def training_rows(dataset: Dataset, train: TrainSection) -> list[Labelled]:
+def training_rows(dataset: Dataset, train: Updates) -> list[Labelled]:
     """Return the rows to train on: all of them, or a sample that the seed fixes."""
     absent = dataset.absent("train")
     if absent:

@@ -1,9 +1,11 @@
 """A user's own files as a data set: tables with named columns, CoNLL for tags, SQuAD's JSON for questions."""
 
 import csv
+import io
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +27,8 @@ ENDINGS: dict[OutputKind, tuple[str, ...]] = {
 """Of one's own files, by the task's kind of output."""
 TRAINED: tuple[OutputKind, ...] = ("logits", "value", "token_logits", "spans")
 """Kinds that are trained on labels; an embedding's are looked at, as pairs with a score, when it is judged."""
+_NO_LABEL = {"nan", "inf", "-inf"}
+_TAG = re.compile(r"O|[BIESLU]-\S+")
 _METRICS: dict[OutputKind, str] = {
     "embedding": "spearman",
     "logits": "accuracy",
@@ -135,14 +139,19 @@ def _text(path: Path) -> str:
 def _table(path: Path, text: str, suffix: str) -> Iterable[tuple[int, dict[str, object]]]:
     # As GLUE has it, quotes in a .tsv are plain characters.
     form = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if suffix == ".tsv" else {"delimiter": ","}
-    reader = csv.DictReader(text.splitlines(keepends=True), strict=True, **form)
+    # By line ends alone: a text may hold other characters that Python counts as such.
+    reader = csv.DictReader(io.StringIO(text), strict=True, **form)
     try:
+        header = list(reader.fieldnames or ())
+        twice = next((name for name in header if header.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"{path}: its header names column {twice!r} twice.")
         for number, row in enumerate(reader, 1):
             if None in row:
                 raise InputError(f"{path}, row {number}: more fields than the header has ({len(row) - 1}).")
             yield number, dict(row)
     except csv.Error as error:
-        raise InputError(f"{path} is malformed at line {reader.line_num}: {error}.") from error
+        raise InputError(f"{path} is malformed at line {reader.reader.line_num}: {error}.") from error
 
 
 def _json_lines(path: Path, text: str) -> Iterable[tuple[int, dict[str, object]]]:
@@ -163,20 +172,25 @@ def _parquet(path: Path) -> Iterable[tuple[int, dict[str, object]]]:
     from datasets import ClassLabel, Features
     from pyarrow import parquet
 
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; train_file and dev_file name files.")
     if not path.is_file():
         raise InputError(f"{path} does not exist; train_file and dev_file name files.")
     try:
         table = parquet.read_table(path)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(f"{path} is not a parquet file: {' '.join(str(error).split())[:200]}.") from error
+        features = Features.from_arrow_schema(table.schema).items()
+    except (pyarrow.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{path} is not a parquet file of plain columns: {reason}.") from error
     named: dict[str, Callable[[int], str]] = {
-        name: feature.int2str
-        for name, feature in Features.from_arrow_schema(table.schema).items()
-        if isinstance(feature, ClassLabel)
+        name: feature.int2str for name, feature in features if isinstance(feature, ClassLabel)
     }
     for number, row in enumerate(table.to_pylist(), 1):
-        # GLUE's test splits have the class -1, which is none.
-        found = {name: to_name(row[name]) for name, to_name in named.items() if row[name] not in (None, -1)}
+        try:
+            # GLUE's test splits have the class -1, which is none.
+            found = {name: to_name(row[name]) for name, to_name in named.items() if row[name] not in (None, -1)}
+        except ValueError as error:
+            raise InputError(f"{path}, row {number}: its class has no name: {error}.") from error
         yield number, row | {name: "" for name in named} | found
 
 
@@ -187,25 +201,45 @@ def _rows(path: Path, table: Iterable[tuple[int, dict[str, object]]], columns: C
             if name not in row:
                 exist = ", ".join(map(str, row))
                 raise InputError(f"{path}, row {number}: there is no column {name!r}; there are: {exist}.")
-            if not isinstance(row[name], str | int | float) or str(row[name]).strip() == "":
+            if row[name] is None or str(row[name]).strip() == "":
                 raise InputError(f"{path}, row {number}: column {name!r} is empty.")
+            if not isinstance(row[name], str | int | float):
+                kind = type(row[name]).__name__
+                raise InputError(f"{path}, row {number}: column {name!r} holds a {kind}, not a text or a number.")
+        _check_label(path, number, columns.label, str(row[columns.label]).strip())
         second = str(row[columns.pair]) if columns.pair else None
         yield _Raw(number, str(row[columns.text]), second, (str(row[columns.label]).strip(),))
 
 
+def _check_label(path: Path, number: int, column: str, label: str) -> None:
+    """Refuse what tables hold in the place of a label, and what no file can hold."""
+    if label.lower() in _NO_LABEL:
+        raise InputError(f"{path}, row {number}: label {label!r} is not a finite number, nor a name.")
+    try:
+        label.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{path}, row {number}: column {column!r} holds half a character.") from error
+
+
 def _conll(path: Path, text: str) -> Iterable[_Raw]:
-    """Read a word and its tag, the first and the last field of a line; an empty line ends a sentence."""
+    """Read a word and its tag, the first and the last field of a line; an empty line ends a sentence.
+
+    Left out are the comments that CoNLL-U puts before a sentence.
+    """
     words: list[str] = []
     tags: list[str] = []
-    lines = text.splitlines()
-    for number, line in enumerate([*lines, ""], 1):
+    for number, line in enumerate([*text.split("\n"), ""], 1):
         fields = line.split()
+        if line.startswith("#") and not _TAG.fullmatch(fields[-1]):
+            continue
         if not fields or fields[0] == "-DOCSTART-":
             if words:
                 yield _Raw(number - 1, " ".join(words), None, tuple(tags))
             words, tags = [], []
         elif len(fields) == 1:
             raise InputError(f"{path}, line {number}: {fields[0][:40]!r} has no tag; a line is a word and its tag.")
+        elif not _TAG.fullmatch(fields[-1]):
+            raise InputError(f"{path}, line {number}: tag {fields[-1][:40]!r} is not O, B-KIND or I-KIND.")
         else:
             words.append(fields[0])
             tags.append(fields[-1])
@@ -219,7 +253,7 @@ def _questions(path: Path) -> Iterable[Placed]:
         asked = [(paragraph["context"], question) for paragraph in paragraphs for question in paragraph["qas"]]
         for number, (passage, question) in enumerate(asked, 1):
             yield _placed(path, number, passage, question)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise InputError(f"{path} is not SQuAD's JSON (data, paragraphs, context, qas, answers): {reason}.") from error
 
