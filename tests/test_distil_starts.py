@@ -1,10 +1,13 @@
 """Students that are made of a teacher: fewer layers, less width, other architectures, shared layers."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import transformers
+from conftest import bundled_folder
 from faults import students
 from faults.students import Student
 
@@ -61,6 +64,19 @@ def test_every_other_layer_is_the_teacher_up_to_there(architecture, tmp_path):
     same(states(model)[-1], states(load(source))[1])
     headed = checkpoint.load_checkpoint(tmp_path / "out", tasks.get("classification"))
     assert headed.config.id2label[2] == "positive", "the head comes along"
+
+
+def test_an_electra_with_tables_as_wide_as_its_layers_gets_both_narrower(tmp_path):
+    config = transformers.AutoConfig.for_model(
+        "electra", **dict(ARCHITECTURES["electra"].tiny_config) | {"embedding_size": 64}
+    )
+    transformers.AutoModel.from_config(config).save_pretrained(tmp_path / "teacher")
+    shutil.copy(bundled_folder() / "tokenizer.json", tmp_path / "teacher")
+    assert config.hidden_size == 64
+    model = made(tmp_path / "teacher", tmp_path / "out", kind="width", hidden_size=32)
+    assert (model.config.hidden_size, model.config.embedding_size) == (32, 32)
+    wanted = load(tmp_path / "teacher").get_input_embeddings().weight[:, :32]
+    assert torch.equal(model.get_input_embeddings().weight, wanted)
 
 
 def test_chosen_layers_are_kept_in_order(teacher, tmp_path):

@@ -121,6 +121,14 @@ def test_an_even_search_finds_the_best_counts_for_all_layers(seed: int) -> None:
         assert [len(one) for one in half] == [2, 8, 2, 8, 2, 8]
 
 
+def test_an_even_search_of_larger_pieces_than_a_layer_has_keeps_to_its_budget() -> None:
+    some = [Part(kind, layer, 4 if kind == "heads" else 8, 1) for layer in range(3) for kind in parts.KINDS]
+    prices = [5.0 if part.kind == "heads" else 1.0 for part in some]
+    worth = [Importance(np.ones(part.units)) for part in some]
+    kept = search.within(some, worth, prices, budget=54.0, rows=256, even=True)
+    assert [len(one) for one in kept] == [2, 8, 2, 8, 2, 8]
+
+
 def test_rearranging_lowers_what_is_lost_together(seed: int) -> None:
     draw = np.random.default_rng(seed)
     factors = draw.normal(size=(6, 12))
