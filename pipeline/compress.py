@@ -97,9 +97,7 @@ def own_data(context: Context) -> Dataset | None:
     section = context.recipe.distil
     if section is None or section.train_file is None:
         return None
-    return material.find(
-        section, tasks.get(context.recipe.task), context.unpruned, context.recipe_file, context.made
-    ).dataset
+    return _material(context, section).dataset
 
 
 # --- one function each -------------------------------------------------------------------------------------------
@@ -296,6 +294,15 @@ def _share(context: Context, source: Source) -> Work:
     return Work(share.VERSION, params, share.DISTRIBUTIONS, share.make, arguments, 20)
 
 
+def _teacher(context: Context, section: DistilSection) -> Source | None:
+    return distil.teacher_of(section, context.unpruned, context.recipe_file, context.made)
+
+
+def _material(context: Context, section: DistilSection) -> material.Material:
+    task = tasks.get(context.recipe.task)
+    return material.find(section, task, context.unpruned, context.recipe_file, context.made)
+
+
 def _check_distil(context: Context, source: Source) -> None:
     section = context.recipe.distil
     assert section
@@ -323,10 +330,8 @@ def _check_distil(context: Context, source: Source) -> None:
             "distil.losses.attention compares head by head, and prune.heads leaves the student fewer than the "
             "unpruned checkpoint has. losses.relations does without equal heads."
         )
-    teacher = distil.teacher_of(section, context.unpruned, context.recipe_file, context.made)
-    found = material.find(section, task, context.unpruned, context.recipe_file, context.made)
-    model = material.augmenter(section, context.unpruned, context.recipe_file, context.made)
-    distil_checks.check(section, source, task, teacher, found, model)
+    teacher, found = _teacher(context, section), _material(context, section)
+    distil_checks.check(section, source, task, teacher, found)
     if teacher is context.unpruned and not _learns_more(context.recipe, section):
         smaller = ", ".join(f"[{stage.name}]" for stage in STAGES if not stage.teaches and stage.name != "distil")
         raise RecipeError(
@@ -345,8 +350,7 @@ def _learns_more(recipe: Recipe, section: DistilSection) -> bool:
 def _distil(context: Context, source: Source) -> Work:
     section, task = context.recipe.distil, tasks.get(context.recipe.task)
     assert section
-    teacher = distil.teacher_of(section, context.unpruned, context.recipe_file, context.made)
-    found = material.find(section, task, context.unpruned, context.recipe_file, context.made)
+    teacher, found = _teacher(context, section), _material(context, section)
     checkpoints = context.folder / "checkpoints-distil"
     arguments = (source.folder, teacher.folder if teacher else None, task.name, section, found, checkpoints)
     params = distil.order_params(section, task.name, found)
@@ -361,9 +365,7 @@ def _expected_distil(context: Context, source: Source) -> Source:
         return replace(source, config={**source.config, "architectures": [material.MASKED_LM]})
     learnt: dict[str, Any] = {"architectures": [task.head_suffix]}
     if task.has_labels:
-        teacher = distil.teacher_of(section, context.unpruned, context.recipe_file, context.made)
-        found = material.find(section, task, context.unpruned, context.recipe_file, context.made).dataset
-        names = material.labels(source, task, teacher, found)
+        names = material.labels(source, task, _teacher(context, section), _material(context, section).dataset)
         learnt["id2label"] = {str(number): name for number, name in enumerate(names)}
     return replace(source, config={**source.config, **learnt})
 

@@ -11,7 +11,9 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
+
+import numpy as np
 
 from pipeline.artifact import sha256_file
 from pipeline.errors import InputError
@@ -19,6 +21,7 @@ from pipeline.errors import InputError
 TEXTS = Path(__file__).parent / "texts"
 DATA_VARIABLE = "POCKETBERT_DATA"
 Split = Literal["dev", "train"]
+_Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True)
@@ -240,6 +243,14 @@ DATASETS: dict[str, Dataset] = {
         ),
     )
 }
+
+
+def sample(rows: Sequence[_Row], count: int | None, *, seed: int) -> list[_Row]:
+    """Return so many of the rows, in their order; all where there are no more, or where no number is given."""
+    if count is None or len(rows) <= count:
+        return list(rows)
+    chosen = np.random.default_rng(seed).choice(len(rows), count, replace=False)
+    return [rows[number] for number in sorted(chosen)]
 
 
 def verification_texts() -> list[Text]:

@@ -334,15 +334,13 @@ def _load(folder: Path, task: Task, source_folder: Path) -> Any:
 
 def _check_head(config: Any, task: Task, source_folder: Path) -> None:
     """Refuse a head that gives too few or too many numbers for the task."""
-    few = task.least_labels is not None and config.num_labels < task.least_labels
-    if not few and (task.most_labels is None or config.num_labels <= task.most_labels):
+    if task.fits(config.num_labels):
         return
-    wanted = f"{task.least_labels}" if task.least_labels == task.most_labels else f"{task.least_labels} or more"
     near = {"classification": "regression", "regression": "classification"}.get(task.name)
     hint = f" Did you mean task {near!r}?" if near else ""
     raise StudentError(
         f"the head in {source_folder} gives {config.num_labels} numbers (id2label); "
-        f"task {task.name} has {wanted}.{hint}"
+        f"task {task.name} has {task.widths}.{hint}"
     )
 
 

@@ -47,6 +47,16 @@ class Task:
         """Whether the numbers have names, from the checkpoint's `id2label`."""
         return self.output_kind in ("logits", "token_logits")
 
+    @property
+    def widths(self) -> str:
+        """How many numbers the head gives, in words."""
+        return f"{self.least_labels}" if self.least_labels == self.most_labels else f"{self.least_labels} or more"
+
+    def fits(self, count: int) -> bool:
+        """Return whether a head may give so many numbers."""
+        least, most = self.least_labels or 0, self.most_labels
+        return least <= count and (most is None or count <= most)
+
 
 def mean_pool_and_normalise(output: Any, mask: "torch.Tensor") -> tuple["torch.Tensor"]:
     """Return the unit-length mean of the token vectors, `(batch, hidden)`; exactly zero for a row of padding.

@@ -111,7 +111,7 @@ def _candidates(
     """Return each text's candidates, from the file of an earlier run where there is one."""
     assert work.material.augmenter is not None
     texts = list(dict.fromkeys(text for row in rows for text in (row.first, row.second) if text is not None))
-    source = student.inspect_folder(work.material.augmenter, origin=work.material.augmenter.name, licence=None)
+    source = work.material.augmenter
     decides = [_VERSION, source.digest, section.candidates, section.single_pieces, work.section.max_length, texts]
     path = work.cache / f"candidates-{digest_of(decides)}.jsonl"
     if not path.is_file():

@@ -16,14 +16,7 @@ from pipeline.tasks import Task
 from pipeline.training.checks import checkpoint_labels, has_head
 
 
-def check(
-    section: DistilSection,
-    source: Source,
-    task: Task,
-    teacher: Source | None,
-    found: Material,
-    model: Source | None = None,
-) -> None:
+def check(section: DistilSection, source: Source, task: Task, teacher: Source | None, found: Material) -> None:
     """Refuse a distillation that cannot go well.
 
     Args:
@@ -32,7 +25,6 @@ def check(
         task: decides the head and the metric.
         teacher: None where no loss compares with one.
         found: what is learnt on.
-        model: that replaces words.
 
     Raises:
         RecipeError: losses, layers or data that do not go together, or do not fit a checkpoint.
@@ -40,7 +32,7 @@ def check(
         StudentError: a teacher of another vocabulary, or without the head that is asked for.
     """
     _check_losses(section, task)
-    material.check(section, task, found, model)
+    material.check(section, task, found)
     lines = material.plain(found.files)
     _check_lengths(section, "distil", [source] if teacher is None else [source, teacher])
     if section.head == "masked_lm" and found.files:
@@ -193,11 +185,9 @@ def _check_heads(section: DistilSection, task: Task, source: Source, teacher: So
         saved = material.saved_as(teacher)
         raise StudentError(f"the teacher {teacher.origin} has no head for {task.name}: it was saved as {saved}.")
     mine, theirs = checkpoint_labels(source), checkpoint_labels(teacher)
-    few = task.least_labels is not None and len(theirs) < task.least_labels
-    if few or (task.most_labels is not None and len(theirs) > task.most_labels):
-        wanted = f"{task.least_labels}" if task.least_labels == task.most_labels else f"{task.least_labels} or more"
+    if not task.fits(len(theirs)):
         raise StudentError(
-            f"the head of the teacher {teacher.origin} gives {len(theirs)} numbers; task {task.name} has {wanted}."
+            f"the head of the teacher {teacher.origin} gives {len(theirs)} numbers; task {task.name} has {task.widths}."
         )
     if has_head(task, source) and mine != theirs:
         raise StudentError(

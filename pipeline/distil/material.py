@@ -30,8 +30,8 @@ class Material:
     """Plain text."""
     dataset: Dataset | None = None
     """Of rows to learn on where there is no plain text, and of the metric."""
-    augmenter: Path | None = None
-    """Folder of the model that replaces words."""
+    augmenter: Source | None = None
+    """The model that replaces words."""
 
     @property
     def params(self) -> dict[str, Any]:
@@ -46,8 +46,7 @@ class Material:
                 "train": found.digest("train"),
                 "dev": found.digest(),
             },
-            "augmenter": self.augmenter
-            and student.inspect_folder(self.augmenter, origin=self.augmenter.name, licence=None).digest,
+            "augmenter": self.augmenter and self.augmenter.digest,
         }
 
 
@@ -73,8 +72,8 @@ def find(
         StudentError: there is no such checkpoint to replace words with.
     """
     _check_named(section, task)
-    model = augmenter(section, unpruned, recipe_file, made)
-    return Material(files(section, recipe_file), _dataset(section, task, recipe_file), model.folder if model else None)
+    model = _augmenter(section.augment, unpruned, recipe_file, made) if section.augment else None
+    return Material(files(section, recipe_file), _dataset(section, task, recipe_file), model)
 
 
 def files(section: DistilSection | HeadSection, recipe_file: Path) -> tuple[Path, ...]:
@@ -82,14 +81,9 @@ def files(section: DistilSection | HeadSection, recipe_file: Path) -> tuple[Path
     return tuple(corpus.plain_file(name, recipe_file, "texts") for name in section.texts or ())
 
 
-def augmenter(
-    section: DistilSection, unpruned: Source | None, recipe_file: Path, made: Made = student.NOTHING
-) -> Source | None:
-    """Return the checkpoint that replaces words, or None where none are replaced; see `find`."""
-    if section.augment is None:
-        return None
-    if section.augment.model != UNPRUNED:
-        return student.at(section.augment.model, recipe_file, made)
+def _augmenter(section: AugmentSection, unpruned: Source | None, recipe_file: Path, made: Made) -> Source:
+    if section.model != UNPRUNED:
+        return student.at(section.model, recipe_file, made)
     if unpruned is None:
         raise RecipeError("distil.augment.model: there is no recipe whose checkpoint it could be; name a folder.")
     return unpruned
@@ -147,7 +141,7 @@ def fits(dataset: Dataset | None, section: DistilSection, task: Task) -> bool:
     return dataset is not None and (section.dataset is None or dataset.name in task.datasets)
 
 
-def check(section: DistilSection, task: Task, found: Material, model: Source | None) -> None:
+def check(section: DistilSection, task: Task, found: Material) -> None:
     """Refuse rows that cannot be learnt on; `plain` refuses text, and `check_labels` labels that are not the models'.
 
     Raises:
@@ -159,8 +153,8 @@ def check(section: DistilSection, task: Task, found: Material, model: Source | N
         _check_alpha(section, task, found.dataset)
     if found.dataset is not None:
         _check_rows(section, task, found.dataset, learnt=not found.files)
-    if section.augment is not None and model is not None:
-        _check_augment(section.augment, section, task, model)
+    if section.augment is not None and found.augmenter is not None:
+        _check_augment(section.augment, section, task, found.augmenter)
 
 
 def _check_rows(section: DistilSection, task: Task, dataset: Dataset, *, learnt: bool) -> None:

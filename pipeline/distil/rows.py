@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
-
+from pipeline import data
 from pipeline.data import Dataset, Labelled
 from pipeline.distil import material
 from pipeline.distil.material import Material
@@ -27,10 +26,7 @@ def texts(section: DistilSection, task: Task, found: Material) -> list[Labelled]
         if task.output_kind == "embedding" or section.head == "masked_lm":
             singles = dict.fromkeys(text for row in rows for text in (row.first, row.second) if text)
             rows = [Labelled(text, None) for text in singles]
-    if section.max_rows is None or section.max_rows >= len(rows):
-        return rows
-    chosen = np.random.default_rng(section.seed).choice(len(rows), section.max_rows, replace=False)
-    return [rows[number] for number in sorted(chosen)]
+    return data.sample(rows, section.max_rows, seed=section.seed)
 
 
 def encode(

@@ -1,5 +1,6 @@
 """Distil stage: a student and a teacher in, a folder in Hugging Face layout out, with the record of how it went."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,17 +153,21 @@ def work(
     """Return a distillation that was checked; see `make`."""
     from pipeline.distil.models import Work
 
-    places = (source, teacher, found.augmenter)
-    looked_at = {one: student.inspect_folder(one, origin=one.name, licence=None) for one in places if one}
-    both = [looked_at[one] for one in (source, teacher) if one]
-    model = looked_at[found.augmenter] if found.augmenter else None
-    checks.check(section, both[0], tasks.get(task_name), both[1] if teacher else None, found, model)
+    both = [_look_at(one) for one in (source, teacher) if one]
+    if found.augmenter:
+        found = replace(found, augmenter=_look_at(found.augmenter.folder))
+    checks.check(section, both[0], tasks.get(task_name), both[1] if teacher else None, found)
     params = order_params(section, task_name, found)
     digests = [one.digest for one in both]
     key = digest_of([VERSION, params, digests])
     return Work(
         key, source, teacher, digests[-1] if teacher else "", task_name, section, found, checkpoints, checkpoints
     )
+
+
+def _look_at(folder: Path) -> Source:
+    """Look at a checkpoint again where the work is done: its files are what counts there."""
+    return student.inspect_folder(folder, origin=folder.name, licence=None)
 
 
 def make_head(
@@ -175,7 +180,7 @@ def make_head(
     """
     from dataclasses import replace
 
-    checks.check_head(section, student.inspect_folder(source, origin=source.name, licence=None), files)
+    checks.check_head(section, _look_at(source), files)
     settings = section.model_dump() | {"losses": {"masked_lm": 1.0}, "head": "masked_lm"}
     whole = work(source, None, "embedding", DistilSection.model_validate(settings), Material(files), checkpoints)
     return _make(replace(whole, key=digest_of([whole.key, "head"]), only_head=True), out)

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipeline import architectures, checkpoint, layers, shapes, tasks, tokenization
+from pipeline import architectures, checkpoint, data, layers, shapes, tasks, tokenization
 from pipeline.corpus import Unlabelled
 from pipeline.errors import RecipeError, StudentError
 from pipeline.factorise import lowrank, observe, ranks
 from pipeline.factorise.lowrank import Spectrum
 from pipeline.factorise.section import FactoriseSection, Rank, check_ranks
-from pipeline.prune.calibration import Batches, batches, sample
+from pipeline.prune.calibration import Batches, batches
 from pipeline.prune.signals import Moments
 
 _LENGTH = 128
@@ -57,7 +57,7 @@ def _parameters(model: Any) -> int:
 def _batches(model: Any, source: Path, section: FactoriseSection, texts: Sequence[Unlabelled]) -> Batches:
     row = architectures.get(model.config.model_type)
     longest = min(_LENGTH, row.max_length(model.config.to_dict()))
-    chosen = sample(texts, section.calibration_texts, seed=section.seed)
+    chosen = data.sample(texts, section.calibration_texts, seed=section.seed)
     return batches(source, row.model_type, chosen, max_length=longest, pad=int(model.config.pad_token_id or 0))
 
 

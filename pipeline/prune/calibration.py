@@ -33,7 +33,7 @@ def default_texts(count: int, *, seed: int) -> list[Unlabelled]:
     scored = _scored_texts()
     plain = [text for row in data.verification_texts() if row.kind in _PLAIN for text in (row.first, row.second)]
     found = [text for text in dict.fromkeys([*plain, *_public_sentences()]) if text and text not in scored]
-    return sample(found, count, seed=seed)
+    return data.sample(found, count, seed=seed)
 
 
 def texts(names: Sequence[str] | None, recipe_file: Path, count: int, *, seed: int, asked: str) -> list[Unlabelled]:
@@ -54,15 +54,7 @@ def texts(names: Sequence[str] | None, recipe_file: Path, count: int, *, seed: i
     found = corpus.texts(names, recipe_file, asked)
     if len(found) < LEAST:
         raise InputError(f"{asked}: {', '.join(names)} hold {len(found)} different texts; {LEAST} or more are needed.")
-    return sample(found, count, seed=seed)
-
-
-def sample(texts: Sequence[Unlabelled], count: int, *, seed: int) -> list[Unlabelled]:
-    """Return so many of the texts, in their order; all where there are no more."""
-    if len(texts) <= count:
-        return list(texts)
-    chosen = np.random.default_rng(seed).choice(len(texts), count, replace=False)
-    return [texts[number] for number in sorted(chosen)]
+    return data.sample(found, count, seed=seed)
 
 
 def _scored_texts() -> set[str | None]:

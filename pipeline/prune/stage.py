@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pipeline import shapes, student, tasks, tokenization
+from pipeline import data, shapes, student, tasks, tokenization
 from pipeline.checkpoint import load_checkpoint
 from pipeline.corpus import Unlabelled
 from pipeline.isolated import tell
@@ -30,7 +30,7 @@ def run(source: Path, task_name: str, section: PruneSection, texts: Sequence[Unl
         save(full, source, out)
         tokenization.copy(source, out)
         return metrics
-    chosen = calibration.sample(texts, section.calibration_texts, seed=section.seed)
+    chosen = data.sample(texts, section.calibration_texts, seed=section.seed)
     padding = int(full.config.pad_token_id or 0)
     batches = calibration.batches(source, full.config.model_type, chosen, max_length=section.max_length, pad=padding)
     less, metrics = pruned(full, task, section, batches)

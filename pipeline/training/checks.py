@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from pipeline import data, layers
 from pipeline.data import Dataset, Labelled
 from pipeline.errors import InputError, RecipeError
@@ -52,11 +50,7 @@ def training_rows(dataset: Dataset, train: Updates) -> list[Labelled]:
     if absent:
         way_out = data.folder_said() or " Set POCKETBERT_DATA to the folder of data sets."
         raise InputError(f"training data of {dataset.name}: {absent}.{way_out}")
-    rows = dataset.load("train")
-    if train.max_rows is None or train.max_rows >= len(rows):
-        return rows
-    chosen = np.random.default_rng(train.seed).choice(len(rows), train.max_rows, replace=False)
-    return [rows[number] for number in sorted(chosen)]
+    return data.sample(dataset.load("train"), train.max_rows, seed=train.seed)
 
 
 def has_head(task: Task, source: Source) -> bool:

@@ -206,9 +206,10 @@ def _rows(path: Path, table: Iterable[tuple[int, dict[str, object]]], columns: C
             if not isinstance(row[name], str | int | float):
                 kind = type(row[name]).__name__
                 raise InputError(f"{path}, row {number}: column {name!r} holds a {kind}, not a text or a number.")
-        _check_label(path, number, columns.label, str(row[columns.label]).strip())
+        label = str(row[columns.label]).strip()
+        _check_label(path, number, columns.label, label)
         second = str(row[columns.pair]) if columns.pair else None
-        yield _Raw(number, str(row[columns.text]), second, (str(row[columns.label]).strip(),))
+        yield _Raw(number, str(row[columns.text]), second, (label,))
 
 
 def _check_label(path: Path, number: int, column: str, label: str) -> None:
