@@ -13,6 +13,8 @@ Unlabelled = str | tuple[str, str]
 """A text, or a pair that is read as one row."""
 PLAIN = {"wikitext2": "lm/wikitext2-valid.txt", "war-and-peace": "lm/war-and-peace.txt"}
 """Plain text in the folder that `POCKETBERT_DATA` names, by what a recipe calls it."""
+_TABLES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".conll")
+"""Learnt from as prose, they would teach commas and column names."""
 
 
 def texts(names: Sequence[str], recipe_file: Path, asked: str) -> list[Unlabelled]:
@@ -65,8 +67,10 @@ def lines(path: Path, asked: str) -> list[str]:
     """Return the lines of a plain text file that hold something, as they are.
 
     Raises:
-        InputError: the file is absent, not UTF-8, or holds nothing.
+        InputError: the file is absent, a table, not UTF-8, or holds nothing.
     """
+    if path.suffix.lower() in _TABLES:
+        raise InputError(f"{asked}: {path} is a table, not plain text; save its texts as .txt, one a line.")
     try:
         every = path.read_text(encoding="utf-8-sig").splitlines()
     except FileNotFoundError as error:

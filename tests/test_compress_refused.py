@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from conftest import Outcome, recipe_file
 from faults import students
 from faults.students import Student
@@ -26,6 +27,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no rank": ({"factorise": {"embedding": 0}}, "factorise.embedding.rank = 0: input should be greater than"),
     "an empty corpus": ({"vocabulary": {"corpus": ["empty.txt"]}}, "empty.txt holds no text"),
     "no corpus": ({"vocabulary": {"corpus": []}}, "vocabulary.corpus = []: value should have at least 1 item"),
+    "a table as prose": (
+        {"distil": {"texts": ["rows.csv"], "losses": {"hidden": 1.0}, "max_length": 32}, "prune": {"heads": 0.5}},
+        "rows.csv is a table, not plain text; save its texts as .txt",
+    ),
     "no pieces": ({"vocabulary": {"corpus": ["empty.txt"], "size": 0}}, "vocabulary.size = 0: input should be greater"),
 }
 
@@ -42,11 +47,25 @@ def test_what_leaves_nothing_is_refused_first(
 ) -> None:
     sections, said = REFUSED[case]
     (tmp_path / "empty.txt").write_text("\n \n")
+    (tmp_path / "rows.csv").write_text("text\nsome words\n")
     if "prune" in sections:
-        sections = {"prune": {"max_length": 32} | sections["prune"]}
+        sections = sections | {"prune": {"max_length": 32} | sections["prune"]}
     outcome = command_here("compress", recipe_file(tmp_path, student={"source": str(source)}, **sections))
     assert outcome.rc == 2
     assert outcome.stderr.startswith("error:")
     assert len(outcome.stderr.splitlines()) == 1
     assert said in outcome.stderr
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="there is a device for it here")
+def test_half_precision_on_a_cpu_is_refused_before_what_comes_before_it(
+    source: Path, tmp_path: Path, command_here: Callable[..., Outcome]
+) -> None:
+    (tmp_path / "lines.txt").write_text("some words\nand others\n")
+    distil = {"texts": ["lines.txt"], "losses": {"hidden": 1.0}, "max_length": 32, "precision": "fp16"}
+    sections = {"prune": {"heads": 0.5, "max_length": 32}, "distil": distil}
+    outcome = command_here("compress", recipe_file(tmp_path, student={"source": str(source)}, **sections))
+    assert outcome.rc == 2
+    assert outcome.stderr.startswith("error: distil.precision = 'fp16' needs a GPU")
     assert not list(tmp_path.rglob("*.safetensors"))

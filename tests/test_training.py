@@ -624,9 +624,9 @@ def test_a_loss_that_is_no_number_ends_the_run(toy):
 
 
 def test_half_precision_without_a_device_for_it_is_refused(toy):
-    if torch.cuda.is_available():
+    if torch.accelerator.is_available():
         pytest.skip("there is one here")
-    with other_precision(), pytest.raises(InputError, match=r"train\.precision = 'fp16' needs a GPU"):
+    with other_precision(), pytest.raises(RecipeError, match=r"train\.precision = 'fp16' needs a GPU"):
         loop.train(toy(precision="fp16"), silent)
 
 

@@ -13,7 +13,7 @@ from pipeline.prune.parts import head_count
 from pipeline.section import Updates
 from pipeline.student import Source
 from pipeline.tasks import Task
-from pipeline.training.checks import checkpoint_labels, has_head
+from pipeline.training.checks import check_precision, checkpoint_labels, has_head
 
 
 def check(section: DistilSection, source: Source, task: Task, teacher: Source | None, found: Material) -> None:
@@ -31,6 +31,7 @@ def check(section: DistilSection, source: Source, task: Task, teacher: Source | 
         InputError: texts or labels that are absent or malformed.
         StudentError: a teacher of another vocabulary, or without the head that is asked for.
     """
+    check_precision(section, "distil")
     _check_losses(section, task)
     material.check(section, task, found)
     lines = material.plain(found.files)
@@ -52,6 +53,7 @@ def check(section: DistilSection, source: Source, task: Task, teacher: Source | 
 
 def check_head(section: HeadSection, source: Source, files: Sequence[Path]) -> None:
     """Refuse to train a masked-LM head where it cannot be done; see `check`."""
+    check_precision(section, "head")
     lines = material.plain(files)
     _check_passes(section, "head")
     _check_lengths(section, "head", [source])

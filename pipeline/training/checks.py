@@ -16,12 +16,13 @@ def check(train: TrainSection, task: Task, dataset: Dataset, source: Source) -> 
     """Refuse training that cannot go well.
 
     Raises:
-        RecipeError: rows longer than the checkpoint takes.
+        RecipeError: rows longer than the checkpoint takes, or a precision that this machine has not.
         InputError: data that are absent, malformed, empty, of one class, or of labels that the checkpoint lacks.
     """
     if train.max_length > source.max_length:
         limit = f"the checkpoint's limit of {source.max_length} positions"
         raise RecipeError(f"train.max_length = {train.max_length} is beyond {limit}.")
+    check_precision(train, "train")
     if train.sparse is not None:
         layers.layout_of(source.architecture.model_type)
     rows = training_rows(dataset, train)
@@ -30,6 +31,26 @@ def check(train: TrainSection, task: Task, dataset: Dataset, source: Source) -> 
         raise InputError(f"training data {_where(dataset)}: {problem}.")
     check_dev(dataset, task.output_kind)
     _check_head(train, task, dataset, source)
+
+
+def check_precision(settings: Updates, section: str) -> None:
+    """Refuse a precision that this machine has no device for.
+
+    Raises:
+        RecipeError: it is fp16, which no CPU trains in.
+    """
+    if settings.precision != "fp16":
+        return
+    import torch  # heavy, and only here the one who knows
+
+    if not torch.accelerator.is_available():
+        raise needs_gpu(section)
+
+
+def needs_gpu(section: str) -> RecipeError:
+    """Return the error of fp16 on a CPU."""
+    asked = f"{section}.precision = 'fp16'"
+    return RecipeError(f"{asked} needs a GPU, and there is none here. Use 'no', or 'bf16'.")
 
 
 def check_dev(dataset: Dataset, kind: OutputKind) -> None:

@@ -23,6 +23,7 @@ from pipeline.prune import gradual
 from pipeline.recipe import TrainSection
 from pipeline.section import Updates
 from pipeline.training import batches, checkpoints, model, record
+from pipeline.training.checks import needs_gpu
 from pipeline.training.goal import Goal
 from pipeline.training.job import Job
 from pipeline.training.labelled import LabelledGoal
@@ -104,7 +105,7 @@ def _accelerator(plan: Plan) -> Accelerator:
     except ValueError as error:
         raise InputError(f"{asked}: {error}.") from error
     if plan.settings.precision == "fp16" and accelerator.device.type == "cpu":
-        raise InputError(f"{asked} needs a GPU, and there is none here. Use 'no', or 'bf16'.")
+        raise needs_gpu(plan.section)
     return accelerator
 
 

@@ -1,0 +1,132 @@
+"""[head] and [distil]: what each refuses, its work, and what it will leave."""
+
+from dataclasses import replace
+from typing import Any
+
+from pipeline import layers, tasks
+from pipeline.compress.stage import Context, Stage, Work
+from pipeline.data import Dataset
+from pipeline.distil import checks, material
+from pipeline.distil import stage as distil
+from pipeline.distil.section import UNPRUNED, DistilSection
+from pipeline.distil.terms import TERMS
+from pipeline.errors import RecipeError
+from pipeline.recipe import Recipe
+from pipeline.student import Source
+
+_SMALLER = ("start", "vocabulary", "prune", "factorise", "share")
+"""Sections that give a student something to learn again."""
+
+
+def own_data(context: Context) -> Dataset | None:
+    """Return the labelled files of one's own that `[distil]` learns on, or None."""
+    section = context.recipe.distil
+    if section is None or section.train_file is None:
+        return None
+    return _material(context, section).dataset
+
+
+def _check_head(context: Context, source: Source) -> None:
+    section, task = context.recipe.head, tasks.get(context.recipe.task)
+    assert section
+    if task.uses_head:
+        raise RecipeError(
+            f"[head] gives the checkpoint a masked-LM head in the place of the one for {task.name}. Distil on plain "
+            "text in a recipe of task embedding first, and let its student be the next recipe's."
+        )
+    checks.check_head(section, source, material.files(section, context.recipe_file))
+
+
+def _head(context: Context, source: Source) -> Work:
+    section = context.recipe.head
+    assert section
+    files = material.files(section, context.recipe_file)
+    checkpoints = context.folder / "checkpoints-head"
+    params = distil.order_params(section, context.recipe.task, material.Material(files))
+    arguments = (source.folder, section, files, checkpoints)
+    make = distil.make_head
+    return Work(distil.VERSION, params, distil.DISTRIBUTIONS, make, arguments, 900, checkpoints=checkpoints)
+
+
+def _expected_head(context: Context, source: Source) -> Source:
+    return replace(source, config={**source.config, "architectures": [material.MASKED_LM]})
+
+
+def _teacher(context: Context, section: DistilSection) -> Source | None:
+    return distil.teacher_of(section, context.unpruned, context.recipe_file, context.made)
+
+
+def _material(context: Context, section: DistilSection) -> material.Material:
+    task = tasks.get(context.recipe.task)
+    return material.find(section, task, context.unpruned, context.recipe_file, context.made)
+
+
+def _check_distil(context: Context, source: Source) -> None:
+    section = context.recipe.distil
+    assert section
+    if section.sparse is not None:
+        layers.layout_of(source.architecture.model_type)
+    task = tasks.get(context.recipe.task)
+    if section.head == "masked_lm" and task.uses_head:
+        raise RecipeError(
+            f"distil.head = 'masked_lm' leaves a student without a head for {task.name}. Distil on plain text in a "
+            "recipe of task embedding first, and let its student be the next recipe's."
+        )
+    if section.head == "masked_lm" and context.recipe.vocabulary and checks.needs_teacher(section):
+        raise RecipeError(
+            "distil.head = 'masked_lm' needs one vocabulary for student and teacher, and [vocabulary] trims the "
+            "student's before. Distil first, and trim in a recipe of its own."
+        )
+    factorised, pruned = context.recipe.factorise, context.recipe.prune
+    if section.head == "masked_lm" and factorised and factorised.embedding is not None:
+        raise RecipeError(
+            "distil.head = 'masked_lm' is tied to the table of words, which factorise.embedding puts into two factors "
+            "before. Distil first, and factorise in a recipe of its own."
+        )
+    if "attention" in section.losses and section.teacher == UNPRUNED and pruned and pruned.heads is not None:
+        raise RecipeError(
+            "distil.losses.attention compares head by head, and prune.heads leaves the student fewer than the "
+            "unpruned checkpoint has. losses.relations does without equal heads."
+        )
+    teacher, found = _teacher(context, section), _material(context, section)
+    checks.check(section, source, task, teacher, found)
+    if teacher is context.unpruned and not _learns_more(context.recipe, section):
+        smaller = ", ".join(f"[{name}]" for name in _SMALLER)
+        raise RecipeError(
+            "[distil] would have the student learn from itself: distil.teacher is the recipe's own checkpoint, and "
+            f"nothing makes it smaller first. Name a teacher, or add one of {smaller}."
+        )
+
+
+def _learns_more(recipe: Recipe, section: DistilSection) -> bool:
+    """Return whether a student that learns from the recipe's own checkpoint has anything to learn."""
+    changed = any(getattr(recipe, name) is not None for name in _SMALLER)
+    alone = section.alpha == 0 and section.sparse is None and all(TERMS[name].teacher for name in section.losses)
+    return changed or not alone
+
+
+def _distil(context: Context, source: Source) -> Work:
+    section, task = context.recipe.distil, tasks.get(context.recipe.task)
+    assert section
+    teacher, found = _teacher(context, section), _material(context, section)
+    checkpoints = context.folder / "checkpoints-distil"
+    arguments = (source.folder, teacher.folder if teacher else None, task.name, section, found, checkpoints)
+    params = distil.order_params(section, task.name, found)
+    return Work(distil.VERSION, params, distil.DISTRIBUTIONS, distil.make, arguments, 900, teacher, checkpoints)
+
+
+def _expected_distil(context: Context, source: Source) -> Source:
+    """A student gets the head that it learns with."""
+    section, task = context.recipe.distil, tasks.get(context.recipe.task)
+    assert section
+    if section.head == "masked_lm":
+        return replace(source, config={**source.config, "architectures": [material.MASKED_LM]})
+    learnt: dict[str, Any] = {"architectures": [task.head_suffix]}
+    if task.has_labels:
+        names = material.labels(source, task, _teacher(context, section), _material(context, section).dataset)
+        learnt["id2label"] = {str(number): name for number, name in enumerate(names)}
+    return replace(source, config={**source.config, **learnt})
+
+
+HEAD = Stage("head", "headed", "with a masked-LM head", _check_head, _head, _expected_head, teaches=True)
+DISTIL = Stage("distil", "distilled", "distilled", _check_distil, _distil, _expected_distil)

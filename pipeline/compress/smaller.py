@@ -1,0 +1,188 @@
+"""[start], [vocabulary], [prune], [factorise] and [share]: what each refuses, its work, and what it will leave."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pipeline import factorise, prune, share, tasks, vocabulary
+from pipeline.artifact import digest_of
+from pipeline.compress.stage import Context, Stage, Work
+from pipeline.corpus import Unlabelled
+from pipeline.distil import material, start_checks
+from pipeline.distil.section import StartSection
+from pipeline.errors import RecipeError
+from pipeline.prune import calibration
+from pipeline.student import Source
+from pipeline.training.checks import has_head
+
+
+def _check_start(context: Context, source: Source) -> None:
+    assert context.recipe.start
+    start_checks.check(context.recipe.start, source)
+
+
+def _start(context: Context, source: Source) -> Work:
+    section = context.recipe.start
+    assert section
+    params = {"settings": section.model_dump(mode="json")}
+    return Work(start_checks.VERSION, params, ("torch", "transformers"), _make_start, (source.folder, section), 10)
+
+
+def _expected_start(context: Context, source: Source) -> Source:
+    assert context.recipe.start
+    return start_checks.expected(context.recipe.start, source)
+
+
+def _make_start(source: Path, section: StartSection, out: Path) -> dict[str, Any]:
+    from pipeline.distil import starts  # torch
+
+    return starts.make(source, section, out)
+
+
+def _check_vocabulary(context: Context, source: Source) -> None:
+    section = context.recipe.vocabulary
+    assert section
+    vocabulary.check(section, source, tasks.get(context.recipe.task), _corpus(context, section))
+
+
+def _vocabulary(context: Context, source: Source) -> Work:
+    section = context.recipe.vocabulary
+    assert section
+    texts = _corpus(context, section)
+    corpus = vocabulary.digests(section, context.recipe_file)
+    params = {"settings": section.model_dump(mode="json"), "corpus": corpus}
+    arguments = (source.folder, context.recipe.task, section, texts)
+    return Work(vocabulary.VERSION, params, vocabulary.DISTRIBUTIONS, vocabulary.make, arguments, 30)
+
+
+def _corpus(context: Context, section: vocabulary.VocabularySection) -> list[str]:
+    """Return the corpus, which the check and the work share."""
+    if "vocabulary" not in context.texts:
+        context.texts["vocabulary"] = vocabulary.read(section, context.recipe_file)
+    return context.texts["vocabulary"]
+
+
+def _check_prune(context: Context, source: Source) -> None:
+    assert context.recipe.prune
+    _need_head(context, source, "prune")
+    if context.recipe.prune.cuts:
+        _keep_zeros(context, "prune")
+    prune.check(context.recipe.prune, source, tasks.get(context.recipe.task))
+    _texts(context, "prune", context.recipe.prune)
+
+
+def _prune(context: Context, source: Source) -> Work:
+    section = context.recipe.prune
+    assert section
+    texts = _texts(context, "prune", section)
+    arguments = (source.folder, context.recipe.task, section, texts)
+    params = _calibrated(context, section, texts)
+    if section.costs == "latency":
+        params["latency"] = prune.LATENCY_VERSION
+    return Work(prune.VERSION, params, prune.DISTRIBUTIONS, prune.make, arguments, 90)
+
+
+def _expected_prune(context: Context, source: Source) -> Source:
+    assert context.recipe.prune
+    layers, hidden = context.recipe.prune.layers, context.recipe.prune.hidden
+    if not context.recipe.prune.cuts:
+        return source
+    if layers is not None:
+        source = start_checks.with_layers(source, layers if isinstance(layers, int) else len(layers))
+    if hidden is not None:
+        source = start_checks.with_hidden_size(source, hidden)
+    # From here on the config does not tell how many heads a layer has.
+    return replace(source, config={**source.config, "pocketbert": source.config.get("pocketbert") or {}})
+
+
+def _check_factorise(context: Context, source: Source) -> None:
+    assert context.recipe.factorise
+    _need_head(context, source, "factorise")
+    if context.recipe.factorise.feed_forward is not None:
+        _keep_zeros(context, "factorise")
+    factorise.check(context.recipe.factorise, source, tasks.get(context.recipe.task))
+    _texts(context, "factorise", context.recipe.factorise)
+
+
+def _factorise(context: Context, source: Source) -> Work:
+    section = context.recipe.factorise
+    assert section
+    texts = _texts(context, "factorise", section)
+    arguments = (source.folder, context.recipe.task, section, texts)
+    params = _calibrated(context, section, texts)
+    return Work(factorise.VERSION, params, factorise.DISTRIBUTIONS, factorise.make, arguments, 30)
+
+
+def _texts(context: Context, name: str, section: prune.PruneSection | factorise.FactoriseSection) -> list[Unlabelled]:
+    """Return the calibration texts, which the check and the work share; none where none are looked at."""
+    count, seed, asked = section.calibration_texts, section.seed, f"{name}.calibration"
+    if not section.calibrated:
+        if section.calibration:
+            raise RecipeError(f"{asked} names texts, and [{name}] as it is set looks at none; leave it out.")
+        return []
+    if name not in context.texts:
+        found = calibration.texts(section.calibration, context.recipe_file, count, seed=seed, asked=asked)
+        context.texts[name] = found
+    return context.texts[name]
+
+
+def _calibrated(
+    context: Context,
+    section: prune.PruneSection | factorise.FactoriseSection,
+    texts: list[Unlabelled],
+) -> dict[str, Any]:
+    settings = section.model_dump(mode="json", exclude={"calibration"})
+    return {"task": context.recipe.task, "settings": settings, "texts": digest_of(texts)}
+
+
+def _check_share(context: Context, source: Source) -> None:
+    assert context.recipe.share
+    if context.recipe.share.start == "average":
+        _keep_zeros(context, "share")
+    start, pruned = context.recipe.start, context.recipe.prune
+    if start and start.kind in ("albert", "shared"):
+        raise RecipeError(f"start.kind = {start.kind!r} ties all layers already; leave [share] out.")
+    if pruned and pruned.counts and not pruned.even:
+        raise RecipeError(
+            "[prune] keeps heads and rows wherever they matter, and layers of different shapes cannot be tied by "
+            "[share]. Give prune.even = true, which keeps as many in each layer."
+        )
+    _need_head(context, source, "share")
+    share.check(context.recipe.share, source, tasks.get(context.recipe.task))
+
+
+def _share(context: Context, source: Source) -> Work:
+    section = context.recipe.share
+    assert section
+    params = {"task": context.recipe.task, "settings": section.model_dump(mode="json")}
+    arguments = (source.folder, context.recipe.task, section)
+    return Work(share.VERSION, params, share.DISTRIBUTIONS, share.make, arguments, 20)
+
+
+def _keep_zeros(context: Context, section: str) -> None:
+    """Refuse what would fill the zeros of an earlier section."""
+    recipe = context.recipe
+    made = [name for name, one in (("train", recipe.train), ("prune", recipe.prune)) if one and one.sparse]
+    if made and made[0] != section:
+        raise RecipeError(
+            f"[{section}] gives the linears new numbers, and those that [{made[0]}.sparse] made zero would not stay "
+            "zero. Leave one of them out; [distil.sparse] comes after all the others."
+        )
+
+
+def _need_head(context: Context, source: Source, section: str) -> None:
+    """Refuse a checkpoint without the head that the stage works with."""
+    task = tasks.get(context.recipe.task)
+    if task.uses_head and not has_head(task, source):
+        raise RecipeError(
+            f"[{section}] takes a model with its head, and {source.origin} has none for task {task.name}: it is saved "
+            f"as {material.saved_as(source)}. Add [train], or a start that keeps the head, or do this in a recipe of "
+            "task embedding."
+        )
+
+
+START = Stage("start", "started", "begun smaller", _check_start, _start, _expected_start)
+VOCABULARY = Stage("vocabulary", "trimmed", "its vocabulary trimmed", _check_vocabulary, _vocabulary)
+PRUNE = Stage("prune", "pruned", "pruned", _check_prune, _prune, _expected_prune)
+FACTORISE = Stage("factorise", "factorised", "factorised", _check_factorise, _factorise)
+SHARE = Stage("share", "shared", "its layers shared", _check_share, _share)
