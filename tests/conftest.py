@@ -111,6 +111,22 @@ def recipe_file(folder: Path, **overrides: Any) -> Path:
     return path
 
 
+class Silent:
+    """Progress that nobody reads."""
+
+    def started(self, step: str) -> None:
+        """Nothing."""
+
+    def advanced(self, step: str, what: str, fraction: float) -> None:
+        """Nothing."""
+
+    def finished(self, step: Any) -> None:
+        """Nothing."""
+
+    def note(self, text: str) -> None:
+        """Nothing."""
+
+
 # --- the command -------------------------------------------------------------------------------------------------
 
 

@@ -88,6 +88,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"prune": PRUNE | {"even": False}, "share": {}},
         "Give prune.even = true, which keeps as many in each layer",
     ),
+    "factors of many shapes to be tied": (
+        {"factorise": {"feed_forward": {"parameters": 0.5}}, "share": {}},
+        "Give factorise.feed_forward one rank, which all layers get",
+    ),
     "layers tied twice": (
         {
             "start": {"kind": "albert"},
@@ -95,6 +99,26 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             "distil": {"losses": {"cosine": 1.0}, "steps": 2, "dataset": "sst2"},
         },
         "start.kind = 'albert' ties all layers already; leave [share] out",
+    ),
+    "layers that are one": (
+        {"start": {"kind": "shared"}, "prune": {"layers": 1}},
+        "start.kind = 'shared' ties all layers, and prune.layers cannot take some of one",
+    ),
+    "a table in four factors": (
+        {"start": {"kind": "albert"}, "factorise": {"embedding": 16}},
+        "Give start.embedding_size in the place of factorise.embedding",
+    ),
+    "a rank above the pieces that stay": (
+        {"vocabulary": {"corpus": ["sentiment"], "size": 300}, "factorise": {"embedding": 60}},
+        "rank 60 saves nothing in 300 × 64",
+    ),
+    "columns that a start took": (
+        {"start": {"kind": "width", "hidden_size": 32}, "prune": {"hidden": 48, "max_length": 32}},
+        "prune.hidden = 48; the checkpoint has 32 columns",
+    ),
+    "a rank above the columns that stay": (
+        {"prune": {"hidden": 32, "max_length": 32}, "factorise": {"embedding": 40}},
+        "rank 40 saves nothing in 30522 × 32",
     ),
     "rank that saves nothing": ({"factorise": {"embedding": 64}}, "rank 64 saves nothing in 30522 × 64"),
     "no such texts": ({"prune": PRUNE | {"calibration": ["nowhere.txt"]}}, "nowhere.txt does not exist"),

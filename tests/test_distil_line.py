@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow
 import pytest
-from conftest import Outcome, recipe_file
+from conftest import Outcome, Silent, recipe_file
 from datasets import ClassLabel, Features, Value
 from pyarrow import parquet
 
@@ -27,22 +27,6 @@ LABELS = ("negative", "neutral", "positive")
 OWN = {"train_file": "train.csv", "dev_file": "dev.csv", "max_length": 16}
 FAST = {"learning_rate": 2e-3, "batch_size": 16, "weight_decay": 0.0}
 SOFT = {"losses": {"soft_targets": 1.0}, "alpha": 0.5, "steps": 20}
-
-
-class Silent:
-    """Progress that nobody reads."""
-
-    def started(self, step: str) -> None:
-        """Nothing."""
-
-    def advanced(self, step: str, what: str, fraction: float) -> None:
-        """Nothing."""
-
-    def finished(self, step: Any) -> None:
-        """Nothing."""
-
-    def note(self, text: str) -> None:
-        """Nothing."""
 
 
 def table(count: int, labels: tuple[str, ...] = LABELS) -> str:
@@ -457,6 +441,12 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "classification",
         {"prune": {"heads": 0.5, "max_length": 16}, "distil": OWN | {"losses": {"attention": 1.0}}},
         "compares head by head, and prune.heads leaves the student fewer",
+    ),
+    "heads that a budget takes": (
+        "classifier",
+        "classification",
+        {"prune": {"compute": 0.5, "max_length": 16}, "distil": OWN | {"losses": {"attention": 1.0}}},
+        "compares head by head, and prune.compute leaves the student fewer",
     ),
     "a head to be pruned with": (
         "encoder",

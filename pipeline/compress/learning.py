@@ -83,10 +83,11 @@ def _check_distil(context: Context, source: Source) -> None:
             "distil.head = 'masked_lm' is tied to the table of words, which factorise.embedding puts into two factors "
             "before. Distil first, and factorise in a recipe of its own."
         )
-    if "attention" in section.losses and section.teacher == UNPRUNED and pruned and pruned.heads is not None:
+    loses_heads = [name for name in ("heads", "compute") if pruned and getattr(pruned, name) is not None]
+    if "attention" in section.losses and section.teacher == UNPRUNED and loses_heads:
         raise RecipeError(
-            "distil.losses.attention compares head by head, and prune.heads leaves the student fewer than the "
-            "unpruned checkpoint has. losses.relations does without equal heads."
+            f"distil.losses.attention compares head by head, and prune.{loses_heads[0]} leaves the student fewer than "
+            "the unpruned checkpoint has. losses.relations does without equal heads."
         )
     teacher, found = _teacher(context, section), _material(context, section)
     checks.check(section, source, task, teacher, found)

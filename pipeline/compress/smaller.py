@@ -55,6 +55,13 @@ def _vocabulary(context: Context, source: Source) -> Work:
     return Work(vocabulary.VERSION, params, vocabulary.DISTRIBUTIONS, vocabulary.make, arguments, 30)
 
 
+def _expected_vocabulary(context: Context, source: Source) -> Source:
+    """Without a size, the pieces that the corpus needs are only known once it was taken apart."""
+    assert context.recipe.vocabulary
+    count = context.recipe.vocabulary.wanted(int(source.config["vocab_size"]))
+    return source if count is None else replace(source, config={**source.config, "vocab_size": count})
+
+
 def _corpus(context: Context, section: vocabulary.VocabularySection) -> list[str]:
     """Return the corpus, which the check and the work share."""
     if "vocabulary" not in context.texts:
@@ -67,6 +74,12 @@ def _check_prune(context: Context, source: Source) -> None:
     _need_head(context, source, "prune")
     if context.recipe.prune.cuts:
         _keep_zeros(context, "prune")
+    start = context.recipe.start
+    if start and start.kind == "shared" and context.recipe.prune.layers is not None:
+        raise RecipeError(
+            "start.kind = 'shared' ties all layers, and prune.layers cannot take some of one. Name those that stay in "
+            "start.layers."
+        )
     prune.check(context.recipe.prune, source, tasks.get(context.recipe.task))
     _texts(context, "prune", context.recipe.prune)
 
@@ -97,6 +110,12 @@ def _expected_prune(context: Context, source: Source) -> Source:
 
 def _check_factorise(context: Context, source: Source) -> None:
     assert context.recipe.factorise
+    start = context.recipe.start
+    if start and start.kind == "albert" and context.recipe.factorise.embedding is not None:
+        raise RecipeError(
+            "start.kind = 'albert' puts the table of words into two factors already. Give start.embedding_size in the "
+            "place of factorise.embedding."
+        )
     _need_head(context, source, "factorise")
     if context.recipe.factorise.feed_forward is not None:
         _keep_zeros(context, "factorise")
@@ -147,6 +166,12 @@ def _check_share(context: Context, source: Source) -> None:
             "[prune] keeps heads and rows wherever they matter, and layers of different shapes cannot be tied by "
             "[share]. Give prune.even = true, which keeps as many in each layer."
         )
+    factorised = context.recipe.factorise and context.recipe.factorise.feed_forward
+    if factorised and factorised.rank is None and context.recipe.share.what != "attention":
+        raise RecipeError(
+            "[factorise] gives each feed-forward a rank of its own, and factors of different shapes cannot be tied by "
+            "[share]. Give factorise.feed_forward one rank, which all layers get."
+        )
     _need_head(context, source, "share")
     share.check(context.recipe.share, source, tasks.get(context.recipe.task))
 
@@ -182,7 +207,9 @@ def _need_head(context: Context, source: Source, section: str) -> None:
 
 
 START = Stage("start", "started", "begun smaller", _check_start, _start, _expected_start)
-VOCABULARY = Stage("vocabulary", "trimmed", "its vocabulary trimmed", _check_vocabulary, _vocabulary)
+VOCABULARY = Stage(
+    "vocabulary", "trimmed", "its vocabulary trimmed", _check_vocabulary, _vocabulary, _expected_vocabulary
+)
 PRUNE = Stage("prune", "pruned", "pruned", _check_prune, _prune, _expected_prune)
 FACTORISE = Stage("factorise", "factorised", "factorised", _check_factorise, _factorise)
 SHARE = Stage("share", "shared", "its layers shared", _check_share, _share)

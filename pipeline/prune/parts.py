@@ -122,11 +122,13 @@ def read(source: "Source") -> Outline:
         for kind in KINDS:
             owners = said.get(_STORED_OWNERS[kind]) or list(range(groups))
             if owners[layer] == layer:
-                columns = _shape(source, shapes, layout, layer, OUTER[kind])[1]
-                units = columns // head_size if kind == "heads" else columns
+                inner = _shape(source, shapes, layout, layer, OUTER[kind])[1]
+                units = inner // head_size if kind == "heads" else inner
                 passes = owners.count(layer) * (total // groups)
                 parts.append(Part(kind, layer, units, passes))
-    return Outline(tuple(parts), hidden, head_size, total)
+    # The config's, which a plan foretells where an earlier stage will take columns away.
+    columns = int(source.config.get("hidden_size") or source.config.get("dim") or hidden)
+    return Outline(tuple(parts), columns, head_size, total)
 
 
 def head_count(config: Mapping[str, Any]) -> int:

@@ -26,6 +26,8 @@ _HEADS = (
     *(f"{head}.{tensor}" for head in ("vocab_projector", "generator_lm_head") for tensor in ("weight", "bias")),
 )
 """Ends of the names of masked-LM heads' tensors with a row for each piece."""
+_COLUMNS = "predictions.dense.weight"
+"""End of the name of the second half of MobileBERT's, whose first is the table: it has a column for each piece."""
 
 
 def write(source: Path, trimmed: Trimmed, out: Path) -> dict[str, Any]:
@@ -57,6 +59,8 @@ def _write_weights(source: Path, trimmed: Trimmed, out: Path) -> None:
     for name, tensor in tensors.items():
         if name.endswith((*_TABLES, *_HEADS)) and tensor.shape[0] == rows:
             tensors[name] = tensor[kept].contiguous()
+        elif name.endswith(_COLUMNS) and tensor.shape[1] == rows:
+            tensors[name] = tensor[:, kept].contiguous()
         elif rows in tensor.shape:
             raise StudentError(
                 f"{source / WEIGHTS}: {name} is {tuple(tensor.shape)}, of the vocabulary's size, and it is not known "

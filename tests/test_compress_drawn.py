@@ -1,0 +1,154 @@
+"""Recipes drawn at random: what the plan accepts is carried out, and ends in the checkpoint that the plan foretold."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Silent, recipe_file
+from faults import students
+from faults.students import Student
+
+from pipeline import compress, prepare, student, tasks
+from pipeline import recipe as recipes
+from pipeline.distil.checks import hidden_size, layer_count
+from pipeline.errors import PipelineError, RecipeError
+from pipeline.prepare import Prepared
+from pipeline.steps import Steps
+from pipeline.student import Source
+from pipeline.training.checks import has_head
+
+ACCEPTED = 8
+"""Recipes that are carried out, of each kind of student."""
+ONLY_ITS_NUMBERS_TELL = "saves nothing"
+"""Said by [factorise] of a rank that what earlier sections left has no use for: rows that [prune] chose, pieces that a
+corpus needs."""
+TEXTS = [f"Film number {number} was {word}, said {who}." for number in range(30) for word, who in (("good", "he"),)]
+TEXTS += [f"Film number {number} was {word}, said {who}." for number in range(30) for word, who in (("bad", "she"),)]
+SHORT = {"steps": 2, "batch_size": 8, "max_length": 16}
+CALIBRATED = {"calibration": ["lines.txt"], "calibration_texts": 8}
+DRAWN: dict[str, tuple[float, list[dict[str, Any]]]] = {
+    "head": (0.2, [SHORT | {"texts": ["lines.txt"]}]),
+    "start": (
+        0.4,
+        [
+            {"kind": "layers"},
+            {"kind": "layers", "layers": [2]},
+            {"kind": "width", "hidden_size": 32},
+            {"kind": "random"},
+            {"kind": "distilbert"},
+            {"kind": "albert"},
+            {"kind": "albert", "embedding_size": 16},
+            {"kind": "shared"},
+        ],
+    ),
+    "vocabulary": (0.3, [{"corpus": ["lines.txt"]} | more for more in ({}, {"size": 200}, {"keep": 0.5})]),
+    "prune": (
+        0.5,
+        [
+            CALIBRATED | {"max_length": 16} | asked
+            for asked in (
+                {"heads": 0.5},
+                {"feed_forward": 0.5},
+                {"compute": 0.5},
+                {"compute": 0.6, "even": True},
+                {"heads": 0.5, "feed_forward": 0.5, "even": True},
+                {"layers": 1},
+                {"hidden": 32},
+                {"hidden": 48, "layers": 1},
+            )
+        ]
+        + [{"sparse": {"sparsity": 0.5}}],
+    ),
+    "factorise": (
+        0.4,
+        [
+            {"embedding": 16, "weighted": False},
+            {"embedding": 40, "weighted": False},
+            {"feed_forward": 8} | CALIBRATED,
+            {"feed_forward": 24} | CALIBRATED,
+            {"embedding": 16, "feed_forward": {"parameters": 0.5}} | CALIBRATED,
+        ],
+    ),
+    "share": (0.4, [{}, {"what": "attention"}, {"what": "feed_forward"}, {"start": "first"}]),
+    "distil": (
+        0.6,
+        [
+            SHORT | {"texts": ["lines.txt"], "losses": dict.fromkeys(losses, 1.0)} | more
+            for losses, more in (
+                (["hidden"], {}),
+                (["cosine"], {}),
+                (["hidden", "attention"], {}),
+                (["relations"], {}),
+                (["embeddings"], {}),
+                (["sentence_cosine", "similarity"], {}),
+                (["soft_targets"], {}),
+                (["hidden"], {"layers": [2]}),
+                (["masked_lm"], {"head": "masked_lm"}),
+            )
+        ],
+    ),
+}
+"""How often a section is there, and what of it."""
+
+
+def drawn(dice: random.Random) -> dict[str, Any]:
+    """Draw the sections of a recipe."""
+    return {name: dice.choice(all_of) for name, (often, all_of) in DRAWN.items() if dice.random() < often}
+
+
+def planned(folder: Path, sections: dict[str, Any], task: str) -> Prepared | None:
+    """Return what the plan says of a recipe, None where it refuses it."""
+    file = recipe_file(folder, task=task, student={"source": "source", "random_weights": True}, **sections)
+    steps = Steps(folder / "build" / "tiny", Silent(), dry=True)
+    try:
+        return prepare.begin(*recipes.read(str(file)), steps, "student")
+    except PipelineError:
+        return None
+
+
+def carried_out(found: Prepared, out: Path) -> Source:
+    """Take every stage in this process, without what keeps artifacts."""
+    source, context = found.source, found.context
+    for stage in compress.stages(found.recipe):
+        work, place = stage.ready(context, source), out / stage.folder
+        place.mkdir(parents=True)
+        work.make(*work.arguments, place)
+        source = compress.after(stage, source, place)
+        if stage.teaches:
+            context = replace(context, unpruned=source)
+    (out / "student").mkdir(parents=True)
+    student.make(source.folder, found.recipe.task, out / "student")
+    return source
+
+
+@pytest.mark.parametrize("task", ["embedding", "classification"])
+@pytest.mark.parametrize(
+    "architecture",
+    ["bert", *(pytest.param(name, marks=pytest.mark.full) for name in ("roberta", "distilbert", "electra", "albert"))],
+)
+def test_what_a_plan_accepts_is_carried_out(architecture: str, task: str, tmp_path: Path) -> None:
+    dice = random.Random(f"{architecture} {task}")
+    (tmp_path / "lines.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    (tmp_path / "source").mkdir()
+    students.source(Student(architecture, task), tmp_path / "source")
+    done = 0
+    while done < ACCEPTED:
+        sections = drawn(dice)
+        found = planned(tmp_path, sections, task) if sections else None
+        if found is None:
+            continue
+        done += 1
+        try:
+            made = carried_out(found, tmp_path / f"made-{done}")
+        except RecipeError as error:
+            if ONLY_ITS_NUMBERS_TELL not in str(error):
+                raise AssertionError(sections) from error
+            continue
+        foretold = found.expected
+        assert layer_count(made) == layer_count(foretold), sections
+        assert hidden_size(made) == hidden_size(foretold), sections
+        if tasks.get(task).uses_head:
+            assert has_head(tasks.get(task), made), sections
+            assert has_head(tasks.get(task), foretold), sections
