@@ -28,7 +28,7 @@ from pipeline import (
 from pipeline.artifact import Artifact
 from pipeline.convert import Target
 from pipeline.devices import host
-from pipeline.errors import ArtifactError, RecipeError
+from pipeline.errors import ArtifactError, PipelineError, RecipeError
 from pipeline.fanout import FanOut, Results
 from pipeline.jobs import PARALLEL, Pool, share_of_cores
 from pipeline.prepare import Prepared
@@ -138,7 +138,7 @@ class Line:
         depth = STAGES.index(until)
         self._begin(until)
         for line in self.beside:
-            line._begin("verify")
+            line._begin_named("verify")
         self._go(until)
         if depth >= STAGES.index("benchmark"):
             timings = self._benchmark()
@@ -150,11 +150,18 @@ class Line:
         """Refuse what cannot be carried out, before anything is made."""
         expected = {}
         for place, line in self.prior.items():
-            line._begin(prior.until(line.recipe))
+            line._begin_named(prior.until(line.recipe))
             expected[place] = line._prepared.expected
         self._prepared = prepare.begin(self.recipe, self.recipe_file, self.steps, until, expected)
         if STAGES.index(until) >= STAGES.index("verify"):
             self._check_data()
+
+    def _begin_named(self, until: str) -> None:
+        """Begin as part of another line, whose user is told which recipe is meant."""
+        try:
+            self._begin(until)
+        except PipelineError as error:
+            raise type(error)(f"recipe {self.recipe.name}: {error}") from error
 
     def _make_prior(self, until: str) -> None:
         """Make what this line begins with and learns from, and look at it again as it is."""

@@ -158,6 +158,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"name": "first", "source": "absent", "train": OWN},
         "absent does not exist",
     ),
+    "what the first one cannot": (
+        {"name": "first", "source": "encoder", "train": OWN | {"max_length": 4096}},
+        "error: recipe first: train.max_length = 4096 is beyond the checkpoint's limit",
+    ),
     "layers of what is not made yet": (
         {"name": "first", "source": "encoder", "task": "embedding", "start": {"layers": [1]}},
         "distil.layers names 2 layers, and the student has 1",
