@@ -95,7 +95,7 @@ faults: ready  ## plant bugs and see that verify catches each, and that clean ex
 support: ready  ## every architecture in published sizes through every format; writes benchmarks/SUPPORT.md (an hour)
 	@.venv/bin/python -m benchmarks.support
 
-compression: ready  ## MiniLM made smaller on public data; writes benchmarks/COMPRESSION.md (8 hours, resumable; needs POCKETBERT_DATA)
+compression: ready  ## MiniLM made smaller on public data; writes benchmarks/COMPRESSION.md (12 hours, resumable; needs POCKETBERT_DATA)
 	@.venv/bin/python -m benchmarks.compression --jobs $(JOBS)
 
 ablation: ready  ## which loss, sharing and embedding size matters; writes benchmarks/ABLATION.md (likewise)

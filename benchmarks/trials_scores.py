@@ -133,6 +133,14 @@ class Macro:
     high: float
 
 
+def of_both(
+    teacher: Mapping[int, Record], student: Mapping[int, Record]
+) -> tuple[dict[int, Record], dict[int, Record]]:
+    """Return the records of the seeds that both have."""
+    both = teacher.keys() & student.keys()
+    return {seed: teacher[seed] for seed in sorted(both)}, {seed: student[seed] for seed in sorted(both)}
+
+
 def macro(pairs: Sequence[tuple[Mapping[int, Record], Mapping[int, Record]]]) -> Macro | None:
     """Return the mean over tasks of teachers and students; None where a task of either has no record.
 
@@ -143,9 +151,8 @@ def macro(pairs: Sequence[tuple[Mapping[int, Record], Mapping[int, Record]]]) ->
     for number, pair in enumerate(pairs):
         # Resamples of two data sets are drawn by one seed, so one of them is put into another order.
         order = np.random.default_rng(number).permutation(trials_record.RESAMPLES)
-        both = pair[0].keys() & pair[1].keys()
-        for side, records in zip(sides, pair, strict=True):
-            found = [record.metric for seed, record in records.items() if seed in both and record.metric]
+        for side, records in zip(sides, of_both(*pair), strict=True):
+            found = [record.metric for record in records.values() if record.metric]
             if not found:
                 return None
             resampled = np.mean([one.resampled() for one in found], axis=0)[order]

@@ -123,7 +123,7 @@ def train(recipe: RecipeName, dry_run: Dry = False, build: BuildFolder = _BUILD,
 
 @app.command()
 def compress(recipe: RecipeName, dry_run: Dry = False, build: BuildFolder = _BUILD, as_json: AsJson = False) -> None:
-    """Make the student smaller, by [head], [start], [vocabulary], [prune], [factorise], [share], [distil]."""
+    """Make the student smaller: [train], [head], [start], [vocabulary], [prune], [factorise], [share], [distil]."""
     _line(recipe, "compress", target=None, build=build, as_json=as_json, dry=dry_run)
 
 
@@ -301,7 +301,7 @@ def compat(
 
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
-    """List architectures, tasks, backends, schemes, devices and recipes."""
+    """List architectures, tasks, backends, schemes, data sets, losses, devices and recipes."""
     from pipeline import inventory
 
     found = inventory.take()
@@ -309,6 +309,21 @@ def list_(as_json: AsJson = False) -> None:
         console.print_json(found)
     else:
         console.print_inventory(found)
+
+
+@app.command("keys")
+def keys_(
+    section: Annotated[str | None, typer.Argument(help="Section, such as prune or distil.augment.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a recipe can say: its sections, or the keys of one with values, defaults and meaning."""
+    from pipeline import keys
+
+    found = [keys.section(section)] if section else list(keys.sections().values())
+    if as_json:
+        console.print_json({"sections": [dataclasses.asdict(one) for one in found], "exit": EXIT_DONE})
+    else:
+        console.print_keys(found, whole=section is not None)
 
 
 @app.command("recipes")

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
@@ -19,6 +20,7 @@ from pipeline.compat.record import Compat, Verdict
 from pipeline.compat.record import Row as CompatRow
 from pipeline.drafting import Draft
 from pipeline.inventory import Ready
+from pipeline.keys import Listed
 from pipeline.mil.listing import Listing
 from pipeline.mil.trial import Trial
 from pipeline.neighbours import Neighbour
@@ -358,6 +360,24 @@ def print_inventory(found: Mapping[str, Mapping[str, str]]) -> None:
             table.add_row(escape(name), escape(text))
         _out.print(table)
         _out.print()
+
+
+def print_keys(found: Sequence[Listed], *, whole: bool) -> None:
+    """Print sections: each key of them, or only what each is for."""
+    if not whole:
+        table = Table("section", "", box=None, pad_edge=False, header_style="bold")
+        for one in found:
+            table.add_row(escape(one.name), escape(one.said))
+        _out.print(table)
+        return
+    for one in found:
+        _out.print(f"[bold]{escape(f'[{one.name}]')}[/bold] {escape(one.said)}")
+        for key in one.keys:
+            default = "needed" if key.default is None else f"unless given: {key.default}" if key.default else ""
+            head = "; ".join(part for part in (key.values, default) if part)
+            _out.print(f"[bold]{escape(key.name)}[/bold]  [dim]{escape(head)}[/dim]")
+            if key.said:
+                _out.print(Padding(escape(key.said), (0, 0, 0, 4)))
 
 
 def print_recipes(rows: Iterable[Ready]) -> None:

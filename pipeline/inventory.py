@@ -1,11 +1,16 @@
 """What exists: the tables behind `pocketbert list`."""
 
 import importlib.metadata
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pipeline import backends, compress, data, devices, prior, recipe
 from pipeline.architectures import ARCHITECTURES, UNSUPPORTED
+from pipeline.data import Dataset
+from pipeline.distil.presets import PRESETS
+from pipeline.distil.terms import TERMS
 from pipeline.quantize import SCHEMES
 from pipeline.recipe import Recipe
 from pipeline.student import RECIPE
@@ -20,6 +25,9 @@ def take() -> dict[str, dict[str, str]]:
         "tasks": {name: f"{row.auto_class}: {row.output_kind}" for name, row in TASKS.items()},
         "backends": {name: _backend(name) for name in backends.NAMES},
         "schemes": {name: _scheme(name) for name in SCHEMES},
+        "data sets": {name: _dataset(row) for name, row in data.DATASETS.items()},
+        "losses": {name: row.said for name, row in TERMS.items()},
+        "presets": {name: _preset(row) for name, row in PRESETS.items()},
         "devices": {name: row.summary for name, row in devices.read().items()},
         "recipes": {name: _recipe(name) for name in recipe.names()},
     }
@@ -43,6 +51,20 @@ def _scheme(name: str) -> str:
         if not support.supported:
             lines.append(f"{backend}: UNSUPPORTED, {support.reason}")
     return "\n".join(lines)
+
+
+def _dataset(row: Dataset) -> str:
+    files = " and ".join(dict.fromkeys(file for file in (row.train, row.file) if file))
+    where = "comes with the package" if row.bundled else f"{files} of {data.DATA_VARIABLE}"
+    reason = None if row.bundled else row.absent()
+    return f"{row.metric}; {where}" + (f"; {reason}" if reason else "")
+
+
+def _preset(settings: Mapping[str, Any]) -> str:
+    """Return a preset as the recipe that it stands in the place of."""
+    losses = ", ".join(f"{name} = {weight:g}" for name, weight in settings["losses"].items())
+    others = [f"{key} = {json.dumps(value)}" for key, value in settings.items() if key != "losses"]
+    return ", ".join([f"losses = {{{losses}}}", *others])
 
 
 def _recipe(name: str) -> str:

@@ -17,7 +17,7 @@ from pydantic import (
 class Section(BaseModel):
     """Base of all sections: frozen, and strict about keys and types."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
 def _tuple(value: Any) -> Any:
@@ -77,7 +77,9 @@ class Updates(Section):
     max_rows: Natural | None = None
     """Train on a sample of so many rows, the same one for a seed."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Of the order of rows, of dropout, and of what is new."""
     precision: Literal["no", "bf16", "fp16"] = "no"
+    """Of matrix products; weights and losses stay fp32. `bf16` is fast on a CPU that has it, `fp16` needs a GPU."""
     checkpoint_minutes: Positive = 5.0
     """Between two checkpoints, from which a run that was stopped goes on."""
 
@@ -103,7 +105,7 @@ class Sparse(Section):
 
 
 class GradualSparse(Sparse):
-    """Weights that become zero while a model is trained, more and more of them; see `pipeline.prune.gradual`."""
+    """Weights that become zero while a model is trained, more and more of them, on a cubic schedule."""
 
     by: Literal["movement", "magnitude"] = "movement"
     """What goes: weights that training moves towards zero, or those that are near it."""
@@ -130,11 +132,12 @@ class LabelledUpdates(SparseUpdates):
     """Training on labelled rows: those of a known data set, or files of one's own."""
 
     dataset: str | None = None
-    """A row of `pipeline.data` that has rows to train on; or files of one's own:"""
+    """A known data set with rows to train on (`pocketbert list` tells them); or files of one's own:"""
     train_file: Place | None = None
     """`.csv`, `.tsv`, `.jsonl` or `.parquet` with named columns, `.conll` for tags, SQuAD's `.json` for questions; a
     relative one is meant from the recipe, and `hub:owner/name@<40-digit commit>/file` is a file of a hub data set."""
     dev_file: Place | None = None
+    """Likewise, to be judged by."""
     text: str = "text"
     """Column of the text."""
     pair: str | None = None

@@ -109,8 +109,8 @@ def at(place: str, recipe_file: Path, made: Made = NOTHING) -> Source:
         return made[place]
     if place.startswith(RECIPE):
         raise StudentError(
-            f"{place} is made on the way by `pocketbert run`, `train` and `compress`, and not here. Name its folder: "
-            "build/<recipe>/ has trained, or what [distil] and the like left."
+            f"{place} is made on the way by `pocketbert`'s verbs that walk a recipe, and not here. Name its folder: "
+            "build/<recipe>/ has trained, or what the last section left, such as pruned or distilled."
         )
     kind, _, rest = place.partition(":")
     if kind == "bundled":

@@ -22,7 +22,7 @@ from pipeline.tasks import TASKS
 
 VERBS = (
     *("init", "run", "plan", "train", "student", "convert", "verify", "benchmark", "report", "ship", "push", "compat"),
-    *("compress", "predict", "recipes", "list", "clean", "mil"),
+    *("compress", "predict", "recipes", "keys", "list", "clean", "mil"),
 )
 STEPS = (
     "student",
@@ -123,8 +123,41 @@ def test_a_hub_checkpoint_that_cannot_be_had_names_its_twin(pocketbert):
 
 def test_list_as_json_has_the_same_tables(pocketbert):
     found = pocketbert("list", "--json").document
-    assert set(found) == {"architectures", "tasks", "backends", "schemes", "devices", "recipes"}
+    tables = {"architectures", "tasks", "backends", "schemes", "data sets", "losses", "presets", "devices", "recipes"}
+    assert set(found) == tables
+    assert found["data sets"]["sst2"].startswith("accuracy; sst2/train.tsv and sst2/dev.tsv of POCKETBERT_DATA")
     assert set(found["schemes"]) == set(SCHEMES)
+
+
+def test_every_key_of_a_recipe_is_told_with_its_default_and_meaning(pocketbert):
+    found = {one["name"]: one for one in pocketbert("keys", "--json").document["sections"]}
+    assert {*recipe.Recipe.model_fields} <= {key["name"] for key in found["recipe"]["keys"]}
+    for name, model in (
+        ("prune", recipe.PruneSection),
+        ("distil", recipe.DistilSection),
+        ("share", recipe.ShareSection),
+    ):
+        keys = {key["name"]: key for key in found[name]["keys"]}
+        assert {*model.model_fields} <= {*keys}
+        for key, field in model.model_fields.items():
+            assert (keys[key]["default"] is None) == field.is_required(), key
+    prune = {key["name"]: key for key in found["prune"]["keys"]}
+    assert prune["compute"]["values"] == "number > 0, < 1"
+    assert prune["importance"]["default"] == '"surgeon"'
+    assert prune["layers"]["said"].startswith("The numbers of the layers that stay, from 0")
+    assert {"train.sparse", "distil.augment", "targets.BACKEND", "verify.gates.SCHEME"} <= {*found}
+
+
+def test_the_keys_of_one_section_are_printed(pocketbert):
+    outcome = pocketbert("keys", "[distil]")
+    assert outcome.rc == 0
+    assert "tinybert-general" in outcome.stdout
+    assert "unless given: 2.0" in outcome.stdout
+    assert "section [distil.augment]" in outcome.stdout
+    outcome = pocketbert("keys", "prun")
+    assert outcome.rc == 2
+    assert "section 'prun' does not exist" in outcome.stderr
+    assert "Did you mean 'prune'?" in outcome.stderr.replace("\n", " ")
 
 
 def test_a_plan_prints_steps_and_makes_nothing(tmp_path, pocketbert):

@@ -490,7 +490,7 @@ def test_a_difference_is_shown_with_the_published_sign(tmp_path: Path) -> None:
     for name, share in (("triple-sst2", 0.9), ("random-sst2", 0.7)):
         for seed in table.row(name).seeds:
             record(table, table.row(name), seed, right=share)
-    line = next(line for line in ablation_page.page(table) if line.startswith("| random start"))
+    line = next(line for line in ablation_page.page(table) if line.startswith("| `random-sst2` | random start"))
     assert "| -3.69 | as published |" in line
     assert " -1" in line or " -2" in line
 

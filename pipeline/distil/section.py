@@ -64,7 +64,7 @@ class DistilSection(LabelledUpdates):
     teacher: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")] = UNPRUNED
     """`unpruned`: the recipe's checkpoint before compression; or a source as `student.source` takes it."""
     losses: Weights
-    """Rows of `pipeline.distil.terms.TERMS` with their weights."""
+    """Which ones, with their weights: `pocketbert list` tells them."""
     alpha: Fraction = 0.0
     """Weight of the hard labels; the losses get 1 − alpha. 0 needs no labels."""
     temperature: Annotated[float, Field(ge=0.1, le=100)] = 2.0
@@ -76,8 +76,8 @@ class DistilSection(LabelledUpdates):
     relation_heads: Natural | None = None
     """Into how many heads `relations` splits both sides; the teacher's own number unless given."""
     texts: Names | None = None
-    """Plain text files, relative to the recipe, or rows of `pipeline.corpus.PLAIN`, in the place of the data set's
-    training texts; one text a line."""
+    """Plain text files, relative to the recipe, or `wikitext2` and `war-and-peace` of the data folder, in the place of
+    the data set's training texts; one text a line."""
     augment: AugmentSection | None = None
     """Copies of the rows with words replaced."""
 
@@ -86,7 +86,8 @@ class HeadSection(Updates):
     """How a tied masked-LM head is trained on plain text for an encoder that has none; the encoder stays as it is."""
 
     texts: Names
-    """Plain text files, relative to the recipe, or rows of `pipeline.corpus.PLAIN`."""
+    """Plain text files, one text a line, relative to the recipe, or `wikitext2` and `war-and-peace` of the data
+    folder."""
     learning_rate: Annotated[float, Field(gt=0, lt=1)] = 1e-3
     """Higher than for a whole model: the head alone is trained, and most of it is new."""
 

@@ -20,6 +20,8 @@ _ALL: tuple[OutputKind, ...] = ("embedding", "logits", "value", "token_logits", 
 class Term:
     """One loss."""
 
+    said: str
+    """What it compares, for `pocketbert list`."""
     items: Items
     needs: tuple[Need, ...]
     level: Level
@@ -33,19 +35,69 @@ class Term:
 
 
 TERMS: dict[str, Term] = {
-    "soft_targets": Term("logits", ("logits",), "head", _CLASSES),
-    "prediction": Term("logits", ("logits",), "head", _CLASSES),
-    "logits_mse": Term("rows", ("logits",), "head", ("logits", "value"), ("task",)),
-    "masked_lm": Term("masked", ("logits",), "row", (), ("masked_lm",), teacher=False),
-    "sentence_order": Term("rows", ("states",), "row", (), ("masked_lm",), teacher=False),
-    "cosine": Term("tokens", ("states",), "token"),
-    "embeddings": Term("tokens", ("states",), "token"),
-    "hidden": Term("tokens", ("states",), "token", by_layer=True),
-    "attention": Term("pairs", ("scores",), "token", by_layer=True),
-    "relations": Term("tokens", ("scores",), "token"),
-    "sentence_mse": Term("rows", ("sentence",), "row", ("embedding",), ("task",)),
-    "sentence_cosine": Term("rows", ("sentence",), "row", ("embedding",), ("task",)),
-    "similarity": Term("rows", ("sentence",), "row", ("embedding",), ("task",)),
+    "soft_targets": Term(
+        "logits at the temperature, times its square (Hinton et al. 2015)", "logits", ("logits",), "head", _CLASSES
+    ),
+    "prediction": Term("logits as they are (TinyBERT)", "logits", ("logits",), "head", _CLASSES),
+    "logits_mse": Term(
+        "logits or regressed numbers, by squares (Ba and Caruana 2014)",
+        "rows",
+        ("logits",),
+        "head",
+        ("logits", "value"),
+        ("task",),
+    ),
+    "masked_lm": Term(
+        "no teacher: masked tokens of plain text; head = 'masked_lm'",
+        "masked",
+        ("logits",),
+        "row",
+        (),
+        ("masked_lm",),
+        teacher=False,
+    ),
+    "sentence_order": Term(
+        "no teacher: two segments in their order or swapped (ALBERT); head = 'masked_lm'",
+        "rows",
+        ("states",),
+        "row",
+        (),
+        ("masked_lm",),
+        teacher=False,
+    ),
+    "cosine": Term(
+        "the last hidden states' direction, token by token (DistilBERT); equal widths", "tokens", ("states",), "token"
+    ),
+    "embeddings": Term(
+        "what comes out of the embeddings, through a projection (TinyBERT)", "tokens", ("states",), "token"
+    ),
+    "hidden": Term(
+        "hidden states of mapped layers, through a projection (TinyBERT)", "tokens", ("states",), "token", by_layer=True
+    ),
+    "attention": Term(
+        "scores before the softmax of mapped layers (TinyBERT); equal heads",
+        "pairs",
+        ("scores",),
+        "token",
+        by_layer=True,
+    ),
+    "relations": Term(
+        "queries with keys and values with values of the last layer (MiniLM)", "tokens", ("scores",), "token"
+    ),
+    "sentence_mse": Term(
+        "sentence embeddings, by squares; equal widths", "rows", ("sentence",), "row", ("embedding",), ("task",)
+    ),
+    "sentence_cosine": Term(
+        "sentence embeddings' direction; equal widths", "rows", ("sentence",), "row", ("embedding",), ("task",)
+    ),
+    "similarity": Term(
+        "how alike the sentences of an update are to each other; any widths",
+        "rows",
+        ("sentence",),
+        "row",
+        ("embedding",),
+        ("task",),
+    ),
 }
 WHOLE_UPDATES = ("similarity",)
 """Losses that compare the rows of an update with each other, so that it cannot be cut into parts."""

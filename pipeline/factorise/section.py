@@ -51,8 +51,9 @@ class FactoriseSection(Section):
     weighted: bool = True
     """Keep what calibration texts use: tokens by their counts, columns by how much they carry. False: plain SVD."""
     calibration: Names | None = None
-    """Where they are from: `.txt` files, one text a line, relative to the recipe, or names of data sets, whose training
-    rows are taken, pairs as pairs. Unless given: the package's own, and STS-B's sentences where they are."""
+    """Where they are from: `.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the
+    data folder; or names of data sets, whose training rows are taken, pairs as pairs. Unless given: the package's own,
+    and STS-B's sentences where they are."""
     calibration_texts: Annotated[int, Field(ge=8, le=100_000)] = 512
     """Unlabelled texts for the weights."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0

@@ -56,8 +56,9 @@ class PruneSection(Section):
     reconstruct: bool = True
     """Solve the linears behind what was cut for what the whole student gave: no labels, no training, a minute."""
     calibration: Names | None = None
-    """Where the texts are from: `.txt` files, one text a line, relative to the recipe, or names of data sets, whose
-    training rows are taken, pairs as pairs. Unless given: the package's own, and STS-B's sentences where they are."""
+    """Where they are from: `.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the
+    data folder; or names of data sets, whose training rows are taken, pairs as pairs. Unless given: the package's own,
+    and STS-B's sentences where they are."""
     calibration_texts: Annotated[int, Field(ge=8, le=100_000)] = 512
     """Unlabelled texts on which importance and reconstruction rest."""
     max_length: Length = 128
