@@ -28,7 +28,7 @@ from pipeline import (
 )
 from pipeline.artifact import digest_of
 from pipeline.distil import stage as distil
-from pipeline.distil import start_checks
+from pipeline.distil import start_checks, terms
 from pipeline.errors import InputError
 from pipeline.recipe import Recipe
 
@@ -244,7 +244,8 @@ def made_key(table: Table, trial: Trial) -> str:
     parents = [made_key(table, parent) for parent in table.parents(trial)]
     weights = [row.weights_sha256 for row in student.BUNDLED.values()]
     kept = {name: value for name, value in values.items() if name not in ("convert", "targets", "verify")}
-    return digest_of([_SCHEMA, kept, stages, parents, weights])
+    newer = terms.versions(values.get("distil", {}).get("losses", ()))
+    return digest_of([_SCHEMA, kept, stages, parents, weights, *([newer] if newer else [])])
 
 
 def key(table: Table, trial: Trial) -> str:

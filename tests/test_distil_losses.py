@@ -8,10 +8,13 @@ import pytest
 import torch
 from scipy.special import log_softmax, softmax
 
-from pipeline.distil import losses, presets
+from pipeline.distil import losses, presets, terms
+from pipeline.distil.material import Material
 from pipeline.distil.section import DistilSection
+from pipeline.distil.seen import Projected, Seen
+from pipeline.distil.stage import order_params
 from pipeline.distil.terms import TERMS
-from pipeline.distil.values import VALUES
+from pipeline.distil.values import VALUES, Frame, Values
 
 MASK = torch.tensor([[1.0, 1, 1, 0], [1, 1, 1, 1]])
 BATCH, LENGTH = MASK.shape
@@ -186,3 +189,34 @@ def test_distilbert_s_triple_loss_has_the_published_weights():
     published = {"soft_targets": 5.0, "masked_lm": 2.0, "cosine": 1.0}
     assert presets.PRESETS["distilbert"]["losses"] == published
     assert presets.PRESETS["distilbert"]["temperature"] == 2.0
+
+
+@pytest.mark.parametrize("name", ["similarity", "sentence_cosine", "attention", "relations", "hidden"])
+def test_a_loss_is_in_single_precision_where_the_models_run_in_half(name: str) -> None:
+    """What would be an error: autocast takes the product in a loss back to bf16, which near 1 knows steps of .004."""
+    draw = torch.Generator().manual_seed(3)
+
+    def shown() -> Seen:
+        sentence = torch.nn.functional.normalize(torch.randn(BATCH, 32, generator=draw), dim=-1)
+        parts = {
+            part: [Projected(torch.randn(BATCH, LENGTH, 24, generator=draw), 3)] for part in ("query", "key", "value")
+        }
+        states = (torch.randn(BATCH, LENGTH, 6, generator=draw), torch.randn(BATCH, LENGTH, 6, generator=draw))
+        return Seen(states=states, parts=parts, sentence=sentence)
+
+    values = Values(DistilSection(losses={name: 1.0}), "embedding", (1,))
+    student, teacher, frame = shown(), shown(), Frame(MASK)
+    whole = values(student, teacher, frame)[name]
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(values(student, teacher, frame)[name], whole)
+
+
+def test_what_a_loss_computes_in_another_way_is_learnt_again() -> None:
+    assert terms.versions(["hidden", "soft_targets"]) == {}
+    assert terms.versions(["hidden", "similarity"]) == {"similarity": 2}
+    newer, same = (
+        order_params(DistilSection(losses={name: 1.0}, texts=("a.txt",)), "embedding", Material())
+        for name in ("similarity", "sentence_cosine")
+    )
+    assert newer["losses"] == {"similarity": 2}
+    assert "losses" not in same

@@ -44,7 +44,9 @@ class _SoftTargets(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, student: Tensor, teacher: Tensor, weight: Tensor, temperature: float) -> Tensor:
         """Return the sum; shapes are `(items, classes)` twice and `(items,)`."""
-        gradient = torch.empty_like(student)
+        # Half precision would lose what the loss scale, which comes later, keeps above its smallest numbers.
+        kept = torch.float32 if student.dtype == torch.float16 else student.dtype
+        gradient = torch.empty_like(student, dtype=kept)
         total = torch.zeros((), dtype=torch.float32, device=student.device)
         rows = max(1, _SLICE // student.shape[-1])
         for at in range(0, len(student), rows):
@@ -58,13 +60,14 @@ class _SoftTargets(torch.autograd.Function):
             # T² · (q − p) / T, rounded to the student's own type as autograd would have.
             gradient[part] = found.exp_().sub_(p).mul_((temperature * weight[part])[:, None])
         ctx.save_for_backward(gradient)
+        ctx.dtype = student.dtype
         return temperature**2 * total
 
     @staticmethod
     def backward(ctx: Any, above: Tensor) -> tuple[Tensor, None, None, None]:
         """Return the student's gradient; nothing else gets one."""
         (gradient,) = ctx.saved_tensors
-        return gradient.mul_(above), None, None, None
+        return gradient.mul_(above).to(ctx.dtype), None, None, None
 
 
 def prediction(student: Tensor, teacher: Tensor, weight: Tensor) -> Tensor:
@@ -138,7 +141,7 @@ def scores(first: Tensor, second: Tensor, *, heads: int) -> Tensor:
     """
     batch, length, columns = first.shape
     size = columns // heads
-    a, b = (one.view(batch, length, heads, size).transpose(1, 2) for one in (first, second))
+    a, b = (one.float().view(batch, length, heads, size).transpose(1, 2) for one in (first, second))
     found: Tensor = a @ b.transpose(-1, -2) / size**0.5
     return found
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from pipeline import student, tasks
 from pipeline.artifact import digest_of
-from pipeline.distil import checks
+from pipeline.distil import checks, terms
 from pipeline.distil.material import Material
 from pipeline.distil.section import UNPRUNED, DistilSection, HeadSection
 from pipeline.isolated import tell
@@ -108,7 +108,8 @@ def teacher_of(
 def order_params(section: DistilSection | HeadSection, task_name: str, found: Material) -> dict[str, Any]:
     """Return what decides the result, besides student and teacher."""
     settings = section.model_dump(mode="json", exclude=_NOT_IN_KEY)
-    return {"task": task_name, "settings": settings, **found.params}
+    newer = terms.versions(section.losses) if isinstance(section, DistilSection) else {}
+    return {"task": task_name, "settings": settings, **found.params} | ({"losses": newer} if newer else {})
 
 
 def make(

@@ -1,5 +1,6 @@
 """The table of losses: what each needs and by what it is counted. Their formulas are in `losses.py`."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,6 +33,8 @@ class Term:
     """Whether it compares with a teacher."""
     by_layer: bool = False
     """Whether layers are mapped."""
+    version: int = 1
+    """Of its value; a part of the key of what learns by it, from 2 on."""
 
 
 TERMS: dict[str, Term] = {
@@ -80,9 +83,14 @@ TERMS: dict[str, Term] = {
         ("scores",),
         "token",
         by_layer=True,
+        version=2,
     ),
     "relations": Term(
-        "queries with keys and values with values of the last layer (MiniLM)", "tokens", ("scores",), "token"
+        "queries with keys and values with values of the last layer (MiniLM)",
+        "tokens",
+        ("scores",),
+        "token",
+        version=2,
     ),
     "sentence_mse": Term(
         "sentence embeddings, by squares; equal widths", "rows", ("sentence",), "row", ("embedding",), ("task",)
@@ -97,6 +105,7 @@ TERMS: dict[str, Term] = {
         "row",
         ("embedding",),
         ("task",),
+        version=2,
     ),
 }
 WHOLE_UPDATES = ("similarity",)
@@ -105,3 +114,8 @@ EQUAL_WIDTHS = ("cosine", "sentence_mse", "sentence_cosine")
 """Losses without a projection: both hidden states have to be of one size."""
 LABELS = "labels"
 """Name of the hard labels' term in a loss curve."""
+
+
+def versions(losses: Iterable[str]) -> dict[str, int]:
+    """Return the versions of losses that are not what they were at first, by name."""
+    return {name: TERMS[name].version for name in losses if TERMS[name].version > 1}

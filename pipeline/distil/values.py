@@ -54,14 +54,16 @@ class Values(nn.Module):
             self.projections["sentence_order"] = nn.Linear(student_width, 2)
 
     def forward(self, student: Seen, teacher: Seen, frame: Frame) -> dict[str, Tensor]:
-        """Return each loss's sum over its items."""
-        return {name: VALUES[name](self, student, teacher, frame) for name in self.section.losses}
+        """Return each loss's sum over its items, in single precision whatever the models run in."""
+        # Without it, autocast takes the products of `scores` and `similarity` back to bf16.
+        with torch.autocast(frame.mask.device.type, enabled=False):
+            return {name: VALUES[name](self, student, teacher, frame) for name in self.section.losses}
 
     def projected(self, name: str, states: Tensor) -> Tensor:
         """Return states in the teacher's width."""
         if name not in self.projections:
             return states
-        found: Tensor = self.projections[name](states)
+        found: Tensor = self.projections[name](states.float())
         return found
 
     def items(self, logits: Tensor, frame: Frame) -> tuple[Tensor, Tensor]:
