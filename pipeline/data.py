@@ -15,7 +15,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from pipeline.artifact import sha256_file
+from pipeline.artifact import digest_of, sha256_file
 from pipeline.errors import InputError
 
 TEXTS = Path(__file__).parent / "texts"
@@ -53,6 +53,14 @@ class Labelled:
 
 
 @dataclass(frozen=True)
+class Placed(Labelled):
+    """A question whose answer's place in the passage is known."""
+
+    answer_start: int = 0
+    """First character of `answers[0]` in the passage."""
+
+
+@dataclass(frozen=True)
 class Dataset:
     """A labelled data set. To add one, add a row to `DATASETS`."""
 
@@ -69,6 +77,8 @@ class Dataset:
     """Like `file`, with rows to train on."""
     read_train: Callable[[Path], list[Labelled]] | None = None
     """Where training rows are read in another way: both splits are parts of one file."""
+    train_version: int = 1
+    """Of how training rows are read; a part of their digest from 2 on."""
 
     def path(self, split: Split = "dev") -> Path | None:
         """Return where a split's file should be, or None if `POCKETBERT_DATA` is not set or there is no such split."""
@@ -128,9 +138,12 @@ class Dataset:
         return [known.index(name) for name in mine]
 
     def digest(self, split: Split = "dev") -> str | None:
-        """Return the sha256 of a split's file, or None where it is absent."""
+        """Return the sha256 of a split's file, and of how it is read, or None where it is absent."""
         path = self.path(split)
-        return sha256_file(path) if path is not None and path.is_file() else None
+        if path is None or not path.is_file():
+            return None
+        found = sha256_file(path)
+        return digest_of([found, self.train_version]) if split == "train" and self.train_version > 1 else found
 
 
 def folder_said() -> str:
@@ -193,20 +206,27 @@ def _wnut17(path: Path) -> list[Labelled]:
     return rows
 
 
-def _squad(path: Path, wanted: Callable[[int], bool] = lambda number: True) -> list[Labelled]:
+def _squad(path: Path, wanted: Callable[[int], bool] = lambda number: True, *, placed: bool = False) -> list[Labelled]:
     """Read SQuAD 1.1: articles, paragraphs with their text, questions with accepted answers.
 
     Args:
         path: the file.
         wanted: tells by its number, from 0, whether an article is read.
+        placed: whether rows tell where their first answer stands: a word may be there before, and mean nothing.
     """
     document = json.loads(path.read_text(encoding="utf-8"))["data"]
     articles = [article for number, article in enumerate(document) if wanted(number)]
-    rows = []
+    rows: list[Labelled] = []
     for paragraph in (paragraph for article in articles for paragraph in article["paragraphs"]):
         for question in paragraph["qas"]:
             answers = tuple(dict.fromkeys(answer["text"] for answer in question["answers"]))
-            rows.append(Labelled(question["question"], paragraph["context"], answers=answers))
+            asked, passage, start = question["question"], paragraph["context"], question["answers"][0]["answer_start"]
+            if not placed:
+                rows.append(Labelled(asked, passage, answers=answers))
+            elif passage.startswith(answers[0], start):
+                rows.append(Placed(asked, passage, answers=answers, answer_start=start))
+            else:
+                raise ValueError(f"answer {answers[0][:40]!r} is not at character {start} of its passage")
     return rows
 
 
@@ -215,7 +235,7 @@ def _third_articles(path: Path) -> list[Labelled]:
 
 
 def _other_articles(path: Path) -> list[Labelled]:
-    return _squad(path, lambda number: number % 3 != 2)
+    return _squad(path, lambda number: number % 3 != 2, placed=True)
 
 
 _SENTIMENTS = ("negative", "positive")
@@ -240,6 +260,7 @@ DATASETS: dict[str, Dataset] = {
             "squad_f1",
             train="xquad/dev.json",
             read_train=_other_articles,
+            train_version=2,
         ),
     )
 }

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from pipeline import layers, tokenization
 from pipeline.errors import RecipeError, StudentError
 from pipeline.layers import Layer
+from pipeline.prune import parts
 from pipeline.section import Natural, Section
 from pipeline.student import Source
 from pipeline.tasks import Task
@@ -53,9 +54,7 @@ def check(section: ShareSection, source: Source, task: Task) -> None:
     said = source.config.get("pocketbert") or {}
     if layout.inner or said.get("attention") or said.get("feed_forward"):
         raise StudentError(f"{source.origin} shares parameters between its layers already; leave [share] out.")
-    count = source.config.get("num_hidden_layers") or source.config.get("n_layers")
-    if count is not None:
-        _check_groups(section.groups, int(count))
+    _check_groups(section.groups, parts.layer_count(source))
 
 
 def _check_groups(groups: int, count: int) -> None:

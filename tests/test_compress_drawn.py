@@ -12,9 +12,10 @@ from faults.students import Student
 
 from pipeline import compress, prepare, student, tasks
 from pipeline import recipe as recipes
-from pipeline.distil.checks import hidden_size, layer_count
+from pipeline.distil.checks import hidden_size
 from pipeline.errors import PipelineError, RecipeError
 from pipeline.prepare import Prepared
+from pipeline.prune.parts import layer_count
 from pipeline.steps import Steps
 from pipeline.student import Source
 from pipeline.training.checks import has_head

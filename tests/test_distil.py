@@ -24,7 +24,7 @@ from pipeline.distil import checks, masked, material, models, stage, starts
 from pipeline.distil.material import Material
 from pipeline.distil.section import DistilSection, HeadSection, StartSection
 from pipeline.errors import InputError, PipelineError, RecipeError, StudentError
-from pipeline.training import loop
+from pipeline.training import examples, loop
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -196,6 +196,15 @@ def test_what_is_kept_of_the_teacher_is_what_it_shows(lesson, monkeypatch):
     made = file.stat().st_mtime_ns
     assert curve(wanted) == kept
     assert file.stat().st_mtime_ns == made, "the teacher ran once"
+    rows = examples.read(wanted.checkpoints / "rows-0.arrow")
+    names = ("sentence",)
+    key = cache.key(wanted.teacher_digest, rows, names)
+    assert key in file.name
+    others = {
+        cache.key("another", rows, names),
+        cache.key(wanted.teacher_digest, rows.select([1, 0]).flatten_indices(), names),
+    }
+    assert len({key, *others}) == 3, "another teacher, or other rows, is another file"
     monkeypatch.setattr(cache, "_LARGEST_BYTES", 0)
     assert curve(wanted) == pytest.approx(kept, rel=1e-4)
 
@@ -599,7 +608,8 @@ def test_unequal_heads_and_sizes_are_refused_before_the_first_update(folders, pl
         ({"sentence_mse": 1.0}, "needs equal hidden sizes; the student has 32 and the teacher 64"),
         ({"relations": 1.0}, "relation_heads = 7 does not divide the 32 columns of the student"),
     ):
-        section = DistilSection.model_validate(values | {"losses": losses, "relation_heads": 7})
+        heads = {"relation_heads": 7} if "relations" in losses else {}
+        section = DistilSection.model_validate(values | {"losses": losses} | heads)
         with pytest.raises(RecipeError, match=message):
             stage.distil(
                 stage.work(small, teacher, "embedding", section, Material((plain_text,)), tmp_path / "checkpoints")

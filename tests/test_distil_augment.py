@@ -176,6 +176,15 @@ def test_copies_are_learnt_on_counted_and_found_once(
     assert again.curve == record.curve
 
 
+def test_what_is_drawn_later_does_not_hang_on_whether_candidates_were_at_hand(speaker: Path) -> None:
+    """What would be an error: a run that goes on after a kill has other projections than one that was not killed."""
+    torch.manual_seed(5)
+    without = torch.rand(3)
+    torch.manual_seed(5)
+    finder(speaker)
+    assert torch.equal(torch.rand(3), without)
+
+
 def test_another_model_or_another_number_of_candidates_is_another_result(lesson: Callable[..., Work]) -> None:
     keys = {
         lesson({"single_pieces": "neighbours"}).key,

@@ -448,6 +448,39 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
         {"prune": {"compute": 0.5, "max_length": 16}, "distil": OWN | {"losses": {"attention": 1.0}}},
         "compares head by head, and prune.compute leaves the student fewer",
     ),
+    "relations of heads that were pruned": (
+        "classifier",
+        "classification",
+        {"prune": {"compute": 0.5, "max_length": 16}, "distil": OWN | {"losses": {"relations": 1.0}}},
+        "the teacher's heads need not divide the columns that prune.compute leaves",
+    ),
+    "relation heads that divide no head": (
+        "classifier",
+        "classification",
+        {
+            "prune": {"heads": 0.5, "max_length": 16},
+            "distil": OWN | {"losses": {"relations": 1.0}, "relation_heads": 3},
+        },
+        "relation_heads = 3 need not divide the columns that prune.heads leaves",
+    ),
+    "relation heads of no relations": (
+        "classifier",
+        "classification",
+        {"start": {"layers": [1]}, "distil": OWN | {"losses": {"hidden": 1.0}, "layers": [1], "relation_heads": 2}},
+        "distil.relation_heads is for losses.relations",
+    ),
+    "a temperature of no logits": (
+        "classifier",
+        "classification",
+        {"start": {"layers": [1]}, "distil": OWN | {"losses": {"prediction": 1.0}, "temperature": 4.0}},
+        "distil.temperature = 4 is for losses.soft_targets",
+    ),
+    "a head that is left behind": (
+        "encoder",
+        "embedding",
+        {"head": {"texts": ["plain.txt"], "max_length": 24}, "prune": {"heads": 0.5, "max_length": 16}},
+        "[prune] leaves the head behind that [head] trains, and no [distil] learns from it",
+    ),
     "a head to be pruned with": (
         "encoder",
         "classification",

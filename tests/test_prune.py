@@ -3,6 +3,7 @@
 import copy
 import itertools
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -519,3 +520,11 @@ def test_a_factorised_layer_is_refused(lively: Students, tmp_path: Path) -> None
     (tmp_path / "tokenizer.json").write_bytes((lively() / "tokenizer.json").read_bytes())
     with pytest.raises(PipelineError, match="is factorised already; prune first"):
         prune.check(section(compute=0.5), found(tmp_path), tasks.get("embedding"))
+
+
+def test_a_config_that_does_not_say_how_many_layers_there_are_is_refused(tmp_path, tiny_student):
+    shutil.copytree(tiny_student("bert", "embedding"), tmp_path / "source")
+    source = student.inspect_folder(tmp_path / "source", origin="source", licence=None)
+    del source.config["num_hidden_layers"]
+    with pytest.raises(PipelineError, match=r"source: config\.json does not say how many layers it has"):
+        prune.check(PruneSection(heads=0.5), source, tasks.get("embedding"))

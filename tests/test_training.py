@@ -616,6 +616,23 @@ def test_data_that_are_not_here_are_named(tmp_path, monkeypatch):
         finetune.job(found, file, student.find(found, file), tmp_path)
 
 
+def test_an_answer_is_learnt_where_it_stands_and_not_where_its_word_is_first(tmp_path, monkeypatch):
+    passage = "Oxygen is common. The isotope that is meant is oxygen, said oxygen's friend."
+    answer = {"text": "oxygen", "answer_start": passage.index("oxygen, said")}
+    asked = {"question": "Which?", "id": "1", "answers": [answer]}
+    document = {"data": [{"paragraphs": [{"context": passage, "qas": [asked]}]}] * 3}
+    (tmp_path / "xquad").mkdir()
+    (tmp_path / "xquad" / "dev.json").write_text(json.dumps(document))
+    monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
+    xquad = data.DATASETS["xquad"]
+    assert [row.answer_start for row in xquad.load("train")] == [answer["answer_start"]] * 2
+    assert xquad.digest("train") != xquad.digest("dev"), "how it is read is a part of it"
+    answer["answer_start"] += 1
+    (tmp_path / "xquad" / "dev.json").write_text(json.dumps(document))
+    with pytest.raises(InputError, match=r"malformed: ValueError: answer 'oxygen' is not at character"):
+        xquad.load("train")
+
+
 def test_a_loss_that_is_no_number_ends_the_run(toy):
     job = toy("regression", steps=40)
     broken = replace(job, settings=job.settings.model_copy(update={"learning_rate": 1e30}))

@@ -11,6 +11,7 @@ from pipeline.distil import stage as distil
 from pipeline.distil.section import UNPRUNED, DistilSection
 from pipeline.distil.terms import TERMS
 from pipeline.errors import RecipeError
+from pipeline.prune.parts import head_count
 from pipeline.recipe import Recipe
 from pipeline.student import Source
 
@@ -33,6 +34,13 @@ def _check_head(context: Context, source: Source) -> None:
         raise RecipeError(
             f"[head] gives the checkpoint a masked-LM head in the place of the one for {task.name}. Distil on plain "
             "text in a recipe of task embedding first, and let its student be the next recipe's."
+        )
+    behind = [name for name in ("prune", "factorise", "share") if getattr(context.recipe, name) is not None]
+    distil = context.recipe.distil
+    if behind and not (distil and (distil.head == "masked_lm" or distil.augment)):
+        raise RecipeError(
+            f"[{behind[0]}] leaves the head behind that [head] trains, and no [distil] learns from it. Leave [head] "
+            "out, or distil with head = 'masked_lm'."
         )
     checks.check_head(section, source, material.files(section, context.recipe_file))
 
@@ -87,8 +95,11 @@ def _check_distil(context: Context, source: Source) -> None:
     if "attention" in section.losses and section.teacher == UNPRUNED and loses_heads:
         raise RecipeError(
             f"distil.losses.attention compares head by head, and prune.{loses_heads[0]} leaves the student fewer than "
-            "the unpruned checkpoint has. losses.relations does without equal heads."
+            "the unpruned checkpoint has. losses.relations does without equal heads, if relation_heads divides "
+            "the size of one."
         )
+    if "relations" in section.losses and section.teacher == UNPRUNED and loses_heads:
+        _check_relations(section, context.unpruned, loses_heads[0])
     teacher, found = _teacher(context, section), _material(context, section)
     checks.check(section, source, task, teacher, found)
     if teacher is context.unpruned and not _learns_more(context.recipe, section):
@@ -96,6 +107,17 @@ def _check_distil(context: Context, source: Source) -> None:
         raise RecipeError(
             "[distil] would have the student learn from itself: distil.teacher is the recipe's own checkpoint, and "
             f"nothing makes it smaller first. Name a teacher, or add one of {smaller}."
+        )
+
+
+def _check_relations(section: DistilSection, unpruned: Source, asked: str) -> None:
+    """Refuse relation heads that need not divide the columns of as many heads as pruning will leave."""
+    size = checks.hidden_size(unpruned) // max(1, head_count(unpruned.config))
+    if section.relation_heads is None or size % section.relation_heads:
+        said = "the teacher's heads" if section.relation_heads is None else f"relation_heads = {section.relation_heads}"
+        raise RecipeError(
+            f"distil.losses.relations: {said} need not divide the columns that prune.{asked} leaves. Give a "
+            f"distil.relation_heads that divides the {size} columns of a head, such as {size // 2 or 1}."
         )
 
 

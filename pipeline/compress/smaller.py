@@ -8,10 +8,12 @@ from pipeline import factorise, prune, share, tasks, vocabulary
 from pipeline.artifact import digest_of
 from pipeline.compress.stage import Context, Stage, Work
 from pipeline.corpus import Unlabelled
+from pipeline.devices import host
 from pipeline.distil import material, start_checks
 from pipeline.distil.section import StartSection
 from pipeline.errors import RecipeError
 from pipeline.prune import calibration
+from pipeline.steps import versions
 from pipeline.student import Source
 from pipeline.training.checks import has_head
 
@@ -91,7 +93,9 @@ def _prune(context: Context, source: Source) -> Work:
     arguments = (source.folder, context.recipe.task, section, texts)
     params = _calibrated(context, section, texts)
     if section.costs == "latency":
-        params["latency"] = prune.LATENCY_VERSION
+        # Milliseconds are this machine's and this runtime's.
+        here = host.describe()
+        params["latency"] = [prune.LATENCY_VERSION, here.model_id, here.cpu_features, versions("ai-edge-litert")]
     return Work(prune.VERSION, params, prune.DISTRIBUTIONS, prune.make, arguments, 90)
 
 
@@ -104,8 +108,14 @@ def _expected_prune(context: Context, source: Source) -> Source:
         source = start_checks.with_layers(source, layers if isinstance(layers, int) else len(layers))
     if hidden is not None:
         source = start_checks.with_hidden_size(source, hidden)
+    source = _left_behind(context, source)
     # From here on the config does not tell how many heads a layer has.
     return replace(source, config={**source.config, "pocketbert": source.config.get("pocketbert") or {}})
+
+
+def _left_behind(context: Context, source: Source) -> Source:
+    """Return a checkpoint without a masked-LM head, with which these stages do not work."""
+    return start_checks.without_head(source) if material.has_masked_lm(source) else source
 
 
 def _check_factorise(context: Context, source: Source) -> None:
@@ -211,5 +221,5 @@ VOCABULARY = Stage(
     "vocabulary", "trimmed", "its vocabulary trimmed", _check_vocabulary, _vocabulary, _expected_vocabulary
 )
 PRUNE = Stage("prune", "pruned", "pruned", _check_prune, _prune, _expected_prune)
-FACTORISE = Stage("factorise", "factorised", "factorised", _check_factorise, _factorise)
-SHARE = Stage("share", "shared", "its layers shared", _check_share, _share)
+FACTORISE = Stage("factorise", "factorised", "factorised", _check_factorise, _factorise, _left_behind)
+SHARE = Stage("share", "shared", "its layers shared", _check_share, _share, _left_behind)

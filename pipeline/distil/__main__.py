@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from pipeline import student, tasks
 from pipeline.distil import material, stage
-from pipeline.distil.section import DistilSection
+from pipeline.distil.section import UNPRUNED, DistilSection
 from pipeline.distil.stage import Distilled
 from pipeline.errors import RecipeError
 from pipeline.training import outside
@@ -39,10 +39,12 @@ def main() -> int:
 def _distil(asked: argparse.Namespace) -> None:
     checkpoints = outside.checkpoints(asked.out)
     section = _read(asked.settings)
+    if section.teacher != UNPRUNED:
+        raise RecipeError(f"{asked.settings}: teacher = {section.teacher!r} is for recipes; name it by --teacher here.")
     unpruned = student.inspect_folder(asked.teacher, origin=asked.teacher.name, licence=None) if asked.teacher else None
     found = material.find(section, tasks.get(asked.task), unpruned, asked.settings)
     wanted = stage.work(asked.student, asked.teacher, asked.task, section, found, checkpoints)
-    model, record = stage.distil(wanted)
+    model, record = stage.distil(wanted, outside.told)
     outside.keep(asked.out, partial(stage.write, model, record, wanted.source), partial(_said, record))
 
 

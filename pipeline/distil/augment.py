@@ -148,7 +148,9 @@ class Finder:
         self.section = section
         self.masks = section.single_pieces == "masked_lm"
         source = student.inspect_folder(folder, origin=folder.name, licence=None)
-        model, _ = models.load_masked_lm(folder, keeps_head=has_masked_lm(source), seed=0)
+        # Numbers drawn after this must not hang on whether candidates were at hand already.
+        with torch.random.fork_rng(devices=[]):
+            model, _ = models.load_masked_lm(folder, keeps_head=has_masked_lm(source), seed=0)
         self.model: Any = model.eval().requires_grad_(False).to(device)
         self.device = device
         tokenizer = tokenization.load_tokenizer(folder)

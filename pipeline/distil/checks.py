@@ -6,10 +6,10 @@ from pathlib import Path
 from pipeline import layers, tokenization
 from pipeline.distil import masked, material
 from pipeline.distil.material import Material
-from pipeline.distil.section import DistilSection, HeadSection
+from pipeline.distil.section import DEFAULT_TEMPERATURE, DistilSection, HeadSection
 from pipeline.distil.terms import EQUAL_WIDTHS, TERMS, WHOLE_UPDATES
 from pipeline.errors import RecipeError, StudentError
-from pipeline.prune.parts import head_count
+from pipeline.prune.parts import head_count, layer_count
 from pipeline.section import Updates
 from pipeline.student import Source
 from pipeline.tasks import Task
@@ -117,6 +117,13 @@ def _check_losses(section: DistilSection, task: Task) -> None:
     if section.layers != "uniform" and not any(TERMS[name].by_layer for name in section.losses):
         able = ", ".join(name for name, term in TERMS.items() if term.by_layer)
         raise RecipeError(f"distil.layers maps layers, and none of the losses compares any; those that do: {able}.")
+    if section.relation_heads is not None and "relations" not in section.losses:
+        raise RecipeError("distil.relation_heads is for losses.relations, which is not asked for.")
+    # Both the default and 1, which `prediction` has, say nothing else than what is done.
+    if section.temperature not in (1.0, DEFAULT_TEMPERATURE) and "soft_targets" not in section.losses:
+        raise RecipeError(
+            f"distil.temperature = {section.temperature:g} is for losses.soft_targets, which is not asked for."
+        )
     _check_passes(section, "distil")
     if section.alpha == 1:
         raise RecipeError("distil.alpha = 1 leaves nothing of the losses; that is [train]. Give less than 1.")
@@ -276,8 +283,3 @@ def _check_widths(section: DistilSection, source: Source, teacher: Source) -> No
 def hidden_size(source: Source) -> int:
     """Return the size of a hidden state."""
     return int(source.config.get("hidden_size") or source.config.get("dim") or 0)
-
-
-def layer_count(source: Source) -> int:
-    """Return the layers that a row passes, shared ones counted each time."""
-    return int(source.config.get("num_hidden_layers") or source.config.get("n_layers") or 0)

@@ -21,6 +21,7 @@ Layers = Annotated[
 UNPRUNED = "unpruned"
 """The checkpoint of the recipe before compression."""
 Head = Literal["task", "masked_lm"]
+DEFAULT_TEMPERATURE = 2.0
 
 
 class AugmentSection(Section):
@@ -67,7 +68,7 @@ class DistilSection(LabelledUpdates):
     """Which ones, with their weights: `pocketbert list` tells them."""
     alpha: Fraction = 0.0
     """Weight of the hard labels; the losses get 1 − alpha. 0 needs no labels."""
-    temperature: Annotated[float, Field(ge=0.1, le=100)] = 2.0
+    temperature: Annotated[float, Field(ge=0.1, le=100)] = DEFAULT_TEMPERATURE
     """Of `soft_targets`."""
     head: Head = "task"
     """Which head's logits are compared: the task's, or the masked-LM head's, on blocks of text with masked tokens."""

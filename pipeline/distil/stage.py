@@ -1,5 +1,6 @@
 """Distil stage: a student and a teacher in, a folder in Hugging Face layout out, with the record of how it went."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -192,17 +193,18 @@ def _make(wanted: "Work", out: Path) -> dict[str, Any]:
     return write(model, record, wanted.source, out)
 
 
-def distil(wanted: "Work") -> tuple[Any, Distilled]:
-    """Distil; return the student on the CPU and the record."""
+def distil(wanted: "Work", told: Callable[[str, float], None] | None = None) -> tuple[Any, Distilled]:
+    """Distil; return the student on the CPU and the record. `told` hears how far it is, or who owns this worker."""
     from pipeline.distil.goal import DistilGoal
     from pipeline.prune import gradual
     from pipeline.training import loop
 
+    told = told or tell
     plan = loop.Plan(wanted.key, wanted.checkpoints, wanted.section, "distil", wanted.section.passes)
     with loop.prepared(plan) as accelerator:
-        goal = DistilGoal(wanted, accelerator, tell)
+        goal = DistilGoal(wanted, accelerator, told)
         before = goal.score(accelerator.device)
-        finished = loop.run(goal, plan, accelerator, tell, gradual.of(goal.model.student, wanted.section.sparse))
+        finished = loop.run(goal, plan, accelerator, told, gradual.of(goal.model.student, wanted.section.sparse))
         return goal.model.student.cpu().eval(), _record(wanted, goal, finished, accelerator, before)
 
 

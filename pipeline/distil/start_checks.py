@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from pipeline import layers
-from pipeline.distil.checks import hidden_size, layer_count
+from pipeline.distil.checks import hidden_size
 from pipeline.distil.material import has_masked_lm
 from pipeline.distil.section import StartSection
 from pipeline.errors import RecipeError, StudentError
-from pipeline.prune.parts import head_count
+from pipeline.prune.parts import head_count, layer_count
 from pipeline.student import Source
 
 VERSION = 1
@@ -79,8 +79,14 @@ def expected(section: StartSection, teacher: Source) -> Source:
         assert section.hidden_size is not None
         heads = section.hidden_size * head_count(teacher.config) // hidden_size(teacher)
         teacher = _with(with_hidden_size(teacher, section.hidden_size), ("num_attention_heads", "n_heads"), heads)
-    takes_head = section.kind not in ("distilbert", "albert") or has_masked_lm(teacher)
-    return teacher if takes_head else replace(teacher, config={**teacher.config, "architectures": ["Model"]})
+    if section.kind == "albert" or (section.kind == "distilbert" and not has_masked_lm(teacher)):
+        return without_head(teacher)
+    return teacher
+
+
+def without_head(source: Source) -> Source:
+    """Return a checkpoint as it is without its head."""
+    return replace(source, config={**source.config, "architectures": ["Model"]})
 
 
 def with_layers(source: Source, count: int) -> Source:

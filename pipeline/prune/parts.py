@@ -113,7 +113,7 @@ def read(source: "Source") -> Outline:
     layout = layers.layout_of(source.architecture.model_type)
     shapes = _shapes(source.folder, layout)
     said = source.config.get("pocketbert") or {}
-    total = int(source.config.get("num_hidden_layers") or source.config.get("n_layers") or 0)
+    total = layer_count(source)
     groups = int(source.config.get("num_hidden_groups") or 1) if layout.inner else total
     hidden = _shape(source, shapes, layout, 0, "attended")[0]
     head_size = int(said["head_size"]) if said else hidden // head_count(source.config)
@@ -129,6 +129,18 @@ def read(source: "Source") -> Outline:
     # The config's, which a plan foretells where an earlier stage will take columns away.
     columns = int(source.config.get("hidden_size") or source.config.get("dim") or hidden)
     return Outline(tuple(parts), columns, head_size, total)
+
+
+def layer_count(source: "Source") -> int:
+    """Return the layers that a row passes, shared ones counted each time.
+
+    Raises:
+        StudentError: config.json does not tell.
+    """
+    found = source.config.get("num_hidden_layers") or source.config.get("n_layers")
+    if not isinstance(found, int):
+        raise StudentError(f"{source.origin}: config.json does not say how many layers it has (num_hidden_layers).")
+    return found
 
 
 def head_count(config: Mapping[str, Any]) -> int:

@@ -19,12 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline import decoding
-from pipeline.data import Labelled
+from pipeline.data import Labelled, Placed
 from pipeline.encoding import Encoder, Row, Window
 from pipeline.errors import InputError
 from pipeline.quantize import OutputKind
 from pipeline.tasks import Task
-from pipeline.training.own import Placed
 
 IGNORED = -100
 """A token without a target: special ones, and all but the first of a word. Source: torch's `ignore_index`."""

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs, set_seed
+from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, set_seed
 from numpy.typing import NDArray
 
 from pipeline.errors import InputError
@@ -31,6 +32,9 @@ from pipeline.training.labelled import LabelledGoal
 Tell = Callable[[str, float], None]
 """Hears what to show and which fraction is done."""
 
+_LONGEST_WAIT = timedelta(days=2)
+"""Of the other processes for the first one, which encodes rows, replaces words and runs the teacher for all; the
+library's own 10 minutes end such a run at the same place each time."""
 _LARGEST_GRADIENT = 1.0
 """Norm to which a larger gradient is cut. Source: google-research/bert, optimization.py."""
 _POINTS = 200
@@ -101,7 +105,9 @@ def prepared(plan: Plan) -> Iterator[Accelerator]:
 def _accelerator(plan: Plan) -> Accelerator:
     asked = f"{plan.section}.precision = {plan.settings.precision!r}"
     try:
-        accelerator = Accelerator(mixed_precision=plan.settings.precision)
+        accelerator = Accelerator(
+            mixed_precision=plan.settings.precision, kwargs_handlers=[InitProcessGroupKwargs(timeout=_LONGEST_WAIT)]
+        )
     except ValueError as error:
         raise InputError(f"{asked}: {error}.") from error
     if plan.settings.precision == "fp16" and accelerator.device.type == "cpu":
@@ -236,7 +242,9 @@ class _Run:
         self.optimizer.step()
         if self.zeros:
             self.zeros.after(step + 1)
-        if not self.accelerator.optimizer_step_was_skipped:
+        # With fp16 a fused optimizer skips an update by itself, and accelerate does not hear of it.
+        overflowed = self.settings.precision == "fp16" and not math.isfinite(float(norm))
+        if not (overflowed or self.accelerator.optimizer_step_was_skipped):
             self.parts.scheduler.step()
         self.optimizer.zero_grad()
         return total

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pipeline.data import Dataset, Labelled
+from pipeline.data import Dataset, Labelled, Placed
 from pipeline.errors import InputError
 from pipeline.quantize import OutputKind
 from pipeline.tasks import Task
@@ -45,14 +45,6 @@ class Columns:
     text: str
     pair: str | None
     label: str
-
-
-@dataclass(frozen=True)
-class Placed(Labelled):
-    """A question whose answer's place in the passage is known."""
-
-    answer_start: int = 0
-    """First character of `answers[0]` in the passage."""
 
 
 @dataclass(frozen=True)
