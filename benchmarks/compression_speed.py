@@ -41,15 +41,19 @@ def faster(table: Table, row: Row, speeds: Sequence[Speed]) -> str:
 
 def _of_backend(table: Table, row: Row, backend: str, speeds: Sequence[Speed]) -> str | None:
     name = Trial(row, row.seeds[0]).name
+    old = None
     for speed in speeds:
         for one in speed.rows:
             if (one.recipe, one.backend, one.seq_len) == (name, backend, LENGTH):
                 target = Target(backend, one.scheme)
-                same = all(_same_file(table, which, target, speed) for which in (name, speed.unpruned))
+                if not all(_same_file(table, which, target, speed) for which in (name, speed.unpruned)):
+                    # Another run may have timed the files that count.
+                    old = "stale"
+                    continue
                 # Nothing is promised to a student whose encoder is whole.
                 verdict = f", {one.verdict}" if one.promised > _WHOLE else ""
-                return f"{one.wall.value:.2f} of {one.promised:.2f}{verdict}" if same else "stale"
-    return None
+                return f"{one.wall.value:.2f} of {one.promised:.2f}{verdict}"
+    return old
 
 
 def _same_file(table: Table, name: str, target: Target, speed: Speed) -> bool:
