@@ -8,13 +8,14 @@ from pipeline import data, places
 from pipeline.artifact import sha256_file
 from pipeline.data import Dataset, Labelled, Split
 from pipeline.errors import InputError
+from pipeline.training.own import ENDINGS
 
 Unlabelled = str | tuple[str, str]
 """A text, or a pair that is read as one row."""
 PLAIN = {"wikitext2": "lm/wikitext2-valid.txt", "war-and-peace": "lm/war-and-peace.txt"}
 """Plain text in the folder that `POCKETBERT_DATA` names, by what a recipe calls it."""
-_TABLES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".conll")
-"""Learnt from as prose, they would teach commas and column names."""
+_TABLES = {ending for endings in ENDINGS.values() for ending in endings}
+"""Of labelled files: learnt from as prose, they would teach commas and column names."""
 
 
 def texts(names: Sequence[str], recipe_file: Path, asked: str) -> list[Unlabelled]:

@@ -220,14 +220,23 @@ def _squad(path: Path, wanted: Callable[[int], bool] = lambda number: True, *, p
     for paragraph in (paragraph for article in articles for paragraph in article["paragraphs"]):
         for question in paragraph["qas"]:
             answers = tuple(dict.fromkeys(answer["text"] for answer in question["answers"]))
-            asked, passage, start = question["question"], paragraph["context"], question["answers"][0]["answer_start"]
-            if not placed:
-                rows.append(Labelled(asked, passage, answers=answers))
-            elif passage.startswith(answers[0], start):
-                rows.append(Placed(asked, passage, answers=answers, answer_start=start))
+            asked, passage = question["question"], paragraph["context"]
+            if placed:
+                rows.append(place(asked, passage, answers, question["answers"][0]["answer_start"]))
             else:
-                raise ValueError(f"answer {answers[0][:40]!r} is not at character {start} of its passage")
+                rows.append(Labelled(asked, passage, answers=answers))
     return rows
+
+
+def place(asked: str, passage: str, answers: tuple[str, ...], start: int) -> Placed:
+    """Return a question whose first answer stands in the passage from `start` on.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if not answers[0] or passage[start : start + len(answers[0])] != answers[0]:
+        raise ValueError(f"answer {answers[0][:40]!r} is not at character {start} of its passage")
+    return Placed(asked, passage, answers=answers, answer_start=start)
 
 
 def _third_articles(path: Path) -> list[Labelled]:

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -80,6 +80,10 @@ class Source:
     def weights_bytes(self) -> int:
         """Size of the checkpoint's weights."""
         return (self.folder / WEIGHTS).stat().st_size
+
+    def foretold(self, **changed: Any) -> "Source":
+        """Return the checkpoint as a stage will leave it: with other values in its config."""
+        return replace(self, config={**self.config, **changed})
 
 
 Made = Mapping[str, Source]

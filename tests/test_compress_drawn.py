@@ -12,10 +12,9 @@ from faults.students import Student
 
 from pipeline import compress, prepare, student, tasks
 from pipeline import recipe as recipes
-from pipeline.distil.checks import hidden_size
 from pipeline.errors import PipelineError, RecipeError
 from pipeline.prepare import Prepared
-from pipeline.prune.parts import layer_count
+from pipeline.prune.parts import hidden_size, layer_count
 from pipeline.steps import Steps
 from pipeline.student import Source
 from pipeline.training.checks import has_head
@@ -25,8 +24,11 @@ ACCEPTED = 8
 ONLY_ITS_NUMBERS_TELL = "saves nothing"
 """Said by [factorise] of a rank that what earlier sections left has no use for: rows that [prune] chose, pieces that a
 corpus needs."""
-TEXTS = [f"Film number {number} was {word}, said {who}." for number in range(30) for word, who in (("good", "he"),)]
-TEXTS += [f"Film number {number} was {word}, said {who}." for number in range(30) for word, who in (("bad", "she"),)]
+TEXTS = [
+    f"Film number {number} was {word}, said {who}."
+    for word, who in (("good", "he"), ("bad", "she"))
+    for number in range(30)
+]
 SHORT = {"steps": 2, "batch_size": 8, "max_length": 16}
 CALIBRATED = {"calibration": ["lines.txt"], "calibration_texts": 8}
 DRAWN: dict[str, tuple[float, list[dict[str, Any]]]] = {

@@ -1,6 +1,5 @@
 """[head] and [distil]: what each refuses, its work, and what it will leave."""
 
-from dataclasses import replace
 from typing import Any
 
 from pipeline import layers, tasks
@@ -11,7 +10,7 @@ from pipeline.distil import stage as distil
 from pipeline.distil.section import UNPRUNED, DistilSection
 from pipeline.distil.terms import TERMS
 from pipeline.errors import RecipeError
-from pipeline.prune.parts import head_count
+from pipeline.prune import parts
 from pipeline.recipe import Recipe
 from pipeline.student import Source
 
@@ -36,8 +35,8 @@ def _check_head(context: Context, source: Source) -> None:
             "text in a recipe of task embedding first, and let its student be the next recipe's."
         )
     behind = [name for name in ("prune", "factorise", "share") if getattr(context.recipe, name) is not None]
-    distil = context.recipe.distil
-    if behind and not (distil and (distil.head == "masked_lm" or distil.augment)):
+    learns = context.recipe.distil
+    if behind and not (learns and (learns.head == "masked_lm" or learns.augment)):
         raise RecipeError(
             f"[{behind[0]}] leaves the head behind that [head] trains, and no [distil] learns from it. Leave [head] "
             "out, or distil with head = 'masked_lm'."
@@ -57,7 +56,7 @@ def _head(context: Context, source: Source) -> Work:
 
 
 def _expected_head(context: Context, source: Source) -> Source:
-    return replace(source, config={**source.config, "architectures": [material.MASKED_LM]})
+    return source.foretold(architectures=[material.MASKED_LM])
 
 
 def _teacher(context: Context, section: DistilSection) -> Source | None:
@@ -92,14 +91,8 @@ def _check_distil(context: Context, source: Source) -> None:
             "before. Distil first, and factorise in a recipe of its own."
         )
     loses_heads = [name for name in ("heads", "compute") if pruned and getattr(pruned, name) is not None]
-    if "attention" in section.losses and section.teacher == UNPRUNED and loses_heads:
-        raise RecipeError(
-            f"distil.losses.attention compares head by head, and prune.{loses_heads[0]} leaves the student fewer than "
-            "the unpruned checkpoint has. losses.relations does without equal heads, if relation_heads divides "
-            "the size of one."
-        )
-    if "relations" in section.losses and section.teacher == UNPRUNED and loses_heads:
-        _check_relations(section, context.unpruned, loses_heads[0])
+    if loses_heads and section.teacher == UNPRUNED:
+        _check_fewer_heads(section, context.unpruned, loses_heads[0])
     teacher, found = _teacher(context, section), _material(context, section)
     checks.check(section, source, task, teacher, found)
     if teacher is context.unpruned and not _learns_more(context.recipe, section):
@@ -110,10 +103,16 @@ def _check_distil(context: Context, source: Source) -> None:
         )
 
 
-def _check_relations(section: DistilSection, unpruned: Source, asked: str) -> None:
-    """Refuse relation heads that need not divide the columns of as many heads as pruning will leave."""
-    size = checks.hidden_size(unpruned) // max(1, head_count(unpruned.config))
-    if section.relation_heads is None or size % section.relation_heads:
+def _check_fewer_heads(section: DistilSection, unpruned: Source, asked: str) -> None:
+    """Refuse losses by heads that need not go with as many as pruning will leave of the teacher's."""
+    if "attention" in section.losses:
+        raise RecipeError(
+            f"distil.losses.attention compares head by head, and prune.{asked} leaves the student fewer than the "
+            "unpruned checkpoint has. losses.relations does without equal heads, if relation_heads divides the size "
+            "of one."
+        )
+    size = parts.read(unpruned).head_size
+    if "relations" in section.losses and (section.relation_heads is None or size % section.relation_heads):
         said = "the teacher's heads" if section.relation_heads is None else f"relation_heads = {section.relation_heads}"
         raise RecipeError(
             f"distil.losses.relations: {said} need not divide the columns that prune.{asked} leaves. Give a "
@@ -143,12 +142,12 @@ def _expected_distil(context: Context, source: Source) -> Source:
     section, task = context.recipe.distil, tasks.get(context.recipe.task)
     assert section
     if section.head == "masked_lm":
-        return replace(source, config={**source.config, "architectures": [material.MASKED_LM]})
+        return source.foretold(architectures=[material.MASKED_LM])
     learnt: dict[str, Any] = {"architectures": [task.head_suffix]}
     if task.has_labels:
         names = material.labels(source, task, _teacher(context, section), _material(context, section).dataset)
         learnt["id2label"] = {str(number): name for number, name in enumerate(names)}
-    return replace(source, config={**source.config, **learnt})
+    return source.foretold(**learnt)
 
 
 HEAD = Stage("head", "headed", "with a masked-LM head", _check_head, _head, _expected_head, teaches=True)

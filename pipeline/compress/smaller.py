@@ -1,6 +1,5 @@
 """[start], [vocabulary], [prune], [factorise] and [share]: what each refuses, its work, and what it will leave."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,7 @@ def _expected_vocabulary(context: Context, source: Source) -> Source:
     """Without a size, the pieces that the corpus needs are only known once it was taken apart."""
     assert context.recipe.vocabulary
     count = context.recipe.vocabulary.wanted(int(source.config["vocab_size"]))
-    return source if count is None else replace(source, config={**source.config, "vocab_size": count})
+    return source if count is None else source.foretold(vocab_size=count)
 
 
 def _corpus(context: Context, section: vocabulary.VocabularySection) -> list[str]:
@@ -89,9 +88,7 @@ def _check_prune(context: Context, source: Source) -> None:
 def _prune(context: Context, source: Source) -> Work:
     section = context.recipe.prune
     assert section
-    texts = _texts(context, "prune", section)
-    arguments = (source.folder, context.recipe.task, section, texts)
-    params = _calibrated(context, section, texts)
+    arguments, params = _calibrated(context, source, "prune", section)
     if section.costs == "latency":
         # Milliseconds are this machine's and this runtime's.
         here = host.describe()
@@ -110,7 +107,7 @@ def _expected_prune(context: Context, source: Source) -> Source:
         source = start_checks.with_hidden_size(source, hidden)
     source = _left_behind(context, source)
     # From here on the config does not tell how many heads a layer has.
-    return replace(source, config={**source.config, "pocketbert": source.config.get("pocketbert") or {}})
+    return source.foretold(pocketbert=source.config.get("pocketbert") or {})
 
 
 def _left_behind(context: Context, source: Source) -> Source:
@@ -136,9 +133,7 @@ def _check_factorise(context: Context, source: Source) -> None:
 def _factorise(context: Context, source: Source) -> Work:
     section = context.recipe.factorise
     assert section
-    texts = _texts(context, "factorise", section)
-    arguments = (source.folder, context.recipe.task, section, texts)
-    params = _calibrated(context, section, texts)
+    arguments, params = _calibrated(context, source, "factorise", section)
     return Work(factorise.VERSION, params, factorise.DISTRIBUTIONS, factorise.make, arguments, 30)
 
 
@@ -156,12 +151,12 @@ def _texts(context: Context, name: str, section: prune.PruneSection | factorise.
 
 
 def _calibrated(
-    context: Context,
-    section: prune.PruneSection | factorise.FactoriseSection,
-    texts: list[Unlabelled],
-) -> dict[str, Any]:
+    context: Context, source: Source, name: str, section: prune.PruneSection | factorise.FactoriseSection
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments and the params of a stage that looks at calibration texts."""
+    texts, task = _texts(context, name, section), context.recipe.task
     settings = section.model_dump(mode="json", exclude={"calibration"})
-    return {"task": context.recipe.task, "settings": settings, "texts": digest_of(texts)}
+    return (source.folder, task, section, texts), {"task": task, "settings": settings, "texts": digest_of(texts)}
 
 
 def _check_share(context: Context, source: Source) -> None:

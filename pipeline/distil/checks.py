@@ -9,7 +9,7 @@ from pipeline.distil.material import Material
 from pipeline.distil.section import DEFAULT_TEMPERATURE, DistilSection, HeadSection
 from pipeline.distil.terms import EQUAL_WIDTHS, TERMS, WHOLE_UPDATES
 from pipeline.errors import RecipeError, StudentError
-from pipeline.prune.parts import head_count, layer_count
+from pipeline.prune.parts import head_count, hidden_size, layer_count
 from pipeline.section import Updates
 from pipeline.student import Source
 from pipeline.tasks import Task
@@ -278,8 +278,3 @@ def _check_widths(section: DistilSection, source: Source, teacher: Source) -> No
                 f"distil.losses.{name} needs equal hidden sizes; the student has {mine} and the teacher {theirs}. "
                 "hidden, relations and similarity do without."
             )
-
-
-def hidden_size(source: Source) -> int:
-    """Return the size of a hidden state."""
-    return int(source.config.get("hidden_size") or source.config.get("dim") or 0)

@@ -1,13 +1,10 @@
 """What cannot go well in making a student of a teacher, found before anything heavy is imported."""
 
-from dataclasses import replace
-
 from pipeline import layers
-from pipeline.distil.checks import hidden_size
 from pipeline.distil.material import has_masked_lm
 from pipeline.distil.section import StartSection
 from pipeline.errors import RecipeError, StudentError
-from pipeline.prune.parts import head_count, layer_count
+from pipeline.prune.parts import head_count, hidden_size, layer_count
 from pipeline.student import Source
 
 VERSION = 1
@@ -86,7 +83,7 @@ def expected(section: StartSection, teacher: Source) -> Source:
 
 def without_head(source: Source) -> Source:
     """Return a checkpoint as it is without its head."""
-    return replace(source, config={**source.config, "architectures": ["Model"]})
+    return source.foretold(architectures=["Model"])
 
 
 def with_layers(source: Source, count: int) -> Source:
@@ -103,7 +100,7 @@ def with_hidden_size(source: Source, size: int) -> Source:
 
 def _with(source: Source, names: tuple[str, ...], value: int) -> Source:
     key = next(name for name in names if name in source.config)
-    return replace(source, config={**source.config, key: value})
+    return source.foretold(**{key: value})
 
 
 def _compressed(teacher: Source) -> bool:

@@ -127,8 +127,7 @@ def read(source: "Source") -> Outline:
                 passes = owners.count(layer) * (total // groups)
                 parts.append(Part(kind, layer, units, passes))
     # The config's, which a plan foretells where an earlier stage will take columns away.
-    columns = int(source.config.get("hidden_size") or source.config.get("dim") or hidden)
-    return Outline(tuple(parts), columns, head_size, total)
+    return Outline(tuple(parts), hidden_size(source) or hidden, head_size, total)
 
 
 def layer_count(source: "Source") -> int:
@@ -141,6 +140,11 @@ def layer_count(source: "Source") -> int:
     if not isinstance(found, int):
         raise StudentError(f"{source.origin}: config.json does not say how many layers it has (num_hidden_layers).")
     return found
+
+
+def hidden_size(source: "Source") -> int:
+    """Return the size of a hidden state by a checkpoint's config; 0 where it has its class's default."""
+    return int(source.config.get("hidden_size") or source.config.get("dim") or 0)
 
 
 def head_count(config: Mapping[str, Any]) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pipeline.data import Dataset, Labelled, Placed
+from pipeline.data import Dataset, Labelled, Placed, place
 from pipeline.errors import InputError
 from pipeline.quantize import OutputKind
 from pipeline.tasks import Task
@@ -255,8 +255,10 @@ def _placed(path: Path, number: int, passage: str, question: dict[str, object]) 
     answers = question["answers"]
     if not isinstance(answers, list) or not answers:
         raise InputError(f"{path}, question {number} has no answer; each needs one that stands in its passage.")
-    start, text = int(answers[0]["answer_start"]), str(answers[0]["text"])
-    if not text or passage[start : start + len(text)] != text:
-        raise InputError(f"{path}, question {number}: answer {text[:40]!r} is not at character {start} of its passage.")
+    start = int(answers[0]["answer_start"])
     texts = tuple(dict.fromkeys(str(answer["text"]) for answer in answers))
-    return Placed(str(question["question"]), passage, answers=texts, answer_start=start)
+    asked = str(question["question"])
+    try:
+        return place(asked, passage, texts, start)
+    except ValueError as error:
+        raise InputError(f"{path}, question {number}: {error}.") from error
