@@ -69,10 +69,25 @@ def padding_says_nothing(model: "torch.nn.Module") -> None:
             rows: torch.Tensor = self.table(ids)  # (batch, seq_len, embedding)
             return rows * ids.ne(self.padding).to(rows.dtype)[:, :, None]
 
-    for module in model.modules():
-        if type(module).__name__ == "MobileBertEmbeddings" and module.trigram_input:
-            padding = int(model.config.pad_token_id or 0)  # type: ignore[union-attr, arg-type]  # a HF config
-            module.word_embeddings = WithoutPadding(module.word_embeddings, padding)  # type: ignore[arg-type]
+    padding = int(model.config.pad_token_id or 0)  # type: ignore[union-attr, arg-type]  # a HF config
+    for module in _joined_with_neighbours(model):
+        module.word_embeddings = WithoutPadding(module.word_embeddings, padding)  # type: ignore[arg-type]
+
+
+def hear_no_padding(model: "torch.nn.Module") -> None:
+    """Do the same to a model that learns or teaches on padded rows, and whose tensors keep their names."""
+    padding = int(model.config.pad_token_id or 0)  # type: ignore[union-attr, arg-type]  # a HF config
+
+    def without(module: "torch.nn.Module", args: "tuple[torch.Tensor, ...]", rows: "torch.Tensor") -> "torch.Tensor":
+        return rows * args[0].ne(padding).to(rows.dtype)[:, :, None]
+
+    for module in _joined_with_neighbours(model):
+        module.word_embeddings.register_forward_hook(without)  # type: ignore[union-attr]
+
+
+def _joined_with_neighbours(model: "torch.nn.Module") -> "list[torch.nn.Module]":
+    """Return the modules that join each token's embedding with its neighbours'."""
+    return [one for one in model.modules() if type(one).__name__ == "MobileBertEmbeddings" and one.trigram_input]
 
 
 _FAIRSEQ_PADDING = 1

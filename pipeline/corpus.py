@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipeline import data, places
 from pipeline.artifact import sha256_file
-from pipeline.data import Dataset, Labelled, Split
+from pipeline.data import Labelled
 from pipeline.errors import InputError
 from pipeline.training.own import ENDINGS
 
@@ -44,7 +44,7 @@ def digests(names: Sequence[str], recipe_file: Path, asked: str) -> dict[str, st
     return {
         name: sha256_file(plain_file(name, recipe_file, asked))
         if _is_plain(name)
-        else data.DATASETS[name].digest(_split(data.DATASETS[name]))
+        else data.DATASETS[name].digest("train")
         for name in names
     }
 
@@ -96,9 +96,12 @@ def _rows(name: str, asked: str) -> list[Labelled]:
     if name not in data.DATASETS:
         known = f"plain text: {', '.join(PLAIN)}; data sets: {', '.join(data.DATASETS)}"
         raise InputError(f"{asked}: {name!r} is no .txt file and no data set; {known}.")
-    return data.DATASETS[name].load(_split(data.DATASETS[name]))
-
-
-def _split(dataset: Dataset) -> Split:
-    """Return the split that is learnt from, so that what is judged was not looked at; or all that there is."""
-    return "train" if dataset.train else "dev"
+    dataset = data.DATASETS[name]
+    if dataset.train is None:
+        # A student that was fitted to them would be judged too well.
+        able = ", ".join(one for one, row in data.DATASETS.items() if row.train)
+        raise InputError(
+            f"{asked}: {name} has no training texts; students are judged by all that it holds. Name a .txt file, or "
+            f"one of {able}."
+        )
+    return dataset.load("train")

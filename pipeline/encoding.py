@@ -79,7 +79,7 @@ class Encoder:
             ) from error
 
     def encode(self, first: str, second: str | None = None) -> Row:
-        """Encode a text, or a pair of texts; lone surrogates become the replacement character, as in UTF-8 input."""
+        """Encode a text, or a pair of texts; a lone surrogate becomes a question mark."""
         return _row(self._encoding(first, second))
 
     def encode_with_offsets(self, first: str, second: str | None = None) -> tuple[Row, list[Span]]:
@@ -121,10 +121,9 @@ class Encoder:
         """Return the vocabulary's spelling of a row."""
         return [self._tokenizer.id_to_token(token) or "" for token in row.ids]
 
-    def vocabulary(self) -> dict[str, int]:
-        """Return the id of each piece."""
-        found: dict[str, int] = self._tokenizer.get_vocab()
-        return found
+    def document(self) -> str:
+        """Return all that decides how a text is cut, as tokenizer.json: pieces, normaliser and what else there is."""
+        return str(self._tokenizer.to_str())
 
     def _encoding(self, first: str, second: str | None) -> Encoding:
         return self._tokenizer.encode(_well_formed(first), None if second is None else _well_formed(second))

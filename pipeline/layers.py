@@ -137,6 +137,19 @@ def layout_of(model_type: str) -> Layout:
     return LAYOUTS[model_type]
 
 
+def check_groups(layout: Layout, total: int, groups: int, inner: int) -> None:
+    """Refuse an ALBERT whose groups are not passed equally often, or have several layers in them.
+
+    Raises:
+        StudentError: with the numbers of its config.
+    """
+    if layout.inner and (total % groups or inner != 1):
+        raise StudentError(
+            f"config.json has num_hidden_layers {total} in num_hidden_groups {groups} with inner_group_num {inner}; "
+            "layers can be taken apart here where groups of one layer are passed equally often."
+        )
+
+
 def layers(model: Any) -> list[Layer]:
     """Return the layers of a Hugging Face model, each once.
 
@@ -146,6 +159,7 @@ def layers(model: Any) -> list[Layer]:
     layout = layout_of(model.config.model_type)
     stack = list(_entries(model, layout))
     total = int(model.config.num_hidden_layers)
+    check_groups(layout, total, len(stack), int(getattr(model.config, "inner_group_num", 1)))
     return [Layer(entry, layout, total // len(stack) if layout.inner else 1) for entry in stack]
 
 

@@ -19,6 +19,8 @@ Floats = NDArray[np.floating]
 _CHANCE_ERRORS = 2.0
 """A truth has to be this many standard errors above chance."""
 _RESAMPLES = 1000
+_HELD = 2_000_000
+"""Rows of resampled sets at a time; one of correlations is some hundred bytes."""
 _HAS_CLASSES: tuple[OutputKind, ...] = ("logits", "token_logits")
 
 
@@ -70,10 +72,15 @@ def interval_of_drop(kind: OutputKind, labels: Labels, truth: RowOutputs, output
 
     Source: Efron and Tibshirani 1993, chapter 13; paired as Koehn 2004 has it for two systems on one test set.
     """
-    row = METRICS[labels.metric]
-    draws = np.random.default_rng(0).integers(0, len(labels.gold), (_RESAMPLES, len(labels.gold)))
-    drops = row.value(row.parts(kind, labels, truth)[draws]) - row.value(row.parts(kind, labels, outputs)[draws])
-    low, high = np.percentile(drops, (2.5, 97.5))
+    row, count = METRICS[labels.metric], len(labels.gold)
+    before, after = row.parts(kind, labels, truth), row.parts(kind, labels, outputs)
+    draw, drops = np.random.default_rng(0), []
+    at_once = max(1, _HELD // max(count, 1))
+    for start in range(0, _RESAMPLES, at_once):
+        # The same numbers as if all were drawn at once.
+        chosen = draw.integers(0, count, (min(at_once, _RESAMPLES - start), count))
+        drops.append(row.value(before[chosen]) - row.value(after[chosen]))
+    low, high = np.percentile(np.concatenate(drops), (2.5, 97.5))
     return float(low), float(high)
 
 

@@ -92,8 +92,7 @@ def _restored(
     # Only now: pairs are new modules, and what is stored once has its shape at the first layer alone.
     _share(model, shape)
     count_heads(model, shape.head_size)
-    # Names of a module that several layers use: the first is stored.
-    wanted = dict(model.named_parameters())
+    wanted = named_once(model)
     own = {name for name in wanted if name in tensors}
     _check_known(model, tensors, folder)
     mismatched = [name for name in own if wanted[name].shape != tensors[name].shape]
@@ -105,6 +104,20 @@ def _restored(
             wanted[name].copy_(tensors[name])
     missing = sorted(set(wanted) - own)
     return model, {"missing_keys": missing, "mismatched_keys": [(name,) for name in mismatched]}
+
+
+def named_once(model: Any) -> dict[str, Any]:
+    """Return the parameters, each under the name by which it is stored.
+
+    Of a module that several layers use that is the first one's; of a table that a head is tied to the encoder's, though
+    XLM-R's class has its head first.
+    """
+    prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
+    every = list(model.named_parameters(remove_duplicate=False))
+    names: dict[int, str] = {}
+    for name, parameter in [*(one for one in every if one[0].startswith(prefix)), *every]:
+        names.setdefault(id(parameter), name)
+    return {name: parameter for name, parameter in every if names[id(parameter)] == name}
 
 
 def _check_known(model: Any, tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
@@ -230,5 +243,5 @@ def save(model: Any, folder: Path) -> None:
     config = json.loads(path.read_text(encoding="utf-8"))
     config |= {KEY: said.model_dump(exclude_none=True), "architectures": [type(model).__name__]}
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    tensors = {name: tensor.detach().contiguous() for name, tensor in model.named_parameters()}
+    tensors = {name: tensor.detach().contiguous() for name, tensor in named_once(model).items()}
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})

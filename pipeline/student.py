@@ -77,6 +77,18 @@ class Source:
         return self.architecture.max_length(self.config)
 
     @property
+    def vocab_size(self) -> int:
+        """Rows of the table of words.
+
+        Raises:
+            StudentError: config.json does not tell.
+        """
+        found = self.config.get("vocab_size")
+        if not isinstance(found, int):
+            raise StudentError(f"{self.folder}/config.json has no whole number 'vocab_size'.")
+        return found
+
+    @property
     def weights_bytes(self) -> int:
         """Size of the checkpoint's weights."""
         return (self.folder / WEIGHTS).stat().st_size

@@ -1,21 +1,26 @@
 """The stages that make a student small, in a recipe: order, keys, what is refused, and a whole chain to a verdict."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Outcome, recipe_file
+from conftest import Outcome, Silent, recipe_file
 from faults import students
 from faults.students import Student
+from safetensors.numpy import load_file, save_file
 
-from pipeline import artifact, compress, verify
+from pipeline import artifact, compress, data, prepare, verify
+from pipeline import recipe as recipes
+from pipeline.artifact import digest_of
+from pipeline.steps import Steps
 
 PRUNE = {"compute": 0.6, "even": True, "calibration_texts": 48, "max_length": 32}
 CHAIN: dict[str, dict[str, Any]] = {
-    "vocabulary": {"corpus": ["sentiment", "graded_pairs"]},
+    "vocabulary": {"corpus": ["plain.txt"]},
     "prune": PRUNE,
-    "factorise": {"embedding": 24, "calibration": ["graded_pairs"], "calibration_texts": 48},
+    "factorise": {"embedding": 24, "calibration": ["plain.txt"], "calibration_texts": 48},
     "share": {"what": "feed_forward"},
 }
 ORDER = ["vocabulary", "prune", "factorise", "share", "student"]
@@ -31,6 +36,7 @@ def written(place: Path, **sections: Any) -> Path:
     source = place / "source"
     source.mkdir(exist_ok=True)
     students.source(Student("bert", "classification"), source)
+    (place / "plain.txt").write_text("\n".join(data.everyday_sentences()))
     return recipe_file(
         place,
         task="classification",
@@ -65,6 +71,77 @@ def test_a_chain_ends_in_verified_files_and_is_kept(
     changed = written(tmp_path, **CHAIN | {"prune": PRUNE | {"compute": 0.5}})
     planned = steps(pocketbert("compress", changed, "--json"))
     assert planned == {"vocabulary": False, "prune": True, "factorise": True, "share": True}
+
+
+NAMED: dict[str, dict[str, Any]] = {
+    "a corpus": {"vocabulary": {"corpus": ["own.txt"]}},
+    "calibration texts": {"prune": PRUNE | {"calibration": ["own.txt"]}},
+    "calibration texts of factors": {"factorise": {"embedding": 24, "calibration": ["own.txt"]}},
+    "texts to learn on": {
+        "start": {"layers": [1]},
+        "distil": {"losses": {"cosine": 1.0}, "texts": ["own.txt"], "steps": 1, "max_length": 16},
+    },
+}
+
+
+@pytest.mark.parametrize("case", NAMED)
+def test_another_text_in_a_file_of_the_same_name_is_another_result(case: str, tmp_path: Path) -> None:
+    path = written(tmp_path, **NAMED[case])
+    found = []
+    for word in ("river", "house"):
+        (tmp_path / "own.txt").write_text("\n".join(f"the old {word} number {one}" for one in range(20)))
+        begun = begin(path)
+        stage = compress.stages(begun.recipe)[-1]
+        found.append(digest_of(dict(stage.ready(begun.context, begun.source).params)))
+    assert found[0] != found[1]
+
+
+def test_another_teacher_is_another_student(tmp_path: Path, pocketbert: Callable[..., Outcome]) -> None:
+    distil = {"losses": {"soft_targets": 1.0}, "steps": 1, "max_length": 16, "texts": ["own.txt"]}
+    path = written(tmp_path, start={"layers": [1]}, distil=distil | {"teacher": "teacher"})
+    (tmp_path / "own.txt").write_text("the old river\nthe new house\n")
+    shutil.copytree(tmp_path / "source", tmp_path / "teacher")
+    assert steps(pocketbert("compress", path, "--json")) == {"start": True, "distil": True}
+    assert steps(pocketbert("compress", path, "--json")) == {"start": False, "distil": False}
+    place = tmp_path / "teacher" / "model.safetensors"
+    tensors = load_file(place)
+    tensors["classifier.bias"] += 1
+    save_file(tensors, place, metadata={"format": "pt"})
+    assert steps(pocketbert("compress", path, "--json")) == {"start": False, "distil": True}
+
+
+def begin(path: Path, until: str = "compress") -> prepare.Prepared:
+    """Do what every verb does before any work."""
+    found, file = recipes.read(str(path))
+    return prepare.begin(found, file, Steps(path.parent / "build" / "tiny", Silent(), dry=True), until)
+
+
+ROWS = "sentence\tlabel\n" + "".join(
+    f"a {word} film number {one}\t{label}\n" for one in range(20) for label, word in enumerate(("bad", "good"))
+)
+
+
+@pytest.mark.parametrize("name", [name for name in recipes.names() if name.endswith("-bundled")])
+def test_a_twin_s_stages_go_together(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that is checked before hours of work, on data of a few rows; the runs themselves are in README."""
+    (tmp_path / "sst2").mkdir()
+    for split in ("train", "dev"):
+        (tmp_path / "sst2" / f"{split}.tsv").write_text(ROWS)
+    monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
+    found, file = recipes.read(name)
+    begun = prepare.begin(found, file, Steps(tmp_path / "build" / name, Silent(), dry=True), "student")
+    assert begun.training is not None
+    assert [stage.name for stage in compress.stages(found)] == ["start", "distil"]
+
+
+def test_the_heads_that_a_stage_leaves_behind_are_foretold(tmp_path: Path) -> None:
+    """A recipe that goes on from another one's checkpoint is judged by it before that one is made."""
+    for prune in (PRUNE, {"sparse": {"sparsity": 0.5}}):
+        (tmp_path / "recipe.toml").unlink(missing_ok=True)
+        path = written(tmp_path, prune=prune)
+        path.write_text(path.read_text().replace('task = "classification"', 'task = "embedding"'))
+        config = begin(path, "student").expected.config
+        assert not str(config["architectures"][0]).endswith("ForSequenceClassification")
 
 
 def test_a_plan_foretells_every_stage(chain: Path, pocketbert: Callable[..., Outcome], tmp_path: Path) -> None:
@@ -109,7 +186,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "Give start.embedding_size in the place of factorise.embedding",
     ),
     "a rank above the pieces that stay": (
-        {"vocabulary": {"corpus": ["sentiment"], "size": 300}, "factorise": {"embedding": 60}},
+        {"vocabulary": {"corpus": ["plain.txt"], "size": 300}, "factorise": {"embedding": 60}},
         "rank 60 saves nothing in 300 × 64",
     ),
     "columns that a start took": (

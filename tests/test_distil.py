@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,14 @@ from conftest import environment, toml
 from faults import students
 from faults.students import Student
 
-from pipeline import checkpoint, data, layers, shapes, student, tasks
+from pipeline import checkpoint, data, layers, shapes, student, tasks, tokenization
+from pipeline.architectures import ARCHITECTURES
 from pipeline.distil import checks, masked, material, models, stage, starts
 from pipeline.distil.material import Material
 from pipeline.distil.section import DistilSection, HeadSection, StartSection
+from pipeline.encoding import Encoder
 from pipeline.errors import InputError, PipelineError, RecipeError, StudentError
-from pipeline.training import examples, loop
+from pipeline.training import examples, loop, model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -126,6 +129,11 @@ def folder(path: Path) -> Path:
 
 def curve(wanted: models.Work) -> list[float]:
     return [point.loss for point in stage.distil(wanted)[1].curve]
+
+
+def points(wanted: models.Work) -> list[float]:
+    """Losses, and the norms of gradients: AdamW does not see gradients that are all scaled alike."""
+    return [value for point in stage.distil(wanted)[1].curve for value in (point.loss, point.gradient_norm)]
 
 
 @pytest.mark.full
@@ -300,6 +308,121 @@ def test_the_triple_loss_falls_in_each_term(masked_lesson, speakers, tmp_path):
     assert record.metric == "perplexity"
 
 
+@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
+def test_a_new_masked_lm_head_leaves_the_encoder_alone(architecture, tiny_student):
+    """XLM-R's class meets the table of words under its head's name first, to which it is tied."""
+    source = tiny_student(architecture, "embedding")
+    found, new = models.load_masked_lm(source, keeps_head=False, seed=3)
+    mine = found.base_model.state_dict()
+    theirs = checkpoint.load_checkpoint(source, tasks.get("embedding")).state_dict()
+    assert all(torch.equal(mine[name], tensor) for name, tensor in theirs.items())
+    assert new
+    assert not any("word_embeddings" in name for name in new)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "xlm-roberta"])
+def test_a_compressed_student_gets_a_masked_lm_head_and_loses_it_again(architecture, tmp_path):
+    source, small = folder(tmp_path / "source"), folder(tmp_path / "small")
+    students.source(Student(architecture, "embedding"), source)
+    starts.make(source, StartSection(kind="shared"), small)
+    found, _ = models.load_masked_lm(small, keeps_head=False, seed=3)
+    assert shapes.compressed(small) is not None
+    spoken = folder(tmp_path / "spoken")
+    model.save(found, small, spoken)
+    again, _ = models.load_masked_lm(spoken, keeps_head=True, seed=4)
+    assert all(torch.equal(again.state_dict()[name], tensor) for name, tensor in found.state_dict().items())
+    theirs = checkpoint.load_checkpoint(small, tasks.get("embedding")).state_dict()
+    mine = checkpoint.load_checkpoint(spoken, tasks.get("embedding")).state_dict()
+    assert all(torch.equal(mine[name], tensor) for name, tensor in theirs.items())
+
+
+def test_electra_s_discriminator_has_no_words_to_give(tiny_student, tmp_path):
+    source = tmp_path / "electra"
+    shutil.copytree(tiny_student("electra", "embedding"), source)
+    for name, speaks in (("ElectraForPreTraining", False), ("ElectraForMaskedLM", True), ("BertForPreTraining", True)):
+        path = source / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"architectures": [name]}))
+        found = student.inspect_folder(source, origin=name, licence=None)
+        assert material.has_masked_lm(found) == speaks
+
+
+def test_a_mobilebert_that_learns_hears_no_padding(tiny_student, tmp_path):
+    source = tmp_path / "mobilebert"
+    shutil.copytree(tiny_student("mobilebert", "embedding"), source)
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(source / "model.safetensors")
+    next(one for name, one in tensors.items() if name.endswith("word_embeddings.weight"))[0] = 3.0
+    save_file(tensors, source / "model.safetensors", metadata={"format": "pt"})
+    found, _ = model.load_as(model.Wanted(source, "AutoModel", True, 0))
+    ids, mask = torch.arange(5, 11)[None], torch.ones(1, 6, dtype=torch.long)
+    padded = torch.nn.functional.pad(ids, (0, 4)), torch.nn.functional.pad(mask, (0, 4))
+    with torch.no_grad():
+        alone = found.eval()(input_ids=ids, attention_mask=mask).last_hidden_state
+        beside = found(input_ids=padded[0], attention_mask=padded[1]).last_hidden_state[:, :6]
+    torch.testing.assert_close(beside, alone, rtol=1e-4, atol=1e-4)
+
+
+def test_random_tokens_are_pieces_of_the_tokenizer(masked_lesson, speakers, tmp_path):
+    """A table may have rows beyond them, and the teacher's table fewer of those."""
+    from accelerate import Accelerator
+
+    from pipeline.distil.batching import Batcher
+
+    wanted = masked_lesson()
+    wanted.checkpoints.mkdir()
+    pupil, _, labels = models.load_student(wanted)
+    pupil.config.vocab_size += 5000
+    batcher = Batcher(wanted, labels, (pupil.config, pupil.config), Accelerator(), told)
+    assert batcher.shape.vocabulary == 30522
+
+
+def test_equal_pieces_behind_another_normaliser_are_another_reading(tiny_student, tmp_path):
+    from pipeline.distil import batching
+
+    cased = tmp_path / "cased"
+    shutil.copytree(tiny_student("bert", "embedding"), cased)
+    document = json.loads((cased / "tokenizer.json").read_text())
+    document["normalizer"]["lowercase"] = False
+    (cased / "tokenizer.json").write_text(json.dumps(document))
+    plain, other, same = (
+        Encoder(tokenization.load_tokenizer(place), 16)
+        for place in (tiny_student("bert", "embedding"), cased, tiny_student("bert", "embedding"))
+    )
+    assert batching._same(plain, same)
+    assert not batching._same(plain, other)
+
+
+def test_the_terms_of_the_triple_loss_are_counted_and_weighed_as_published(masked_lesson):
+    from accelerate import Accelerator
+
+    from pipeline.distil.goal import DistilGoal
+
+    work = masked_lesson(temperature=4.0, steps=2)
+    work.checkpoints.mkdir()
+    goal = DistilGoal(work, Accelerator(), told)
+    assert goal.weights == {"soft_targets": 5.0, "masked_lm": 2.0, "cosine": 1.0, "sentence_order": 1.0}
+    rows = np.arange(4)
+    pair = goal.batches.pair(rows, 1)
+    with torch.no_grad():
+        for parameter in goal.model.student.parameters():
+            # Far from the teacher, for a divergence beyond rounding.
+            parameter.mul_(3.0)
+        found = goal.terms(goal.model, rows, 1, torch.device("cpu"))
+        mine, theirs = goal.model.see(pair.student.inputs).logits, goal._teacher.see(pair.teacher).logits
+    teacher, small = (torch.log_softmax(one.double() / 4, -1) for one in (theirs, mine))
+    divergence = float((teacher.exp() * (teacher - small)).sum())
+    assert float(found["soft_targets"]) == pytest.approx(16 * divergence, rel=1e-3)
+    tokens, hidden = pair.frame.mask.numel(), pair.frame.masked != examples.IGNORED
+    asked = {"soft_targets": tokens, "cosine": tokens, "masked_lm": int(hidden.sum()), "sentence_order": 4}
+    assert goal.items(rows, 1) == asked
+    wanted = -torch.log_softmax(mine.double(), -1)[hidden].gather(1, pair.frame.masked[hidden][:, None]).sum()
+    assert float(found["masked_lm"]) == pytest.approx(float(wanted), rel=1e-3)
+    for point in stage.distil(work)[1].curve:
+        weighed = sum(goal.weights[name] * value for name, value in point.terms.items())
+        assert point.loss == pytest.approx(weighed, rel=1e-5)
+
+
 def test_masking_is_as_published(seed):
     draw = np.random.default_rng(seed)
     shape = masked.Shape((101,), (102,), (102,), 103, 30_000, frozenset({101, 102, 103}))
@@ -342,6 +465,9 @@ def test_masks_hang_on_seed_update_and_row_alone(masked_lesson):
     part = batcher.pair(np.array([4, 2]), 3).student.inputs["input_ids"]
     assert torch.equal(whole[[4, 2]], part)
     assert not torch.equal(whole, batcher.pair(np.arange(6), 4).student.inputs["input_ids"])
+    reseeded = replace(wanted, section=wanted.section.model_copy(update={"seed": 1}))
+    other = Batcher(reseeded, labels, (model.config, model.config), Accelerator(), told)
+    assert not torch.equal(whole, other.pair(np.arange(6), 3).student.inputs["input_ids"])
     assert set(batcher.learnt) & set(batcher.held) == set()
 
 
@@ -371,13 +497,39 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(masked_lesson, tmp_pa
     assert all(torch.equal(resumed.state_dict()[name], tensor) for name, tensor in whole.state_dict().items())
 
 
+def test_a_checkpoint_of_another_number_of_processes_is_not_gone_on_from(masked_lesson, monkeypatch):
+    wanted = masked_lesson(checkpoint_minutes=1e-9)
+    monkeypatch.setattr(loop, "_TELL_EVERY_S", 0.0)
+
+    def stop(what: str, fraction: float) -> None:
+        if fraction >= 0.6:
+            raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stage, "tell", stop)
+        with pytest.raises(Stop):
+            stage.distil(wanted)
+    for path in wanted.checkpoints.rglob("state.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"processes": 2}))
+    assert stage.distil(wanted)[1].resumed_at == []
+
+
+def test_rows_that_are_compared_with_each_other_are_of_one_process(lesson):
+    from pipeline.distil.goal import DistilGoal
+
+    with pytest.raises(RecipeError, match=r"losses\.similarity compares the rows of an update .* use 1 process"):
+        DistilGoal(lesson({"similarity": 1.0}), SimpleNamespace(num_processes=2), told)
+
+
 @pytest.mark.full
 def test_parts_of_an_update_are_the_same_update(lesson, masked_lesson):
     losses = {"hidden": 1.0, "attention": 1.0, "relations": 1.0, "sentence_mse": 1.0}
-    assert curve(lesson(losses, steps=3)) == pytest.approx(
-        curve(lesson(losses, steps=3, gradient_accumulation=3)), rel=1e-4
+    assert points(lesson(losses, steps=3)) == pytest.approx(
+        points(lesson(losses, steps=3, gradient_accumulation=3)), rel=1e-4
     )
-    assert curve(masked_lesson(steps=3)) == pytest.approx(curve(masked_lesson(steps=3, gradient_accumulation=3)), 1e-4)
+    assert points(masked_lesson(steps=3)) == pytest.approx(
+        points(masked_lesson(steps=3, gradient_accumulation=3)), 1e-4
+    )
 
 
 def command(wanted: models.Work, place: Path, out: Path) -> list[str]:
@@ -435,7 +587,9 @@ def test_two_processes_learn_what_one_does(kind, lesson, masked_lesson, tmp_path
         assert done.returncode == 0, done.stderr[-3000:]
         record = stage.read(tmp_path / f"of-{count}")
         assert record.processes == count
-        curves.append([value for point in record.curve for value in (point.loss, *point.terms.values())])
+        curves.append(
+            [value for point in record.curve for value in (point.loss, point.gradient_norm, *point.terms.values())]
+        )
     assert curves[0] == pytest.approx(curves[1], rel=1e-3)
 
 
@@ -473,10 +627,13 @@ def test_a_trimmed_vocabulary_is_taught_token_by_token_on_its_own_texts(folders,
     _, teacher = folders()
     texts = plain_text.read_text().splitlines()
     small = trimmed(teacher, texts, tmp_path / "small")
-    values = FAST | {"losses": {"hidden": 1.0}, "texts": (str(plain_text),), "steps": 2, "learning_rate": 1e-9}
+    losses = dict.fromkeys(("hidden", "embeddings", "attention", "relations", "cosine"), 1.0)
+    values = FAST | {"losses": losses, "texts": (str(plain_text),), "steps": 2, "learning_rate": 1e-9}
     section = DistilSection.model_validate(values)
-    found = curve(stage.work(small, teacher, "embedding", section, Material((plain_text,)), tmp_path / "checkpoints"))
-    assert found == pytest.approx([0, 0], abs=1e-6), "the same tokens, so the same states"
+    wanted = stage.work(small, teacher, "embedding", section, Material((plain_text,)), tmp_path / "checkpoints")
+    for point in stage.distil(wanted)[1].curve:
+        # The same tokens, so the same states in each of both layers.
+        assert point.terms == pytest.approx(dict.fromkeys(losses, 0.0), abs=2e-5)
     other = tmp_path / "other.txt"
     other.write_text("zebras quarrel with xylophones\n")
     wanted = stage.work(small, teacher, "embedding", section, Material((other,)), tmp_path / "elsewhere")

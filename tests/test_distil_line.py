@@ -451,7 +451,10 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "relations of heads that were pruned": (
         "classifier",
         "classification",
-        {"prune": {"compute": 0.5, "max_length": 16}, "distil": OWN | {"losses": {"relations": 1.0}}},
+        {
+            "prune": {"compute": 0.5, "max_length": 16},
+            "distil": OWN | {"losses": {"relations": 1.0}, "teacher": "thirds"},
+        },
         "the teacher's heads need not divide the columns that prune.compute leaves",
     ),
     "relation heads that divide no head": (
@@ -462,6 +465,59 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
             "distil": OWN | {"losses": {"relations": 1.0}, "relation_heads": 3},
         },
         "relation_heads = 3 need not divide the columns that prune.heads leaves",
+    ),
+    "heads of another teacher than the unpruned": (
+        "encoder",
+        "embedding",
+        {
+            "prune": {"heads": 0.5, "max_length": 16},
+            "distil": {"teacher": "three", "losses": {"attention": 1.0}, "texts": ["plain.txt"], "max_length": 16},
+        },
+        "compares head by head, and prune.heads leaves the student fewer than three has",
+    ),
+    "relations of another teacher": (
+        "encoder",
+        "embedding",
+        {
+            "prune": {"compute": 0.5, "max_length": 16},
+            "distil": {
+                "teacher": "three",
+                "losses": {"relations": 1.0},
+                "relation_heads": 3,
+                "texts": ["plain.txt"],
+                "max_length": 16,
+            },
+        },
+        "relation_heads = 3 need not divide the columns that prune.compute leaves",
+    ),
+    "tokens of texts that the vocabulary was not trimmed on": (
+        "encoder",
+        "embedding",
+        {
+            "vocabulary": {"corpus": ["few.txt"]},
+            "distil": {"losses": {"hidden": 1.0}, "texts": ["plain.txt"], "max_length": 16},
+        },
+        "the student's vocabulary gives",
+    ),
+    "tokens of words that augmentation puts in": (
+        "encoder",
+        "embedding",
+        {
+            "vocabulary": {"corpus": ["plain.txt"]},
+            "distil": {
+                "losses": {"hidden": 1.0},
+                "texts": ["plain.txt"],
+                "max_length": 16,
+                "augment": {"copies": 1, "single_pieces": "neighbours"},
+            },
+        },
+        "the words that [distil.augment] puts in need not be pieces that [vocabulary] keeps",
+    ),
+    "a teacher whose classes are in another order": (
+        "classifier",
+        "classification",
+        {"start": {"layers": [1]}, "distil": own_data(alpha=0.0, teacher="turned")},
+        "the student's labels are negative, neutral, positive, and those of turned are positive, neutral, negative",
     ),
     "relation heads of no relations": (
         "classifier",
@@ -565,7 +621,10 @@ def test_what_cannot_go_well_is_refused_before_any_work(case: str, place: Path) 
     (place / "few.txt").write_text("the house\nthe river\n")
     (place / "stars.csv").write_text(table(6, ("one", "five")))
     foreign(place)
-    three_layers(place)
+    said_otherwise(place, "encoder", "three", num_hidden_layers=3)
+    names = {str(number): name for number, name in enumerate(reversed(LABELS))}
+    said_otherwise(place, "classifier", "turned", id2label=names)
+    said_otherwise(place, "classifier", "thirds", num_attention_heads=3)
     with pytest.raises(PipelineError) as caught:
         begin(written(place, source, task, **sections), "student")
     assert message in str(caught.value)
@@ -585,11 +644,18 @@ def foreign(place: Path) -> None:
     path.write_text(json.dumps(document))
 
 
-def three_layers(place: Path) -> None:
-    """Write a teacher that says that it has three layers; nothing looks at more before any work."""
-    shutil.copytree(place / "encoder", place / "three")
-    path = place / "three" / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"num_hidden_layers": 3}))
+def said_otherwise(place: Path, source: str, name: str, **changed: Any) -> None:
+    """Write a teacher whose config says something else; nothing looks at more before any work."""
+    shutil.copytree(place / source, place / name)
+    path = place / name / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+
+
+def test_tokens_of_texts_that_the_vocabulary_was_trimmed_on_are_no_fault(place: Path) -> None:
+    text = {"texts": ["plain.txt"], "max_length": 16}
+    for kept in ({}, {"size": 20000}):
+        trimmed = {"corpus": ["plain.txt"]} | kept
+        begin(written(place, "encoder", "embedding", vocabulary=trimmed, distil=text | {"losses": {"hidden": 1.0}}))
 
 
 def test_what_the_recipe_will_have_trained_is_no_fault(place: Path) -> None:

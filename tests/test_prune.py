@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline import data, layers, prune, shapes, student, tasks
+from pipeline import corpus, data, factorise, layers, prune, shapes, student, tasks
 from pipeline.artifact import sha256_file
 from pipeline.checkpoint import load_checkpoint
 from pipeline.corpus import Unlabelled
 from pipeline.distil import starts
 from pipeline.distil.section import StartSection
 from pipeline.errors import InputError, PipelineError
+from pipeline.factorise import FactoriseSection
 from pipeline.isolated import Worker
 from pipeline.prune import (
     PruneSection,
@@ -122,6 +123,14 @@ def test_an_even_search_finds_the_best_counts_for_all_layers(seed: int) -> None:
         assert [len(one) for one in half] == [2, 8, 2, 8, 2, 8]
 
 
+def test_an_even_search_leaves_uneven_layers_even() -> None:
+    some = [Part("heads", 0, 4, 1), Part("feed_forward", 0, 100, 1), Part("heads", 1, 4, 1)]
+    some.append(Part("feed_forward", 1, 128, 1))
+    worth = [Importance(np.ones(part.units)) for part in some]
+    kept = search.within(some, worth, [5.0, 1.0, 5.0, 1.0], budget=260.0, rows=8, even=True)
+    assert [len(one) for one in kept] == [4, 96, 4, 96]
+
+
 def test_an_even_search_of_larger_pieces_than_a_layer_has_keeps_to_its_budget() -> None:
     some = [Part(kind, layer, 4 if kind == "heads" else 8, 1) for layer in range(3) for kind in parts.KINDS]
     prices = [5.0 if part.kind == "heads" else 1.0 for part in some]
@@ -163,6 +172,31 @@ def test_removal_losses_are_those_of_the_best_refit(seed: int) -> None:
     alone = [refitted(unit) for unit in range(3)]
     assert int(losses.argmin()) == int(np.argmin(alone))
     assert float(losses.min()) == pytest.approx(min(alone), rel=1e-4)
+
+
+@pytest.mark.parametrize("case", [{"num_hidden_groups": 2, "num_hidden_layers": 3}, {"inner_group_num": 2}])
+def test_groups_that_are_not_passed_alike_are_refused(case: dict[str, int], lively: Students, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(lively("albert"), source)
+    path = source / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | case))
+    with pytest.raises(PipelineError, match=r"groups of one layer are passed equally often"):
+        parts.read(found(source))
+
+
+@pytest.mark.full
+def test_a_factored_table_and_a_single_head_are_timed_too(lively: Students, tmp_path: Path) -> None:
+    factored = tmp_path / "factored"
+    factored.mkdir()
+    factorise.make(lively(), "embedding", FactoriseSection.model_validate({"embedding": 16}), TEXTS, factored)
+    make(factored, tmp_path / "single", heads=0.25, feed_forward=0.5, even=True)
+    out = tmp_path / "out"
+    out.mkdir()
+    wanted = section(compute=0.7, costs="latency", cost_length=64)
+    with Worker(tmp_path / "log") as worker:
+        metrics = worker.call(prune.make, tmp_path / "single", "embedding", wanted, TEXTS, out)
+    assert metrics["heads"] == [1, 1]
+    assert metrics["unit_ms"]["heads"] > metrics["unit_ms"]["feed_forward"] > 0
 
 
 @pytest.mark.full
@@ -221,6 +255,27 @@ def test_gate_gradients_are_those_of_single_texts(task: str, lively: Students) -
         alone = signals.gate_gradients(model, tasks.get(task), blocks, first, seed=0)
         for one, other in zip(together, alone, strict=True):
             np.testing.assert_allclose(np.abs(one[0]), np.abs(other[0]), rtol=1e-3, atol=1e-6)
+
+
+def test_each_criterion_is_its_formula(lively: Students) -> None:
+    model = loaded(lively())
+    batches, blocks, task = rows(lively(), model), parts.blocks(model), tasks.get("embedding")
+    gradients = signals.gate_gradients(model, task, blocks, batches, seed=3)
+    for name, wanted in (("taylor", lambda one: np.abs(one).mean(0)), ("fisher", lambda one: (one**2).mean(0) / 2)):
+        judged = importance.of(name, model, task, blocks, batches, seed=3)
+        for one, gradient in zip(judged, gradients, strict=True):
+            np.testing.assert_allclose(one.units, wanted(gradient), rtol=1e-5)
+    judged = importance.of("magnitude", model, task, blocks, batches, seed=3)
+    for kind, inner, outer, size in (("heads", "value", "attended", 16), ("feed_forward", "widen", "narrow", 1)):
+        chosen = [one for one, block in zip(judged, blocks, strict=True) if block.part.kind == kind]
+        found = np.concatenate([one.units for one in chosen])
+        norms = []
+        for layer in layers.layers(model):
+            reads, writes = (layer.get(name).weight.detach().double().numpy() for name in (inner, outer))
+            for start in range(0, len(reads), size):
+                unit = slice(start, start + size)
+                norms.append(np.linalg.norm(reads[unit]) * np.linalg.norm(writes[:, unit]))
+        np.testing.assert_allclose(found / found.mean(), np.array(norms) / np.mean(norms), rtol=1e-5)
 
 
 def test_the_fisher_is_the_divergence_that_a_gate_causes(lively: Students) -> None:
@@ -290,6 +345,62 @@ def test_layers_are_left_out(architecture: str, kept: int | tuple[int, ...], liv
     if kept == (1,):
         theirs = layers.layers(loaded(lively(architecture)))[1].get("query").weight
         assert torch.equal(layers.layers(less)[0].get("query").weight, theirs)
+
+
+def test_what_is_kept_of_heads_and_of_rows_is_what_was_asked(lively: Students, tmp_path: Path) -> None:
+    metrics = make(lively(), tmp_path / "out", heads=0.5, feed_forward=0.25, reconstruct=False)
+    full = parts.outline(loaded(lively()))
+    sums = {kind: sum(part.units for part in full.parts if part.kind == kind) for kind in parts.KINDS}
+    assert sum(metrics["heads"]) == sums["heads"] // 2
+    assert sum(metrics["feed_forward"]) == sums["feed_forward"] // 4
+    even = make(lively(), tmp_path / "even", heads=0.5, feed_forward=0.25, even=True, reconstruct=False)
+    assert len(set(even["heads"])) == len(set(even["feed_forward"])) == 1
+
+
+@pytest.mark.parametrize("importance", ["magnitude", "taylor", "fisher"])
+def test_the_columns_that_matter_stay_and_their_numbers_with_them(
+    importance: str, lively: Students, tmp_path: Path
+) -> None:
+    """In every tensor with hidden columns, what is left is the whole one's at those that were chosen."""
+    source = tmp_path / "source"
+    shutil.copytree(lively(), source)
+    loud = [3, 8, 21, 22, 40, 47, 59, 63]
+    model = loaded(source)
+    with torch.no_grad():
+        for layer in layers.layers(model):
+            for name in ("query", "key", "value", "widen"):
+                layer.get(name).weight[:, loud] *= 10
+    model.save_pretrained(source)
+    make(source, tmp_path / "out", hidden=24, importance=importance, reconstruct=False)
+    full, less = loaded(source), loaded(tmp_path / "out")
+    table, left = full.get_input_embeddings().weight, less.get_input_embeddings().weight
+    kept = [next(at for at in range(64) if torch.equal(table[:, at], left[:, one])) for one in range(24)]
+    assert set(loud) <= set(kept)
+    assert kept == sorted(kept)
+    whole = dict(full.named_parameters())
+    for name, mine in less.named_parameters():
+        theirs = whole[name]
+        for axis in range(theirs.ndim):
+            if theirs.shape[axis] != mine.shape[axis]:
+                theirs = theirs.index_select(axis, torch.tensor(kept))
+        assert torch.equal(mine, theirs), name
+
+
+@pytest.mark.parametrize("quiet", [0, 1])
+def test_the_layer_that_changes_least_goes(quiet: int, lively: Students, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(lively(), source)
+    model = loaded(source)
+    layer = layers.layers(model)[quiet]
+    with torch.no_grad():
+        for name in ("attended", "narrow"):
+            layer.get(name).weight.zero_()
+            layer.get(name).bias.zero_()
+    model.save_pretrained(source)
+    metrics = make(source, tmp_path / "out", layers=1, reconstruct=False)
+    assert metrics["layers"] == [1 - quiet]
+    kept = layers.layers(loaded(tmp_path / "out"))[0].get("query").weight
+    assert torch.equal(kept, layers.layers(model)[1 - quiet].get("query").weight)
 
 
 @pytest.mark.parametrize("task", ["embedding", "classification"])
@@ -442,16 +553,21 @@ def test_there_are_texts_for_whoever_has_none(monkeypatch: pytest.MonkeyPatch) -
     assert len(calibration.default_texts(10_000, seed=0)) > 300
 
 
-def test_a_recipe_s_own_texts_are_taken_pairs_as_pairs(tmp_path: Path) -> None:
+def test_a_recipe_s_own_texts_are_taken_pairs_as_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own.txt").write_text("\n".join(f"text {number}" for number in range(9)))
-    names = ("own.txt", "graded_pairs")
+    (tmp_path / "stsb").mkdir()
+    pairs = [(f"Pair {number}.", f"It is {number}.") for number in range(12)]
+    (tmp_path / "stsb" / "train.csv").write_text("".join(f"{one},{other},3.0\n" for one, other in pairs))
+    monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
+    names = ("own.txt", "stsb")
     taken = calibration.texts(names, tmp_path / "recipe.toml", 10_000, seed=0, asked="prune.calibration")
-    pairs = [(row.first, row.second) for row in data.DATASETS["graded_pairs"].load()]
     assert set(taken) == {*(f"text {number}" for number in range(9)), *pairs}
     assert len(calibration.texts(names, tmp_path / "recipe.toml", 20, seed=0, asked="prune.calibration")) == 20
     (tmp_path / "own.txt").write_text("one\none\n")
     with pytest.raises(InputError, match=r"prune.calibration: own.txt hold 1 different texts; 8 or more are needed"):
         calibration.texts(("own.txt",), tmp_path / "recipe.toml", 20, seed=0, asked="prune.calibration")
+    with pytest.raises(InputError, match=r"prune.calibration: sentiment has no training texts; students are judged by"):
+        calibration.texts(("sentiment",), tmp_path / "recipe.toml", 20, seed=0, asked="prune.calibration")
 
 
 def test_texts_that_verification_scores_on_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -464,6 +580,10 @@ def test_texts_that_verification_scores_on_are_left_out(tmp_path: Path, monkeypa
     sets = [data.DATASETS[name] for name in ("graded_pairs", "sentiment", "questions", "stsb")]
     scored = {text for one in sets for row in one.load() for text in (row.first, row.second)}
     assert not taken & scored
+    # A data set that is named gives its training texts, whatever it is named for.
+    assert corpus.texts(["stsb"], tmp_path / "recipe.toml", "prune.calibration") == [
+        ("One to learn on.", "One of both.")
+    ]
 
 
 # --- bad input ---------------------------------------------------------------------------------------------------

@@ -255,6 +255,14 @@ def test_the_interval_of_no_change_is_zero_and_of_a_change_holds_its_drop(metric
     assert low < scoring.score(kind, wanted, truth) - scoring.score(kind, wanted, worse) < high
 
 
+@pytest.mark.parametrize("metric", ["accuracy", "spearman"])
+def test_resampling_in_blocks_is_resampling_at_once(metric, seed, monkeypatch):
+    kind, wanted, truth, worse = noisy(metric, seed)
+    whole = scoring.interval_of_drop(kind, wanted, truth, worse)
+    monkeypatch.setattr(scoring, "_HELD", 7 * len(wanted.gold))
+    assert scoring.interval_of_drop(kind, wanted, truth, worse) == whole
+
+
 def test_the_interval_agrees_with_scipys_bootstrap(seed):
     rng = np.random.default_rng(seed)
     gold = rng.normal(size=80)

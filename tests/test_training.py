@@ -112,11 +112,14 @@ def silent(what: str, fraction: float) -> None:
 
 @pytest.fixture
 def toy(tmp_path: Path, tiny_student: Callable[..., Path]) -> Callable[..., Job]:
-    """A factory of jobs over toy data, on a tiny encoder without a head."""
+    """A factory of jobs over toy data, on a tiny encoder without a head; a setting that is None is left out."""
 
     def make(task: str = "classification", **settings: Any) -> Job:
-        source = tiny_student(settings.pop("architecture", "bert"), "embedding")
-        return job_of(recipe_of(tmp_path, task, source, FAST | write_toy(tmp_path, task) | settings))
+        source = tiny_student(settings.pop("architecture", "bert"), settings.pop("head", "embedding"))
+        asked = FAST | write_toy(tmp_path, task) | settings
+        return job_of(
+            recipe_of(tmp_path, task, source, {key: value for key, value in asked.items() if value is not None})
+        )
 
     return make
 
@@ -166,8 +169,45 @@ def test_other_architectures_train(architecture, toy):
     assert np.isfinite([point.loss for point in found.curve]).all()
 
 
-def test_a_seed_decides_head_order_and_dropout(toy):
+def test_epochs_are_passes_over_the_rows_each_in_an_order_of_its_own(toy, monkeypatch):
+    orders = []
+
+    def watched(lengths, batch_size, *, seed, number):
+        orders.append(number)
+        return epoch(lengths, batch_size, seed=seed, number=number)
+
+    epoch = batches.epoch
+    monkeypatch.setattr(batches, "epoch", watched)
+    _, found = loop.train(toy(steps=None, epochs=1.5), silent)
+    assert (found.steps, found.epochs, orders) == (30, 1.5, [0, 1]), "320 rows, 16 an update"
+    assert [score.epoch for score in found.dev] == [1.0, 1.5]
+    lengths = np.arange(3, 67)
+    first, second, other = (
+        np.concatenate(epoch(lengths, 8, seed=seed, number=number)) for seed, number in ((0, 0), (0, 1), (1, 0))
+    )
+    assert set(first) == set(second) == set(other) == set(range(64))
+    assert not np.array_equal(first, second), "epochs differ"
+    assert not np.array_equal(first, other), "and seeds"
+
+
+def test_a_seed_decides_the_head(toy):
     first, again, other = (loop.train(toy(steps=5, seed=seed), silent)[0].state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["classifier.weight"], other["classifier.weight"])
+
+
+@pytest.mark.parametrize("what", ["order", "dropout"])
+def test_a_seed_decides_order_and_dropout(what, toy, monkeypatch):
+    """Of a student whose head is kept nothing else differs between seeds, and intervals over seeds rest on it."""
+    settings = {"task": "regression", "head": "regression", "steps": 3}
+    if what == "order":
+        settings["dropout"] = 0.0
+    else:
+        epoch = batches.epoch
+        monkeypatch.setattr(
+            batches, "epoch", lambda lengths, size, *, seed, number: epoch(lengths, size, seed=0, number=number)
+        )
+    first, again, other = (loop.train(toy(seed=seed, **settings), silent)[0].state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["classifier.weight"], other["classifier.weight"])
 
@@ -196,7 +236,9 @@ def test_parts_of_an_update_are_the_same_update(tmp_path, tiny_student):
     curves = []
     for count in (1, 4):
         job = job_of(recipe_of(tmp_path, "token_classification", source, train | {"gradient_accumulation": count}))
-        curves.append([point.loss for point in loop.train(job, silent)[1].curve])
+        # AdamW does not see gradients that are all scaled alike; their norms tell.
+        found = loop.train(job, silent)[1].curve
+        curves.append([value for point in found for value in (point.loss, point.gradient_norm)])
     assert curves[0] == pytest.approx(curves[1], rel=1e-4)
 
 
@@ -253,6 +295,11 @@ def test_targets_are_where_verification_looks(tiny_student):
     assert {one.target for one in windows[:-1]} == {(0.0, 0.0)}
     start, end = map(int, windows[-1].target)
     assert encoder.tokens(windows[-1].row)[start : end + 1] == ["seven", "tables"]
+    # An annotator's space around the answer is part of no token.
+    spaced = data.Placed("how many?", "there are seven tables here", answers=(" seven tables ",), answer_start=9)
+    (one,) = examples.encode(encoder, TASKS["question_answering"], [spaced], [])
+    start, end = map(int, one.target)
+    assert encoder.tokens(one.row)[start : end + 1] == ["seven", "tables"]
 
 
 def test_padding_takes_no_part_in_a_span_s_loss():
@@ -434,7 +481,7 @@ def test_two_processes_learn_what_one_does(tmp_path, tiny_student):
         assert done.returncode == 0, done.stderr[-3000:]
         found = record.read(out)
         assert found.processes == count
-        curves.append([point.loss for point in found.curve])
+        curves.append([value for point in found.curve for value in (point.loss, point.gradient_norm)])
     assert curves[0] == pytest.approx(curves[1], rel=1e-3)
 
 
@@ -448,6 +495,12 @@ BAD_FILES: dict[str, tuple[str, str, str, str]] = {
     "no header": ("classification", "train.csv", "one,x\ntwo,y\n", r"no column 'text'; there are: one, x"),
     "empty label": ("classification", "train.csv", "text,label\na,x\nb,\n", r"row 2: column 'label' is empty"),
     "one class": ("classification", "train.csv", "text,label\na,x\nb,x\n", r"all 2 rows have the one label 'x'"),
+    "another way to tag": (
+        "token_classification",
+        "train.conll",
+        "Ada U-x\nran O\n",
+        r"line 1: tag 'U-x' is not O, B-KIND or I-KIND\. Write U- and S- as B-, L- and E- as I-\.",
+    ),
     "unknown class": ("classification", "train.csv", "text,label\na,x\nb,z\n", r"label 'y' is not in train\.csv"),
     "too many fields": ("classification", "train.csv", "text,label\na,x,y\n", r"row 1: more fields"),
     "not UTF-8": ("classification", "train.csv", "text,label\n\udcff,x\n", r"train\.csv is not UTF-8"),
@@ -547,6 +600,13 @@ def test_a_bad_file_is_refused_in_one_line_that_names_it(case, tmp_path, tiny_st
     with pytest.raises(InputError, match=message) as caught:
         job_of(recipe_of(tmp_path, task, tiny_student("bert", "embedding"), train))
     assert "\n" not in str(caught.value)
+
+
+def test_questions_to_judge_by_that_are_none_are_refused(tmp_path, tiny_student):
+    files = write_toy(tmp_path, "question_answering") | {"max_length": 32}
+    (tmp_path / "dev.json").write_text('{"data": []}')
+    with pytest.raises(InputError, match=r"dev\.json holds no"):
+        job_of(recipe_of(tmp_path, "question_answering", tiny_student("bert", "embedding"), files))
 
 
 OWN = {"train_file": "train.csv", "dev_file": "dev.csv"}

@@ -259,14 +259,17 @@ def test_a_tensor_of_the_vocabulary_s_size_that_is_not_known_is_refused(tmp_path
         make(source, tmp_path / "out")
 
 
-def test_a_corpus_is_files_and_data_sets_each_text_once(tmp_path: Path) -> None:
+def test_a_corpus_is_files_and_data_sets_each_text_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "more.txt").write_text("One line.\n\n  \nAnother one.\nOne line.\n", encoding="utf-8")
-    section = VocabularySection.model_validate({"corpus": ["more.txt", "sentiment"]})
+    (tmp_path / "rte").mkdir()
+    row = "index\tsentence1\tsentence2\tlabel\n0\tA cat sat.\tOne line.\tentailment\n"
+    (tmp_path / "rte" / "train.tsv").write_text(row)
+    monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
+    section = VocabularySection.model_validate({"corpus": ["more.txt", "rte"]})
     texts = vocabulary.read(section, tmp_path / "recipe.toml")
-    assert texts[:2] == ["One line.", "Another one."]
-    assert set(texts[2:]) == {row.first for row in data.DATASETS["sentiment"].load()}
+    assert texts == ["One line.", "Another one.", "A cat sat."]
     digests = vocabulary.digests(section, tmp_path / "recipe.toml")
-    assert digests["sentiment"] == data.DATASETS["sentiment"].digest()
+    assert digests["rte"] == data.DATASETS["rte"].digest("train") is not None
     assert len(digests["more.txt"] or "") == 64
 
 
@@ -276,6 +279,7 @@ def test_a_corpus_is_files_and_data_sets_each_text_once(tmp_path: Path) -> None:
         ("absent.txt", None, "absent.txt does not exist"),
         ("empty.txt", b"\n \n", "holds no text"),
         ("latin.txt", "café".encode("latin-1"), "is not UTF-8"),
+        ("sentiment", None, "vocabulary.corpus: sentiment has no training texts; students are judged by all"),
         ("books", None, "'books' is no .txt file and no data set; plain text: wikitext2, war-and-peace; data"),
     ],
 )
@@ -307,6 +311,42 @@ def test_a_size_that_cannot_be_is_refused(values: dict[str, Any], message: str, 
 def test_a_section_that_makes_no_sense_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         VocabularySection.model_validate({"corpus": ["sentiment"], **values})
+
+
+def test_an_added_token_that_only_the_settings_name_may_leave(tmp_path: Path) -> None:
+    source = folder_of(KINDS["wordpiece"], tmp_path / "source")
+    ids = tokenization.load_tokenizer(source).get_vocab()
+    rare = next(piece for piece in sorted(ids) if piece.isalpha() and piece not in " ".join(CORPUS).lower())
+    settings = {"added_tokens_decoder": {str(ids["[MASK]"]): {"content": "[MASK]"}, str(ids[rare]): {"content": rare}}}
+    (source / "tokenizer_config.json").write_text(json.dumps(settings))
+    (source / "added_tokens.json").write_text(json.dumps({rare: ids[rare], "[MASK]": ids["[MASK]"]}))
+    make(source, tmp_path / "out")
+    mask = tokenization.load_tokenizer(tmp_path / "out").token_to_id("[MASK]")
+    kept = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())["added_tokens_decoder"]
+    assert kept == {str(mask): {"content": "[MASK]"}}
+    assert json.loads((tmp_path / "out" / "added_tokens.json").read_text()) == {"[MASK]": mask}
+
+
+def test_an_unknown_token_without_a_piece_is_refused() -> None:
+    with pytest.raises(StudentError, match=r"has no piece for '\[NOPE\]', its unknown token"):
+        tokenizer_of(WordPiece({"a": 0, "[UNK]": 1}, unk_token="[NOPE]"))
+
+
+def test_a_table_without_its_size_is_refused(tmp_path: Path) -> None:
+    source = folder_of(KINDS["wordpiece"], tmp_path / "source")
+    path = source / "config.json"
+    config = json.loads(path.read_text())
+    del config["vocab_size"]
+    path.write_text(json.dumps(config))
+    section = VocabularySection.model_validate({"corpus": ["corpus.txt"]})
+    with pytest.raises(StudentError, match="has no whole number 'vocab_size'"):
+        vocabulary.check(section, source_of(source), EMBEDDING, CORPUS)
+
+
+def test_letters_and_accents_that_stand_together_are_one_character() -> None:
+    tokenizer = Tokenizer(WordPiece({"[UNK]": 0, "é": 1, "##é": 2, "e": 3}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.NFC()
+    assert "é" in pieces.Vocabulary(tokenizer, Path("here")).alphabet(["cafe\u0301", "plain"])
 
 
 def test_a_tokenizer_of_another_kind_is_refused() -> None:

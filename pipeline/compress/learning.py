@@ -2,17 +2,20 @@
 
 from typing import Any
 
-from pipeline import layers, tasks
+from pipeline import layers, tasks, tokenization
+from pipeline.compress.smaller import corpus_of
 from pipeline.compress.stage import Context, Stage, Work
 from pipeline.data import Dataset
-from pipeline.distil import checks, material
+from pipeline.distil import checks, material, rows
 from pipeline.distil import stage as distil
-from pipeline.distil.section import UNPRUNED, DistilSection
+from pipeline.distil.section import DistilSection
 from pipeline.distil.terms import TERMS
+from pipeline.encoding import Encoder
 from pipeline.errors import RecipeError
 from pipeline.prune import parts
 from pipeline.recipe import Recipe
 from pipeline.student import Source
+from pipeline.vocabulary import trim
 
 _SMALLER = ("start", "vocabulary", "prune", "factorise", "share")
 """Sections that give a student something to learn again."""
@@ -90,11 +93,13 @@ def _check_distil(context: Context, source: Source) -> None:
             "distil.head = 'masked_lm' is tied to the table of words, which factorise.embedding puts into two factors "
             "before. Distil first, and factorise in a recipe of its own."
         )
-    loses_heads = [name for name in ("heads", "compute") if pruned and getattr(pruned, name) is not None]
-    if loses_heads and section.teacher == UNPRUNED:
-        _check_fewer_heads(section, context.unpruned, loses_heads[0])
     teacher, found = _teacher(context, section), _material(context, section)
+    loses_heads = [name for name in ("heads", "compute") if pruned and getattr(pruned, name) is not None]
+    if loses_heads and teacher is not None:
+        _check_fewer_heads(section, context.unpruned, teacher, loses_heads[0])
     checks.check(section, source, task, teacher, found)
+    if teacher is not None and checks.token_losses(section, task):
+        _check_trimmed(context, section, source, teacher, found)
     if teacher is context.unpruned and not _learns_more(context.recipe, section):
         smaller = ", ".join(f"[{name}]" for name in _SMALLER)
         raise RecipeError(
@@ -103,21 +108,62 @@ def _check_distil(context: Context, source: Source) -> None:
         )
 
 
-def _check_fewer_heads(section: DistilSection, unpruned: Source, asked: str) -> None:
-    """Refuse losses by heads that need not go with as many as pruning will leave of the teacher's."""
-    if "attention" in section.losses:
+def _check_fewer_heads(section: DistilSection, unpruned: Source, teacher: Source, asked: str) -> None:
+    """Refuse losses by heads that need not go with as many as pruning will leave."""
+    mine, theirs = parts.head_count(unpruned.config), parts.head_count(teacher.config)
+    # A teacher of fewer heads, or a pruned one, may happen to have those; that is seen when both models are there.
+    plain = teacher is unpruned or teacher.config.get("pocketbert") is None
+    if "attention" in section.losses and plain and theirs >= mine:
         raise RecipeError(
-            f"distil.losses.attention compares head by head, and prune.{asked} leaves the student fewer than the "
-            "unpruned checkpoint has. losses.relations does without equal heads, if relation_heads divides the size "
-            "of one."
+            f"distil.losses.attention compares head by head, and prune.{asked} leaves the student fewer than "
+            f"{_called(teacher, unpruned)} has. losses.relations does without equal heads, if relation_heads divides "
+            "the size of one."
         )
+    if "relations" not in section.losses:
+        return
     size = parts.read(unpruned).head_size
-    if "relations" in section.losses and (section.relation_heads is None or size % section.relation_heads):
+    if size % (section.relation_heads or theirs):
         said = "the teacher's heads" if section.relation_heads is None else f"relation_heads = {section.relation_heads}"
         raise RecipeError(
             f"distil.losses.relations: {said} need not divide the columns that prune.{asked} leaves. Give a "
             f"distil.relation_heads that divides the {size} columns of a head, such as {size // 2 or 1}."
         )
+
+
+def _called(teacher: Source, unpruned: Source) -> str:
+    return "the unpruned checkpoint" if teacher is unpruned else teacher.origin
+
+
+def _check_trimmed(
+    context: Context, section: DistilSection, source: Source, teacher: Source, found: material.Material
+) -> None:
+    """Refuse losses token by token on texts that the trimmed vocabulary will cut otherwise than the teacher's.
+
+    The stage itself sees it when it encodes its rows, which may be hours later.
+    """
+    trims, task = context.recipe.vocabulary, tasks.get(context.recipe.task)
+    if trims is None:
+        return
+    if section.augment is not None:
+        raise RecipeError(
+            f"distil.losses.{checks.token_losses(section, task)[0]} compares token by token, and the words that "
+            "[distil.augment] puts in need not be pieces that [vocabulary] keeps. Trim in a recipe of its own, or "
+            "leave one of them out."
+        )
+    corpus = corpus_of(context, trims)
+    texts = rows.texts(section, task, found)
+    known = set(corpus) if trims.wanted(source.vocab_size) is None else set()
+    if all({row.first, row.second or row.first} <= known for row in texts):
+        # Every text of the corpus keeps its tokens.
+        return
+    cut = trim.trim(source.folder, trims.wanted, corpus).tokenizer
+    mine, theirs = (
+        Encoder(tokenizer, section.max_length) for tokenizer in (cut, tokenization.load_tokenizer(teacher.folder))
+    )
+    # Labels do not matter here.
+    unlabelled = section.model_copy(update={"alpha": 0.0})
+    both = [rows.encode(one, unlabelled, task, None, texts, labels=()) for one in (mine, theirs)]
+    rows.check_same_tokens(mine, theirs, zip(*both, strict=True))
 
 
 def _learns_more(recipe: Recipe, section: DistilSection) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 
 from pipeline import factorise, prune, share, tasks, vocabulary
 from pipeline.artifact import digest_of
+from pipeline.backends import litert
 from pipeline.compress.stage import Context, Stage, Work
 from pipeline.corpus import Unlabelled
 from pipeline.devices import host
@@ -43,13 +44,13 @@ def _make_start(source: Path, section: StartSection, out: Path) -> dict[str, Any
 def _check_vocabulary(context: Context, source: Source) -> None:
     section = context.recipe.vocabulary
     assert section
-    vocabulary.check(section, source, tasks.get(context.recipe.task), _corpus(context, section))
+    vocabulary.check(section, source, tasks.get(context.recipe.task), corpus_of(context, section))
 
 
 def _vocabulary(context: Context, source: Source) -> Work:
     section = context.recipe.vocabulary
     assert section
-    texts = _corpus(context, section)
+    texts = corpus_of(context, section)
     corpus = vocabulary.digests(section, context.recipe_file)
     params = {"settings": section.model_dump(mode="json"), "corpus": corpus}
     arguments = (source.folder, context.recipe.task, section, texts)
@@ -59,12 +60,12 @@ def _vocabulary(context: Context, source: Source) -> Work:
 def _expected_vocabulary(context: Context, source: Source) -> Source:
     """Without a size, the pieces that the corpus needs are only known once it was taken apart."""
     assert context.recipe.vocabulary
-    count = context.recipe.vocabulary.wanted(int(source.config["vocab_size"]))
+    count = context.recipe.vocabulary.wanted(source.vocab_size)
     return source if count is None else source.foretold(vocab_size=count)
 
 
-def _corpus(context: Context, section: vocabulary.VocabularySection) -> list[str]:
-    """Return the corpus, which the check and the work share."""
+def corpus_of(context: Context, section: vocabulary.VocabularySection) -> list[str]:
+    """Return the corpus, which checks and the work share."""
     if "vocabulary" not in context.texts:
         context.texts["vocabulary"] = vocabulary.read(section, context.recipe_file)
     return context.texts["vocabulary"]
@@ -89,10 +90,10 @@ def _prune(context: Context, source: Source) -> Work:
     section = context.recipe.prune
     assert section
     arguments, params = _calibrated(context, source, "prune", section)
-    if section.costs == "latency":
+    if section.costs == "latency" and section.compute is not None:
         # Milliseconds are this machine's and this runtime's.
         here = host.describe()
-        params["latency"] = [prune.LATENCY_VERSION, here.model_id, here.cpu_features, versions("ai-edge-litert")]
+        params["latency"] = [prune.LATENCY_VERSION, here.model_id, here.cpu_features, versions(*litert.DISTRIBUTIONS)]
     return Work(prune.VERSION, params, prune.DISTRIBUTIONS, prune.make, arguments, 90)
 
 
@@ -100,7 +101,7 @@ def _expected_prune(context: Context, source: Source) -> Source:
     assert context.recipe.prune
     layers, hidden = context.recipe.prune.layers, context.recipe.prune.hidden
     if not context.recipe.prune.cuts:
-        return source
+        return _left_behind(context, source)
     if layers is not None:
         source = start_checks.with_layers(source, layers if isinstance(layers, int) else len(layers))
     if hidden is not None:
@@ -111,8 +112,8 @@ def _expected_prune(context: Context, source: Source) -> Source:
 
 
 def _left_behind(context: Context, source: Source) -> Source:
-    """Return a checkpoint without a masked-LM head, with which these stages do not work."""
-    return start_checks.without_head(source) if material.has_masked_lm(source) else source
+    """Return a checkpoint as these stages leave it: with the head of the task, and no other."""
+    return source if tasks.get(context.recipe.task).uses_head else start_checks.without_head(source)
 
 
 def _check_factorise(context: Context, source: Source) -> None:

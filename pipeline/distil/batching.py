@@ -1,6 +1,6 @@
 """Rows of both sides as padded tensors: the student's, and the teacher's where it cuts texts in its own way."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline import architectures, tokenization
+from pipeline.data import Labelled
 from pipeline.distil import augment, checks, masked, rows
 from pipeline.distil.models import Work
 from pipeline.distil.values import Frame
 from pipeline.encoding import Encoder
 from pipeline.training import batches, examples
 from pipeline.training.batches import Batch
+from pipeline.training.examples import Example
 
 Numbers = NDArray[np.int64]
 
@@ -75,7 +77,7 @@ class Batcher:
         self.student = Side.of(work.source, configs[0], work.section.max_length)
         self.teacher = None if configs[1] is None or work.teacher is None else self._teacher(work.teacher, configs[1])
         self.segments = "sentence_order" in work.section.losses
-        self.shape = self._shape(configs[0]) if self.masked else None
+        self.shape = self._shape() if self.masked else None
         self.augmented_rows = 0
         if accelerator.is_main_process:
             self._write(accelerator.device, tell)
@@ -91,10 +93,12 @@ class Batcher:
     def _teacher(self, folder: Path, config: Any) -> Side:
         return Side.of(folder, config, self.work.section.max_length)
 
-    def _shape(self, config: Any) -> masked.Shape:
+    def _shape(self) -> masked.Shape:
         mask = checks.mask_token_id(self.work.source)
         assert mask is not None
-        return masked.Shape.of(tokenization.load_tokenizer(self.work.source), mask, int(config.vocab_size))
+        tokenizer = tokenization.load_tokenizer(self.work.source)
+        # A table may have rows beyond the tokenizer's pieces, and the teacher's fewer of them.
+        return masked.Shape.of(tokenizer, mask, tokenizer.get_vocab_size())
 
     def _sides(self) -> list[Side]:
         """Return the sides that have rows of their own."""
@@ -106,7 +110,7 @@ class Batcher:
         return self.work.checkpoints / f"rows-{number}.arrow"
 
     def _write(self, device: torch.device, tell: Callable[[str, float], None]) -> None:
-        section, task, dataset = self.work.section, self.work.task, self.work.material.dataset
+        section, task = self.work.section, self.work.task
         texts = rows.texts(section, task, self.work.material)
         if section.augment is not None:
             before = len(texts)
@@ -118,15 +122,18 @@ class Batcher:
             tokenizer = tokenization.load_tokenizer(self.work.source)
             found = [masked.blocks(tokenizer, lines, self.shape, length=section.max_length)]
         else:
-            found = [
-                rows.encode(side.encoder, section, task, dataset, texts, labels=self.labels) for side in self._sides()
-            ]
+            found = self._encoded(texts)
         if len(found) > 1 and self.teacher is not None and checks.token_losses(section, task):
-            mine, theirs = (list(one) for one in found)
-            rows.check_same_tokens(self.student.encoder, self.teacher.encoder, zip(mine, theirs, strict=True))
-            found = [iter(mine), iter(theirs)]
+            # Encoded once more, since millions of rows need not fit into memory.
+            both = zip(*self._encoded(texts), strict=True)
+            rows.check_same_tokens(self.student.encoder, self.teacher.encoder, both)
         for number, one in enumerate(found):
             examples.write(one, self._path(number), kind)
+
+    def _encoded(self, texts: Sequence[Labelled]) -> list[Iterator[Example]]:
+        """Encode texts for each side."""
+        section, task, dataset = self.work.section, self.work.task, self.work.material.dataset
+        return [rows.encode(side.encoder, section, task, dataset, texts, labels=self.labels) for side in self._sides()]
 
     def pair(self, numbers: Numbers, step: int) -> Pair:
         """Return some rows for both sides; masking hangs on seed, update and row alone."""
@@ -179,4 +186,4 @@ class Batcher:
 
 
 def _same(one: Encoder, other: Encoder) -> bool:
-    return one.vocabulary() == other.vocabulary()
+    return one.document() == other.document()

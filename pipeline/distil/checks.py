@@ -185,8 +185,10 @@ def _check_tokens(section: DistilSection, task: Task, source: Source, teacher: S
 def _check_heads(section: DistilSection, task: Task, source: Source, teacher: Source) -> None:
     if section.head == "masked_lm":
         _mask_token(source)
-        if any("logits" in TERMS[name].needs and TERMS[name].teacher for name in section.losses):
+        compared = [name for name in section.losses if "logits" in TERMS[name].needs and TERMS[name].teacher]
+        if compared:
             check_trained_head(teacher)
+            _check_rows_of_tables(compared[0], source, teacher)
         return
     if not task.uses_head or not any("logits" in TERMS[name].needs for name in section.losses):
         return
@@ -201,6 +203,15 @@ def _check_heads(section: DistilSection, task: Task, source: Source, teacher: So
     if has_head(task, source) and mine != theirs:
         raise StudentError(
             f"the student's labels are {', '.join(mine)}, and those of {teacher.origin} are {', '.join(theirs)}."
+        )
+
+
+def _check_rows_of_tables(name: str, source: Source, teacher: Source) -> None:
+    mine, theirs = source.vocab_size, teacher.vocab_size
+    if mine != theirs:
+        raise StudentError(
+            f"distil.losses.{name} compares masked-LM logits, and the student's table has {mine} rows (vocab_size in "
+            f"config.json) where that of {teacher.origin} has {theirs}. Give both as many."
         )
 
 

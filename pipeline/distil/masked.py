@@ -13,6 +13,8 @@ from pipeline.training.examples import IGNORED, Example
 
 Ids = NDArray[np.int64]
 
+_ENCODED = 1000
+"""Lines that are held as encodings at a time; one takes kilobytes."""
 _FRACTION = 0.15
 _AS_MASK, _AS_RANDOM = 0.8, 0.1
 """The rest stays as it is. Source: Devlin et al. 2019, section 3.1 and appendix A.1."""
@@ -78,11 +80,14 @@ def blocks(tokenizer: Tokenizer, lines: Sequence[str], shape: Shape, *, length: 
     """
     size = _room(shape, length)
     tokenizer.no_truncation()
-    encoded = tokenizer.encode_batch(list(lines), add_special_tokens=False)
-    ids = [number for one in encoded for number in one.ids]
+    found = [np.zeros(0, np.int32)]
+    for start in range(0, len(lines), _ENCODED):
+        encoded = tokenizer.encode_batch(list(lines[start : start + _ENCODED]), add_special_tokens=False)
+        found += [np.array(one.ids, np.int32) for one in encoded]
+    ids = np.concatenate(found)
     _refuse_few(len(ids), size)
     for start in range(0, len(ids) - size + 1, size):
-        yield Example(Row(tuple(ids[start : start + size]), (0,) * size), ())
+        yield Example(Row(tuple(ids[start : start + size].tolist()), (0,) * size), ())
 
 
 def check_enough(tokenizer: Tokenizer, lines: Sequence[str], *, length: int) -> None:

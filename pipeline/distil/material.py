@@ -228,4 +228,5 @@ def saved_as(source: Source) -> str:
 
 def has_masked_lm(source: Source) -> bool:
     """Return whether a checkpoint was saved with a masked-LM head."""
-    return saved_as(source).endswith((MASKED_LM, "ForPreTraining"))
+    # ELECTRA's tells replaced tokens, and has no words to give.
+    return saved_as(source).endswith((MASKED_LM, "ForPreTraining")) and saved_as(source) != "ElectraForPreTraining"

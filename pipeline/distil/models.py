@@ -83,6 +83,7 @@ def load_teacher(work: Work) -> Any:
         found, _ = load_masked_lm(work.teacher, keeps_head=has_masked_lm(source), seed=work.section.seed)
     else:
         found = load_checkpoint(work.teacher, work.task)
+        architectures.hear_no_padding(found)
     return found.eval().requires_grad_(False)
 
 

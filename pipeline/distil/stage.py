@@ -39,6 +39,8 @@ class Point(_Strict):
     loss: float
     """Weighted sum of the terms, mean over the updates since the point before."""
     learning_rate: float
+    gradient_norm: float | None = None
+    """Before the gradient is cut, mean over the same updates; None where one overflowed, or not recorded yet."""
     terms: dict[str, float]
     """Each loss before its weight."""
 

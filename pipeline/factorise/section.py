@@ -77,7 +77,7 @@ def check(section: FactoriseSection, source: Source, task: Task) -> None:
     outline = parts.read(source)
     if section.embedding is not None:
         _check_table(source)
-        table = (int(source.config["vocab_size"]), outline.hidden)
+        table = (source.vocab_size, outline.hidden)
         check_ranks("embedding", section.embedding, [table])
     if section.feed_forward is not None:
         units = [part.units for part in outline.parts if part.kind == "feed_forward"]

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from pipeline.isolated import tell
 from pipeline.prune import walk
 from pipeline.prune.calibration import Batches
 from pipeline.prune.parts import sequence
@@ -32,10 +33,11 @@ def chosen(model: Any, batches: Batches, wanted: int | Sequence[int]) -> list[in
         start = walk.begin(model, batches)
         truth = _through(model, start, kept)
         while len(kept) > wanted:
-            changes = {
-                number: walk.distance(truth, _through(model, start, [one for one in kept if one != number]))
-                for number in kept
-            }
+            tell("layers", 0.1 * (len(found) - len(kept)) / (len(found) - wanted))
+            changes, before = {}, start
+            for place, number in enumerate(kept):
+                changes[number] = walk.distance(truth, _through(model, before, kept[place + 1 :]))
+                before = _through(model, before, [number])
             kept.remove(min(kept, key=lambda number: changes[number]))
     return kept
 

@@ -21,8 +21,8 @@ from pipeline import shapes
 from pipeline.backends import ConvertRequest, Inputs, Session, litert
 from pipeline.errors import ToolchainError
 from pipeline.layers import layers, put
-from pipeline.prune import cut, parts
-from pipeline.prune.parts import Kind
+from pipeline.prune import costs, cut, parts
+from pipeline.prune.parts import Kind, Outline
 from pipeline.signature import Function, Signature
 
 _WORDS = 128
@@ -50,13 +50,24 @@ def per_unit_ms(model: Any, *, length: int) -> dict[Kind, float]:
     with TemporaryDirectory() as name:
         files = [_file(one, length, Path(name, str(number))) for number, one in enumerate([whole, *smaller])]
         full, *less = _fastest_ms(files)
-    costs: dict[Kind, float] = {}
+    measured: dict[Kind, float] = {}
     for part, units, took in zip(found, fewer, less, strict=True):
+        if part.units == units:
+            continue
         if took >= full:
             said = f"{part.units} {part.kind} took {full:.3f} ms in LiteRT and {units} no less"
             raise ToolchainError(f"{said}; measure on a quiet machine, or prune by costs = 'flops'.")
-        costs[part.kind] = (full - took) / (part.units - units)
-    return costs
+        measured[part.kind] = (full - took) / (part.units - units)
+    return _with_single_units(measured, parts.outline(whole), length)
+
+
+def _with_single_units(measured: dict[Kind, float], shape: Outline, length: int) -> dict[Kind, float]:
+    """Price a kind of which the layer has one unit, that no smaller file tells, by multiply-adds beside the other."""
+    adds = {part.kind: one for part, one in zip(shape.parts, costs.unit_costs(shape, length=length), strict=True)}
+    if not measured:
+        raise ToolchainError("the layers have one head and one row; there is nothing to time, nor to prune.")
+    (known, ms), *_ = measured.items()
+    return {kind: ms * adds[kind] / adds[known] for kind in parts.KINDS} | measured
 
 
 def _one_layer(model: Any) -> Any:
@@ -66,6 +77,9 @@ def _one_layer(model: Any) -> Any:
     widest = max(range(len(found)), key=lambda number: found[number].feed_forward_size)
     cut.layers(base, [widest])
     table = base.get_input_embeddings()
+    # In front of the other factor, where it was put into two.
+    table = table[0] if isinstance(table, nn.Sequential) else table
+    assert isinstance(table, nn.Embedding)
     few = nn.Embedding.from_pretrained(table.weight.detach()[:_WORDS].clone(), freeze=False)
     put(base, next(path for path, module in base.named_modules() if module is table), few)
     base.config.vocab_size = _WORDS

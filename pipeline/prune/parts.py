@@ -115,6 +115,7 @@ def read(source: "Source") -> Outline:
     said = source.config.get("pocketbert") or {}
     total = layer_count(source)
     groups = int(source.config.get("num_hidden_groups") or 1) if layout.inner else total
+    layers.check_groups(layout, total, groups, int(source.config.get("inner_group_num") or 1))
     hidden = _shape(source, shapes, layout, 0, "attended")[0]
     head_size = int(said["head_size"]) if said else hidden // head_count(source.config)
     parts = []

@@ -84,10 +84,13 @@ def _evenly(
     prices = {kind: sum(cost for part, cost in zip(parts, costs, strict=True) if part.kind == kind) for kind in KINDS}
     most = {kind: min(part.units for part in parts if part.kind == kind) for kind in KINDS}
     rows = min(rows, most["feed_forward"])
-    best, choice = -np.inf, everything(parts)
+    # A last piece that is not whole is as large in each layer only where all have as many rows.
+    ragged = len({part.units for part in parts if part.kind == "feed_forward"}) == 1
+    largest = -(-most["feed_forward"] // rows) if ragged else most["feed_forward"] // rows
+    best, choice = -np.inf, None
     for heads in range(1, most["heads"] + 1):
         spare = (budget - heads * prices["heads"]) * (1 + 1e-12)
-        pieces = min(int(spare // (rows * prices["feed_forward"])), -(-most["feed_forward"] // rows))
+        pieces = min(int(spare // (rows * prices["feed_forward"])), largest)
         if pieces < 1:
             break
         kept = [
@@ -97,6 +100,8 @@ def _evenly(
         worth = sum(float(one.units[numbers].sum()) for one, numbers in zip(importances, kept, strict=True))
         if worth > best:
             best, choice = worth, kept
+    if choice is None:
+        raise RecipeError(f"the budget {budget:.4g} does not buy a head and {rows} rows of each layer.")
     return choice
 
 

@@ -42,9 +42,9 @@ class PruneSection(Section):
     """Of the encoder's `costs` at `cost_length` tokens: 0.5 is two times less. Heads and feed-forward rows are
     chosen wherever they matter least."""
     heads: Part | None = None
-    """Of all attention heads; each layer keeps one."""
+    """Of all attention heads of the layers that stay; each layer keeps one."""
     feed_forward: Part | None = None
-    """Of all feed-forward rows; each layer keeps `row_multiple`."""
+    """Of all feed-forward rows of the layers that stay; each layer keeps `row_multiple`."""
     layers: Annotated[int | tuple[int, ...] | None, BeforeValidator(_tuple), AfterValidator(_some)] = None
     """The numbers of the layers that stay, from 0; or how many, and the least important ones leave."""
     hidden: Natural | None = None
@@ -59,8 +59,8 @@ class PruneSection(Section):
     """Where they are from: `.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the
     data folder; or names of data sets, whose training rows are taken, pairs as pairs. Unless given: the package's own,
     and STS-B's sentences where they are."""
-    calibration_texts: Annotated[int, Field(ge=8, le=100_000)] = 512
-    """Unlabelled texts on which importance and reconstruction rest."""
+    calibration_texts: Annotated[int, Field(ge=8, le=10_000)] = 512
+    """Unlabelled texts on which importance and reconstruction rest; the hidden states of all are held at once."""
     max_length: Length = 128
     """Calibration texts are cut to so many tokens."""
     costs: Literal["flops", "latency"] = "flops"

@@ -79,7 +79,10 @@ def _asked(encoder: Encoder, labelled: Labelled, number: int) -> Iterator[Exampl
     start = labelled.answer_start if isinstance(labelled, Placed) else passage.find(labelled.answers[0])
     if start < 0:
         raise InputError(f"question {number}: answer {labelled.answers[0][:40]!r} is not in its passage.")
-    end = start + len(labelled.answers[0])
+    # Tokens are without the spaces around them.
+    answer = labelled.answers[0]
+    start += len(answer) - len(answer.lstrip())
+    end = start + len(answer.strip())
     try:
         windows = encoder.windows(labelled.first, passage, stride=decoding.overlap(encoder.max_length))
     except InputError as error:

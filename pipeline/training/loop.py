@@ -172,21 +172,21 @@ class _Run:
         self._saved = time.perf_counter()
         self._started = self._saved - self._before
         told = 0.0
-        losses: list[torch.Tensor] = []
+        done_since: list[tuple[torch.Tensor, torch.Tensor]] = []
         every = max(1, math.ceil(self.total / _POINTS))
         for step, rows in self._updates(first):
-            losses.append(self._update(rows, step))
+            done_since.append(self._update(rows, step))
             done = step + 1
             if done % every == 0 or done == self.total:
-                self._point(done, losses)
-                losses = []
+                self._point(done, done_since)
+                done_since = []
             if done % self.per_epoch == 0 or done == self.total:
                 self._score(done)
             if time.perf_counter() - told > _TELL_EVERY_S:
                 told = time.perf_counter()
                 self._say(done, first)
             # Between two points the losses since the last would be lost.
-            if not losses and done < self.total:
+            if not done_since and done < self.total:
                 self._save_if_due(done)
         self.notes.seconds = round(time.perf_counter() - self._started, 3)
         return Finished(self.notes, self.total, self.total / self.per_epoch)
@@ -210,12 +210,12 @@ class _Run:
                 yield step, rows
                 step += 1
 
-    def _update(self, rows: NDArray[np.int64], step: int) -> torch.Tensor:
+    def _update(self, rows: NDArray[np.int64], step: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Do one update.
 
         Returns:
-            This process's share of the mean loss over items, then of each term before its weight, `(1 + terms,)`, not
-            fetched from the device yet.
+            This process's share of the mean loss over items, then of each term before its weight, `(1 + terms,)`; and
+            the norm of the gradient of all processes before it is cut, `()`. Not fetched from the device yet.
         """
         processes = self.accelerator.num_processes
         count = self.settings.gradient_accumulation
@@ -247,12 +247,13 @@ class _Run:
         if not (overflowed or self.accelerator.optimizer_step_was_skipped):
             self.parts.scheduler.step()
         self.optimizer.zero_grad()
-        return total
+        return total, norm.detach()
 
     # --- what is told and kept ---------------------------------------------------------------------------------------
 
-    def _point(self, step: int, losses: list[torch.Tensor]) -> None:
-        """Add a point to the loss curve."""
+    def _point(self, step: int, since: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        """Add a point to the loss curve, of the updates since the one before."""
+        losses, norms = zip(*since, strict=True)
         # One column after the other: a mean over rows adds in another order.
         means = torch.stack([column.contiguous().mean() for column in torch.stack(losses).unbind(1)])
         mean, *terms = self.accelerator.reduce(means, "sum").tolist()
@@ -262,7 +263,10 @@ class _Run:
                 f"or set {self.plan.section}.precision to 'no'."
             )
         rate = float(self.parts.scheduler.get_last_lr()[0])
+        norm = float(torch.stack(norms).mean())
+        # With fp16 the scale is too large at times; that update is skipped.
         point = {"step": step, "loss": mean, "learning_rate": rate}
+        point["gradient_norm"] = norm if math.isfinite(norm) else None
         if len(self.goal.weights) > 1:
             point["terms"] = dict(zip(self.goal.weights, terms, strict=True))
         self.notes.curve.append(point)

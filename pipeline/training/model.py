@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from pydantic import BaseModel
 
-from pipeline import shapes, tokenization
+from pipeline import architectures, shapes, tokenization
 from pipeline.errors import StudentError
 from pipeline.training.job import Job
 
@@ -72,10 +72,16 @@ def load_as(wanted: Wanted) -> tuple[Any, list[str]]:
     # The bare encoder has no names of its own for its parts.
     backbone = "" if model.base_model is model else f"{model.base_model_prefix}."
     new = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
+    every = dict(model.named_parameters(remove_duplicate=False))
+    of_head = {name for name in every if not name.startswith(backbone)}
     if not wanted.keeps_head:
-        new |= {name for name, _ in model.named_parameters() if not name.startswith(backbone)}
+        new |= of_head
+    # XLM-R's tied table of words is met first as the head's, and is the encoder's all the same.
+    own = {id(parameter) for parameter in model.base_model.parameters()}
+    new -= {name for name in of_head if id(every[name]) in own}
     _check(wanted, model, new, backbone)
     _draw(model, auto, new, wanted)
+    architectures.hear_no_padding(model)
     return model, sorted(new)
 
 

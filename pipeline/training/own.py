@@ -28,7 +28,7 @@ ENDINGS: dict[OutputKind, tuple[str, ...]] = {
 TRAINED: tuple[OutputKind, ...] = ("logits", "value", "token_logits", "spans")
 """Kinds that are trained on labels; an embedding's are looked at, as pairs with a score, when it is judged."""
 _NO_LABEL = {"nan", "inf", "-inf"}
-_TAG = re.compile(r"O|[BIESLU]-\S+")
+_TAG = re.compile(r"O|[BI]-\S+")
 _METRICS: dict[OutputKind, str] = {
     "embedding": "spearman",
     "logits": "accuracy",
@@ -232,7 +232,9 @@ def _conll(path: Path, text: str) -> Iterable[_Raw]:
         elif len(fields) == 1:
             raise InputError(f"{path}, line {number}: {fields[0][:40]!r} has no tag; a line is a word and its tag.")
         elif not _TAG.fullmatch(fields[-1]):
-            raise InputError(f"{path}, line {number}: tag {fields[-1][:40]!r} is not O, B-KIND or I-KIND.")
+            tag = fields[-1]
+            ways = " Write U- and S- as B-, L- and E- as I-." if re.match(r"[UESL]-", tag) else ""
+            raise InputError(f"{path}, line {number}: tag {tag[:40]!r} is not O, B-KIND or I-KIND.{ways}")
         else:
             words.append(fields[0])
             tags.append(fields[-1])

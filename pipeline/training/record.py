@@ -20,7 +20,9 @@ class Point(_Record):
     loss: float
     """Mean over the updates since the point before."""
     learning_rate: float
-    """Of the last of them."""
+    """Of the update after the last of them; 0 at the end."""
+    gradient_norm: float | None = None
+    """Before the gradient is cut, mean over those updates; None where one overflowed, or not recorded yet."""
 
 
 class Score(_Record):

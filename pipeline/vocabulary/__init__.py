@@ -78,7 +78,7 @@ def check(section: VocabularySection, source: Source, task: Task, texts: Sequenc
         RecipeError: more pieces than there are, or fewer than special tokens and the corpus's characters take.
     """
     vocabulary = pieces.Vocabulary(tokenization.load_tokenizer(source.folder), source.folder)
-    tokenization.check_size(vocabulary.tokenizer, source.folder, vocab_size=int(source.config["vocab_size"]))
+    tokenization.check_size(vocabulary.tokenizer, source.folder, vocab_size=source.vocab_size)
     held = pieces.ids_in(source.config, source.architecture)
     vocabulary.check_ids(held)
     size = section.wanted(len(vocabulary.ids))

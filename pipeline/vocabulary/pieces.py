@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,9 @@ class Vocabulary:
         self.family = FAMILIES[kind]
         self.added = {str(row["content"]): int(row["id"]) for row in self.document["added_tokens"]}
         self.ids = self.family.vocabulary(self.model) | self.added
+        unknown = self.family.unknown(self.model)
+        if unknown is not None and unknown not in self.ids:
+            raise StudentError(f"the tokenizer in {folder} has no piece for {unknown!r}, its unknown token.")
 
     @property
     def unknown(self) -> int | None:
@@ -96,9 +99,12 @@ class Vocabulary:
             self.model, alphabet
         )
 
-    def alphabet(self, texts: Iterable[str]) -> set[str]:
+    def alphabet(self, texts: Sequence[str]) -> set[str]:
         """Return the characters of texts, as pieces have them."""
-        return set(self.normalised(" ".join(sorted(set().union(*texts)))))
+        plain = set().union(*(text for text in texts if text.isascii()))
+        # Beyond ASCII a letter and its accent may be one character only where they stand together.
+        others = (self.normalised(text) for text in texts if not text.isascii())
+        return set(self.normalised(" ".join(sorted(plain)))).union(*others)
 
     def check_ids(self, held: set[int]) -> None:
         """Refuse a config whose ids of special tokens have no piece.

@@ -85,11 +85,14 @@ def _write_settings(source: Path, trimmed: Trimmed, out: Path) -> None:
         settings = read_json(source / "tokenizer_config.json")
         listed = settings.get("added_tokens_decoder")
         if isinstance(listed, dict):
-            settings["added_tokens_decoder"] = {str(trimmed.ids[int(number)]): row for number, row in listed.items()}
+            # What tokenizer.json does not have for an added token may have left.
+            here = {trimmed.ids.get(int(number)): row for number, row in listed.items()}
+            settings["added_tokens_decoder"] = {str(number): row for number, row in here.items() if number is not None}
         _save(out / "tokenizer_config.json", settings)
     if (source / "added_tokens.json").is_file():
-        later = {token: trimmed.ids[int(number)] for token, number in read_json(source / "added_tokens.json").items()}
-        _save(out / "added_tokens.json", later)
+        listed = read_json(source / "added_tokens.json")
+        later = {token: trimmed.ids.get(int(number)) for token, number in listed.items()}
+        _save(out / "added_tokens.json", {token: number for token, number in later.items() if number is not None})
 
 
 def _save(path: Path, value: Mapping[str, Any]) -> None:
