@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from faults.students import Student
 
 from pipeline import student, tasks, tokenization
 from pipeline.data import Labelled
-from pipeline.distil import augment, material, stage
+from pipeline.distil import augment, cache, material, stage
 from pipeline.distil.models import Work
 from pipeline.distil.section import AugmentSection, DistilSection
 from pipeline.errors import PipelineError, StudentError
@@ -24,10 +25,6 @@ from pipeline.errors import PipelineError, StudentError
 CPU = torch.device("cpu")
 TEXT = "The bandmaster's 3 films, however quietly, unquestionably moved me!"
 """Of single pieces and of several, with a number and punctuation."""
-
-
-def silent(what: str, fraction: float) -> None:
-    """Nobody listens."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +54,7 @@ def words_of(text: str) -> list[str]:
 
 def test_single_pieces_get_what_the_head_finds_likely_and_others_their_neighbours(speaker: Path) -> None:
     found = finder(speaker, candidates=4)
-    (candidates,) = found.find([TEXT], silent)
+    (candidates,) = found.find([TEXT])
     by_word = {TEXT[start:stop]: words for (start, stop), words in candidates.items()}
     assert (
         list(by_word)
@@ -165,7 +162,7 @@ def test_copies_are_learnt_on_counted_and_found_once(
         "candidates": 15,
         "single_pieces": "neighbours",
     }
-    (file,) = wanted.cache.glob("candidates-*.jsonl")
+    (file,) = wanted.cache.glob("candidates-*/*.jsonl")
     assert len([json.loads(line) for line in file.read_text().splitlines()]) == 2
 
     def never(*given: Any, **named: Any) -> None:
@@ -174,6 +171,42 @@ def test_copies_are_learnt_on_counted_and_found_once(
     monkeypatch.setattr(augment, "Finder", never)
     _, again = stage.distil(wanted)
     assert again.curve == record.curve
+
+
+class Stop(Exception):
+    """Something that ends a run in its middle."""
+
+
+@pytest.mark.parametrize("what", ["candidates", "teacher"])
+def test_long_preparation_goes_on_behind_its_last_whole_part(
+    what: str, lesson: Callable[..., Work], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(augment, "_PART", 1)
+    monkeypatch.setattr(cache, "_PART", 2)
+    wanted = lesson({"single_pieces": "neighbours"})
+    _, whole = stage.distil(replace(wanted, cache=tmp_path / "others"))
+    module, name, folders = {
+        "candidates": (augment, "_write", "candidates-*"),
+        "teacher": (cache, "_write", "teacher-*"),
+    }[what]
+    write, written = getattr(module, name), []
+
+    def once(*given: Any) -> None:
+        if written:
+            raise Stop
+        written.append(write(*given))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, name, once)
+        with pytest.raises(Stop):
+            stage.distil(wanted)
+    (folder,) = wanted.cache.glob(folders)
+    (first,) = folder.iterdir()
+    made = first.stat().st_mtime_ns
+    _, record = stage.distil(wanted)
+    assert len(list(folder.iterdir())) > 1
+    assert first.stat().st_mtime_ns == made
+    assert record.curve == whole.curve
 
 
 def test_what_is_drawn_later_does_not_hang_on_whether_candidates_were_at_hand(speaker: Path) -> None:
@@ -220,4 +253,4 @@ def test_a_head_that_was_never_trained_is_refused(tiny_student: Callable[..., Pa
     transformers.AutoModelForMaskedLM.from_config(config).save_pretrained(tmp_path)
     shutil.copyfile(source / "tokenizer.json", tmp_path / "tokenizer.json")
     with pytest.raises(StudentError, match=r"was never trained: its perplexity is \d+ on the texts"):
-        finder(tmp_path).find([TEXT], silent)
+        finder(tmp_path).find([TEXT])

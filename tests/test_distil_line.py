@@ -519,6 +519,18 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
         {"start": {"layers": [1]}, "distil": own_data(alpha=0.0, teacher="turned")},
         "the student's labels are negative, neutral, positive, and those of turned are positive, neutral, negative",
     ),
+    "zeros that pruning would fill": (
+        "encoder",
+        "classification",
+        {"train": OWN | {"steps": 2, "sparse": {"sparsity": 0.5}}, "prune": {"compute": 0.6, "max_length": 16}},
+        "those that [train.sparse] made zero would not stay zero",
+    ),
+    "zeros that factors would fill": (
+        "encoder",
+        "embedding",
+        {"prune": {"sparse": {"sparsity": 0.5}}, "factorise": {"feed_forward": 16}},
+        "those that [prune.sparse] made zero would not stay zero",
+    ),
     "relation heads of no relations": (
         "classifier",
         "classification",

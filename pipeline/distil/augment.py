@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from pipeline import architectures, student, tokenization
 from pipeline.artifact import digest_of
 from pipeline.data import Labelled
-from pipeline.distil import checks, masked, models
+from pipeline.distil import checks, inparts, masked, models
 from pipeline.distil.material import has_masked_lm
 from pipeline.distil.models import Work
 from pipeline.distil.section import AugmentSection
@@ -32,7 +32,9 @@ from pipeline.errors import StudentError
 WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 """What may be replaced: letters, with an apostrophe inside perhaps."""
 _BATCH = 32
-_VERSION = 1
+_PART = 2000
+"""Texts whose candidates are one file."""
+_VERSION = 2
 Tell = Callable[[str, float], None]
 Place = tuple[int, int]
 """First character of a word and the one behind its last."""
@@ -113,21 +115,22 @@ def _candidates(
     texts = list(dict.fromkeys(text for row in rows for text in (row.first, row.second) if text is not None))
     source = work.material.augmenter
     decides = [_VERSION, source.digest, section.candidates, section.single_pieces, work.section.max_length, texts]
-    path = work.cache / f"candidates-{digest_of(decides)}.jsonl"
-    if not path.is_file():
-        finder = Finder(source.folder, section, max_length=work.section.max_length, device=device)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, finder.find(texts, tell))
-    return dict(zip(texts, _read(path), strict=True))
+    known: list[Candidates] = []
+    finder = None
+    for part in inparts.parts(work.cache / f"candidates-{digest_of(decides)}", len(texts), _PART, ".jsonl"):
+        if not part.path.is_file():
+            finder = finder or Finder(source.folder, section, max_length=work.section.max_length, device=device)
+            tell(f"words that fit in the places of others, texts {part.first} to {part.behind} of {len(texts)}", 0.0)
+            # A head that knows nothing shows in the first part; a short last one may be all rare words.
+            _write(part.path, finder.find(texts[part.first : part.behind], check=part.first == 0))
+        known += _read(part.path)
+    return dict(zip(texts, known, strict=True))
 
 
 def _write(path: Path, found: Sequence[Candidates]) -> None:
-    # Aside: a run that is killed here leaves no half of it.
-    aside = path.with_suffix(".new")
-    with aside.open("w", encoding="utf-8") as handle:
+    with inparts.whole(path) as aside, aside.open("w", encoding="utf-8") as handle:
         for one in found:
             handle.write(json.dumps([[*place, words] for place, words in one.items()]) + "\n")
-    aside.replace(path)
 
 
 def _read(path: Path) -> Iterator[Candidates]:
@@ -179,11 +182,11 @@ class Finder:
     def _directions(self) -> Tensor:
         return nn.functional.normalize(self._table[self._ids], dim=-1)  # (words, width)
 
-    def find(self, texts: Sequence[str], tell: Tell) -> list[Candidates]:
+    def find(self, texts: Sequence[str], *, check: bool = True) -> list[Candidates]:
         """Return for each text the words that may be replaced, and by what.
 
         Raises:
-            StudentError: the masked-LM head was never trained.
+            StudentError: with `check`, the masked-LM head was never trained.
         """
         encoded = [self.encoder.encode_with_offsets(text) for text in texts]
         words = [
@@ -194,7 +197,7 @@ class Finder:
         single = [word for word in words if self.masks and len(word.tokens) == 1]
         several = [word for word in words if not self.masks or len(word.tokens) > 1]
         rows = [row for row, _ in encoded]
-        found = {**self._likely(single, rows, texts, tell), **self._near(several, rows, texts)}
+        found = {**self._likely(single, rows, texts, check=check), **self._near(several, rows, texts)}
         result: list[Candidates] = [{} for _ in texts]
         for word in words:
             if found[word]:
@@ -202,7 +205,7 @@ class Finder:
         return result
 
     def _likely(
-        self, words: Sequence[_Word], rows: Sequence[Row], texts: Sequence[str], tell: Tell
+        self, words: Sequence[_Word], rows: Sequence[Row], texts: Sequence[str], *, check: bool
     ) -> dict[_Word, list[str]]:
         """Return the words that the head finds most likely in the place of each, masked alone."""
         mask = checks.mask_token_id(self.folder)
@@ -216,8 +219,7 @@ class Finder:
             loss += nn.functional.cross_entropy(logits, truth, reduction="sum").item()
             best = self._best(logits[:, self._ids])
             found |= {word: self._others(word, texts, places) for word, places in zip(batch, best, strict=True)}
-            tell("words that fit in the places of others", 0.0)
-        if order:
+        if order and check:
             self._check_trained(float(np.exp(min(loss / len(order), 100.0))))
         return found
 

@@ -1,4 +1,4 @@
-"""A teacher's outputs for each row, computed once, in a memory-mapped Arrow file."""
+"""A teacher's outputs for each row, computed once, in memory-mapped Arrow files."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline.artifact import digest_of
+from pipeline.distil import inparts
+from pipeline.distil.inparts import Part
 from pipeline.distil.section import DistilSection
 from pipeline.distil.seen import Seen
 from pipeline.distil.terms import TERMS
@@ -20,6 +22,9 @@ _KEPT = ("logits", "sentence")
 _LARGEST_BYTES = 2**30
 """Beyond, the teacher runs beside the student."""
 _BATCH = 64
+_PART = 4096
+"""Rows of a file."""
+_ENDING = ".arrow"
 
 
 def what(section: DistilSection, task: Task) -> tuple[str, ...]:
@@ -50,21 +55,30 @@ def key(teacher_digest: str, data: Any, names: tuple[str, ...]) -> str:
 
 
 def write(
-    path: Path,
+    folder: Path,
     lengths: NDArray[np.int64],
     names: tuple[str, ...],
     see: Callable[[NDArray[np.int64]], Seen],
     tell: Callable[[str, float], None],
 ) -> None:
-    """Run the teacher over all rows and write what it showed.
+    """Run the teacher over all rows and write what it showed, but for parts that are there.
 
     Args:
-        path: written aside and renamed.
+        folder: of the parts.
         lengths: tokens of each row; rows of like lengths run together.
         names: of `what`.
         see: what the teacher shows of some rows.
         tell: hears how far it is.
     """
+    for part in inparts.parts(folder, len(lengths), _PART, _ENDING):
+        if not part.path.is_file():
+            _write(part, lengths[part.first : part.behind], names, see)
+        tell(f"the teacher's outputs, {part.behind} of {len(lengths)}", 0.0)
+
+
+def _write(
+    part: Part, lengths: NDArray[np.int64], names: tuple[str, ...], see: Callable[[NDArray[np.int64]], Seen]
+) -> None:
     from datasets import Features, List, Value
     from datasets.arrow_writer import ArrowWriter
 
@@ -73,27 +87,24 @@ def write(
     for start in range(0, len(order), _BATCH):
         rows = order[start : start + _BATCH]
         with torch.no_grad():
-            seen = see(rows)
+            seen = see(part.first + rows)
         for name in names:
             values = getattr(seen, name).float().cpu().numpy()
             for number, value in zip(rows, values, strict=True):
                 found[name][number] = value
-        tell("the teacher's outputs", 0.0)
-    # Aside: a run that is killed here leaves no half of it.
-    aside = path.with_suffix(".new")
     features = Features({name: List(Value("float32")) for name in names})
-    with ArrowWriter(path=str(aside), features=features) as writer:
+    with inparts.whole(part.path) as aside, ArrowWriter(path=str(aside), features=features) as writer:
         for number in range(len(lengths)):
             writer.write({name: found[name][number] for name in names})
         writer.finalize()
-    aside.replace(path)
 
 
-def read(path: Path) -> Any:
+def read(folder: Path) -> Any:
     """Open what `write` left."""
     import datasets
 
-    return datasets.Dataset.from_file(str(path)).with_format("numpy")
+    found = [datasets.Dataset.from_file(str(path)) for path in sorted(folder.glob(f"*{_ENDING}"))]
+    return datasets.concatenate_datasets(found).with_format("numpy")
 
 
 def seen(data: Any, rows: NDArray[np.int64], device: torch.device) -> Seen:

@@ -142,12 +142,11 @@ class DistilGoal:
         width = sum(int(getattr(self._see(np.arange(1)), name).shape[-1]) for name in names)
         if not cache.fits(len(side.data), width):
             return
-        path = self.work.cache / f"teacher-{cache.key(self.work.teacher_digest, side.data, names)}.arrow"
-        if self._accelerator.is_main_process and not path.is_file():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            cache.write(path, examples.lengths(side.data), names, self._see, tell)
+        folder = self.work.cache / f"teacher-{cache.key(self.work.teacher_digest, side.data, names)}"
+        if self._accelerator.is_main_process:
+            cache.write(folder, examples.lengths(side.data), names, self._see, tell)
         self._accelerator.wait_for_everyone()
-        self._kept = cache.read(path)
+        self._kept = cache.read(folder)
 
     def _see(self, rows: NDArray[np.int64]) -> Seen:
         assert self._teacher is not None
