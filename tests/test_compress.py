@@ -102,12 +102,19 @@ def test_another_teacher_is_another_student(tmp_path: Path, pocketbert: Callable
     (tmp_path / "own.txt").write_text("the old river\nthe new house\n")
     shutil.copytree(tmp_path / "source", tmp_path / "teacher")
     assert steps(pocketbert("compress", path, "--json")) == {"start": True, "distil": True}
-    assert steps(pocketbert("compress", path, "--json")) == {"start": False, "distil": False}
+    assert foretold(path) == {"start": False, "distil": False}
     place = tmp_path / "teacher" / "model.safetensors"
     tensors = load_file(place)
     tensors["classifier.bias"] += 1
     save_file(tensors, place, metadata={"format": "pt"})
-    assert steps(pocketbert("compress", path, "--json")) == {"start": False, "distil": True}
+    assert foretold(path) == {"start": False, "distil": True}
+
+
+def foretold(path: Path) -> dict[str, bool]:
+    """Return which steps would be made."""
+    begun = begin(path)
+    begun.go("compress")
+    return {step.name: step.made for step in begun.steps.done}
 
 
 def begin(path: Path, until: str = "compress") -> prepare.Prepared:
