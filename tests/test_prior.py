@@ -88,6 +88,7 @@ def test_what_it_came_from_is_kept_in_the_student(place: Path, pocketbert: Calla
     assert origin == "encoder, fine-tuned on dev_file"
 
 
+@pytest.mark.full
 def test_a_prior_that_learns_a_head_leaves_its_labels(place: Path, pocketbert: Callable[..., Outcome]) -> None:
     write(place, "teacher", "encoder", train=OWN | FAST | {"steps": 4})
     soft = OWN | {"losses": {"soft_targets": 1.0}, "steps": 2}

@@ -147,7 +147,12 @@ def test_mobilebert_is_refused_with_its_reason(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("architecture", "targets"),
     [
-        pytest.param("bert", {"litert": ["int8_dynamic"], "coreml": ["fp16"], "executorch": ["fp32"]}, id="bert"),
+        pytest.param(
+            "bert",
+            {"litert": ["int8_dynamic"], "coreml": ["fp16"], "executorch": ["fp32"]},
+            id="bert",
+            marks=pytest.mark.full,
+        ),
         pytest.param("albert", {"litert": ["fp32"], "executorch": ["int8_dynamic"]}, id="albert"),
     ],
 )

@@ -219,7 +219,7 @@ def test_ties_are_not_tied_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "targets",
     [
-        {"executorch": ["int8_dynamic"]},
+        pytest.param({"executorch": ["int8_dynamic"]}, marks=pytest.mark.full),
         pytest.param({"executorch": ["fp32", "int8_weight_only"], "litert": ["int8_dynamic"]}, marks=pytest.mark.full),
         pytest.param({"coreml": ["fp16", "int8_weight_only"]}, marks=pytest.mark.full),
     ],
