@@ -106,13 +106,18 @@ def _restored(
     return model, {"missing_keys": missing, "mismatched_keys": [(name,) for name in mismatched]}
 
 
+def encoder_prefix(model: Any) -> str:
+    """Return how the names of the encoder's parts begin; the bare encoder has no names of its own for them."""
+    return "" if model.base_model is model else f"{model.base_model_prefix}."
+
+
 def named_once(model: Any) -> dict[str, Any]:
     """Return the parameters, each under the name by which it is stored.
 
     Of a module that several layers use that is the first one's; of a table that a head is tied to the encoder's, though
     XLM-R's class has its head first.
     """
-    prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
+    prefix = encoder_prefix(model)
     every = list(model.named_parameters(remove_duplicate=False))
     names: dict[int, str] = {}
     for name, parameter in [*(one for one in every if one[0].startswith(prefix)), *every]:
@@ -125,7 +130,7 @@ def _check_known(model: Any, tensors: Mapping[str, torch.Tensor], folder: Path) 
 
     Heads may be another class's, and so may the pooler, which some classes do without.
     """
-    prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
+    prefix = encoder_prefix(model)
     known = model.state_dict().keys()
     encoder = [name for name in tensors if name.startswith(prefix) and not name.startswith(f"{prefix}pooler.")]
     lost = [name for name in encoder if name not in known]
@@ -164,7 +169,7 @@ def _under_prefix(model: Any, tensors: dict[str, torch.Tensor]) -> dict[str, tor
 def reshape(model: Any, shapes: Mapping[str, tuple[int, ...]], *, head_size: int) -> None:
     """Give a model's modules the shapes of tensors by name; heads are left alone, their shapes are the config's."""
     base = model.base_model
-    prefix = "" if base is model else f"{model.base_model_prefix}."
+    prefix = encoder_prefix(model)
     for path, module in list(base.named_modules()):
         at = f"{prefix}{path}"
         if f"{at}.0.weight" in shapes and isinstance(module, nn.Linear | nn.Embedding):

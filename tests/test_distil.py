@@ -478,19 +478,24 @@ class Stop(Exception):
     """Something that ends a run in its middle."""
 
 
-def test_a_run_that_was_stopped_ends_with_the_same_weights(masked_lesson, tmp_path, monkeypatch):
-    wanted = masked_lesson(checkpoint_minutes=1e-9)
-    whole, uncut = stage.distil(replace(wanted, checkpoints=tmp_path / "others"))
-    monkeypatch.setattr(loop, "_TELL_EVERY_S", 0.0)
+def stop_in_the_middle(wanted: models.Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin a distillation and end it behind a checkpoint."""
 
     def stop(what: str, fraction: float) -> None:
         if fraction >= 0.6:
             raise Stop
 
     with monkeypatch.context() as patch:
+        patch.setattr(loop, "_TELL_EVERY_S", 0.0)
         patch.setattr(stage, "tell", stop)
         with pytest.raises(Stop):
             stage.distil(wanted)
+
+
+def test_a_run_that_was_stopped_ends_with_the_same_weights(masked_lesson, tmp_path, monkeypatch):
+    wanted = masked_lesson(checkpoint_minutes=1e-9)
+    whole, uncut = stage.distil(replace(wanted, checkpoints=tmp_path / "others"))
+    stop_in_the_middle(wanted, monkeypatch)
     resumed, cut = stage.distil(wanted)
     assert cut.resumed_at == [4]
     assert [(one.loss, one.terms) for one in cut.curve] == [(one.loss, one.terms) for one in uncut.curve]
@@ -499,16 +504,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(masked_lesson, tmp_pa
 
 def test_a_checkpoint_of_another_number_of_processes_is_not_gone_on_from(masked_lesson, monkeypatch):
     wanted = masked_lesson(checkpoint_minutes=1e-9)
-    monkeypatch.setattr(loop, "_TELL_EVERY_S", 0.0)
-
-    def stop(what: str, fraction: float) -> None:
-        if fraction >= 0.6:
-            raise Stop
-
-    with monkeypatch.context() as patch:
-        patch.setattr(stage, "tell", stop)
-        with pytest.raises(Stop):
-            stage.distil(wanted)
+    stop_in_the_middle(wanted, monkeypatch)
     for path in wanted.checkpoints.rglob("state.json"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"processes": 2}))
     assert stage.distil(wanted)[1].resumed_at == []

@@ -85,8 +85,8 @@ def _evenly(
     most = {kind: min(part.units for part in parts if part.kind == kind) for kind in KINDS}
     rows = min(rows, most["feed_forward"])
     # A last piece that is not whole is as large in each layer only where all have as many rows.
-    ragged = len({part.units for part in parts if part.kind == "feed_forward"}) == 1
-    largest = -(-most["feed_forward"] // rows) if ragged else most["feed_forward"] // rows
+    alike = len({part.units for part in parts if part.kind == "feed_forward"}) == 1
+    largest = -(-most["feed_forward"] // rows) if alike else most["feed_forward"] // rows
     best, choice = -np.inf, None
     for heads in range(1, most["heads"] + 1):
         spare = (budget - heads * prices["heads"]) * (1 + 1e-12)

@@ -69,8 +69,7 @@ def load_as(wanted: Wanted) -> tuple[Any, list[str]]:
     except Exception as error:  # transformers has a class of its own for each kind of nonsense in a config
         reason = " ".join(str(error).split())[:300]
         raise StudentError(f"{wanted.folder} does not load as {wanted.auto_class}: {reason}") from error
-    # The bare encoder has no names of its own for its parts.
-    backbone = "" if model.base_model is model else f"{model.base_model_prefix}."
+    backbone = shapes.encoder_prefix(model)
     new = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
     every = dict(model.named_parameters(remove_duplicate=False))
     of_head = {name for name in every if not name.startswith(backbone)}
