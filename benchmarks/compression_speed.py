@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks import pruned_speed_record, trials_record
 from benchmarks.pruned_speed_record import Speed
 from benchmarks.trials import Row, Table, Trial
-from pipeline.convert import Target
+from pipeline.convert.stage import Target
 
 BACKENDS = ("litert", "executorch")
 LENGTH = 128

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.encoding import Encoder, Row
+from pipeline.text.encoding import Encoder, Row
 
 NAMES = ("input_ids", "attention_mask", "token_type_ids")
 Arrays = dict[str, NDArray[Any]]

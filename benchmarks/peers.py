@@ -17,14 +17,17 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from benchmarks import peer_exports, peer_sessions
-from pipeline import artifact, benchmark, data, metrics
+from pipeline import artifact
+from pipeline.benchmark import stage as benchmark
 from pipeline.benchmark import timed
 from pipeline.benchmark.record import BenchmarkRecord
 from pipeline.benchmark.variants import Variant
-from pipeline.convert import Target
-from pipeline.isolated import Worker
-from pipeline.plan import finished_model
-from pipeline.recipe import BenchmarkSection
+from pipeline.convert.stage import Target
+from pipeline.data import datasets as data
+from pipeline.graph.line import finished_model
+from pipeline.graph.worker import Worker
+from pipeline.metrics import measures
+from pipeline.recipe.schema import BenchmarkSection
 
 RESULTS = Path(__file__).parent / "results"
 OURS = (
@@ -149,7 +152,7 @@ def main() -> None:
     truth = embeddings(variants[0], sentences, log)
     cosines = {}
     for variant in variants:
-        found = metrics.cosine(truth, embeddings(variant, sentences, log))
+        found = measures.cosine(truth, embeddings(variant, sentences, log))
         cosines[variant.id] = {"mean": float(found.mean()), "min": float(found.min())}
     print(save(source, records, cosines))
 

@@ -14,16 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.pruned_speed_record import Row, Speed, page, row
-from pipeline import artifact, benchmark, data, student
-from pipeline import recipe as recipes
+from pipeline import artifact
+from pipeline.benchmark import stage as benchmark
 from pipeline.benchmark.record import BenchmarkRecord
-from pipeline.console import Progress, print_error, say
-from pipeline.convert import Target, targets
+from pipeline.checkpoint import source as student
+from pipeline.cli.console import Progress, print_error, say
+from pipeline.compress.prune import costs, parts
+from pipeline.compress.prune.parts import Outline
+from pipeline.convert.stage import Target, targets
+from pipeline.data import datasets as data
 from pipeline.errors import EXIT_DONE, InputError, PipelineError
-from pipeline.plan import Line, finished_model
-from pipeline.prune import costs, parts
-from pipeline.prune.parts import Outline
-from pipeline.recipe import BenchmarkSection
+from pipeline.graph.line import Line, finished_model
+from pipeline.recipe import loading as recipes
+from pipeline.recipe.schema import BenchmarkSection, Recipe
 
 RESULTS = Path(__file__).parent / "results"
 BACKENDS = ("litert", "executorch")
@@ -101,7 +104,7 @@ def run(options: argparse.Namespace) -> Speed:
     return found
 
 
-def _common(read: Sequence[recipes.Recipe], lengths: Sequence[int], rounds: int) -> list[Target]:
+def _common(read: Sequence[Recipe], lengths: Sequence[int], rounds: int) -> list[Target]:
     """Return the targets that all recipes have."""
     names = [recipe.name for recipe in read]
     if len(set(names)) < len(names):

@@ -11,15 +11,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.support_cases import BUILD, CASES, REPOSITORY, Case, slug, write_source
-from pipeline import architectures, artifact, backends, plan, verify
+from pipeline import artifact, backends
 from pipeline.artifact import Artifact
 from pipeline.benchmark import record
-from pipeline.console import Progress
-from pipeline.convert import Target
+from pipeline.checkpoint import architectures
+from pipeline.cli.console import Progress
+from pipeline.convert.stage import Target
 from pipeline.devices import host
-from pipeline.isolated import Worker
-from pipeline.quantize import SCHEMES
-from pipeline.recipe import Recipe
+from pipeline.graph import line as plan
+from pipeline.graph.worker import Worker
+from pipeline.recipe import loading
+from pipeline.recipe.schema import Recipe
+from pipeline.schemes import SCHEMES
+from pipeline.verify import stage as verify
 
 PAGE = REPOSITORY / "benchmarks" / "SUPPORT.md"
 LENGTHS = (32,)
@@ -52,7 +56,7 @@ def recipe_of(case: Case) -> Recipe:
         "targets": {name: {"schemes": list(schemes_of(name))} for name in backends.NAMES},
         "benchmark": {"lengths": list(LENGTHS), "rounds": 5, "texts": 20},
     }
-    return Recipe.checked(values, PAGE)
+    return loading.checked(values, PAGE)
 
 
 def schemes_of(backend: str) -> Iterator[str]:

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline import architectures, tasks
-from pipeline import recipe as recipes
-from pipeline import student as students
+from pipeline import tasks
+from pipeline.checkpoint import architectures
+from pipeline.checkpoint import source as students
+from pipeline.recipe import loading as recipes
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 BUILD = REPOSITORY / "build" / "support"

@@ -10,27 +10,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline import (
-    backends,
-    compress,
-    convert,
-    data,
-    factorise,
-    finetune,
-    prune,
-    recipe,
-    reference,
-    scoring,
-    share,
-    student,
-    verify,
-    vocabulary,
-)
+from pipeline import backends, compress
 from pipeline.artifact import digest_of
-from pipeline.distil import stage as distil
-from pipeline.distil import start_checks, terms
+from pipeline.checkpoint import source as student
+from pipeline.compress import factorise, prune, share, vocabulary
+from pipeline.compress.distil import stage as distil
+from pipeline.compress.distil import terms
+from pipeline.compress.start import checks
+from pipeline.convert import stage as convert
+from pipeline.data import datasets as data
 from pipeline.errors import InputError
-from pipeline.recipe import Recipe
+from pipeline.metrics import scoring
+from pipeline.recipe import loading
+from pipeline.recipe import loading as recipe
+from pipeline.recipe.schema import Recipe
+from pipeline.student import reference
+from pipeline.student import stage as student_stage
+from pipeline.train import stage as finetune
+from pipeline.verify import stage as verify
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 BUILD = REPOSITORY / "build" / "tables"
@@ -42,7 +39,7 @@ _SEEDED = ("head", "train", "start", "prune", "factorise", "distil")
 """Sections with a seed; a row's seed is that of all of them."""
 _VERSIONS = {
     "train": finetune.VERSION,
-    "start": start_checks.VERSION,
+    "start": checks.VERSION,
     "vocabulary": vocabulary.VERSION,
     "prune": prune.VERSION,
     "factorise": factorise.VERSION,
@@ -161,7 +158,7 @@ class Table:
 
 def parsed(table: Table, trial: Trial) -> Recipe:
     """Return a trial's recipe."""
-    return Recipe.checked(_values(table, trial), recipe_file(table, trial))
+    return loading.checked(_values(table, trial), recipe_file(table, trial))
 
 
 def recipe_file(table: Table, trial: Trial) -> Path:
@@ -252,7 +249,7 @@ def key(table: Table, trial: Trial) -> str:
     """Return the sha256 over what decides a trial's record: its checkpoint, and how it is judged."""
     values = _values(table, trial)
     how = {name: values[name] for name in ("convert", "targets", "verify")}
-    versions = [student.VERSION, reference.VERSION]
+    versions = [student_stage.VERSION, reference.VERSION]
     writers = {name: backends.get(name).VERSION for name in values["targets"]}
     files: list[Any] = [convert.VERSION, verify.VERSION, writers] if with_files(trial) else []
     # Left out where it is the first one, so that what it did not change stays what it is.

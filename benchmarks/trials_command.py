@@ -13,9 +13,9 @@ from rich.table import Table as Grid
 from benchmarks import trials, trials_record, trials_run, trials_scores
 from benchmarks.trials import Table, Trial
 from benchmarks.trials_record import Record
-from pipeline.console import Progress
+from pipeline.cli.console import Progress
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError, PipelineError
-from pipeline.jobs import share_of_cores
+from pipeline.graph.pool import share_of_cores
 
 _out = Console(highlight=False)
 _INTERRUPTED = 130

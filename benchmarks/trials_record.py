@@ -14,12 +14,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from benchmarks import trials
 from benchmarks.trials import Row, Table, Trial
-from pipeline import scoring
 from pipeline.errors import ArtifactError
-from pipeline.outputs import RowOutputs
-from pipeline.quantize import OutputKind
-from pipeline.scoring import Labels
-from pipeline.verify import Verdict
+from pipeline.metrics import scoring
+from pipeline.metrics.outputs import RowOutputs
+from pipeline.metrics.scoring import Labels
+from pipeline.schemes import OutputKind
+from pipeline.verify.stage import Verdict
 
 RESAMPLES = 1000
 State = Literal["there", "stale", "not run"]

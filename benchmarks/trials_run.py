@@ -8,17 +8,24 @@ from pathlib import Path
 from benchmarks import trials, trials_record
 from benchmarks.trials import Table, Trial
 from benchmarks.trials_record import File, Metric, Record, Stage
-from pipeline import artifact, data, fanout, plan, reference, scoring, student, tasks, verify
+from pipeline import artifact, tasks
 from pipeline.artifact import Artifact
-from pipeline.console import Progress
-from pipeline.convert import Target
+from pipeline.checkpoint import source as student
+from pipeline.checkpoint.source import Source
+from pipeline.cli.console import Progress
+from pipeline.compress.prune import costs, parts
+from pipeline.convert.stage import Target
+from pipeline.data import datasets as data
 from pipeline.devices import host
 from pipeline.errors import StudentError
-from pipeline.plan import Line
-from pipeline.prune import costs, parts
-from pipeline.recipe import Recipe
-from pipeline.steps import versions
-from pipeline.student import Source
+from pipeline.graph import fanout
+from pipeline.graph import line as plan
+from pipeline.graph.line import Line
+from pipeline.graph.steps import versions
+from pipeline.metrics import scoring
+from pipeline.recipe.schema import Recipe
+from pipeline.student import reference
+from pipeline.verify import stage as verify
 
 _TOOLS = ("torch", "transformers", "accelerate", "numpy")
 

@@ -7,7 +7,7 @@
     vectors = model.predict(["a text", "another"])
 """
 
-from pipeline.runtime import Model, load
+from pipeline.convert.model import Model, load
 
 __all__ = ["Model", "load"]
 __version__ = "0.1.0"

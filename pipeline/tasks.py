@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import RecipeError
-from pipeline.quantize import OutputKind
+from pipeline.schemes import OutputKind
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +37,7 @@ class Task:
     truth: Callable[[Any], Floats]
     """`model output of unpadded rows -> (batch, items, width)`; written apart from `finish`, which it judges."""
     datasets: tuple[str, ...]
-    """Labelled data in `pipeline.data` that fit the task, best first."""
+    """Labelled data in `pipeline.data.datasets` that fit the task, best first."""
     least_labels: int | None = None
     """The fewest numbers that the head gives, where the task asks for some."""
     most_labels: int | None = None

@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
-from pipeline import cli, student, tasks
-from pipeline import recipe as recipes
-from pipeline.architectures import ARCHITECTURES
+from pipeline import tasks
+from pipeline.checkpoint import source as student
+from pipeline.checkpoint.architectures import ARCHITECTURES
+from pipeline.cli import app as cli
+from pipeline.recipe import loading as recipes
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LABELS = ("negative", "neutral", "positive")

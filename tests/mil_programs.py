@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.isolated import Worker
+from pipeline.graph.worker import Worker
 
 
 @functools.cache
@@ -291,7 +291,7 @@ def write_flexible(student: Path, out: Path) -> None:
     import torch
 
     from pipeline import tasks
-    from pipeline.checkpoint import example_inputs, export_graph, input_names
+    from pipeline.checkpoint.loading import example_inputs, export_graph, input_names
 
     names = input_names(student)
     length = torch.export.Dim("length", min=3, max=64)

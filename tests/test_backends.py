@@ -9,18 +9,22 @@ import numpy as np
 import pytest
 from conftest import bundled_folder, recipe_file
 
-from pipeline import backends, metrics, mil, recipe, student, tasks
+from pipeline import backends, mil, tasks
 from pipeline.artifact import Artifact, Order, build
 from pipeline.backends import coreml, litert
-from pipeline.backends.tflite_file import share_constants
-from pipeline.checkpoint import example_inputs, export_graph, load_checkpoint
-from pipeline.convert import Target, make
-from pipeline.encoding import Encoder, Row
+from pipeline.backends.litert.deduplicate import share_constants
+from pipeline.checkpoint import source as student
+from pipeline.checkpoint.loading import example_inputs, export_graph, load_checkpoint
+from pipeline.convert.model import Model, require_version
+from pipeline.convert.stage import Target, make
 from pipeline.errors import InputError, ToolchainError
-from pipeline.isolated import Worker
-from pipeline.quantize import SCHEMES
-from pipeline.reference import true_outputs
-from pipeline.runtime import Model, require_version
+from pipeline.graph.worker import Worker
+from pipeline.metrics import measures
+from pipeline.recipe import loading as recipe
+from pipeline.schemes import SCHEMES
+from pipeline.student import stage as student_stage
+from pipeline.student.reference import true_outputs
+from pipeline.text.encoding import Encoder, Row
 
 LENGTHS = (8, 16)
 TEXTS = ("A man is playing a guitar.", "Thanks!", "Crème brûlée — très bon, n'est-ce pas?", "今天天气很好")
@@ -42,8 +46,8 @@ def student_artifact(source: Path, task: str, place: Path, *, random_weights: bo
     """Lay a checkpoint out as the student stage does."""
     found = student.inspect_folder(source, origin=source.name, licence="Apache-2.0")
     params = {"task": task, "origin": found.origin, "licence": found.licence, "random_weights": random_weights}
-    order = Order(place, "student", student.VERSION, params, {"source": found.digest}, {})
-    return build(order, lambda out: _converter[0].call(student.make, found.folder, task, out))[0]
+    order = Order(place, "student", student_stage.VERSION, params, {"source": found.digest}, {})
+    return build(order, lambda out: _converter[0].call(student_stage.make, found.folder, task, out))[0]
 
 
 def convert(made: Artifact, target: Target, out: Path, *, lengths: tuple[int, ...] = LENGTHS, ios: int = 18) -> Path:
@@ -80,10 +84,10 @@ def check_against_truth(made: Artifact, target: Target, folder: Path) -> None:
     for length in LENGTHS:
         fitting = [number for number, row in enumerate(rows) if len(row) <= length]
         found = np.stack([model.run(rows[number], length=length) for number in fitting])
-        assert metrics.all_finite(found)
-        assert metrics.sqnr_db(wanted[fitting], found) >= gates.min_sqnr_db
+        assert measures.all_finite(found)
+        assert measures.sqnr_db(wanted[fitting], found) >= gates.min_sqnr_db
     all_pad = model.run_all_padding(LENGTHS[-1])
-    assert metrics.all_finite(all_pad)
+    assert measures.all_finite(all_pad)
     if model.signature.output_kind == "embedding":
         assert np.abs(all_pad).max() == 0.0
     model.close()
@@ -275,7 +279,7 @@ class TestRealStudent:
         model = Model(folder)
         rows = [model.encoder.encode(text) for text in TEXTS]
         found = np.stack([model.run(row) for row in rows])
-        assert metrics.cosine(truth(made, rows), found).min() >= worst_cosine
+        assert measures.cosine(truth(made, rows), found).min() >= worst_cosine
 
 
 def test_bundled_student_is_the_pinned_one() -> None:
@@ -285,7 +289,7 @@ def test_bundled_student_is_the_pinned_one() -> None:
 
 
 def test_golden_rows_travel_with_the_file_and_hold(tiny_student: Callable[..., Path], tmp_path: Path) -> None:
-    from pipeline import golden
+    from pipeline.student import golden
 
     made = student_artifact(tiny_student("bert", "embedding"), "embedding", tmp_path / "student")
     folder = convert(made, Target("litert", "int8_dynamic"), tmp_path, lengths=(16, 64))
@@ -297,7 +301,7 @@ def test_golden_rows_travel_with_the_file_and_hold(tiny_student: Callable[..., P
         encoded = encoder.encode(row.first, row.second)
         assert list(encoded.ids) == row.input_ids
         found = model.run(encoded)
-        assert metrics.cosine(np.array(row.output), found) >= rows.min_cosine
+        assert measures.cosine(np.array(row.output), found) >= rows.min_cosine
 
 
 def test_recipe_of_a_folder_with_random_weights_reads(tiny_student: Callable[..., Path], tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 Recipes, students and data are refused before any process is started, and there are many cases, so those call the
 command's `main` in this process; the rest, and a sample of those, run `python -m pipeline`. What fails only after torch
-was imported (a worker each, five seconds and more) is asked of `student.make` itself, and once of the command.
+was imported (a worker each, five seconds and more) is asked of `student_stage.make` itself, and once of the command.
 """
 
 import json
@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 from conftest import LABELS, TINY_TARGETS, Outcome, TinyLine, recipe_file, recipe_values, run_command, toml
 
-from pipeline import artifact, student
+from pipeline import artifact
+from pipeline.backends.signature import SIGNATURE
 from pipeline.errors import StudentError
-from pipeline.signature import SIGNATURE
+from pipeline.student import stage as student_stage
 
 
 @pytest.fixture(autouse=True)
@@ -588,7 +589,7 @@ def test_a_checkpoint_that_does_not_load(name, tmp_path, tiny_student):
     change(folder)
     (tmp_path / "out").mkdir()
     with pytest.raises(StudentError) as caught:
-        student.make(folder, task, tmp_path / "out")
+        student_stage.make(folder, task, tmp_path / "out")
     for word in words:
         assert word in str(caught.value)
     assert str(tmp_path / "out") not in str(caught.value)
@@ -610,7 +611,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model_has_rows(tmp_path, tiny_stu
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     (tmp_path / "out").mkdir()
     with pytest.raises(StudentError, match="has 30523 tokens, and the model's vocab_size is 30522"):
-        student.make(folder, "embedding", tmp_path / "out")
+        student_stage.make(folder, "embedding", tmp_path / "out")
 
 
 # --- what is not an error -----------------------------------------------------------------------------------------
@@ -644,7 +645,7 @@ def test_a_byte_order_mark_is_no_error(tmp_path, pocketbert):
 
 def test_labels_of_the_tiny_classifier_are_kept_in_order(tiny_student, tmp_path):
     (tmp_path / "out").mkdir()
-    facts = student.make(tiny_student("bert", "classification"), "classification", tmp_path / "out")
+    facts = student_stage.make(tiny_student("bert", "classification"), "classification", tmp_path / "out")
     assert facts["labels"] == list(LABELS)
 
 

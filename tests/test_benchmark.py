@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from conftest import Outcome, TinyLine, toml
 
-from pipeline import artifact, benchmark
+from pipeline import artifact
+from pipeline.benchmark import stage as benchmark
 from pipeline.benchmark.record import mean_of_medians, percentiles
 from pipeline.benchmark.variants import of_student, of_target
-from pipeline.recipe import BenchmarkSection
+from pipeline.recipe.schema import BenchmarkSection
 
 TEXTS = ["A short one.", "Another text, which is a little longer than the first.", "Thanks!"]
 

@@ -15,10 +15,14 @@ import psutil
 import pytest
 from conftest import COMMAND, Outcome, TinyLine, environment, recipe_file, run_command
 
-from pipeline import artifact, backends, devices, recipe, verify
-from pipeline.architectures import ARCHITECTURES, UNSUPPORTED
-from pipeline.quantize import SCHEMES
+from pipeline import artifact, backends, devices
+from pipeline.checkpoint.architectures import ARCHITECTURES, UNSUPPORTED
+from pipeline.recipe import loading as recipe
+from pipeline.recipe.compression import DistilSection, PruneSection, ShareSection
+from pipeline.recipe.schema import Recipe
+from pipeline.schemes import SCHEMES
 from pipeline.tasks import TASKS
+from pipeline.verify import stage as verify
 
 VERBS = (
     *("init", "run", "plan", "train", "student", "convert", "verify", "benchmark", "report", "ship", "push", "compat"),
@@ -131,11 +135,11 @@ def test_list_as_json_has_the_same_tables(pocketbert):
 
 def test_every_key_of_a_recipe_is_told_with_its_default_and_meaning(pocketbert):
     found = {one["name"]: one for one in pocketbert("keys", "--json").document["sections"]}
-    assert {*recipe.Recipe.model_fields} <= {key["name"] for key in found["recipe"]["keys"]}
+    assert {*Recipe.model_fields} <= {key["name"] for key in found["recipe"]["keys"]}
     for name, model in (
-        ("prune", recipe.PruneSection),
-        ("distil", recipe.DistilSection),
-        ("share", recipe.ShareSection),
+        ("prune", PruneSection),
+        ("distil", DistilSection),
+        ("share", ShareSection),
     ):
         keys = {key["name"]: key for key in found[name]["keys"]}
         assert {*model.model_fields} <= {*keys}
@@ -230,7 +234,7 @@ def test_a_second_run_keeps_everything_says_so_and_imports_no_toolchain(line, tm
     for step in STEPS:
         assert f"kept {step}: nothing changed" in outcome.stderr
     modules = set(record.read_text().split())
-    assert "pipeline.plan" in modules
+    assert "pipeline.graph.line" in modules
     assert modules & set(HEAVY) == set()
 
 

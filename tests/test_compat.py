@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 from conftest import REPOSITORY, Outcome, TinyLine, recipe_values, run_command, toml
 
-from pipeline import golden, signature
+from pipeline.backends import signature
 from pipeline.compat import check, environments, judging, operators, runtimes, trials
 from pipeline.compat.environments import Environment
 from pipeline.compat.record import Compat, Row, Verdict, read
 from pipeline.compat.runtimes import RUNTIMES, Runtime
 from pipeline.errors import InputError, RecipeError
-from pipeline.recipe import Recipe
+from pipeline.recipe import loading
+from pipeline.recipe.schema import Recipe
+from pipeline.student import golden
 
 OWN = next(runtime for runtime in RUNTIMES if runtimes.is_own(runtime))
 OTHER = next(runtime for runtime in RUNTIMES if runtime.name == "litert-2.1.6")
@@ -337,7 +339,7 @@ def test_unknown_runtime_says_what_exists() -> None:
 
 def with_floor(backend: str, floor: str, *schemes: str) -> Recipe:
     targets = {backend: {"schemes": list(schemes), "minimum_runtime": floor}}
-    return Recipe.checked(recipe_values(targets=targets), Path("my.toml"))
+    return loading.checked(recipe_values(targets=targets), Path("my.toml"))
 
 
 def test_floor_is_taken_where_the_schemes_are_right() -> None:

@@ -11,10 +11,13 @@ from faults import students
 from faults.students import Student
 from safetensors.numpy import load_file, save_file
 
-from pipeline import artifact, compress, data, prepare, verify
-from pipeline import recipe as recipes
+from pipeline import artifact, compress
 from pipeline.artifact import digest_of
-from pipeline.steps import Steps
+from pipeline.data import datasets as data
+from pipeline.graph import prepare
+from pipeline.graph.steps import Steps
+from pipeline.recipe import loading as recipes
+from pipeline.verify import stage as verify
 
 PRUNE = {"compute": 0.6, "even": True, "calibration_texts": 48, "max_length": 32}
 CHAIN: dict[str, dict[str, Any]] = {

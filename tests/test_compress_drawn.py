@@ -10,14 +10,16 @@ from conftest import Silent, recipe_file
 from faults import students
 from faults.students import Student
 
-from pipeline import compress, prepare, student, tasks
-from pipeline import recipe as recipes
+from pipeline import compress, tasks
+from pipeline.checkpoint.source import Source
+from pipeline.compress.prune.parts import hidden_size, layer_count
 from pipeline.errors import PipelineError, RecipeError
-from pipeline.prepare import Prepared
-from pipeline.prune.parts import hidden_size, layer_count
-from pipeline.steps import Steps
-from pipeline.student import Source
-from pipeline.training.checks import has_head
+from pipeline.graph import prepare
+from pipeline.graph.prepare import Prepared
+from pipeline.graph.steps import Steps
+from pipeline.recipe import loading as recipes
+from pipeline.student import stage as student_stage
+from pipeline.train.checks import has_head
 
 ACCEPTED = 8
 """Recipes that are carried out, of each kind of student."""
@@ -122,7 +124,7 @@ def carried_out(found: Prepared, out: Path) -> Source:
         if stage.teaches:
             context = replace(context, unpruned=source)
     (out / "student").mkdir(parents=True)
-    student.make(source.folder, found.recipe.task, out / "student")
+    student_stage.make(source.folder, found.recipe.task, out / "student")
     return source
 
 

@@ -20,14 +20,20 @@ from conftest import environment, toml
 from faults import students
 from faults.students import Student
 
-from pipeline import checkpoint, data, layers, shapes, student, tasks, tokenization
-from pipeline.architectures import ARCHITECTURES
-from pipeline.distil import checks, masked, material, models, stage, starts
-from pipeline.distil.material import Material
-from pipeline.distil.section import DistilSection, HeadSection, StartSection
-from pipeline.encoding import Encoder
+from pipeline import tasks
+from pipeline.checkpoint import layers, shapes
+from pipeline.checkpoint import loading as checkpoint
+from pipeline.checkpoint import source as student
+from pipeline.checkpoint.architectures import ARCHITECTURES
+from pipeline.compress.distil import checks, masked, material, models, stage
+from pipeline.compress.distil.material import Material
+from pipeline.compress.start import stage as starts
+from pipeline.data import datasets as data
 from pipeline.errors import InputError, PipelineError, RecipeError, StudentError
-from pipeline.training import examples, loop, model
+from pipeline.recipe.compression import DistilSection, HeadSection, StartSection
+from pipeline.text import tokenizers
+from pipeline.text.encoding import Encoder
+from pipeline.train import examples, loop, model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -147,7 +153,7 @@ def test_other_architectures_are_distilled_layer_by_layer(architecture, lesson):
 def test_each_term_is_of_the_mapped_layer_and_counted_by_its_own_items(lesson):
     from accelerate import Accelerator
 
-    from pipeline.distil.goal import DistilGoal
+    from pipeline.compress.distil.goal import DistilGoal
 
     losses = dict.fromkeys(("embeddings", "hidden", "attention", "relations", "cosine"), 1.0)
     work = lesson(losses)
@@ -196,7 +202,7 @@ def told(what: str, fraction: float) -> None:
 
 
 def test_what_is_kept_of_the_teacher_is_what_it_shows(lesson, monkeypatch):
-    from pipeline.distil import cache
+    from pipeline.compress.distil import cache
 
     wanted = lesson({"sentence_mse": 1.0}, steps=4)
     kept = curve(wanted)
@@ -367,7 +373,7 @@ def test_random_tokens_are_pieces_of_the_tokenizer(masked_lesson, speakers, tmp_
     """A table may have rows beyond them, and the teacher's table fewer of those."""
     from accelerate import Accelerator
 
-    from pipeline.distil.batching import Batcher
+    from pipeline.compress.distil.batching import Batcher
 
     wanted = masked_lesson()
     wanted.checkpoints.mkdir()
@@ -378,7 +384,7 @@ def test_random_tokens_are_pieces_of_the_tokenizer(masked_lesson, speakers, tmp_
 
 
 def test_equal_pieces_behind_another_normaliser_are_another_reading(tiny_student, tmp_path):
-    from pipeline.distil import batching
+    from pipeline.compress.distil import batching
 
     cased = tmp_path / "cased"
     shutil.copytree(tiny_student("bert", "embedding"), cased)
@@ -386,7 +392,7 @@ def test_equal_pieces_behind_another_normaliser_are_another_reading(tiny_student
     document["normalizer"]["lowercase"] = False
     (cased / "tokenizer.json").write_text(json.dumps(document))
     plain, other, same = (
-        Encoder(tokenization.load_tokenizer(place), 16)
+        Encoder(tokenizers.load_tokenizer(place), 16)
         for place in (tiny_student("bert", "embedding"), cased, tiny_student("bert", "embedding"))
     )
     assert batching._same(plain, same)
@@ -396,7 +402,7 @@ def test_equal_pieces_behind_another_normaliser_are_another_reading(tiny_student
 def test_the_terms_of_the_triple_loss_are_counted_and_weighed_as_published(masked_lesson):
     from accelerate import Accelerator
 
-    from pipeline.distil.goal import DistilGoal
+    from pipeline.compress.distil.goal import DistilGoal
 
     work = masked_lesson(temperature=4.0, steps=2)
     work.checkpoints.mkdir()
@@ -455,7 +461,7 @@ def test_segments_are_swapped_in_half_of_the_rows(seed):
 def test_masks_hang_on_seed_update_and_row_alone(masked_lesson):
     from accelerate import Accelerator
 
-    from pipeline.distil.batching import Batcher
+    from pipeline.compress.distil.batching import Batcher
 
     wanted = masked_lesson()
     wanted.checkpoints.mkdir()
@@ -511,7 +517,7 @@ def test_a_checkpoint_of_another_number_of_processes_is_not_gone_on_from(masked_
 
 
 def test_rows_that_are_compared_with_each_other_are_of_one_process(lesson):
-    from pipeline.distil.goal import DistilGoal
+    from pipeline.compress.distil.goal import DistilGoal
 
     with pytest.raises(RecipeError, match=r"losses\.similarity compares the rows of an update .* use 1 process"):
         DistilGoal(lesson({"similarity": 1.0}), SimpleNamespace(num_processes=2), told)
@@ -533,7 +539,7 @@ def command(wanted: models.Work, place: Path, out: Path) -> list[str]:
     settings = wanted.section.model_dump(mode="json", exclude_none=True)
     place.write_text(toml(settings))
     return [
-        *("pipeline.distil", str(place), "--student", str(wanted.source), "--teacher", str(wanted.teacher)),
+        *("pipeline.compress.distil", str(place), "--student", str(wanted.source), "--teacher", str(wanted.teacher)),
         *("--task", "embedding", "--out", str(out)),
     ]
 

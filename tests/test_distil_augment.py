@@ -15,12 +15,14 @@ import transformers
 from faults import students
 from faults.students import Student
 
-from pipeline import student, tasks, tokenization
-from pipeline.data import Labelled
-from pipeline.distil import augment, cache, material, stage
-from pipeline.distil.models import Work
-from pipeline.distil.section import AugmentSection, DistilSection
+from pipeline import tasks
+from pipeline.checkpoint import source as student
+from pipeline.compress.distil import augment, cache, material, stage
+from pipeline.compress.distil.models import Work
+from pipeline.data.datasets import Labelled
 from pipeline.errors import PipelineError, StudentError
+from pipeline.recipe.compression import AugmentSection, DistilSection
+from pipeline.text import tokenizers
 
 CPU = torch.device("cpu")
 TEXT = "The bandmaster's 3 films, however quietly, unquestionably moved me!"
@@ -35,7 +37,7 @@ def speaker(tiny_student: Callable[..., Path], tmp_path_factory: pytest.TempPath
     config = transformers.AutoConfig.from_pretrained(source)
     torch.manual_seed(3)
     model = transformers.AutoModelForMaskedLM.from_config(config)
-    tokenizer = tokenization.load_tokenizer(source)
+    tokenizer = tokenizers.load_tokenizer(source)
     with torch.no_grad():
         for word in ("films", "house", "river", "moved", "the", "me", "however", "quietly"):
             model.cls.predictions.bias[tokenizer.token_to_id(word)] = 6.0
@@ -61,7 +63,7 @@ def test_single_pieces_get_what_the_head_finds_likely_and_others_their_neighbour
         == words_of(TEXT)
         == [*("The", "bandmaster's", "films", "however", "quietly", "unquestionably", "moved", "me")]
     )
-    tokenizer = tokenization.load_tokenizer(speaker)
+    tokenizer = tokenizers.load_tokenizer(speaker)
     several = {word for word in by_word if len(tokenizer.encode(word, add_special_tokens=False).ids) > 1}
     assert several == {"bandmaster's", "unquestionably"}
     model = transformers.AutoModelForMaskedLM.from_pretrained(speaker).eval()
@@ -93,7 +95,7 @@ def nearest(model: Any, tokenizer: Any, word: str, allowed: list[int]) -> list[s
 @pytest.mark.parametrize(("architecture", "pieces"), [("bert", "wordpiece"), ("xlm-roberta", "unigram")])
 def test_replacements_are_whole_words(architecture: str, pieces: str, tmp_path: Path) -> None:
     students.source(Student(architecture, pieces=pieces), tmp_path)
-    tokenizer = tokenization.load_tokenizer(tmp_path)
+    tokenizer = tokenizers.load_tokenizer(tmp_path)
     found = augment.whole_words(tokenizer)
     assert len(found) > 20
     for text in list(found.values())[:200]:

@@ -13,15 +13,18 @@ from conftest import Outcome, Silent, recipe_file
 from datasets import ClassLabel, Features, Value
 from pyarrow import parquet
 
-from pipeline import artifact, corpus, data, places, prepare, student, tasks
-from pipeline import recipe as recipes
-from pipeline.distil import material, rows, stage
-from pipeline.distil.section import DistilSection
-from pipeline.encoding import Encoder
+from pipeline import artifact, tasks
+from pipeline.checkpoint import source as student
+from pipeline.compress.distil import material, rows, stage
+from pipeline.data import corpus, files, places
+from pipeline.data import datasets as data
 from pipeline.errors import InputError, PipelineError
-from pipeline.steps import Steps
-from pipeline.tokenization import load_tokenizer
-from pipeline.training import own
+from pipeline.graph import prepare
+from pipeline.graph.steps import Steps
+from pipeline.recipe import loading as recipes
+from pipeline.recipe.compression import DistilSection
+from pipeline.text.encoding import Encoder
+from pipeline.text.tokenizers import load_tokenizer
 
 LABELS = ("negative", "neutral", "positive")
 OWN = {"train_file": "train.csv", "dev_file": "dev.csv", "max_length": 16}
@@ -144,13 +147,13 @@ def test_parquet_files_give_the_names_of_their_classes(tmp_path: Path) -> None:
     for name in ("train", "dev"):
         found = pyarrow.table({"text": ["one", "two"], "label": [1, 0]}, schema=features.arrow_schema)
         parquet.write_table(found, tmp_path / f"{name}.parquet")
-    task, columns = tasks.get("classification"), own.Columns("text", None, "label")
-    dataset = own.dataset(task, tmp_path / "train.parquet", tmp_path / "dev.parquet", columns)
+    task, columns = tasks.get("classification"), files.Columns("text", None, "label")
+    dataset = files.dataset(task, tmp_path / "train.parquet", tmp_path / "dev.parquet", columns)
     assert dataset.names == ("bad", "good")
     assert [row.label for row in dataset.load("train")] == [1.0, 0.0]
     (tmp_path / "train.parquet").write_text("no")
     with pytest.raises(InputError, match=r"train\.parquet is not a parquet file"):
-        own.dataset(task, tmp_path / "train.parquet", tmp_path / "dev.parquet", columns)
+        files.dataset(task, tmp_path / "train.parquet", tmp_path / "dev.parquet", columns)
 
 
 COMMIT = "0123456789" * 4
@@ -168,7 +171,7 @@ def test_a_file_of_a_hub_data_set_comes_from_the_cache(tmp_path: Path, monkeypat
     (snapshot / "data" / "train.csv").symlink_to(blob)
     name = f"hub:owner/name@{COMMIT}/data/"
     path = places.find(f"{name}train.csv", tmp_path / "recipe.toml")
-    dataset = own.dataset(tasks.get("classification"), path, path, own.Columns("text", None, "label"))
+    dataset = files.dataset(tasks.get("classification"), path, path, files.Columns("text", None, "label"))
     assert [row.first for row in dataset.load("train")] == ["a", "b"]
     with pytest.raises(InputError, match=r"dev\.csv of data set owner/name@01234567 is not in the local hub cache"):
         places.find(f"{name}dev.csv", tmp_path / "recipe.toml")

@@ -8,13 +8,14 @@ import pytest
 import torch
 from scipy.special import log_softmax, softmax
 
-from pipeline.distil import losses, presets, terms
-from pipeline.distil.material import Material
-from pipeline.distil.section import DistilSection
-from pipeline.distil.seen import Projected, Seen
-from pipeline.distil.stage import order_params
-from pipeline.distil.terms import TERMS
-from pipeline.distil.values import VALUES, Frame, Values
+from pipeline.compress.distil import losses, terms
+from pipeline.compress.distil.material import Material
+from pipeline.compress.distil.seen import Projected, Seen
+from pipeline.compress.distil.stage import order_params
+from pipeline.compress.distil.terms import TERMS
+from pipeline.compress.distil.values import VALUES, Frame, Values
+from pipeline.recipe import presets
+from pipeline.recipe.compression import DistilSection
 
 MASK = torch.tensor([[1.0, 1, 1, 0], [1, 1, 1, 1]])
 BATCH, LENGTH = MASK.shape

@@ -11,11 +11,15 @@ from conftest import bundled_folder
 from faults import students
 from faults.students import Student
 
-from pipeline import checkpoint, layers, shapes, student, tasks
-from pipeline.architectures import ARCHITECTURES
-from pipeline.distil import start_checks, starts
-from pipeline.distil.section import StartSection
+from pipeline import tasks
+from pipeline.checkpoint import layers, shapes
+from pipeline.checkpoint import loading as checkpoint
+from pipeline.checkpoint import source as student
+from pipeline.checkpoint.architectures import ARCHITECTURES
+from pipeline.compress.start import checks
+from pipeline.compress.start import stage as starts
 from pipeline.errors import PipelineError, RecipeError, StudentError
+from pipeline.recipe.compression import StartSection
 
 EMBEDDING = tasks.get("embedding")
 
@@ -33,7 +37,7 @@ def load(folder: Path) -> Any:
 def made(source: Path, out: Path, **settings: Any) -> Any:
     out.mkdir()
     section = StartSection.model_validate(settings)
-    start_checks.check(section, student.inspect_folder(source, origin="teacher", licence=None))
+    checks.check(section, student.inspect_folder(source, origin="teacher", licence=None))
     figures = starts.make(source, section, out)
     model = load(out)
     assert figures["layers"] == model.config.num_hidden_layers
@@ -83,8 +87,8 @@ def test_chosen_layers_are_kept_in_order(teacher, tmp_path):
     model = made(teacher, tmp_path / "out", layers=[2])
     wanted = layers.layers(load(teacher))[1].get("widen").weight
     assert torch.equal(layers.layers(model)[0].get("widen").weight, wanted)
-    assert start_checks.chosen(StartSection(), 6) == (0, 2, 4)
-    assert start_checks.chosen(StartSection(layers=(1, 6)), 6) == (0, 5)
+    assert checks.chosen(StartSection(), 6) == (0, 2, 4)
+    assert checks.chosen(StartSection(layers=(1, 6)), 6) == (0, 5)
 
 
 def test_a_compressed_teacher_s_layers_keep_their_shapes(teacher, tmp_path):
@@ -179,7 +183,7 @@ def test_a_start_that_the_teacher_cannot_give_is_refused(case, teacher):
     settings, kind, message = BAD[case]
     source = student.inspect_folder(teacher, origin="teacher", licence=None)
     with pytest.raises(kind, match=message):
-        start_checks.check(StartSection.model_validate(settings), source)
+        checks.check(StartSection.model_validate(settings), source)
 
 
 @pytest.mark.parametrize(
@@ -189,4 +193,4 @@ def test_a_start_that_the_teacher_cannot_give_is_refused(case, teacher):
 def test_a_start_of_another_architecture_is_refused(architecture, message, tmp_path):
     source = students.source(Student(architecture, "embedding"), tmp_path)
     with pytest.raises(StudentError, match=message):
-        start_checks.check(StartSection(kind="albert"), student.inspect_folder(source, origin="teacher", licence=None))
+        checks.check(StartSection(kind="albert"), student.inspect_folder(source, origin="teacher", licence=None))

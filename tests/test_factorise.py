@@ -14,11 +14,16 @@ from faults.students import Student
 from pydantic import ValidationError
 from torch import nn
 
-from pipeline import data, factorise, layers, student, tasks
-from pipeline.checkpoint import load_checkpoint
+from pipeline import tasks
+from pipeline.checkpoint import layers
+from pipeline.checkpoint import source as student
+from pipeline.checkpoint.loading import load_checkpoint
+from pipeline.checkpoint.source import Source
+from pipeline.compress import factorise
+from pipeline.compress.factorise import lowrank, ranks
+from pipeline.data import datasets as data
 from pipeline.errors import PipelineError
-from pipeline.factorise import FactoriseSection, lowrank, ranks
-from pipeline.student import Source
+from pipeline.recipe.compression import FactoriseSection
 
 TEXTS = data.everyday_sentences()[:40]
 COMPRESSIBLE = sorted(layers.LAYOUTS)

@@ -8,15 +8,18 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from pipeline import data, metrics, tasks, verify
-from pipeline.decoding import best_span, word_places
-from pipeline.encoding import Row
-from pipeline.outputs import PER_TOKEN, RowOutputs
-from pipeline.quantize import SCHEMES, Gates, OutputKind
-from pipeline.reference import Reference
-from pipeline.scoring import Labels
-from pipeline.signature import Function, Signature, Tensor
+from pipeline import tasks
+from pipeline.backends.signature import Function, Signature, Tensor
+from pipeline.data import datasets as data
+from pipeline.metrics import measures
+from pipeline.metrics.decoding import best_span, word_places
+from pipeline.metrics.outputs import PER_TOKEN, RowOutputs
+from pipeline.metrics.scoring import Labels
+from pipeline.schemes import SCHEMES, Gates, OutputKind
+from pipeline.student.reference import Reference
+from pipeline.text.encoding import Row
 from pipeline.verify import gates as judging
+from pipeline.verify import stage as verify
 from pipeline.verify.measure import Measured, Repeated, Run
 from pipeline.verify.record import GateResult
 
@@ -113,7 +116,7 @@ def random_outputs(kind: str, rows: list[Row], rng: np.random.Generator) -> RowO
 def right_labels(kind: str, outputs: RowOutputs) -> Labels:
     rows, others = list(range(CHECKED, CHECKED + PAIRS)), list(range(CHECKED + PAIRS, CHECKED + 2 * PAIRS))
     if kind == "embedding":
-        scores = metrics.cosine(outputs.take(rows).values, outputs.take(others).values)
+        scores = measures.cosine(outputs.take(rows).values, outputs.take(others).values)
         return Labels("graded", rows, others, [float(score) for score in scores], "spearman", [])
     if kind == "value":
         return Labels("graded", rows, None, [float(outputs[row][0, 0]) for row in rows], "spearman", [])

@@ -8,10 +8,15 @@ from typing import Any
 import pytest
 from conftest import LABELS
 
-from pipeline import backends, cli, drafting, found, recipe, student, tasks
-from pipeline.architectures import ARCHITECTURES
+from pipeline import backends, tasks
+from pipeline.checkpoint import inspection
+from pipeline.checkpoint import source as student
+from pipeline.checkpoint.architectures import ARCHITECTURES
+from pipeline.cli import app as cli
 from pipeline.errors import InputError, RecipeError, StudentError
-from pipeline.quantize import SCHEMES
+from pipeline.recipe import init as drafting
+from pipeline.recipe import loading as recipe
+from pipeline.schemes import SCHEMES
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -88,7 +93,7 @@ def test_parameters_are_those_of_the_header_without_whole_numbers(tiny_student, 
 def test_the_class_decides_the_task(name, change, task, labels, tiny_student, tmp_path):
     folder = copied(tiny_student("bert", "classification"), tmp_path / "student", architectures=[name], **change)
     source = student.inspect_folder(folder, origin="student", licence=None)
-    seen = found.look(source, "student")
+    seen = inspection.look(source, "student")
     chosen, why, _ = drafting.choose_task(seen, None)
     assert chosen == task
     assert name in why

@@ -20,10 +20,11 @@ from faults.run import Cell
 from faults.students import Student
 from rich.console import Console
 
-from pipeline import artifact, backends, verify
-from pipeline.architectures import ARCHITECTURES, UNSUPPORTED
-from pipeline.quantize import SCHEMES
+from pipeline import artifact, backends
+from pipeline.checkpoint.architectures import ARCHITECTURES, UNSUPPORTED
+from pipeline.schemes import SCHEMES
 from pipeline.tasks import TASKS
+from pipeline.verify import stage as verify
 
 LENGTHS = [16, 32]
 SAMPLE = {

@@ -6,100 +6,100 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline import metrics
+from pipeline.metrics import measures
 
 NAN = math.nan
 
 
 def test_only_finite_numbers_are_finite():
-    assert metrics.all_finite(np.array([[0.0, -1e30]]))
-    assert not metrics.all_finite(np.array([[0.0, NAN]]))
-    assert not metrics.all_finite(np.array([[0.0, np.inf]]))
-    assert metrics.all_finite(np.zeros((0, 3)))
+    assert measures.all_finite(np.array([[0.0, -1e30]]))
+    assert not measures.all_finite(np.array([[0.0, NAN]]))
+    assert not measures.all_finite(np.array([[0.0, np.inf]]))
+    assert measures.all_finite(np.zeros((0, 3)))
 
 
 def test_max_abs_error_is_the_largest_difference_of_any_number():
-    assert metrics.max_abs_error(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1.0, 2.5], [3.0, 3.75]])) == 0.5
+    assert measures.max_abs_error(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1.0, 2.5], [3.0, 3.75]])) == 0.5
 
 
 def test_max_abs_error_is_taken_in_double_precision():
     large = np.array([16777216.0, 0.25], np.float32)
-    assert metrics.max_abs_error(large, large.astype(np.float64) + 0.5) == 0.5
+    assert measures.max_abs_error(large, large.astype(np.float64) + 0.5) == 0.5
 
 
 def test_cosine_of_known_angles():
     truth = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [3.0, 4.0]])
     values = np.array([[7.0, 0.0], [0.0, 2.0], [-1.0, 0.0], [4.0, 3.0]])
-    np.testing.assert_allclose(metrics.cosine(truth, values), [1.0, 0.0, -1.0, 24 / 25], atol=1e-15)
+    np.testing.assert_allclose(measures.cosine(truth, values), [1.0, 0.0, -1.0, 24 / 25], atol=1e-15)
 
 
 def test_cosine_of_a_zero_row_is_nan_not_one():
-    assert np.isnan(metrics.cosine(np.zeros((1, 4)), np.ones((1, 4)))).all()
-    assert np.isnan(metrics.cosine(np.zeros((1, 4)), np.zeros((1, 4)))).all()
+    assert np.isnan(measures.cosine(np.zeros((1, 4)), np.ones((1, 4)))).all()
+    assert np.isnan(measures.cosine(np.zeros((1, 4)), np.zeros((1, 4)))).all()
 
 
 def test_sqnr_in_decibels():
     # Signal 100, noise 1: 10 log10(100) = 20 dB.
-    assert metrics.sqnr_db(np.array([10.0, 0.0]), np.array([9.0, 0.0])) == pytest.approx(20.0)
-    assert metrics.sqnr_db(np.array([1.0, 1.0]), np.array([1.0, 1.0])) == math.inf
-    assert metrics.sqnr_db(np.zeros(3), np.ones(3)) == -math.inf
+    assert measures.sqnr_db(np.array([10.0, 0.0]), np.array([9.0, 0.0])) == pytest.approx(20.0)
+    assert measures.sqnr_db(np.array([1.0, 1.0]), np.array([1.0, 1.0])) == math.inf
+    assert measures.sqnr_db(np.zeros(3), np.ones(3)) == -math.inf
 
 
 def test_sqnr_of_scaled_noise_follows_its_power(seed):
     truth = np.random.default_rng(seed).normal(size=10_000)
     noise = np.random.default_rng(seed + 1).normal(size=10_000)
-    assert metrics.sqnr_db(truth, truth + 0.01 * noise) == pytest.approx(40, abs=0.3)
+    assert measures.sqnr_db(truth, truth + 0.01 * noise) == pytest.approx(40, abs=0.3)
 
 
 def test_agreement_counts_equal_winners():
     truth = np.array([[0.1, 0.9], [0.9, 0.1], [0.2, 0.8], [0.7, 0.3]])
     values = np.array([[5.0, 6.0], [1.0, 2.0], [-3.0, -2.0], [0.7, 0.3]])
-    assert metrics.agreement(truth, values) == 0.75
+    assert measures.agreement(truth, values) == 0.75
 
 
 def test_agreement_leaves_near_ties_out_unless_nothing_else_is_there():
     truth = np.array([[1.0, -1.0], [0.05, -0.05], [-1.0, 1.0]])
     flipped = truth * np.array([[1.0], [-1.0], [1.0]])
-    assert metrics.agreement(truth, flipped) == 1.0
-    assert metrics.agreement(truth, -truth) == 0.0
+    assert measures.agreement(truth, flipped) == 1.0
+    assert measures.agreement(truth, -truth) == 0.0
     ties = np.array([[5.0, 5.1], [5.1, 5.0]])
-    assert metrics.agreement(ties, ties[::-1]) == 0.0
+    assert measures.agreement(ties, ties[::-1]) == 0.0
 
 
 def test_nan_is_never_a_good_score():
     truth, broken = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1.0, NAN], [3.0, 4.0]])
-    assert math.isnan(metrics.max_abs_error(truth, broken))
-    assert math.isnan(metrics.max_abs_error(broken, truth))
-    assert math.isnan(metrics.sqnr_db(truth, broken))
-    assert np.isnan(metrics.cosine(truth, broken)).tolist() == [True, False]
+    assert math.isnan(measures.max_abs_error(truth, broken))
+    assert math.isnan(measures.max_abs_error(broken, truth))
+    assert math.isnan(measures.sqnr_db(truth, broken))
+    assert np.isnan(measures.cosine(truth, broken)).tolist() == [True, False]
 
 
 def test_empty_arrays_have_no_error():
-    assert metrics.max_abs_error(np.zeros((0, 4)), np.zeros((0, 4))) == 0.0
-    assert metrics.cosine(np.zeros((0, 4)), np.zeros((0, 4))).shape == (0,)
+    assert measures.max_abs_error(np.zeros((0, 4)), np.zeros((0, 4))) == 0.0
+    assert measures.cosine(np.zeros((0, 4)), np.zeros((0, 4))).shape == (0,)
 
 
 def test_kl_divergence_is_scipys():
     rng = np.random.default_rng(5)
     truth, values = rng.normal(size=(6, 4)), rng.normal(size=(6, 4))
     soft = [np.exp(x) / np.exp(x).sum(1, keepdims=True) for x in (truth, values)]
-    assert metrics.kl_divergence(truth, values) == pytest.approx(stats.entropy(soft[0], soft[1], axis=1))
+    assert measures.kl_divergence(truth, values) == pytest.approx(stats.entropy(soft[0], soft[1], axis=1))
 
 
 def test_kl_divergence_of_equal_and_shifted_logits_is_zero_and_large_ones_stay_finite():
     logits = np.array([[1.0, 2.0, 3.0], [900.0, -900.0, 0.0]])
-    assert metrics.kl_divergence(logits, logits + 7) == pytest.approx([0.0, 0.0], abs=1e-12)
-    assert np.isfinite(metrics.kl_divergence(logits, -logits)).all()
+    assert measures.kl_divergence(logits, logits + 7) == pytest.approx([0.0, 0.0], abs=1e-12)
+    assert np.isfinite(measures.kl_divergence(logits, -logits)).all()
 
 
 def test_spans_agree_where_start_and_end_are_the_same_and_near_ties_are_left_out():
     sure = np.array([[9.0, 0.0], [0.0, 0.0], [0.0, 9.0]])
     tie = np.array([[1.0, 0.0], [1.1, 9.0]])
-    assert metrics.span_agreement([sure, sure], [sure, sure[::-1]]) == 0.5
-    assert metrics.span_agreement([sure, tie], [sure, tie[::-1]]) == 1.0
-    assert metrics.span_agreement([tie], [tie[::-1]]) == 0.0
+    assert measures.span_agreement([sure, sure], [sure, sure[::-1]]) == 0.5
+    assert measures.span_agreement([sure, tie], [sure, tie[::-1]]) == 1.0
+    assert measures.span_agreement([tie], [tie[::-1]]) == 0.0
 
 
 def test_softmax_sums_to_one_and_keeps_large_logits_finite():
-    shares = metrics.softmax(np.array([[900.0, 0.0], [1.0, 1.0]]))
+    shares = measures.softmax(np.array([[900.0, 0.0], [1.0, 1.0]]))
     np.testing.assert_allclose(shares, [[1.0, 0.0], [0.5, 0.5]])

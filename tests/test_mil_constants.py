@@ -13,7 +13,7 @@ from mil_programs import COMPRESSIONS, coremltools_worker, weight_arrays, write_
 
 from pipeline import mil
 from pipeline.errors import ArtifactError, InputError, ToolchainError
-from pipeline.isolated import Worker
+from pipeline.graph.worker import Worker
 from pipeline.mil import schema
 from pipeline.mil.constexpr import lut_to_sparse, sparse_to_dense
 from pipeline.mil.package import Package

@@ -21,14 +21,16 @@ from mil_programs import (
 )
 from test_mil_constants import block, edit
 
-from pipeline import architectures, cli, mil, tasks
+from pipeline import mil, tasks
 from pipeline.backends import ConvertRequest, coreml
-from pipeline.checkpoint import load_checkpoint
-from pipeline.encoding import Row
+from pipeline.checkpoint import architectures
+from pipeline.checkpoint.loading import load_checkpoint
+from pipeline.cli import app as cli
 from pipeline.errors import InputError, ToolchainError
-from pipeline.isolated import Worker
+from pipeline.graph.worker import Worker
 from pipeline.mil import listing, trial
-from pipeline.reference import true_outputs
+from pipeline.student.reference import true_outputs
+from pipeline.text.encoding import Row
 
 REQUEST = ConvertRequest(
     student=Path(),

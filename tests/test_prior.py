@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 from conftest import Outcome, recipe_values, toml
 
-from pipeline import artifact, inventory, prior, student
-from pipeline import recipe as recipes
+from pipeline import artifact
+from pipeline.checkpoint import source as student
+from pipeline.cli import inventory
 from pipeline.errors import StudentError
+from pipeline.graph import prior
+from pipeline.recipe import loading as recipes
 
 OWN = {"train_file": "train.csv", "dev_file": "dev.csv", "max_length": 16}
 FAST = {"learning_rate": 2e-3, "batch_size": 16, "weight_decay": 0.0}

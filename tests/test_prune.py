@@ -12,30 +12,23 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline import corpus, data, factorise, layers, prune, shapes, student, tasks
+from pipeline import tasks
 from pipeline.artifact import sha256_file
-from pipeline.checkpoint import load_checkpoint
-from pipeline.corpus import Unlabelled
-from pipeline.distil import starts
-from pipeline.distil.section import StartSection
+from pipeline.checkpoint import layers, shapes
+from pipeline.checkpoint import source as student
+from pipeline.checkpoint.loading import load_checkpoint
+from pipeline.compress import factorise, prune
+from pipeline.compress.prune import costs, cut, importance, parts, reconstruct, search, signals, surgeon
+from pipeline.compress.prune.importance import CRITERIA, Importance
+from pipeline.compress.prune.parts import Outline, Part
+from pipeline.compress.start import stage as starts
+from pipeline.data import calibration, corpus
+from pipeline.data import datasets as data
+from pipeline.data.calibration import Batches
+from pipeline.data.corpus import Unlabelled
 from pipeline.errors import InputError, PipelineError
-from pipeline.factorise import FactoriseSection
-from pipeline.isolated import Worker
-from pipeline.prune import (
-    PruneSection,
-    calibration,
-    costs,
-    cut,
-    importance,
-    parts,
-    reconstruct,
-    search,
-    signals,
-    surgeon,
-)
-from pipeline.prune.calibration import Batches
-from pipeline.prune.importance import CRITERIA, Importance
-from pipeline.prune.parts import Outline, Part
+from pipeline.graph.worker import Worker
+from pipeline.recipe.compression import FactoriseSection, PruneSection, StartSection
 
 ARCHITECTURES = ["albert", "bert", "distilbert", "electra", "roberta"]
 TEXTS: list[Unlabelled] = [*data.everyday_sentences()[:60], ("Is it open?", "The shop closes at six.")]

@@ -13,10 +13,14 @@ from conftest import Outcome, TinyLine, run_command
 from hub_server import READER, TOKEN, Hub, Repository, serving
 
 import pipeline
-from pipeline import artifact, backends, bundle, card, plan, push, recipe, tasks, verify
-from pipeline.bundle import Bundle
+from pipeline import artifact, backends, tasks
+from pipeline.backends.signature import Function
 from pipeline.errors import ArtifactError, GateFailed, InputError
-from pipeline.signature import Function
+from pipeline.graph import line as plan
+from pipeline.recipe import loading as recipe
+from pipeline.ship import bundle, card, push
+from pipeline.ship.bundle import Bundle
+from pipeline.verify import stage as verify
 
 PLACE = "me/tiny-phone"
 PASSED = ["litert-fp32", "executorch-fp32"]

@@ -5,17 +5,22 @@ from typing import get_args
 import pytest
 from conftest import LABELS, recipe_file, recipe_values
 
-from pipeline import architectures, backends, data, recipe, scoring, tasks
-from pipeline.architectures import ARCHITECTURES
-from pipeline.convert import Target, targets
+from pipeline import backends, tasks
+from pipeline.checkpoint import architectures
+from pipeline.checkpoint.architectures import ARCHITECTURES
+from pipeline.convert.stage import Target, targets
+from pipeline.data import datasets as data
 from pipeline.errors import RecipeError
-from pipeline.quantize import SCHEMES, Gates, OutputKind
-from pipeline.recipe import Recipe
+from pipeline.metrics import scoring
+from pipeline.recipe import loading
+from pipeline.recipe import loading as recipe
+from pipeline.recipe.schema import Recipe
+from pipeline.schemes import SCHEMES, Gates, OutputKind
 from pipeline.tasks import TASKS
 
 
 def checked(tmp_path, **overrides) -> Recipe:
-    return Recipe.checked(recipe_values(**overrides), tmp_path / "recipe.toml")
+    return loading.checked(recipe_values(**overrides), tmp_path / "recipe.toml")
 
 
 # --- recipes -----------------------------------------------------------------------------------------------------
@@ -158,7 +163,7 @@ def test_a_bundled_data_set_loads_and_has_a_digest(dataset):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("task", TASKS)
 def test_a_tiny_student_of_every_architecture_loads_for_every_task(architecture, task, tiny_student):
-    from pipeline.checkpoint import export_graph, load_checkpoint
+    from pipeline.checkpoint.loading import export_graph, load_checkpoint
 
     folder, row = tiny_student(architecture, task), ARCHITECTURES[architecture]
     model = load_checkpoint(folder, TASKS[task])

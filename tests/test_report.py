@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import report
 from pipeline.artifact import Artifact, FileEntry, Manifest, digest_of
+from pipeline.backends.signature import SIGNATURE, Function, Signature
 from pipeline.benchmark.record import (
     BackendFacts,
     BenchmarkRecord,
@@ -22,10 +22,10 @@ from pipeline.benchmark.record import (
     Timing,
 )
 from pipeline.errors import ArtifactError
-from pipeline.recipe import Recipe
+from pipeline.recipe import loading
+from pipeline.report import stage as report
 from pipeline.report import wording
 from pipeline.report.data import Report
-from pipeline.signature import SIGNATURE, Function, Signature
 from pipeline.verify.record import PARITY, GateResult, Group, Input, Measures, Parity, TaskScore
 
 LENGTHS = (16, 64, 128)
@@ -48,7 +48,7 @@ MACHINE = DeviceFacts(
     page_size=4096,
     cpu_features=["avx2", "avx512_vnni"],
 )
-RECIPE = Recipe.checked(
+RECIPE = loading.checked(
     {
         "name": "tiny",
         "task": "embedding",
@@ -496,4 +496,4 @@ def test_recipe_reads_as_toml() -> None:
 
     values = RECIPE.model_dump(mode="json")
     found = tomllib.loads("\n".join(wording.toml_lines(values)))
-    assert Recipe.checked(found, Path("again.toml")) == RECIPE
+    assert loading.checked(found, Path("again.toml")) == RECIPE

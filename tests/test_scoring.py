@@ -10,10 +10,11 @@ from scipy import stats
 from seqeval.metrics import f1_score as seqeval_f1
 from sklearn.metrics import f1_score, matthews_corrcoef
 
-from pipeline import data, decoding, scoring
-from pipeline.decoding import Entity
-from pipeline.outputs import RowOutputs
-from pipeline.scoring import METRICS, Labels
+from pipeline.data import datasets as data
+from pipeline.metrics import decoding, scoring
+from pipeline.metrics.decoding import Entity
+from pipeline.metrics.outputs import RowOutputs
+from pipeline.metrics.scoring import METRICS, Labels
 
 TAGS = list(data.WNUT17_TAGS)
 

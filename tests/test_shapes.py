@@ -12,9 +12,10 @@ from faults import students
 from faults.students import Student
 from torch import nn
 
-from pipeline import layers, shapes, tasks
-from pipeline.architectures import ARCHITECTURES
-from pipeline.checkpoint import load_checkpoint
+from pipeline import tasks
+from pipeline.checkpoint import layers, shapes
+from pipeline.checkpoint.architectures import ARCHITECTURES
+from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.errors import StudentError
 
 COMPRESSIBLE = sorted(layers.LAYOUTS)

@@ -12,12 +12,17 @@ from faults import students
 from faults.students import Student
 from torch import nn
 
-from pipeline import data, factorise, layers, share, student, tasks, tokenization, tying
-from pipeline.checkpoint import load_checkpoint
+from pipeline import tasks
+from pipeline.checkpoint import layers
+from pipeline.checkpoint import source as student
+from pipeline.checkpoint.loading import load_checkpoint
+from pipeline.checkpoint.source import Source
+from pipeline.compress import factorise, share
+from pipeline.compress.share import tying
+from pipeline.data import datasets as data
 from pipeline.errors import PipelineError
-from pipeline.factorise import FactoriseSection
-from pipeline.share import ShareSection
-from pipeline.student import Source
+from pipeline.recipe.compression import FactoriseSection, ShareSection
+from pipeline.text import tokenizers
 
 UNTIED = sorted(set(layers.LAYOUTS) - {"albert"})
 EMBEDDING = tasks.get("embedding")
@@ -176,7 +181,7 @@ def test_factors_of_shared_feed_forwards_are_those_of_their_mean(tmp_path: Path)
 
 
 def test_layers_of_different_shapes_cannot_share(tmp_path: Path) -> None:
-    from pipeline import shapes
+    from pipeline.checkpoint import shapes
 
     source = folder_of("bert", tmp_path / "source")
     model = load_checkpoint(source, EMBEDDING)
@@ -187,7 +192,7 @@ def test_layers_of_different_shapes_cannot_share(tmp_path: Path) -> None:
     thinner.mkdir()
     widen.out_features = 96
     shapes.save(model, thinner)
-    tokenization.copy(source, thinner)
+    tokenizers.copy(source, thinner)
     with pytest.raises(PipelineError, match=r"layers 0 and 1 cannot share their feed_forward: .*\(128,\) and \(96,\)"):
         make(thinner, tmp_path / "out")
     make(thinner, tmp_path / "attention", what="attention")

@@ -15,22 +15,25 @@ from conftest import Outcome, recipe_file
 from test_backends import convert, student_artifact
 from test_training import Stop, job_of, recipe_of, silent, stop_after, write_toy
 
-from pipeline import backends, layers, prune, recipe, shapes, tasks
+from pipeline import backends, tasks
 from pipeline.artifact import sha256_file
-from pipeline.checkpoint import load_checkpoint
-from pipeline.convert import Target
-from pipeline.distil import stage as distil
-from pipeline.distil.material import Material
-from pipeline.distil.section import DistilSection
+from pipeline.backends.structure import Structure
+from pipeline.checkpoint import layers, shapes
+from pipeline.checkpoint.loading import load_checkpoint
+from pipeline.checkpoint.parameters import checkpoint_facts
+from pipeline.compress import prune
+from pipeline.compress.distil import stage as distil
+from pipeline.compress.distil.material import Material
+from pipeline.compress.prune import gradual, unstructured
+from pipeline.convert.stage import Target
 from pipeline.errors import PipelineError
-from pipeline.facts import checkpoint_facts
-from pipeline.finetune import write
-from pipeline.isolated import Worker
-from pipeline.prune import PruneSection, gradual, unstructured
-from pipeline.section import GradualSparse, Sparse
-from pipeline.structure import Structure
-from pipeline.training import loop
-from pipeline.training.job import Job
+from pipeline.graph.worker import Worker
+from pipeline.recipe.compression import DistilSection, PruneSection
+from pipeline.recipe.fields import GradualSparse, Sparse
+from pipeline.recipe.schema import TrainSection
+from pipeline.train import loop
+from pipeline.train.job import Job
+from pipeline.train.stage import write
 from pipeline.verify import structure as judging
 from pipeline.verify.structure import Expected
 
@@ -243,8 +246,8 @@ def test_movement_follows_a_distillation_and_shared_layers_have_one_mask(
 
 
 def test_keys_of_runs_without_it_are_what_they_were() -> None:
-    assert "sparse" not in recipe.TrainSection().model_dump(mode="json", exclude={"train_file"})
-    assert "sparse" in recipe.TrainSection(sparse=GradualSparse(sparsity=0.5)).model_dump(mode="json")
+    assert "sparse" not in TrainSection().model_dump(mode="json", exclude={"train_file"})
+    assert "sparse" in TrainSection(sparse=GradualSparse(sparsity=0.5)).model_dump(mode="json")
 
 
 # --- what is refused ---------------------------------------------------------------------------------------------

@@ -16,13 +16,14 @@ from test_backends import convert, student_artifact, supported
 
 from pipeline import backends, tasks
 from pipeline.artifact import Artifact
-from pipeline.backends import executorch, executorch_structure, litert
-from pipeline.checkpoint import load_checkpoint
-from pipeline.convert import Target
+from pipeline.backends import executorch, litert
+from pipeline.backends.executorch import reader
+from pipeline.backends.structure import Constant, Structure
+from pipeline.checkpoint.loading import load_checkpoint
+from pipeline.checkpoint.parameters import checkpoint_facts
+from pipeline.convert.stage import Target
 from pipeline.errors import StudentError, ToolchainError
-from pipeline.facts import checkpoint_facts
-from pipeline.isolated import Worker
-from pipeline.structure import Constant, Structure
+from pipeline.graph.worker import Worker
 from pipeline.verify import structure as judging
 from pipeline.verify.record import GateResult
 from pipeline.verify.structure import Expected
@@ -355,7 +356,7 @@ def damage_litert_gelu(data: bytearray) -> None:
 
 def pte_constant(data: bytearray, *, scalar_type: int) -> int:
     """Return where the vocabulary, or its scales, begin."""
-    program = executorch_structure._Program.read(memoryview(bytes(data)))
+    program = reader._Program.read(memoryview(bytes(data)))
     (plan,) = [plan for plan in program.table["execution_plan"] if plan["name"] == "forward"]
     tensors = [value["val"] for value in plan["values"] if value.member("val") == "Tensor"]
     found = next(t for t in tensors if list(t["sizes"])[:1] == [30522] and t["scalar_type"] == scalar_type)
@@ -377,7 +378,7 @@ def damage_pte_scale(data: bytearray) -> None:
 
 
 def damage_pte_delegate_scale(data: bytearray) -> None:
-    program = executorch_structure._Program.read(memoryview(bytes(data)))
+    program = reader._Program.read(memoryview(bytes(data)))
     segment = next(number for key, number in program.named.items() if key.startswith("scale_"))
     np.frombuffer(data, "<f4", 4, program.base + program.segments[segment][0])[3] *= 1.05
 
@@ -406,7 +407,7 @@ PTE = Target("executorch", "int8_weight_only")
         (PTE, damage_pte_delegate_scale, "weights", r"\.weight: \d+ of .* row 3, "),
         (PTE, pte_epsilon, "epsilon", "1e-05 instead of 1e-12"),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_damaged_files_fail(
     target: Target,

@@ -13,16 +13,21 @@ from conftest import Outcome, recipe_file
 from faults import students
 from faults.students import Student
 
-from pipeline import architectures, convert, data, reference, signature, tasks
-from pipeline.architectures import ARCHITECTURES
-from pipeline.checkpoint import export_graph, load_checkpoint
-from pipeline.encoding import Encoder, Row
+from pipeline import tasks
+from pipeline.backends import signature
+from pipeline.backends.signature import Signature
+from pipeline.backends.structure import Constant, Structure
+from pipeline.checkpoint import architectures
+from pipeline.checkpoint.architectures import ARCHITECTURES
+from pipeline.checkpoint.loading import export_graph, load_checkpoint
+from pipeline.checkpoint.source import inspect_folder
+from pipeline.convert import stage as convert
+from pipeline.data import datasets as data
 from pipeline.errors import StudentError, ToolchainError
-from pipeline.reference import true_outputs
-from pipeline.signature import Signature
-from pipeline.structure import Constant, Structure
-from pipeline.student import inspect_folder
-from pipeline.tokenization import load_tokenizer
+from pipeline.student import reference
+from pipeline.student.reference import true_outputs
+from pipeline.text.encoding import Encoder, Row
+from pipeline.text.tokenizers import load_tokenizer
 
 PADDED_TO = 24
 

@@ -24,10 +24,11 @@ from tokenizer_references import (
 )
 from tokenizers import Tokenizer
 
-from pipeline import student
-from pipeline.encoding import Encoder
+from pipeline.checkpoint import source as student
 from pipeline.errors import StudentError
-from pipeline.tokenization import check_size, find, load_tokenizer
+from pipeline.student import stage as student_stage
+from pipeline.text.encoding import Encoder
+from pipeline.text.tokenizers import check_size, find, load_tokenizer
 
 BERT_VOCABULARY = ("vocab", "bert-base-uncased-vocab.txt")
 ALBERT_MODEL = ("vocab", "albert-spiece.model")
@@ -312,7 +313,7 @@ def test_the_student_ships_tokenizer_json(name, tmp_path, family, tiny_student):
     names = [file for file in find(folder) if file in source.files]
     assert tuple(names) == find(folder)
     (tmp_path / "out").mkdir()
-    student.make(folder, "embedding", tmp_path / "out")
+    student_stage.make(folder, "embedding", tmp_path / "out")
     encoder = Encoder.from_folder(tmp_path / "out", 64)
     for text in ("a second-hand piano, 1,000 (ok)", "", "Café ΟΔΟΣ 👩\u200d👧"):
         assert list(encoder.encode(text).ids) == reference.single(reference.ids(text))

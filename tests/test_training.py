@@ -21,14 +21,19 @@ import torch
 from conftest import COMMAND, LABELS, environment, recipe_file, run_command
 from safetensors.torch import load_file
 
-from pipeline import artifact, data, finetune, scoring, student
-from pipeline import recipe as recipes
+from pipeline import artifact
+from pipeline.checkpoint import source as student
+from pipeline.data import datasets as data
+from pipeline.data import files as own
 from pipeline.errors import InputError, RecipeError
-from pipeline.quantize import SCHEMES
+from pipeline.metrics import scoring
+from pipeline.recipe import loading as recipes
+from pipeline.schemes import SCHEMES
 from pipeline.tasks import TASKS
-from pipeline.training import batches, checkpoints, examples, loop, model, own, record
-from pipeline.training.job import Job
-from pipeline.training.objectives import OBJECTIVES
+from pipeline.train import batches, checkpoints, examples, loop, model, record
+from pipeline.train import stage as finetune
+from pipeline.train.job import Job
+from pipeline.train.objectives import OBJECTIVES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -279,7 +284,7 @@ def test_processes_and_parts_share_an_update(processes):
 
 
 def test_targets_are_where_verification_looks(tiny_student):
-    from pipeline.encoding import Encoder
+    from pipeline.text.encoding import Encoder
 
     encoder = Encoder.from_folder(tiny_student("bert", "embedding"), 32)
     tagged = data.Labelled("alice unbelievablyyy runs", None, tags=(1, 2, 0))
@@ -315,7 +320,7 @@ def test_padding_takes_no_part_in_a_span_s_loss():
 
 
 def test_a_sample_of_the_rows_is_fixed_by_the_seed(toy):
-    from pipeline.training.checks import training_rows
+    from pipeline.train.checks import training_rows
 
     samples = [training_rows(job.dataset, job.settings) for job in (toy(max_rows=30), toy(max_rows=30))]
     assert samples[0] == samples[1]
@@ -471,7 +476,7 @@ def test_two_processes_learn_what_one_does(tmp_path, tiny_student):
     for count in (1, 2):
         out = tmp_path / f"of-{count}"
         done = subprocess.run(
-            [*launch, str(count), "-m", "pipeline.training", str(path), "--out", str(out)],
+            [*launch, str(count), "-m", "pipeline.train", str(path), "--out", str(out)],
             cwd=tmp_path,
             env=environment(ACCELERATE_USE_CPU="true", OMP_NUM_THREADS="1"),
             capture_output=True,

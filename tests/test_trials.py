@@ -31,13 +31,16 @@ from benchmarks.pruned_speed_record import Ratio, Speed
 from benchmarks.pruned_speed_record import Row as SpeedRow
 from benchmarks.trials import Bound, Row, Table, Trial
 from benchmarks.trials_record import File, Metric, Record
-from pipeline import artifact, data, scoring, student
+from pipeline import artifact
 from pipeline.benchmark.record import BenchmarkRecord, ModelFacts
+from pipeline.checkpoint import source as student
+from pipeline.compress.distil import stage as distil
+from pipeline.data import datasets as data
 from pipeline.devices import host
-from pipeline.distil import stage as distil
 from pipeline.errors import InputError
-from pipeline.outputs import RowOutputs
-from pipeline.scoring import Labels
+from pipeline.metrics import scoring
+from pipeline.metrics.outputs import RowOutputs
+from pipeline.metrics.scoring import Labels
 
 TABLES = {"compression": compression_rows.TABLE, "ablation": ablation_rows.TABLE}
 EXAMPLES = 872

@@ -17,11 +17,16 @@ from tokenizer_references import project_texts
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import BPE, Unigram, WordLevel, WordPiece
 
-from pipeline import data, student, tasks, tokenization, vocabulary
-from pipeline.checkpoint import load_checkpoint
+from pipeline import tasks
+from pipeline.checkpoint import source as student
+from pipeline.checkpoint.loading import load_checkpoint
+from pipeline.checkpoint.source import Source
+from pipeline.compress import vocabulary
+from pipeline.compress.vocabulary import pieces, trim
+from pipeline.data import datasets as data
 from pipeline.errors import InputError, PipelineError, StudentError
-from pipeline.student import Source
-from pipeline.vocabulary import VocabularySection, pieces, trim
+from pipeline.recipe.compression import VocabularySection
+from pipeline.text import tokenizers
 
 EMBEDDING = tasks.get("embedding")
 KINDS = {
@@ -53,12 +58,12 @@ def make(source: Path, out: Path, texts: tuple[str, ...] = CORPUS, **values: Any
 
 
 def spelled(folder: Path, text: str) -> list[str]:
-    return tokenization.load_tokenizer(folder).encode(text).tokens
+    return tokenizers.load_tokenizer(folder).encode(text).tokens
 
 
 def hidden_of(folder: Path, text: str) -> torch.Tensor:
     model = load_checkpoint(folder, EMBEDDING)
-    ids = torch.tensor([tokenization.load_tokenizer(folder).encode(text).ids[:60]])
+    ids = torch.tensor([tokenizers.load_tokenizer(folder).encode(text).ids[:60]])
     with torch.no_grad():
         return model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
 
@@ -70,7 +75,7 @@ def test_text_that_was_trimmed_on_keeps_its_tokens_and_the_model_its_answer(kind
     assert metrics["pieces"] < 0.75 * metrics["pieces_before"]
     assert metrics["tokens_kept"] is True
     assert (metrics["texts_changed"], metrics["words_changed_fraction"], metrics["tokens_ratio"]) == (0, 0, 1)
-    before, after = tokenization.load_tokenizer(source), tokenization.load_tokenizer(out)
+    before, after = tokenizers.load_tokenizer(source), tokenizers.load_tokenizer(out)
     assert all(after.encode(text).tokens == before.encode(text).tokens for text in CORPUS)
     assert all(after.encode(text, text).tokens == before.encode(text, text).tokens for text in CORPUS[:5])
     assert torch.equal(hidden_of(out, CORPUS[3]), hidden_of(source, CORPUS[3]))
@@ -99,13 +104,13 @@ def test_special_tokens_stay_and_every_file_has_their_new_ids(kind: str, tmp_pat
     (source / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": decoder}))
     (source / "added_tokens.json").write_text(json.dumps(listed))
     make(source, out)
-    config, tokenizer = json.loads((out / "config.json").read_text()), tokenization.load_tokenizer(out)
+    config, tokenizer = json.loads((out / "config.json").read_text()), tokenizers.load_tokenizer(out)
     old = json.loads((source / "config.json").read_text())
     assert config["vocab_size"] == tokenizer.get_vocab_size()
     names = {number: token for token, number in listed.items()}
     for key in pieces.CONFIG_IDS:
         if isinstance(old.get(key), int):
-            assert tokenizer.id_to_token(config[key]) == tokenization.load_tokenizer(source).id_to_token(old[key])
+            assert tokenizer.id_to_token(config[key]) == tokenizers.load_tokenizer(source).id_to_token(old[key])
     assert config["pad_token_id"] == old["pad_token_id"]  # RoBERTa counts positions from it on
     settings = json.loads((out / "tokenizer_config.json").read_text())["added_tokens_decoder"]
     assert {row["content"]: int(number) for number, row in settings.items()} == json.loads(
@@ -116,7 +121,7 @@ def test_special_tokens_stay_and_every_file_has_their_new_ids(kind: str, tmp_pat
 
 
 def _special(folder: Path) -> dict[int, str]:
-    rows = json.loads(tokenization.load_tokenizer(folder).to_str())["added_tokens"]
+    rows = json.loads(tokenizers.load_tokenizer(folder).to_str())["added_tokens"]
     return {int(row["id"]): str(row["content"]) for row in rows}
 
 
@@ -128,7 +133,7 @@ def test_new_words_are_spelled_from_characters(kind: str, tmp_path: Path) -> Non
     letters = set("".join(CORPUS))
     known = [text for text in UNSEEN if set(text) <= letters]
     assert len(known) > 10
-    trimmed = pieces.Vocabulary(tokenization.load_tokenizer(out), out)
+    trimmed = pieces.Vocabulary(tokenizers.load_tokenizer(out), out)
     assert all(trimmed.unknown not in trimmed.tokenizer.encode(text).ids for text in known)
     assert any(spelled(out, text) != spelled(source, text) for text in known)
 
@@ -146,8 +151,8 @@ def test_below_what_the_corpus_needs_the_rarest_pieces_go(kind: str, tmp_path: P
     assert 0 < metrics["words_changed_fraction"] < 0.2
     assert metrics["tokens_ratio"] > 1
     assert metrics["unknown_fraction"] == metrics["unknown_fraction_before"]
-    counts = trim.count(pieces.Vocabulary(tokenization.load_tokenizer(source), source), CORPUS)
-    gone = set(counts) - set(tokenization.load_tokenizer(out).get_vocab())
+    counts = trim.count(pieces.Vocabulary(tokenizers.load_tokenizer(source), source), CORPUS)
+    gone = set(counts) - set(tokenizers.load_tokenizer(out).get_vocab())
     assert max(counts[piece] for piece in gone) <= 2
 
 
@@ -156,7 +161,7 @@ def test_room_that_the_corpus_leaves_is_filled_with_words_that_can_occur(tmp_pat
     metrics = make(source, tmp_path / "out", keep=0.5)
     assert metrics["pieces"] == 15261
     assert metrics["tokens_kept"] is True
-    kept = tokenization.load_tokenizer(tmp_path / "out").get_vocab()
+    kept = tokenizers.load_tokenizer(tmp_path / "out").get_vocab()
     assert not any(piece.startswith("[unused") for piece in kept)
     common = ("house", "##ing", "government")
     assert all(piece in kept for piece in common)
@@ -216,8 +221,8 @@ def test_a_change_in_the_corpus_is_seen() -> None:
 
 
 def test_a_compressed_checkpoint_with_a_table_in_two_factors_is_trimmed(tmp_path: Path) -> None:
-    from pipeline import factorise
-    from pipeline.factorise import FactoriseSection
+    from pipeline.compress import factorise
+    from pipeline.recipe.compression import FactoriseSection
 
     source, thin, out = folder_of(KINDS["wordpiece"], tmp_path / "source"), tmp_path / "thin", tmp_path / "out"
     thin.mkdir()
@@ -238,7 +243,7 @@ def test_a_masked_lm_head_keeps_its_answer_for_the_pieces_that_stay(architecture
     torch.manual_seed(1)
     transformers.AutoModelForMaskedLM.from_config(config).save_pretrained(source)
     make(source, out)
-    before, after = (tokenization.load_tokenizer(folder) for folder in (source, out))
+    before, after = (tokenizers.load_tokenizer(folder) for folder in (source, out))
     logits = []
     for folder, tokenizer in ((source, before), (out, after)):
         model, info = transformers.AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
@@ -253,7 +258,7 @@ def test_a_masked_lm_head_keeps_its_answer_for_the_pieces_that_stay(architecture
 def test_a_tensor_of_the_vocabulary_s_size_that_is_not_known_is_refused(tmp_path: Path) -> None:
     source = folder_of(KINDS["wordpiece"], tmp_path / "source")
     tensors = load_file(source / "model.safetensors")
-    tensors["a.head.of.one.s.own"] = torch.zeros(3, tokenization.load_tokenizer(source).get_vocab_size())
+    tensors["a.head.of.one.s.own"] = torch.zeros(3, tokenizers.load_tokenizer(source).get_vocab_size())
     save_file(tensors, source / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(StudentError, match=r"a\.head\.of\.one\.s\.own is .* without that head"):
         make(source, tmp_path / "out")
@@ -315,13 +320,13 @@ def test_a_section_that_makes_no_sense_is_refused(values: dict[str, Any]) -> Non
 
 def test_an_added_token_that_only_the_settings_name_may_leave(tmp_path: Path) -> None:
     source = folder_of(KINDS["wordpiece"], tmp_path / "source")
-    ids = tokenization.load_tokenizer(source).get_vocab()
+    ids = tokenizers.load_tokenizer(source).get_vocab()
     rare = next(piece for piece in sorted(ids) if piece.isalpha() and piece not in " ".join(CORPUS).lower())
     settings = {"added_tokens_decoder": {str(ids["[MASK]"]): {"content": "[MASK]"}, str(ids[rare]): {"content": rare}}}
     (source / "tokenizer_config.json").write_text(json.dumps(settings))
     (source / "added_tokens.json").write_text(json.dumps({rare: ids[rare], "[MASK]": ids["[MASK]"]}))
     make(source, tmp_path / "out")
-    mask = tokenization.load_tokenizer(tmp_path / "out").token_to_id("[MASK]")
+    mask = tokenizers.load_tokenizer(tmp_path / "out").token_to_id("[MASK]")
     kept = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())["added_tokens_decoder"]
     assert kept == {str(mask): {"content": "[MASK]"}}
     assert json.loads((tmp_path / "out" / "added_tokens.json").read_text()) == {"[MASK]": mask}

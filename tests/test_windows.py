@@ -19,9 +19,9 @@ from tokenizer_references import (
     xlm_roberta_family,
 )
 
-from pipeline.encoding import Encoder, Window
 from pipeline.errors import InputError
-from pipeline.tokenization import load_tokenizer
+from pipeline.text.encoding import Encoder, Window
+from pipeline.text.tokenizers import load_tokenizer
 
 FAMILIES: dict[str, Callable[[Path], Family]] = {
     "wordpiece": lambda folder: wordpiece_family(folder, bundled_folder() / "vocab.txt"),

@@ -1,4 +1,4 @@
-"""Plain tokenizers written from what their authors published, slow and independent of pipeline/tokenization.py.
+"""Plain tokenizers written from what their authors published, slow and independent of pipeline/text/tokenizers.py.
 
 Sources: google-research/bert and google-research/albert, tokenization.py; openai/gpt-2, encoder.py; fairseq's ids of
 XLM-R as in Hugging Face's first XLMRobertaTokenizer. Special tokens that a text spells out are cut out first, as there.
@@ -19,10 +19,10 @@ import regex
 import sentencepiece
 from tokenizers import ByteLevelBPETokenizer
 
-from pipeline.data import DATA_VARIABLE
+from pipeline.data.datasets import DATA_VARIABLE
 
 SPACE = "▁"
-TEXTS = Path(__file__).resolve().parent.parent / "pipeline" / "texts"
+TEXTS = Path(__file__).resolve().parent.parent / "pipeline" / "text" / "bundled"
 
 TRAPS = (
     "",

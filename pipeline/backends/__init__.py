@@ -10,9 +10,9 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.quantize import Support
-from pipeline.signature import Function, Signature
-from pipeline.structure import Structure
+from pipeline.backends.signature import Function, Signature
+from pipeline.backends.structure import Structure
+from pipeline.schemes import Support
 
 NAMES = ("litert", "coreml", "executorch")
 

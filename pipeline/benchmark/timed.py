@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.encoding import Encoder, Row
+from pipeline.text.encoding import Encoder, Row
 
 
 class Timed(Protocol):

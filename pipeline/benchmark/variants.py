@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import backends, signature, tasks
+from pipeline import backends, tasks
 from pipeline.artifact import Artifact
+from pipeline.backends import signature
 from pipeline.benchmark.timed import Timed
-from pipeline.encoding import Encoder, Row
-from pipeline.runtime import Model
+from pipeline.convert.model import Model
+from pipeline.text.encoding import Encoder, Row
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class TimedCheckpoint:
         """Load the checkpoint."""
         import torch
 
-        from pipeline.checkpoint import load_checkpoint
+        from pipeline.checkpoint.loading import load_checkpoint
 
         torch.set_num_threads(threads)
         self._task = tasks.get(task)
@@ -93,7 +94,7 @@ class TimedCheckpoint:
 
 
 def _inputs_of(model: object) -> tuple[str, ...]:
-    from pipeline import architectures
+    from pipeline.checkpoint import architectures
 
     return architectures.get(model.config.model_type).inputs  # type: ignore[attr-defined]  # any Hugging Face model
 

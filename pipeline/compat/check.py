@@ -7,23 +7,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline import artifact, golden, signature, tasks
+from pipeline import artifact, tasks
 from pipeline.artifact import Artifact, Order
+from pipeline.backends import signature
 from pipeline.compat import environments, judging, operators, trials
 from pipeline.compat.environments import Environment
 from pipeline.compat.record import RECORD, Compat, ExecuTorchFile, File, Row, Verdict
-from pipeline.compat.runtimes import (
-    EXECUTORCH_POLICY,
-    EXECUTORCH_PROMISE,
-    Runtime,
-    find,
-    version_numbers,
-)
-from pipeline.convert import Target
+from pipeline.compat.runtimes import EXECUTORCH_POLICY, EXECUTORCH_PROMISE, Runtime, find, version_numbers
+from pipeline.convert.stage import Target
 from pipeline.devices import host
 from pipeline.errors import ArtifactError
-from pipeline.recipe import Recipe
-from pipeline.steps import Progress, Step, versions
+from pipeline.graph.steps import Progress, Step, versions
+from pipeline.recipe.schema import Recipe
+from pipeline.student import golden
 
 STAGE = "compat"
 VERSION = 1

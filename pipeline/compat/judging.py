@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import metrics
 from pipeline.compat.operators import TooNew
 from pipeline.compat.record import Verdict
 from pipeline.compat.trials import Call, Trial, timed_call
-from pipeline.golden import Golden
+from pipeline.metrics import measures
+from pipeline.student.golden import Golden
 
 
 def judge(trial: Trial, calls: Sequence[Call], rows: Golden, *, runtime: str) -> Verdict:
@@ -53,7 +53,7 @@ def _numbers(trial: Trial, calls: Sequence[Call], rows: Golden) -> Verdict:
         if value.shape != truth.shape:
             reason = f"{value.size} numbers instead of {truth.size}, {where}"
             return verdict.model_copy(update={"reason": reason})
-        if not metrics.all_finite(value):
+        if not measures.all_finite(value):
             return verdict.model_copy(update={"reason": f"numbers that are not finite, {where}"})
     if not any(value.any() for value in values):
         return verdict.model_copy(update={"reason": "every output is zero"})
@@ -69,11 +69,11 @@ def _against_gates(
 ) -> Verdict:
     """Judge finite outputs of the right shapes; a row that is zero has no direction, and so no cosine that passes."""
     cosines = [
-        float(metrics.cosine(truth.reshape(1, -1), value.reshape(1, -1))[0])
+        float(measures.cosine(truth.reshape(1, -1), value.reshape(1, -1))[0])
         for truth, value in zip(truths, values, strict=True)
     ]
     worst = min(range(len(cosines)), key=lambda number: np.nan_to_num(cosines[number], nan=-np.inf))
-    sqnr = metrics.sqnr_db(_joined(truths), _joined(values))
+    sqnr = measures.sqnr_db(_joined(truths), _joined(values))
     reasons = []
     if rows.min_cosine is not None and not cosines[worst] >= rows.min_cosine:
         figure = f"{cosines[worst]:.5f}" if np.isfinite(cosines[worst]) else "none, a row is zero"

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.encoding import Row
-from pipeline.golden import Golden
-from pipeline.signature import Function, Signature
+from pipeline.backends.signature import Function, Signature
+from pipeline.student.golden import Golden
+from pipeline.text.encoding import Row
 
 RUNNER = Path(__file__).with_name("runner.py")
 TIMED_RUNS = 5

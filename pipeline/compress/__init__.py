@@ -5,12 +5,12 @@ Each stage turns a folder in Hugging Face layout into another one, so any of the
 
 from pathlib import Path
 
-from pipeline import student
+from pipeline.checkpoint import source as student
+from pipeline.checkpoint.source import Source
 from pipeline.compress.learning import DISTIL, HEAD, own_data
 from pipeline.compress.smaller import FACTORISE, PRUNE, SHARE, START, VOCABULARY
 from pipeline.compress.stage import Context, Stage, Work
-from pipeline.recipe import Recipe
-from pipeline.student import Source
+from pipeline.recipe.schema import Recipe
 
 __all__ = ["STAGES", "Context", "Stage", "Work", "after", "own_data", "stages"]
 

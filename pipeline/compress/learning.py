@@ -2,20 +2,22 @@
 
 from typing import Any
 
-from pipeline import layers, tasks, tokenization
+from pipeline import tasks
+from pipeline.checkpoint import layers
+from pipeline.checkpoint.source import Source
+from pipeline.compress.distil import checks, material, rows
+from pipeline.compress.distil import stage as distil
+from pipeline.compress.distil.terms import TERMS
+from pipeline.compress.prune import parts
 from pipeline.compress.smaller import corpus_of
 from pipeline.compress.stage import Context, Stage, Work
-from pipeline.data import Dataset
-from pipeline.distil import checks, material, rows
-from pipeline.distil import stage as distil
-from pipeline.distil.section import DistilSection
-from pipeline.distil.terms import TERMS
-from pipeline.encoding import Encoder
+from pipeline.compress.vocabulary import trim
+from pipeline.data.datasets import Dataset
 from pipeline.errors import RecipeError
-from pipeline.prune import parts
-from pipeline.recipe import Recipe
-from pipeline.student import Source
-from pipeline.vocabulary import trim
+from pipeline.recipe.compression import DistilSection
+from pipeline.recipe.schema import Recipe
+from pipeline.text import tokenizers
+from pipeline.text.encoding import Encoder
 
 _SMALLER = ("start", "vocabulary", "prune", "factorise", "share")
 """Sections that give a student something to learn again."""
@@ -158,7 +160,7 @@ def _check_trimmed(
         return
     cut = trim.trim(source.folder, trims.wanted, corpus).tokenizer
     mine, theirs = (
-        Encoder(tokenizer, section.max_length) for tokenizer in (cut, tokenization.load_tokenizer(teacher.folder))
+        Encoder(tokenizer, section.max_length) for tokenizer in (cut, tokenizers.load_tokenizer(teacher.folder))
     )
     # Labels do not matter here.
     unlabelled = section.model_copy(update={"alpha": 0.0})

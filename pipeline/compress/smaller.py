@@ -3,40 +3,42 @@
 from pathlib import Path
 from typing import Any
 
-from pipeline import factorise, prune, share, tasks, vocabulary
+from pipeline import tasks
 from pipeline.artifact import digest_of
 from pipeline.backends import litert
+from pipeline.checkpoint.source import Source
+from pipeline.compress import factorise, prune, share, vocabulary
+from pipeline.compress.distil import material
 from pipeline.compress.stage import Context, Stage, Work
-from pipeline.corpus import Unlabelled
+from pipeline.compress.start import checks
+from pipeline.data import calibration
+from pipeline.data.corpus import Unlabelled
 from pipeline.devices import host
-from pipeline.distil import material, start_checks
-from pipeline.distil.section import StartSection
 from pipeline.errors import RecipeError
-from pipeline.prune import calibration
-from pipeline.steps import versions
-from pipeline.student import Source
-from pipeline.training.checks import has_head
+from pipeline.graph.steps import versions
+from pipeline.recipe.compression import FactoriseSection, PruneSection, StartSection, VocabularySection
+from pipeline.train.checks import has_head
 
 
 def _check_start(context: Context, source: Source) -> None:
     assert context.recipe.start
-    start_checks.check(context.recipe.start, source)
+    checks.check(context.recipe.start, source)
 
 
 def _start(context: Context, source: Source) -> Work:
     section = context.recipe.start
     assert section
     params = {"settings": section.model_dump(mode="json")}
-    return Work(start_checks.VERSION, params, ("torch", "transformers"), _make_start, (source.folder, section), 10)
+    return Work(checks.VERSION, params, ("torch", "transformers"), _make_start, (source.folder, section), 10)
 
 
 def _expected_start(context: Context, source: Source) -> Source:
     assert context.recipe.start
-    return start_checks.expected(context.recipe.start, source)
+    return checks.expected(context.recipe.start, source)
 
 
 def _make_start(source: Path, section: StartSection, out: Path) -> dict[str, Any]:
-    from pipeline.distil import starts  # torch
+    from pipeline.compress.start import stage as starts  # torch
 
     return starts.make(source, section, out)
 
@@ -64,7 +66,7 @@ def _expected_vocabulary(context: Context, source: Source) -> Source:
     return source if count is None else source.foretold(vocab_size=count)
 
 
-def corpus_of(context: Context, section: vocabulary.VocabularySection) -> list[str]:
+def corpus_of(context: Context, section: VocabularySection) -> list[str]:
     """Return the corpus, which checks and the work share."""
     if "vocabulary" not in context.texts:
         context.texts["vocabulary"] = vocabulary.read(section, context.recipe_file)
@@ -103,9 +105,9 @@ def _expected_prune(context: Context, source: Source) -> Source:
     if not context.recipe.prune.cuts:
         return _left_behind(context, source)
     if layers is not None:
-        source = start_checks.with_layers(source, layers if isinstance(layers, int) else len(layers))
+        source = checks.with_layers(source, layers if isinstance(layers, int) else len(layers))
     if hidden is not None:
-        source = start_checks.with_hidden_size(source, hidden)
+        source = checks.with_hidden_size(source, hidden)
     source = _left_behind(context, source)
     # From here on the config does not tell how many heads a layer has.
     return source.foretold(pocketbert=source.config.get("pocketbert") or {})
@@ -113,7 +115,7 @@ def _expected_prune(context: Context, source: Source) -> Source:
 
 def _left_behind(context: Context, source: Source) -> Source:
     """Return a checkpoint as these stages leave it: with the head of the task, and no other."""
-    return source if tasks.get(context.recipe.task).uses_head else start_checks.without_head(source)
+    return source if tasks.get(context.recipe.task).uses_head else checks.without_head(source)
 
 
 def _check_factorise(context: Context, source: Source) -> None:
@@ -138,7 +140,7 @@ def _factorise(context: Context, source: Source) -> Work:
     return Work(factorise.VERSION, params, factorise.DISTRIBUTIONS, factorise.make, arguments, 30)
 
 
-def _texts(context: Context, name: str, section: prune.PruneSection | factorise.FactoriseSection) -> list[Unlabelled]:
+def _texts(context: Context, name: str, section: PruneSection | FactoriseSection) -> list[Unlabelled]:
     """Return the calibration texts, which the check and the work share; none where none are looked at."""
     count, seed, asked = section.calibration_texts, section.seed, f"{name}.calibration"
     if not section.calibrated:
@@ -152,7 +154,7 @@ def _texts(context: Context, name: str, section: prune.PruneSection | factorise.
 
 
 def _calibrated(
-    context: Context, source: Source, name: str, section: prune.PruneSection | factorise.FactoriseSection
+    context: Context, source: Source, name: str, section: PruneSection | FactoriseSection
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments and the params of a stage that looks at calibration texts."""
     texts, task = _texts(context, name, section), context.recipe.task

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.recipe import Recipe
-from pipeline.student import Made, Source
+from pipeline.checkpoint.source import Made, Source
+from pipeline.recipe.schema import Recipe
 
 
 @dataclass(frozen=True)

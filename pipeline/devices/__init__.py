@@ -1,4 +1,4 @@
-"""Devices: rows of `benchmarks/devices.toml`, reached through one transport module each."""
+"""Devices: rows of `pipeline/devices/devices.toml`, reached through one transport module each."""
 
 import tomllib
 from pathlib import Path
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipeline.errors import RecipeError
 
-TABLE = Path(__file__).resolve().parents[2] / "benchmarks" / "devices.toml"
+TABLE = Path(__file__).with_name("devices.toml")
 
 
 class Device(BaseModel):

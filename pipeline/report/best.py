@@ -1,7 +1,7 @@
 """Which file the headline is about: the fastest over real texts among those that passed and take a byte a parameter."""
 
-from pipeline.quantize import SCHEMES
 from pipeline.report.data import Best, TargetReport, VariantReport
+from pipeline.schemes import SCHEMES
 
 _INT8_WEIGHT_BYTES = 1.0
 

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline import backends, signature
+from pipeline import backends
 from pipeline.artifact import Artifact, Manifest
+from pipeline.backends import signature
 from pipeline.benchmark.record import BenchmarkRecord, DeviceFacts, LengthTiming, TextTiming, mean_of_medians, read_all
 from pipeline.errors import ArtifactError
-from pipeline.quantize import SCHEMES
-from pipeline.recipe import Recipe
+from pipeline.recipe.schema import Recipe
 from pipeline.report.best import choose
 from pipeline.report.busy import disturbances
 from pipeline.report.data import (
@@ -25,6 +25,7 @@ from pipeline.report.data import (
     TextSummary,
     VariantReport,
 )
+from pipeline.schemes import SCHEMES
 from pipeline.verify import record as parity_record
 from pipeline.verify.record import Verdict
 

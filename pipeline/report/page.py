@@ -14,7 +14,7 @@ from pipeline.report.data import Report, VariantReport
 from pipeline.report.style import SETTINGS
 from pipeline.report.svg import inline
 
-TEMPLATES = Path(__file__).parent.parent / "templates"
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 def html(report: Report) -> str:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline import backends
-from pipeline.quantize import SCHEMES
 from pipeline.report.data import Report, VariantReport
+from pipeline.schemes import SCHEMES
 
 INK = "#1d2430"
 FAINT = "#d5dae1"

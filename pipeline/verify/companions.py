@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
-from pipeline import golden, tasks
-from pipeline.encoding import Encoder
+from pipeline import tasks
+from pipeline.backends.signature import Function, Signature
+from pipeline.checkpoint.source import TOKENIZER_FILES
 from pipeline.errors import ArtifactError
-from pipeline.reference import Reference
-from pipeline.signature import Function, Signature
-from pipeline.student import TOKENIZER_FILES
+from pipeline.student import golden
+from pipeline.student.reference import Reference
+from pipeline.text.encoding import Encoder
 from pipeline.verify.record import GateResult
 
 

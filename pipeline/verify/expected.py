@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.checkpoint.parameters import content_digest
 from pipeline.errors import StudentError
-from pipeline.facts import content_digest
 
 Array = NDArray[np.float32]
 
@@ -71,7 +71,7 @@ class Expected:
 
     @classmethod
     def read(cls, student: Path, facts: Mapping[str, Any]) -> "Expected":
-        """Read the tensors of a student by what `pipeline.facts` says that they contain, whatever their names.
+        """Read the tensors of a student by what `checkpoint.parameters` says that they contain, whatever their names.
 
         Raises:
             StudentError: the checkpoint is not the one of the facts.

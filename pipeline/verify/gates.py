@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import scoring
-from pipeline.quantize import Gates
-from pipeline.reference import Reference
-from pipeline.scoring import Labels
-from pipeline.signature import Signature
+from pipeline.backends.signature import Signature
+from pipeline.metrics import scoring
+from pipeline.metrics.scoring import Labels
+from pipeline.schemes import Gates
+from pipeline.student.reference import Reference
 from pipeline.verify import scores, structure
 from pipeline.verify.measure import Measured
 from pipeline.verify.record import Evaluation, GateResult, Input, Measures, Parity, TaskScore, Verdict

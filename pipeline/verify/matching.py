@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.structure import Constant, Stored
+from pipeline.backends.structure import Constant, Stored
 from pipeline.verify.expected import Array, Form
 
 _SAMPLES = 128

@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline import backends, reference, signature
-from pipeline.backends import Evaluator
-from pipeline.outputs import RowOutputs
-from pipeline.reference import Reference
-from pipeline.runtime import Model
+from pipeline import backends
+from pipeline.backends import Evaluator, signature
+from pipeline.convert.model import Model
+from pipeline.metrics.outputs import RowOutputs
+from pipeline.student import reference
+from pipeline.student.reference import Reference
 from pipeline.verify import companions, structure
 from pipeline.verify.expected import Expected
 from pipeline.verify.record import GateResult

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipeline.errors import ArtifactError
-from pipeline.quantize import OutputKind
+from pipeline.schemes import OutputKind
 
 PARITY = "parity.json"
 Verdict = Literal["passed", "failed", "not_run"]
@@ -68,7 +68,7 @@ class TaskScore(_Frozen):
     drop_high: float
     """Paired bootstrap interval of the drop, 95 %."""
     undecided: float = 0.0
-    """A drop so small tells nothing, see `pipeline.scoring.undecided`."""
+    """A drop so small tells nothing, see `pipeline.metrics.scoring.undecided`."""
     mean_score: float
     """Mean cosine or SQNR over the data set's own texts."""
     worst_score: float

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import metrics, scoring
-from pipeline.outputs import RowOutputs
-from pipeline.quantize import OutputKind
-from pipeline.reference import Reference
-from pipeline.scoring import Labels
-from pipeline.signature import Signature
+from pipeline.backends.signature import Signature
+from pipeline.metrics import measures, scoring
+from pipeline.metrics.outputs import RowOutputs
+from pipeline.metrics.scoring import Labels
+from pipeline.schemes import OutputKind
+from pipeline.student.reference import Reference
 from pipeline.verify.measure import Measured, Run
 from pipeline.verify.record import Evaluation, Group, Input, Measures, TaskScore
 
@@ -53,12 +53,12 @@ def score(signature: Signature, truth: Reference, found: Measured) -> Scored:
 
 def _row_cosine(truth: RowOutputs, values: RowOutputs) -> Scores:
     """A row of zeros has no direction: it counts as the opposite one, so that it is the worst and is blamed."""
-    cosines = metrics.cosine(truth.values, values.values)
+    cosines = measures.cosine(truth.values, values.values)
     return np.where(np.isnan(cosines), _OPPOSITE, cosines)
 
 
 def _row_sqnr_db(truth: RowOutputs, values: RowOutputs) -> Scores:
-    decibels = [metrics.sqnr_db(a, b) for a, b in zip(truth, values, strict=True)]
+    decibels = [measures.sqnr_db(a, b) for a, b in zip(truth, values, strict=True)]
     return np.clip(decibels, -_EXACT_DB, _EXACT_DB)
 
 
@@ -67,7 +67,7 @@ def measure_all(signature: Signature, truth: Reference, found: Measured, scored:
     own = found.outputs.take([run.row for run in found.padded]).values
     again = found.repeated
     known = again.outputs.values
-    threaded = None if again.threaded is None else metrics.max_abs_error(known, again.threaded.values) / scored.unit
+    threaded = None if again.threaded is None else measures.max_abs_error(known, again.threaded.values) / scored.unit
     all_pad = float(np.abs(found.all_pad_outputs.values).max())
     return Measures(
         rows=truth.checked,
@@ -77,10 +77,10 @@ def measure_all(signature: Signature, truth: Reference, found: Measured, scored:
         unit=scored.unit,
         mean_score=float(scored.scores.mean()),
         worst_score=float(scored.scores.min()),
-        sqnr_db=min(metrics.sqnr_db(scored.truth.values, scored.outputs.values), _EXACT_DB),
-        max_abs_error=metrics.max_abs_error(scored.truth.values, scored.outputs.values) / scored.unit,
+        sqnr_db=min(measures.sqnr_db(scored.truth.values, scored.outputs.values), _EXACT_DB),
+        max_abs_error=measures.max_abs_error(scored.truth.values, scored.outputs.values) / scored.unit,
         max_all_pad_error=all_pad if signature.output_kind == "embedding" else None,
-        max_pad_difference=metrics.max_abs_error(own, found.padded_outputs.values) / scored.unit,
+        max_pad_difference=measures.max_abs_error(own, found.padded_outputs.values) / scored.unit,
         deterministic=known.tobytes() == again.again.values.tobytes(),
         max_thread_difference=threaded,
         agreement=_agreement(signature.output_kind, scored),
@@ -90,16 +90,16 @@ def measure_all(signature: Signature, truth: Reference, found: Measured, scored:
 
 def _agreement(kind: OutputKind, scored: Scored) -> float | None:
     if kind == "spans":
-        return metrics.span_agreement(list(scored.truth), list(scored.outputs))
-    return metrics.agreement(scored.truth.values, scored.outputs.values) if kind in _HAS_WINNER else None
+        return measures.span_agreement(list(scored.truth), list(scored.outputs))
+    return measures.agreement(scored.truth.values, scored.outputs.values) if kind in _HAS_WINNER else None
 
 
 def _kl(kind: OutputKind, scored: Scored) -> float | None:
     """Return the mean over rows or tokens; of spans over starts and ends, whose choices are the tokens."""
     if kind == "spans":
         rows = zip(scored.truth, scored.outputs, strict=True)
-        return float(np.mean([metrics.kl_divergence(a.T, b.T).mean() for a, b in rows]))
-    divergence = metrics.kl_divergence
+        return float(np.mean([measures.kl_divergence(a.T, b.T).mean() for a, b in rows]))
+    divergence = measures.kl_divergence
     return float(divergence(scored.truth.values, scored.outputs.values).mean()) if kind in _HAS_WINNER else None
 
 
@@ -166,8 +166,8 @@ def evaluations(truth: Reference, found: Measured) -> list[Evaluation]:
         Evaluation(
             evaluator=name,
             rows=len(again.runs),
-            sqnr_db=float(np.clip(metrics.sqnr_db(wanted, np.nan_to_num(rows.values)), -_EXACT_DB, _EXACT_DB)),
-            max_difference=min(metrics.max_abs_error(again.outputs.values, np.nan_to_num(rows.values)), _EXACT_DB),
+            sqnr_db=float(np.clip(measures.sqnr_db(wanted, np.nan_to_num(rows.values)), -_EXACT_DB, _EXACT_DB)),
+            max_difference=min(measures.max_abs_error(again.outputs.values, np.nan_to_num(rows.values)), _EXACT_DB),
         )
         for name, rows in again.others.items()
     ]

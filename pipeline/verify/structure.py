@@ -8,8 +8,8 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.quantize import SCHEMES
-from pipeline.structure import Constant, Stored, Structure
+from pipeline.backends.structure import Constant, Stored, Structure
+from pipeline.schemes import SCHEMES
 from pipeline.verify.expected import Expected
 from pipeline.verify.matching import Match, Precision, best_match
 from pipeline.verify.record import GateResult

@@ -10,7 +10,7 @@ from faults.line import BUILD
 from faults.outcome import judge_fault
 
 from pipeline import artifact, backends
-from pipeline.convert import Target
+from pipeline.convert.stage import Target
 
 SAMPLE = (
     ("layers_swapped", Target("coreml", "int8_weight_only")),

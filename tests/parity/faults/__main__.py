@@ -19,8 +19,8 @@ from faults.outcome import Catch, judge_fault
 from faults.run import Cell
 from faults.students import Student
 from pipeline import artifact, backends
-from pipeline.convert import Target
-from pipeline.jobs import Pool
+from pipeline.convert.stage import Target
+from pipeline.graph.pool import Pool
 
 PARALLEL = 2
 Cells = dict[tuple[str, str], Cell]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from faults import catalogue, line
 from faults.students import Student
-from pipeline.convert import Target
+from pipeline.convert.stage import Target
 
 _CORE = tuple(
     Student(architecture, task, seed)

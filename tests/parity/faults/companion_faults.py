@@ -10,8 +10,8 @@ from typing import Any
 
 from faults.fault import EVERYWHERE, FLOAT, Cells, Fault
 from faults.students import Student
-from pipeline.golden import GOLDEN
-from pipeline.signature import SIGNATURE
+from pipeline.backends.signature import SIGNATURE
+from pipeline.student.golden import GOLDEN
 
 _FIXED: Cells = {name: FLOAT[name] for name in ("litert", "coreml")}
 

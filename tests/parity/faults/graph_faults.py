@@ -1,6 +1,6 @@
 """Faults in the graph that is exported, or in the samples that it is traced with.
 
-`plant(graph)` edits a `pipeline.checkpoint.ExportGraph` in place, before the toolchain sees it. `plant(samples)` of
+`plant(graph)` edits a `checkpoint.loading.ExportGraph` in place, before the toolchain sees it. `plant(samples)` of
 level "samples" returns other sample inputs.
 """
 
@@ -14,7 +14,7 @@ from torch import nn
 
 from faults.fault import Fault
 from faults.students import LENGTHS, Student
-from pipeline.checkpoint import MASKED
+from pipeline.checkpoint.loading import MASKED
 
 _RANDOM_OP = "rand_like|native_dropout|bernoulli|dropout"
 """Toolchains have no random operation, and say so."""

@@ -15,9 +15,9 @@ from unittest import mock
 
 import psutil
 
-from pipeline import verify
 from pipeline.errors import WorkerDied
-from pipeline.isolated import Worker
+from pipeline.graph.worker import Worker
+from pipeline.verify import stage as verify
 
 HOME = str(Path(__file__).resolve().parents[1])
 _TOO_LARGE_BYTES = 4 << 30

@@ -1,66 +1,44 @@
 """Clean lines: a student, its reference and its converted files, made by the pipeline's stages and kept in build/."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import sources
+
 from faults import planting, students
 from faults.lanes import Lane
 from faults.students import LENGTHS, Student
-from pipeline import artifact, backends, convert, reference, student, tasks
+from pipeline import artifact, backends, tasks
 from pipeline.artifact import Artifact, Order
-from pipeline.convert import Target
-from pipeline.quantize import SCHEMES
-from pipeline.steps import versions
+from pipeline.checkpoint import source as student
+from pipeline.convert import stage as convert
+from pipeline.convert.stage import Target
+from pipeline.graph.steps import versions
+from pipeline.schemes import SCHEMES
+from pipeline.student import reference
+from pipeline.student import stage as student_stage
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 BUILD = REPOSITORY / "build" / "faults"
-_CONVERTING = (
-    *(f"backends/{name}.py" for name in ("litert", "tflite_file", "coreml", "executorch")),
-    *(
-        f"{name}.py"
-        for name in (
-            "architectures",
-            "checkpoint",
-            "convert",
-            "golden",
-            "signature",
-            "student",
-            "tasks",
-            "tokenization",
-        )
-    ),
-)
-_JUDGING = (
-    *("data", "decoding", "encoding", "facts", "golden", "metrics", "outputs", "quantize", "reference", "runtime"),
-    *("scoring", "signature", "structure"),
-)
+BACKENDS = tuple(f"pipeline.backends.{name}" for name in backends.NAMES)
+"""Imported by name, so no import statement tells of them."""
 
 
 @cache
 def converting_code() -> str:
     """Return the digest of the code that decides a converted file."""
-    return _digest([REPOSITORY / "pipeline" / name for name in _CONVERTING])
+    return sources.digest("pipeline.convert.stage", "pipeline.student.stage", *BACKENDS)
 
 
 @cache
 def judging_code() -> str:
     """Return the digest of the code and texts that decide a verdict."""
-    package = REPOSITORY / "pipeline"
-    folders = [package / name for name in ("verify", "mil", "texts", "backends")]
-    files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix != ".pyc"]
-    single = [package / f"{name}.py" for name in _JUDGING]
-    return _digest([path for path in files if path.is_file()] + single)
-
-
-def _digest(files: list[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()
+    code = sources.digest("pipeline.verify.stage", "pipeline.student.reference", *BACKENDS)
+    texts = sorted((REPOSITORY / "pipeline" / "text" / "bundled").iterdir())
+    return artifact.digest_of([code, [artifact.sha256_file(path) for path in texts]])
 
 
 def schemes_of(backend: str) -> list[str]:
@@ -122,11 +100,11 @@ def base_of(target: Target) -> Target | None:
 def open_line(which: Student, lane: Lane) -> Line:
     """Make a student and its reference, or find them made."""
     folder = BUILD / "lines" / str(which)
-    code = _digest([Path(students.__file__)])
+    code = artifact.sha256_file(Path(students.__file__))
     tools = versions("torch", "transformers", "tokenizers")
     params = {"task": which.task, "origin": str(which), "licence": "Apache-2.0", "random_weights": which.random_weights}
     order = Order(
-        folder / "student", "student", student.VERSION, params, {"code": code, "line": converting_code()}, tools
+        folder / "student", "student", student_stage.VERSION, params, {"code": code, "line": converting_code()}, tools
     )
     made, _ = artifact.build(order, lambda out: lane.converter.call(make_student, which, out))
     wanted = {**reference.order_params(tasks.get(which.task), None, LENGTHS[-1]), "code": judging_code()}
@@ -144,4 +122,6 @@ def make_student(which: Student, out: Path) -> dict[str, Any]:
 
     with TemporaryDirectory() as scratch:
         folder = students.source(which, Path(scratch))
-        return student.make(student.inspect_folder(folder, origin=str(which), licence=None).folder, which.task, out)
+        return student_stage.make(
+            student.inspect_folder(folder, origin=str(which), licence=None).folder, which.task, out
+        )

@@ -12,12 +12,15 @@ from faults import catalogue
 from faults.fault import Fault
 from faults.file_faults import Planting
 from faults.students import LENGTHS
-from pipeline import backends, checkpoint, convert, student, tasks
+from pipeline import backends, tasks
 from pipeline.artifact import Artifact
 from pipeline.backends import coreml
-from pipeline.convert import Target
+from pipeline.checkpoint import loading as checkpoint
+from pipeline.checkpoint import source as student
+from pipeline.convert import stage as convert
+from pipeline.convert.stage import Target
 from pipeline.errors import ToolchainError
-from pipeline.quantize import SCHEMES
+from pipeline.schemes import SCHEMES
 
 MINIMUM_IOS = 18
 Converted = dict[str, Any]

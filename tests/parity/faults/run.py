@@ -14,11 +14,12 @@ from faults.fault import Fault
 from faults.lanes import Lane, instead
 from faults.line import BUILD, Line
 from faults.students import Student
-from pipeline import artifact, tasks, verify
+from pipeline import artifact, tasks
 from pipeline.artifact import Artifact, Order, digest_of
-from pipeline.convert import Target
+from pipeline.convert.stage import Target
 from pipeline.errors import PipelineError
-from pipeline.quantize import SCHEMES
+from pipeline.schemes import SCHEMES
+from pipeline.verify import stage as verify
 
 _HELPERS = (planting, constants, students, file_faults.Planting)
 

@@ -1,4 +1,4 @@
-"""Faults in the code between text and file, in `pipeline.encoding` and `pipeline.runtime`.
+"""Faults in the code between text and file, in `pipeline.text.encoding` and `pipeline.convert.model`.
 
 `plant()` patches the modules of the process that runs the file. That process is thrown away afterwards.
 """
@@ -9,7 +9,8 @@ import numpy as np
 
 from faults.fault import FLOAT, Fault
 from faults.students import Student
-from pipeline import encoding, runtime
+from pipeline.convert import model as runtime
+from pipeline.text import encoding
 
 
 def truncated_on_the_left() -> None:

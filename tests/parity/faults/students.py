@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline import recipe as recipes
-from pipeline import student, tasks
-from pipeline.architectures import ARCHITECTURES
-from pipeline.data import TEXTS
+from pipeline import tasks
+from pipeline.checkpoint import source as student
+from pipeline.checkpoint.architectures import ARCHITECTURES
+from pipeline.data.datasets import TEXTS
+from pipeline.recipe import loading as recipes
 
 LABELS = ("negative", "neutral", "positive")
 LENGTHS = (16, 32)

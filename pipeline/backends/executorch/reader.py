@@ -1,0 +1,267 @@
+"""What an ExecuTorch file holds, read from its bytes: the program's constants and those of every XNNPACK delegate.
+
+No runtime and no toolchain is imported; both formats are flatbuffers whose schemas the executorch package carries.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.backends.executorch.flatbuffer import Schema, Table
+from pipeline.backends.structure import Activation, Constant, Stored, Structure
+from pipeline.errors import ToolchainError
+
+_PROGRAM_SCHEMA = "exir/_serialize/program.fbs"
+_XNNPACK_SCHEMA = "backends/xnnpack/serialization/runtime_schema.fbs"
+_XNNPACK = "XnnpackBackend"
+_NAMED = 2**64 - 1
+"""The offset of a delegate's constant that lies in the program's named data."""
+_FLOATS: dict[int, tuple[Stored, str]] = {6: ("float32", "<f4"), 5: ("float16", "<f2")}
+"""By number in executorch/exir/scalar_type.py."""
+_INT8 = 1
+_DELEGATE_FLOATS: dict[str, tuple[Stored, str]] = {
+    "xnn_datatype_fp32": ("float32", "<f4"),
+    "xnn_datatype_fp16": ("float16", "<f2"),
+}
+_EMBEDDING = "quantized_decomposed::embedding_byte"
+_LAYER_NORM = "aten::native_layer_norm"
+_KERNEL_ACTIVATIONS: dict[str, Activation] = {"aten::relu": "relu", "aten::sigmoid": "sigmoid", "aten::tanh": "tanh"}
+_DELEGATE_ACTIVATIONS: dict[str, Activation] = {"XNNGelu": "gelu", "XNNTanh": "tanh", "XNNSigmoid": "sigmoid"}
+
+
+def read_structure(file: Path) -> Structure:
+    """Read back what can be compared with the checkpoint.
+
+    Raises:
+        ToolchainError: the file holds something that is not understood here, which is therefore not vouched for.
+    """
+    data = memoryview(file.read_bytes())
+    reader = _Reader(_Program.read(data))
+    for plan in reader.program.table["execution_plan"]:
+        reader.add_plan(plan)
+    return Structure(tuple(reader.constants.values()), tuple(reader.epsilons), tuple(reader.activations))
+
+
+def _schema(name: str) -> Schema:
+    spec = find_spec("executorch")
+    if spec is None or not spec.submodule_search_locations:
+        raise ToolchainError("executorch is not installed; its schemas are needed to read a .pte.")
+    return Schema.read(Path(spec.submodule_search_locations[0]) / name)
+
+
+@dataclass(frozen=True)
+class _Program:
+    """A `.pte` as bytes and tables."""
+
+    table: Table
+    data: memoryview
+    base: int
+    """Where the segments begin, in bytes."""
+    segments: list[tuple[int, int]]
+    """Offset from `base` and size, in bytes."""
+    named: dict[str, int]
+    """Segment by key."""
+
+    @classmethod
+    def read(cls, data: memoryview) -> "_Program":
+        if bytes(data[4:12]) != b"ET12eh00":
+            raise ToolchainError(f"not a .pte with segments: it has {bytes(data[4:12])!r} at byte 4.")
+        table = _schema(_PROGRAM_SCHEMA).root(data, "Program")
+        segments = [(row["offset"], row["size"]) for row in table["segments"]]
+        named = {row["key"]: row["segment_index"] for row in table["named_data"]}
+        return cls(table, data, int.from_bytes(data[24:32], "little"), segments, named)
+
+    def segment(self, number: int) -> memoryview:
+        """Return a segment's bytes."""
+        offset, size = self.segments[number]
+        return self.data[self.base + offset : self.base + offset + size]
+
+    def constant(self, number: int) -> memoryview:
+        """Return what begins at a number of the constant segment; how long it is, the tensor says."""
+        row = self.table["constant_segment"]
+        return self.segment(row["segment_index"])[int(row["offsets"][number]) :]
+
+
+@dataclass
+class _Reader:
+    """Collects facts; a constant that is read from several places is kept once per way of reading it."""
+
+    program: _Program
+    delegate_schema: Schema = field(default_factory=lambda: _schema(_XNNPACK_SCHEMA))
+    constants: dict[tuple[object, ...], Constant] = field(default_factory=dict)
+    epsilons: list[float] = field(default_factory=list)
+    activations: list[Activation] = field(default_factory=list)
+
+    def add_plan(self, plan: Table) -> None:
+        """Add one method: what its instructions say in their order, then the constants that no kernel explained."""
+        values = plan["values"]
+        operators = [row["name"] for row in plan["operators"]]
+        explained: set[int] = set()
+        for chain in plan["chains"]:
+            for instruction in chain["instructions"]:
+                call = instruction["instr_args"]
+                if instruction.member("instr_args") == "KernelCall":
+                    operands = [values[index] for index in call["args"]]
+                    explained |= self._kernel(operators[call["op_index"]], operands)
+                elif instruction.member("instr_args") == "DelegateCall":
+                    self._delegate(plan["delegates"][call["delegate_index"]])
+        for value in values:
+            if value.member("val") == "Tensor":
+                self._tensor(value["val"], explained)
+
+    def _kernel(self, name: str, operands: list[Table]) -> set[int]:
+        """Add what a kernel says beyond its tensors; return the buffers that are explained by that."""
+        if name == _LAYER_NORM:
+            self.epsilons.append(operands[4]["val"]["double_val"])
+        elif name == "aten::gelu":
+            self.activations.append("gelu_tanh" if operands[1]["val"]["string_val"] == "tanh" else "gelu")
+        elif name in _KERNEL_ACTIVATIONS:
+            self.activations.append(_KERNEL_ACTIVATIONS[name])
+        elif name == _EMBEDDING:
+            table, scales, zeros = operands[:3]
+            return self._embedding(
+                table["val"], scales["val"], zeros["val"] if zeros.member("val") == "Tensor" else None
+            )
+        return set()
+
+    def _embedding(self, table: Table, scales: Table, zeros: Table | None) -> set[int]:
+        """Add a quantised table `(rows, width)` with scales `(rows, groups)`."""
+        buffers = [part["data_buffer_idx"] for part in (table, scales, zeros) if part is not None]
+        raw = self._read(table, "i1")
+        scale = self._read(scales, _FLOATS[scales["scalar_type"]][1]).reshape(len(raw), -1)
+        zero = np.zeros_like(scale) if zeros is None else self._read(zeros, _scalar(zeros)).reshape(scale.shape)
+        self._add(("constant", *buffers), f"embedding {raw.shape}", lambda: _by_group(raw, scale, zero), "int8")
+        return set(buffers)
+
+    def _tensor(self, tensor: Table, explained: set[int]) -> None:
+        number = tensor["data_buffer_idx"]
+        external = tensor["extra_tensor_info"] is not None and tensor["extra_tensor_info"]["location"]
+        if external:
+            raise ToolchainError("the .pte keeps weights in another file, which is not read here.")
+        # Buffer 0 means: made at run time.
+        if not number or number in explained or int(np.prod(tensor["sizes"])) < 2:
+            return
+        kind = tensor["scalar_type"]
+        if kind == _INT8:
+            raw = self._read(tensor, "i1")
+            self._add(("constant", number), f"int8 {raw.shape} without scales", lambda: raw.astype(np.float32), "int8")
+        elif kind in _FLOATS:
+            stored, code = _FLOATS[kind]
+            values = self._read(tensor, code)
+            self._add(("constant", number), f"constant {number} {values.shape}", lambda: _widened(values), stored)
+
+    def _read(self, tensor: Table, code: str) -> NDArray[np.generic]:
+        sizes = [int(size) for size in tensor["sizes"]]
+        if list(tensor["dim_order"]) != list(range(len(sizes))):
+            raise ToolchainError(f"the .pte has a constant {sizes} whose axes lie in order {tensor['dim_order']}.")
+        data = self.program.constant(tensor["data_buffer_idx"])
+        return np.frombuffer(data, code, int(np.prod(sizes))).reshape(sizes)
+
+    def _add(
+        self, key: tuple[object, ...], name: str, values: Callable[[], NDArray[np.float32]], stored: Stored
+    ) -> None:
+        if key not in self.constants:
+            self.constants[key] = Constant(name, values(), stored)
+
+    def _delegate(self, delegate: Table) -> None:
+        if delegate["id"] != _XNNPACK or not delegate["processed"]["location"]:
+            raise ToolchainError(f"the .pte has a delegate {delegate['id']}; only XNNPACK's in segments is read here.")
+        payload = self.program.segment(delegate["processed"]["index"])
+        graph = _Graph(payload, self.delegate_schema, self.program)
+        self.activations += graph.activations()
+        for value in graph.table["xvalues"]:
+            for key, name, values, stored in graph.constant(value["xvalue_union"]):
+                self._add(key, name, values, stored)
+
+
+Found = tuple[tuple[object, ...], str, Callable[[], NDArray[np.float32]], Stored]
+
+
+class _Graph:
+    """One XNNPACK payload: a header, a graph, and constants that lie behind it or in the program's named data.
+
+    Source: `XNNHeader` in executorch/backends/xnnpack/serialization/xnnpack_graph_serialize.py.
+    """
+
+    def __init__(self, payload: memoryview, schema: Schema, program: _Program) -> None:
+        if bytes(payload[4:8]) != b"XH00":
+            raise ToolchainError(f"an XNNPACK payload begins with {bytes(payload[4:8])!r}, not XH00.")
+        places = ((10, 14), (14, 18), (18, 22), (22, 30))
+        at, size, self._data_at, _ = (int.from_bytes(payload[low:high], "little") for low, high in places)
+        self.table = schema.root(payload[at : at + size], "XNNGraph")
+        self._payload, self._program, self._where = payload, program, (id(payload), at)
+        self._kinds = {number: name for name, number in schema.enums["XNNDatatype"][1].items()}
+
+    def activations(self) -> Iterator[Activation]:
+        """Return the graph's activations; a clamp is a relu where it is open upwards."""
+        for node in self.table["xnodes"]:
+            kind, bounds = node.member("xnode_union"), node["output_min_max"]
+            if kind in _DELEGATE_ACTIVATIONS:
+                yield _DELEGATE_ACTIVATIONS[kind]
+            elif bounds is not None and bounds["output_min"] == 0 and bounds["output_max"] == np.inf:
+                yield "relu"
+
+    def constant(self, value: Table) -> Iterator[Found]:
+        """Yield what a value holds, if it is a constant."""
+        tensor = value["tensor_value"] if value.name == "XNNQuantizedTensorValue" else value
+        number = tensor["constant_buffer_idx"]
+        sizes = tuple(int(size) for size in tensor["dims"])
+        if not number or int(np.prod(sizes)) < 2:
+            return
+        key, data = self._data(number)
+        kind = self._kinds[tensor["datatype"]]
+        if kind in _DELEGATE_FLOATS:
+            stored, code = _DELEGATE_FLOATS[kind]
+            values = np.frombuffer(data, code, int(np.prod(sizes))).reshape(sizes)
+            yield (*key, sizes), f"XNNPACK {sizes}", lambda: _widened(values), stored
+        elif kind in ("xnn_datatype_qcint8", "xnn_datatype_qint8"):
+            raw = np.frombuffer(data, "i1", int(np.prod(sizes))).reshape(sizes)
+            quantised, scale, axis, zero = self._scales(value)
+            yield (*key, sizes, *quantised), f"XNNPACK {sizes}", lambda: _by_axis(raw, scale, axis, zero), "int8"
+        elif kind != "xnn_datatype_int32":
+            raise ToolchainError(f"the .pte has an XNNPACK constant of {kind}, which is not read here.")
+
+    def _scales(self, value: Table) -> tuple[tuple[object, ...], NDArray[np.float32], int, int]:
+        """Return a key for the parameters, the scales, their axis, and the zero point."""
+        row = value["quant_params"]
+        kind = value.member("quant_params")
+        if kind == "PerTensorQuant":
+            scale = np.array([row["scale"]], np.float32)
+            return (row["scale"], row["zero_point"]), scale, 0, row["zero_point"]
+        if kind != "PerChannelQuant":
+            raise ToolchainError(f"the .pte has an XNNPACK constant with {kind}, which is not read here.")
+        key, data = self._data(row["scale_buffer_idx"])
+        return key, np.frombuffer(data, "<f4", row["num_scales"]), row["channel_dim"], 0
+
+    def _data(self, number: int) -> tuple[tuple[object, ...], memoryview]:
+        """Return a constant's bytes and what tells it from others."""
+        row = self.table["constant_data"][number]
+        if row["offset"] == _NAMED:
+            return (row["named_key"],), self._program.segment(self._program.named[row["named_key"]])
+        start = self._data_at + row["offset"]
+        return (*self._where, row["offset"]), self._payload[start : start + row["size"]]
+
+
+def _scalar(tensor: Table) -> str:
+    return "i1" if tensor["scalar_type"] == _INT8 else _FLOATS[tensor["scalar_type"]][1]
+
+
+def _widened(values: NDArray[np.generic]) -> NDArray[np.float32]:
+    return values.astype(np.float32, copy=False)
+
+
+def _by_group(raw: NDArray[np.generic], scales: NDArray[np.generic], zeros: NDArray[np.generic]) -> NDArray[np.float32]:
+    """Multiply `(rows, width)` out with scales `(rows, groups)`."""
+    groups = raw.astype(np.float32).reshape(*scales.shape, -1)
+    values: NDArray[np.float32] = (groups - zeros.astype(np.float32)[..., None]) * scales.astype(np.float32)[..., None]
+    return values.reshape(raw.shape)
+
+
+def _by_axis(raw: NDArray[np.generic], scales: NDArray[np.float32], axis: int, zero: int) -> NDArray[np.float32]:
+    shape = [1] * raw.ndim
+    shape[axis] = -1
+    return (raw.astype(np.float32) - np.float32(zero)) * scales.reshape(shape)

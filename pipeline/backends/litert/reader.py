@@ -1,0 +1,216 @@
+"""What a LiteRT file holds, read from its flatbuffer without a runtime.
+
+litert-torch writes a layer normalisation as its formula, so an epsilon is the constant that is added under a reciprocal
+root. The converter may multiply a normalisation's weight into the linears that read it; `verify.structure` knows.
+"""
+
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.backends.structure import Activation, Constant, Stored, Structure
+from pipeline.errors import ToolchainError
+
+_MAGIC = b"TFL3"
+_FLOATS: dict[str, tuple[Stored, str]] = {"FLOAT32": ("float32", "<f4"), "FLOAT16": ("float16", "<f2")}
+_INTEGERS = ("INT32", "INT64", "BOOL")
+"""Shapes, axes and indices: no weights, unless they have scales."""
+_ACTIVATIONS: dict[str, Activation] = {"RELU": "relu", "TANH": "tanh", "LOGISTIC": "sigmoid"}
+_FUSED = {"FULLY_CONNECTED": "FullyConnectedOptions", "ADD": "AddOptions", "MUL": "MulOptions", "SUB": "SubOptions"}
+"""Operations that may carry an activation, with the class of their options."""
+_SAME_VALUES = ("RESHAPE", "DEQUANTIZE")
+_ROOTS = ("RSQRT", "SQRT")
+
+
+def read_structure(file: Path) -> Structure:
+    """Read back what can be compared with the checkpoint.
+
+    Raises:
+        ToolchainError: the file holds something that is not understood here, which is therefore not vouched for.
+    """
+    from ai_edge_litert import schema_py_generated as schema
+
+    # The map is closed by the collector: the generated accessors keep views of it.
+    with file.open("rb") as handle:
+        start = handle.read(8)
+        if start[4:] != _MAGIC:
+            raise ToolchainError(f"{file} is not a .tflite: it has {start[4:]!r} at byte 4, not {_MAGIC!r}.")
+        data = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+    reader = _Reader(schema.Model.GetRootAs(data, 0), memoryview(data), schema)
+    for number in range(reader.model.SubgraphsLength()):
+        reader.add(_Graph(reader.model.Subgraphs(number), reader))
+    return Structure(tuple(reader.constants.values()), tuple(reader.epsilons), tuple(reader.activations))
+
+
+def _names(enum: Any) -> dict[int, str]:
+    return {value: name for name, value in vars(enum).items() if isinstance(value, int)}
+
+
+@dataclass
+class _Reader:
+    """Collects facts; a constant that several subgraphs read in the same way is kept once."""
+
+    model: Any
+    data: memoryview
+    schema: Any
+    constants: dict[tuple[object, ...], Constant] = field(default_factory=dict)
+    epsilons: list[float] = field(default_factory=list)
+    activations: list[Activation] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.types = _names(self.schema.TensorType)
+        self.fused = _names(self.schema.ActivationFunctionType)
+        operations = _names(self.schema.BuiltinOperator)
+        codes = [self.model.OperatorCodes(number) for number in range(self.model.OperatorCodesLength())]
+        # The older, narrower field counts where the newer is at its default.
+        self.operations = [operations[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())] for code in codes]
+
+    def add(self, graph: "_Graph") -> None:
+        """Add a subgraph's constants, epsilons and activations."""
+        for tensor in graph.tensors:
+            self._constant(tensor)
+        for operation in graph.operations:
+            self.epsilons += graph.epsilon(operation)
+            self.activations += graph.activation(operation)
+
+    def content(self, tensor: Any) -> memoryview:
+        """Return a constant's bytes, none for a tensor that is made at run time."""
+        buffer = self.model.Buffers(tensor.Buffer())
+        if buffer.Offset() > 1:
+            return self.data[buffer.Offset() : buffer.Offset() + buffer.Size()]
+        return memoryview(buffer.DataAsNumpy()).cast("B") if buffer.DataLength() else memoryview(b"")
+
+    def _constant(self, tensor: Any) -> None:
+        content = self.content(tensor)
+        shape = _shape(tensor)
+        if not len(content) or int(np.prod(shape)) < 2:
+            return
+        kind = self.types[tensor.Type()]
+        table = tensor.Quantization()
+        scales = table.ScaleAsNumpy() if table is not None and table.ScaleLength() else None
+        if kind in _INTEGERS and scales is None:
+            return
+        name = f"{(tensor.Name() or b'?').decode()} {shape}"
+        key: tuple[object, ...] = (self._place(tensor), kind, shape)
+        if kind in _FLOATS:
+            stored, code = _FLOATS[kind]
+            self._add(key, name, np.frombuffer(content, code).reshape(shape), stored)
+        elif kind != "INT8" or (table is not None and table.DetailsType()):
+            raise ToolchainError(f"the .tflite has a constant {name} of {kind} in a form that is not read here.")
+        elif scales is None:
+            self._add(key, f"{name} without scales", np.frombuffer(content, "i1").reshape(shape), "int8")
+        else:
+            zeros = table.ZeroPointAsNumpy() if table.ZeroPointLength() else np.zeros(1, np.int64)
+            key += (scales.tobytes(), zeros.tobytes(), table.QuantizedDimension())
+            if key not in self.constants:
+                raw = np.frombuffer(content, "i1").reshape(shape)
+                self._add(key, name, _dequantised(raw, scales, zeros, table.QuantizedDimension()), "int8")
+
+    def _place(self, tensor: Any) -> object:
+        buffer = self.model.Buffers(tensor.Buffer())
+        return buffer.Offset() if buffer.Offset() > 1 else -tensor.Buffer()
+
+    def _add(self, key: tuple[object, ...], name: str, values: NDArray[np.generic], stored: Stored) -> None:
+        if key not in self.constants:
+            self.constants[key] = Constant(name, values.astype(np.float32, copy=False), stored)
+
+
+def _shape(tensor: Any) -> tuple[int, ...]:
+    return tuple(int(tensor.Shape(number)) for number in range(tensor.ShapeLength()))
+
+
+def _dequantised(
+    raw: NDArray[np.int8], scales: NDArray[np.float32], zeros: NDArray[np.int64], axis: int
+) -> NDArray[np.float32]:
+    """Multiply out; one scale is for the whole tensor, several are along an axis."""
+    shape = [1] * raw.ndim
+    if len(scales) > 1:
+        shape[axis] = len(scales)
+    zero = zeros.astype(np.float32).reshape(shape if len(zeros) > 1 else [1] * raw.ndim)
+    return (raw.astype(np.float32) - zero) * scales.reshape(shape)
+
+
+@dataclass(frozen=True)
+class _Operation:
+    kind: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    table: Any
+
+
+class _Graph:
+    """One subgraph with who makes what."""
+
+    def __init__(self, graph: Any, reader: _Reader) -> None:
+        self._reader = reader
+        self.tensors = [graph.Tensors(number) for number in range(graph.TensorsLength())]
+        self.operations = list(self._operations(graph))
+        self._makers = {output: operation for operation in self.operations for output in operation.outputs}
+
+    def _operations(self, graph: Any) -> Iterator[_Operation]:
+        for number in range(graph.OperatorsLength()):
+            table = graph.Operators(number)
+            kind = self._reader.operations[table.OpcodeIndex()]
+            if kind in ("CUSTOM", "STABLEHLO_COMPOSITE"):
+                raise ToolchainError(f"the .tflite has a {kind} operation, which is not read here.")
+            inputs = tuple(int(table.Inputs(at)) for at in range(table.InputsLength()))
+            outputs = tuple(int(table.Outputs(at)) for at in range(table.OutputsLength()))
+            yield _Operation(kind, inputs, outputs, table)
+
+    def epsilon(self, operation: _Operation) -> Iterator[float]:
+        """Yield the epsilon if an operation is the root of a normalisation: root(mean + epsilon).
+
+        A root of anything else, such as the pooled vector's length, is none; a mean alone has lost its epsilon.
+        """
+        if operation.kind not in _ROOTS:
+            return
+        source = self._maker(operation.inputs[0])
+        if source is None:
+            return
+        if source.kind == "MEAN":
+            yield 0.0
+        elif source.kind == "ADD":
+            numbers = [number for number in map(self._number, source.inputs) if number is not None]
+            if len(numbers) == 1:
+                yield numbers[0]
+
+    def activation(self, operation: _Operation) -> Iterator[Activation]:
+        """Yield the activation that an operation is or carries."""
+        if operation.kind == "GELU":
+            yield "gelu_tanh" if self._options(operation, "GeluOptions").Approximate() else "gelu"
+        elif operation.kind in _ACTIVATIONS:
+            yield _ACTIVATIONS[operation.kind]
+        elif operation.kind in _FUSED and operation.table.BuiltinOptions() is not None:
+            fused = self._reader.fused[self._options(operation, _FUSED[operation.kind]).FusedActivationFunction()]
+            if fused in _ACTIVATIONS:
+                yield _ACTIVATIONS[fused]
+            elif fused != "NONE":
+                raise ToolchainError(f"the .tflite has a {operation.kind} with {fused}, which is not read here.")
+
+    def _options(self, operation: _Operation, name: str) -> Any:
+        options = getattr(self._reader.schema, name)()
+        table = operation.table.BuiltinOptions()
+        options.Init(table.Bytes, table.Pos)
+        return options
+
+    def _maker(self, tensor: int) -> _Operation | None:
+        """Return the operation that computes a tensor, reshapes left out."""
+        maker = self._makers.get(tensor)
+        while maker is not None and maker.kind in _SAME_VALUES:
+            maker = self._makers.get(maker.inputs[0])
+        return maker
+
+    def _number(self, tensor: int) -> float | None:
+        """Return the value of a constant of one element."""
+        maker = self._makers.get(tensor)
+        source = maker.inputs[0] if maker is not None and maker.kind in _SAME_VALUES else tensor
+        found = self.tensors[source]
+        content, kind = self._reader.content(found), self._reader.types[found.Type()]
+        if kind not in _FLOATS or not len(content) or int(np.prod(_shape(found))) != 1:
+            return None
+        return float(np.frombuffer(content, _FLOATS[kind][1])[0])

@@ -1,0 +1,196 @@
+"""What a checkpoint's files tell without torch: class, size, tokenizer, limits; and where it lies."""
+
+import json
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.checkpoint.source import WEIGHTS, Source, read_json
+from pipeline.errors import StudentError
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_PINNED = re.compile(r"hub:([\w.-]+/[\w.-]+)@([0-9a-f]{40})")
+_WHOLE = ("I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64", "BOOL")
+"""Safetensors' types of buffers, such as BERT's saved position numbers, which are no parameters."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found in a checkpoint."""
+
+    source: str
+    """As a recipe names it."""
+    origin: str
+    licence: str | None
+    model_type: str
+    class_name: str | None
+    """First of `architectures` in config.json."""
+    layers: int | None
+    hidden_size: int | None
+    parameters: int
+    """In the file, heads included."""
+    weights_bytes: int
+    dtypes: list[str]
+    tokenizer: str
+    vocabulary: int | None
+    max_length: int
+    """Tokens that the model takes, special ones included."""
+    position_rows: int
+    trained_length: int | None
+    """Where sentence-transformers cuts texts."""
+    numbers: int | None
+    """Outputs of a head with labels; None for a bare encoder."""
+    labels: list[str]
+    problem_type: str | None
+    sentence_transformers: bool
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the class is an encoder without a head, such as `BertModel`."""
+        return self.class_name is not None and self.class_name.endswith("Model") and "For" not in self.class_name
+
+
+def resolve(checkpoint: str, output: Path) -> str:
+    """Return what a recipe in `output` says for a checkpoint that was named on the command line.
+
+    Raises:
+        StudentError: it is a plain hub name whose commit cannot be told from the local cache.
+    """
+    if checkpoint.startswith(("bundled:", "hub:")):
+        return checkpoint
+    folder = Path(os.path.expanduser(checkpoint))
+    if _HUB_NAME.fullmatch(checkpoint) and not folder.exists():
+        return f"hub:{checkpoint}@{_cached_commit(checkpoint)}"
+    if checkpoint.startswith("~") or folder.is_absolute():
+        return checkpoint
+    return os.path.relpath(folder.resolve(), output.parent.resolve())
+
+
+def _snapshots(repository: str) -> Path:
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repository, repo_type="model")
+
+
+def _cached_commit(repository: str) -> str:
+    """Return the commit of a repository's main branch in the local hub cache, or the only one there."""
+    folder = _snapshots(repository)
+    main = folder / "refs" / "main"
+    commits = sorted(path.parent.name for path in folder.glob("snapshots/*/config.json"))
+    commit = main.read_text(encoding="utf-8").strip() if main.is_file() else ""
+    if commit in commits:
+        return commit
+    if len(commits) == 1 and _COMMIT.fullmatch(commits[0]):
+        return commits[0]
+    if commits:
+        raise StudentError(
+            f"the local hub cache has {len(commits)} commits of {repository}; choose one: "
+            f"{', '.join(f'hub:{repository}@{one}' for one in commits[:4])}."
+        )
+    raise StudentError(
+        f"{repository} is neither a folder nor in the local hub cache, and a name alone is not downloaded: its branch "
+        f"can move. Say hub:{repository}@<40-digit commit>, which the model's page lists under its files."
+    )
+
+
+def find_cached(source: str) -> str | None:
+    """Return the folder in the local hub cache of a pinned hub source, so that nobody is asked; None without one."""
+    match = _PINNED.fullmatch(source)
+    if match is None:
+        return None
+    folder = _snapshots(match.group(1)) / "snapshots" / match.group(2)
+    return str(folder) if (folder / "config.json").is_file() and (folder / WEIGHTS).is_file() else None
+
+
+def look(source: Source, named: str) -> Found:
+    """Return what the files of a checked checkpoint tell.
+
+    Args:
+        source: from `student.find`.
+        named: how the recipe names it.
+    """
+    config = source.config
+    classes = config.get("architectures")
+    class_name = str(classes[0]) if isinstance(classes, list) and classes else None
+    labels = _labels(config) if class_name is None or "For" in class_name else []
+    parameters, dtypes = _header(source.folder / WEIGHTS)
+    kind, vocabulary = _tokenizer(source.folder)
+    pinned = _PINNED.fullmatch(named)
+    return Found(
+        source=named,
+        origin=f"{pinned.group(1)}@{pinned.group(2)}" if pinned else source.origin,
+        licence=source.licence,
+        model_type=source.architecture.model_type,
+        class_name=class_name,
+        layers=_whole(config, "num_hidden_layers", "n_layers"),
+        hidden_size=_whole(config, "hidden_size", "dim"),
+        parameters=parameters,
+        weights_bytes=source.weights_bytes,
+        dtypes=dtypes,
+        tokenizer=kind,
+        vocabulary=vocabulary,
+        max_length=source.max_length,
+        position_rows=int(config[source.architecture.max_length_key]),
+        trained_length=_trained_length(source.folder),
+        numbers=len(labels) if labels else None,
+        labels=labels,
+        problem_type=str(config["problem_type"]) if config.get("problem_type") else None,
+        sentence_transformers=(source.folder / "modules.json").is_file(),
+    )
+
+
+def _whole(config: Mapping[str, Any], *keys: str) -> int | None:
+    return next((value for key in keys if isinstance(value := config.get(key), int)), None)
+
+
+def _labels(config: Mapping[str, Any]) -> list[str]:
+    """Return the names of a head's numbers; transformers writes none where there are two without names."""
+    names = config.get("id2label")
+    if not isinstance(names, dict):
+        count = config.get("num_labels")
+        return [f"LABEL_{number}" for number in range(count if isinstance(count, int) else 2)]
+    return [str(names.get(str(number), "")) for number in range(len(names))]
+
+
+def _header(path: Path) -> tuple[int, list[str]]:
+    """Return the number of parameters and their types, from the header of a safetensors file."""
+    from safetensors import safe_open
+
+    total, dtypes = 0, set()
+    with safe_open(path, framework="numpy") as handle:
+        for key in handle.keys():  # noqa: SIM118 (not a dict)
+            part = handle.get_slice(key)
+            if part.get_dtype() not in _WHOLE:
+                total += math.prod(part.get_shape())
+                dtypes.add(str(part.get_dtype()))
+    return total, sorted(dtypes)
+
+
+def _tokenizer(folder: Path) -> tuple[str, int | None]:
+    """Return the kind of tokenizer and how many tokens it knows."""
+    path = folder / "tokenizer.json"
+    if path.is_file():
+        model = read_json(path).get("model")
+        if isinstance(model, dict):
+            vocabulary = model.get("vocab")
+            return str(model.get("type") or "unnamed"), len(vocabulary) if vocabulary is not None else None
+        raise StudentError(f"{path} has no table `model`; save the tokenizer again.")
+    if (folder / "vocab.txt").is_file():
+        return "WordPiece", len((folder / "vocab.txt").read_text(encoding="utf-8", errors="replace").splitlines())
+    return "SentencePiece", None
+
+
+def _trained_length(folder: Path) -> int | None:
+    """Return `max_seq_length` of a sentence-transformers folder."""
+    path = folder / "sentence_bert_config.json"
+    try:
+        value = json.loads(path.read_text(encoding="utf-8")).get("max_seq_length") if path.is_file() else None
+    except (OSError, ValueError, AttributeError):
+        return None
+    return value if isinstance(value, int) and value >= 2 else None

@@ -1,0 +1,150 @@
+"""Facts of a checkpoint that only torch can tell: which parameters a task's model has, and what runs in which order.
+
+They are written down once, beside the reference, so that a converted file can be compared with them without torch.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+_ACTIVATIONS = {
+    "GELUActivation": "gelu",
+    "NewGELUActivation": "gelu_tanh",
+    "GELUTanh": "gelu_tanh",
+    "FastGELUActivation": "gelu_tanh",
+    "AccurateGELUActivation": "gelu_tanh",
+    "ReLU": "relu",
+    "SiLU": "silu",
+    "SiLUActivation": "silu",
+    "Sigmoid": "sigmoid",
+    "Tanh": "tanh",
+}
+"""By class; any other class of these modules stands for itself."""
+_FUNCTIONS = {"tanh": "tanh", "relu": "relu", "sigmoid": "sigmoid", "silu": "silu", "gelu": "gelu"}
+"""By name of the function."""
+_AFFINE = ("NoNorm",)
+"""A gain and a shift without a mean or a variance: MobileBERT's norms, with nothing that an epsilon would be for."""
+_ACTIVATION_MODULES = ("torch.nn.modules.activation", "transformers.activations")
+
+
+def checkpoint_facts(model: Any) -> dict[str, Any]:
+    """Return what a converted file has to agree with; JSON can hold it.
+
+    Args:
+        model: from `load_checkpoint`, without an export's patches.
+
+    Returns:
+        `parameters`: shape and sha256 of the float32 content, by name, tied ones once.
+        `positions`: names of the tables of which a file may hold the first rows only.
+        `epsilons`, `activations`: of one forward pass, in its order; a shared module counts as often as it runs.
+        `feeds`: for a linear, the modules that make its input, where those are layer norms or linears themselves.
+            A converter may multiply a norm's weight into the linears behind it.
+    """
+    trace = _Trace({id(module): name for name, module in model.named_modules()})
+    trace.run(model)
+    parameters = {
+        name: {"shape": list(parameter.shape), "sha256": content_digest(parameter.detach().numpy())}
+        for name, parameter in model.named_parameters()
+    }
+    return {
+        "parameters": parameters,
+        "positions": trace.positions,
+        "epsilons": trace.epsilons,
+        "activations": trace.activations,
+        "feeds": trace.feeds,
+    }
+
+
+def content_digest(values: Any) -> str:
+    """Return the sha256 of an array's numbers as float32."""
+    return hashlib.sha256(np.ascontiguousarray(values, np.float32).data).hexdigest()
+
+
+@contextlib.contextmanager
+def _functions_seen(see: Callable[[Any], None]) -> Iterator[None]:
+    """Call `see` with every torch function that runs."""
+    from torch.overrides import TorchFunctionMode
+
+    class Watch(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            see(func)
+            return func(*args, **(kwargs or {}))
+
+    with Watch():
+        yield
+
+
+class _Trace:
+    """What one forward pass calls. Hooks are torch's global ones: some models make an activation as they run."""
+
+    def __init__(self, names: dict[int, str]) -> None:
+        self._names = names
+        self._outputs: list[tuple[str, Any]] = []
+        """Kept alive, so that no other tensor gets the same address."""
+        self.positions: list[str] = []
+        self.epsilons: list[float] = []
+        self.activations: list[str] = []
+        self.feeds: dict[str, list[str]] = {}
+        self._inside = 0
+        """Activation modules that run at the moment."""
+
+    def run(self, model: Any) -> None:
+        """Run three equal tokens through a model."""
+        import torch
+
+        from pipeline.checkpoint import architectures
+
+        ones = torch.ones((1, 3), dtype=torch.int64)
+        tensors = {"input_ids": ones, "attention_mask": ones, "token_type_ids": torch.zeros_like(ones)}
+        names = architectures.get(model.config.model_type).inputs
+        hooks = [
+            torch.nn.modules.module.register_module_forward_pre_hook(self._calling),
+            torch.nn.modules.module.register_module_forward_hook(self._called),
+        ]
+        try:
+            with torch.no_grad(), _functions_seen(self._function):
+                model(**{name: tensors[name] for name in names})
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _function(self, function: Any) -> None:
+        """Note an activation that a head calls as a function, such as RoBERTa's; those of a module are the module's."""
+        name = _FUNCTIONS.get(getattr(function, "__name__", ""))
+        if name and not self._inside:
+            self.activations.append(name)
+
+    def _calling(self, module: "torch.nn.Module", inputs: tuple[Any, ...]) -> None:
+        self._inside += type(module).__module__ in _ACTIVATION_MODULES
+
+    def _called(self, module: "torch.nn.Module", inputs: tuple[Any, ...], output: Any) -> None:
+        import torch
+
+        name = self._names.get(id(module), "")
+        kind = type(module).__name__
+        self._inside -= type(module).__module__ in _ACTIVATION_MODULES
+        if isinstance(module, torch.nn.LayerNorm):
+            self.epsilons.append(module.eps)
+            self._outputs.append((name, output))
+        elif isinstance(module, torch.nn.Linear) or kind in _AFFINE:
+            self._add_feed(name, inputs[0])
+            self._outputs.append((name, output))
+        elif isinstance(module, torch.nn.GELU):
+            self.activations.append("gelu_tanh" if module.approximate == "tanh" else "gelu")
+        elif isinstance(module, torch.nn.Embedding):
+            # Three equal tokens: only their positions are 0, 1, 2.
+            if inputs[0].flatten().tolist() == [0, 1, 2] and f"{name}.weight" not in self.positions:
+                self.positions.append(f"{name}.weight")
+        elif type(module).__module__ in _ACTIVATION_MODULES and not isinstance(module, torch.nn.Softmax):
+            self.activations.append(_ACTIVATIONS.get(kind, kind))
+
+    def _add_feed(self, name: str, source: Any) -> None:
+        makers = [maker for maker, output in self._outputs if output.data_ptr() == source.data_ptr()]
+        known = self.feeds.setdefault(name, [])
+        known += [maker for maker in makers[-1:] if maker not in known]

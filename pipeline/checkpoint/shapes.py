@@ -1,0 +1,252 @@
+"""Compressed checkpoints: saved so that their shapes can be restored from their tensors, in transformers' own classes.
+
+transformers' configs know one number of heads and one feed-forward size for all layers. A pruned, factorised or re-tied
+checkpoint has others, so its config.json carries the key `pocketbert`, and its model is built from its config and then
+given the shapes that its tensors have:
+
+- a linear, table or norm takes its tensor's shape; heads keep their size, and are counted from the query's rows;
+- `X.0.weight` and `X.1.weight` where the class has `X` are two linears, or a table and a linear, in the place of one;
+- parts that `sharing` names are one module, stored once.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from pipeline.checkpoint import layers
+from pipeline.errors import StudentError
+
+KEY = "pocketbert"
+WEIGHTS = "model.safetensors"
+Info = dict[str, Any]
+"""`missing_keys` and `mismatched_keys`, as transformers' `output_loading_info` has them."""
+
+
+class Compressed(BaseModel):
+    """What config.json says of a compressed checkpoint, under the key `pocketbert`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    head_size: int
+    """Columns of one head; hidden size / heads no longer tells it."""
+    attention: tuple[int, ...] | None = None
+    """For each layer, the layer whose attention it uses; None where each has its own."""
+    feed_forward: tuple[int, ...] | None = None
+
+
+def compressed(folder: Path) -> Compressed | None:
+    """Return what a checkpoint's config says of its shapes, or None for a plain one.
+
+    Raises:
+        StudentError: it says something else than this version knows.
+    """
+    said = json.loads((folder / "config.json").read_text(encoding="utf-8")).get(KEY)
+    if said is None:
+        return None
+    try:
+        return Compressed.model_validate(said)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise StudentError(
+            f"{folder}/config.json: {KEY!r} is not of a version that is known here: {reason}."
+        ) from error
+
+
+def from_pretrained(auto: Any, folder: Path, config: Any, **options: Any) -> tuple[Any, Info]:
+    """Load a checkpoint, plain or compressed, as `auto.from_pretrained(..., output_loading_info=True)` does.
+
+    Args:
+        auto: one of transformers' auto classes.
+        folder: config.json and model.safetensors.
+        config: the folder's config, edited perhaps.
+        options: as transformers takes them; a compressed checkpoint heeds those of the model's class.
+    """
+    shape = compressed(folder)
+    if shape is None:
+        model, info = auto.from_pretrained(
+            folder, config=config, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **options
+        )
+        return model, info
+    new_head = bool(options.pop("ignore_mismatched_sizes", False))
+    return _restored(auto, folder, config, shape, new_head=new_head, **options)
+
+
+def _restored(
+    auto: Any, folder: Path, config: Any, shape: Compressed, *, new_head: bool, **options: Any
+) -> tuple[Any, Info]:
+    model = _empty(auto, config, shape, options)
+    try:
+        tensors = load_file(folder / WEIGHTS)
+    except (SafetensorError, OSError) as error:
+        raise StudentError(f"{folder / WEIGHTS} cannot be read: {error}.") from error
+    tensors = _under_prefix(model, tensors)
+    reshape(model, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, head_size=shape.head_size)
+    # Only now: pairs are new modules, and what is stored once has its shape at the first layer alone.
+    _share(model, shape)
+    count_heads(model, shape.head_size)
+    wanted = named_once(model)
+    own = {name for name in wanted if name in tensors}
+    _check_known(model, tensors, folder)
+    mismatched = [name for name in own if wanted[name].shape != tensors[name].shape]
+    if mismatched and not new_head:
+        found, wants = tuple(tensors[mismatched[0]].shape), tuple(wanted[mismatched[0]].shape)
+        raise StudentError(f"{folder}: {mismatched[0]} is {found}, and the class wants {wants}.")
+    with torch.no_grad():
+        for name in own - set(mismatched):
+            wanted[name].copy_(tensors[name])
+    missing = sorted(set(wanted) - own)
+    return model, {"missing_keys": missing, "mismatched_keys": [(name,) for name in mismatched]}
+
+
+def encoder_prefix(model: Any) -> str:
+    """Return how the names of the encoder's parts begin; the bare encoder has no names of its own for them."""
+    return "" if model.base_model is model else f"{model.base_model_prefix}."
+
+
+def named_once(model: Any) -> dict[str, Any]:
+    """Return the parameters, each under the name by which it is stored.
+
+    Of a module that several layers use that is the first one's; of a table that a head is tied to the encoder's, though
+    XLM-R's class has its head first.
+    """
+    prefix = encoder_prefix(model)
+    every = list(model.named_parameters(remove_duplicate=False))
+    names: dict[int, str] = {}
+    for name, parameter in [*(one for one in every if one[0].startswith(prefix)), *every]:
+        names.setdefault(id(parameter), name)
+    return {name: parameter for name, parameter in every if names[id(parameter)] == name}
+
+
+def _check_known(model: Any, tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
+    """Refuse a checkpoint whose encoder has tensors that the class does not: it would compute something else.
+
+    Heads may be another class's, and so may the pooler, which some classes do without.
+    """
+    prefix = encoder_prefix(model)
+    known = model.state_dict().keys()
+    encoder = [name for name in tensors if name.startswith(prefix) and not name.startswith(f"{prefix}pooler.")]
+    lost = [name for name in encoder if name not in known]
+    if lost:
+        raise StudentError(f"{folder}: the class {type(model).__name__} has no place for {lost[0]}, which is stored.")
+
+
+def _empty(auto: Any, config: Any, shape: Compressed, options: Mapping[str, Any]) -> Any:
+    """Build the class with the config's own shapes; transformers wants a hidden size that its heads divide."""
+    heads = int(config.num_attention_heads)
+    divides = int(config.hidden_size) % heads == 0
+    if not divides:
+        config.num_attention_heads = 1
+    model = auto.from_config(config, **options)
+    if not divides:
+        config.num_attention_heads = heads
+    for layer in layers.layers(model):
+        owner = layer.get("heads")
+        owner.attention_head_size = shape.head_size
+        owner.scaling = shape.head_size**-0.5
+    return model
+
+
+def _under_prefix(model: Any, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Name tensors as the model does: a head's class has its encoder under a prefix, the bare encoder has none."""
+    prefix = f"{model.base_model_prefix}."
+    bare = model.base_model is model
+    saved_with_head = any(name.startswith(prefix) for name in tensors)
+    if bare and saved_with_head:
+        return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    if not bare and not saved_with_head:
+        return {prefix + name: tensor for name, tensor in tensors.items()}
+    return tensors
+
+
+def reshape(model: Any, shapes: Mapping[str, tuple[int, ...]], *, head_size: int) -> None:
+    """Give a model's modules the shapes of tensors by name; heads are left alone, their shapes are the config's."""
+    base = model.base_model
+    prefix = encoder_prefix(model)
+    for path, module in list(base.named_modules()):
+        at = f"{prefix}{path}"
+        if f"{at}.0.weight" in shapes and isinstance(module, nn.Linear | nn.Embedding):
+            layers.put(base, path, _pair(module, shapes[f"{at}.0.weight"], shapes[f"{at}.1.weight"]))
+        elif f"{at}.weight" in shapes:
+            _resize(module, shapes[f"{at}.weight"])
+    count_heads(model, head_size)
+
+
+def count_heads(model: Any, head_size: int) -> None:
+    """Tell each layer's attention how many heads it has, counted from the query's rows."""
+    for layer in layers.layers(model):
+        owner = layer.get("heads")
+        for name in ("num_attention_heads", "n_heads"):
+            if hasattr(owner, name):
+                setattr(owner, name, layer.heads)
+        if hasattr(owner, "all_head_size"):
+            owner.all_head_size = layer.heads * head_size
+
+
+def _resize(module: nn.Module, shape: Sequence[int]) -> None:
+    if isinstance(module, nn.Linear) and tuple(module.weight.shape) != tuple(shape):
+        module.out_features, module.in_features = shape
+        module.weight = nn.Parameter(torch.zeros(*shape))
+        if module.bias is not None:
+            module.bias = nn.Parameter(torch.zeros(shape[0]))
+    elif isinstance(module, nn.Embedding) and tuple(module.weight.shape) != tuple(shape):
+        module.num_embeddings, module.embedding_dim = shape
+        module.weight = nn.Parameter(torch.zeros(*shape))
+    elif isinstance(module, nn.LayerNorm) and module.normalized_shape != tuple(shape):
+        module.normalized_shape = tuple(shape)
+        module.weight, module.bias = nn.Parameter(torch.ones(*shape)), nn.Parameter(torch.zeros(*shape))
+
+
+def _pair(module: nn.Linear | nn.Embedding, first: Sequence[int], second: Sequence[int]) -> nn.Sequential:
+    """Return two factors, empty, in the place of one matrix."""
+    if isinstance(module, nn.Embedding):
+        table = nn.Embedding(first[0], first[1], padding_idx=module.padding_idx)
+        return nn.Sequential(table, nn.Linear(second[1], second[0], bias=False))
+    down = nn.Linear(first[1], first[0], bias=False)
+    return nn.Sequential(down, nn.Linear(second[1], second[0], bias=module.bias is not None))
+
+
+def _share(model: Any, shape: Compressed) -> None:
+    found = layers.layers(model)
+    for owners, part in ((shape.attention, "attention"), (shape.feed_forward, "feed_forward")):
+        for number, owner in enumerate(owners or ()):
+            if owner != number:
+                use(found[number], found[owner], part)
+
+
+def use(layer: layers.Layer, owner: layers.Layer, part: str) -> None:
+    """Let a layer use the modules of another one's `attention` or `feed_forward`."""
+    for path in getattr(layer.layout, part):
+        layers.put(layer.module, path, owner.module.get_submodule(path))
+
+
+def sharing(model: Any) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+    """Return for each layer the first layer with the same attention and the same feed-forward; None if all differ."""
+    found = layers.layers(model)
+    answers = []
+    for part in ("query", "widen"):
+        modules = [id(layer.get(part)) for layer in found]
+        owners = tuple(modules.index(one) for one in modules)
+        answers.append(None if len(set(owners)) == len(owners) else owners)
+    return answers[0], answers[1]
+
+
+def save(model: Any, folder: Path) -> None:
+    """Write a compressed model: each tensor once, and a config that says how to restore it."""
+    attention, feed_forward = sharing(model)
+    (first, *_) = layers.layers(model)
+    said = Compressed(head_size=first.head_size, attention=attention, feed_forward=feed_forward)
+    model.config.save_pretrained(folder)
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config |= {KEY: said.model_dump(exclude_none=True), "architectures": [type(model).__name__]}
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    tensors = {name: tensor.detach().contiguous() for name, tensor in named_once(model).items()}
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})

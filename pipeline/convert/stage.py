@@ -1,0 +1,209 @@
+"""Convert stage: one target's model folder, everything in it read back or run before it counts as made."""
+
+import resource
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline import backends, tasks
+from pipeline.artifact import Artifact
+from pipeline.backends import ConvertRequest, sparsity
+from pipeline.backends.signature import SIGNATURE, Signature
+from pipeline.backends.structure import Structure
+from pipeline.checkpoint.parameters import content_digest
+from pipeline.checkpoint.source import TOKENIZER_FILES
+from pipeline.convert.model import Model
+from pipeline.errors import ToolchainError
+from pipeline.recipe.schema import Recipe
+from pipeline.schemes import Gates
+from pipeline.student import golden
+
+VERSION = 2
+_LARGE = 2048
+"""Elements from which on a tensor is worth storing once."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One file to make: a backend and a scheme."""
+
+    backend: str
+    scheme: str
+
+    def __str__(self) -> str:
+        """Return `backend-scheme`, the name of the target's folder."""
+        return f"{self.backend}-{self.scheme}"
+
+
+def targets(recipe: Recipe) -> list[Target]:
+    """Return a recipe's targets in its order."""
+    return [Target(backend, scheme) for backend, section in recipe.targets.items() for scheme in section.schemes]
+
+
+def order_params(recipe: Recipe, target: Target) -> dict[str, Any]:
+    """Return what decides the content of a model folder, besides student and tools."""
+    gates = recipe.gates(target.scheme)
+    params: dict[str, Any] = {
+        "backend": target.backend,
+        "backend_version": backends.get(target.backend).VERSION,
+        "scheme": target.scheme,
+        "task": recipe.task,
+        "lengths": list(backends.get(target.backend).lengths_in_file(recipe.lengths(target.backend))),
+        "golden": {"min_worst_cosine": gates.min_worst_cosine, "min_sqnr_db": gates.min_sqnr_db},
+    }
+    if target.backend == "coreml":
+        params["minimum_ios"] = recipe.convert.minimum_ios
+    return params
+
+
+def make(
+    student: Artifact,
+    target: Target,
+    lengths: tuple[int, ...],
+    minimum_ios: int,
+    base: Path | None,
+    gates: Gates,
+    out: Path,
+) -> dict[str, Any]:
+    """Convert, add what an app needs beside the file, and run it once. Runs in a worker.
+
+    Args:
+        student: the student artifact.
+        target: backend and scheme.
+        lengths: ascending, in tokens.
+        minimum_ios: for Core ML.
+        base: the model folder of the backend's base scheme, where the scheme is made from that.
+        gates: the target's gates, whose row bounds become the golden rows' tolerance.
+        out: the artifact's directory.
+
+    Returns:
+        Size, op counts, seconds and peak memory of the conversion.
+    """
+    backend = backends.get(target.backend)
+    facts = student.manifest.metrics
+    started = time.perf_counter()
+    request = ConvertRequest(
+        student=student.path,
+        task=student.manifest.params["task"],
+        scheme=target.scheme,
+        lengths=lengths,
+        minimum_ios=minimum_ios,
+        base=base / backend.FILE if base else None,
+        metadata=_metadata(student, target),
+        labels=tuple(facts["labels"]) if facts["labels"] else None,
+    )
+    metrics = backend.convert(request, out)
+    seconds = time.perf_counter() - started
+    signature = _signature(request, target, facts, out)
+    (out / SIGNATURE).write_text(signature.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    _add_companions(student.path, signature, gates, out)
+    held = backend.structure(out / backend.FILE)
+    metrics |= _check_stored_once(held, signature) | sparsity.in_file(held, target.backend)
+    _try_once(signature, out)
+    metrics |= {
+        "file_bytes": file_bytes(out / backend.FILE),
+        "convert_seconds": round(seconds, 1),
+        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        * (1 if sys.platform == "darwin" else 1024),
+        "licence": student.manifest.params["licence"],
+    }
+    return metrics
+
+
+def file_bytes(path: Path) -> int:
+    """Return the size of a file, or of all files of a package."""
+    if path.is_file():
+        return path.stat().st_size
+    return sum(part.stat().st_size for part in path.rglob("*") if part.is_file())
+
+
+def _metadata(student: Artifact, target: Target) -> dict[str, str]:
+    """Return what goes into a format's own metadata; nothing that changes from run to run."""
+    params = student.manifest.params
+    origin = params["origin"]
+    return {
+        "author": origin.split("@")[0],
+        "licence": params["licence"] or "not stated by the checkpoint",
+        "summary": f"{origin}: {params['task']}, {target.scheme}, converted by PocketBERT",
+        "version": student.digest[:12],
+        "task": params["task"],
+        "scheme": target.scheme,
+    }
+
+
+def _signature(request: ConvertRequest, target: Target, facts: dict[str, Any], out: Path) -> Signature:
+    """Read the functions back from the file and check them against what was asked."""
+    backend = backends.get(target.backend)
+    functions = backend.inspect(out / backend.FILE)
+    wanted = set(tasks.get(request.task).output_names)
+    for function in functions:
+        names = {tensor.name for tensor in function.outputs}
+        if names != wanted:
+            raise ToolchainError(
+                f"{backend.TITLE} wrote outputs {sorted(names)} in {function.name}; asked was {sorted(wanted)}."
+            )
+    return Signature(
+        backend=target.backend,
+        scheme=target.scheme,
+        task=request.task,
+        output_kind=tasks.get(request.task).output_kind,
+        file=backend.FILE,
+        minimum_runtime=backend.MINIMUM_RUNTIME,
+        pad_token_id=facts["pad_token_id"],
+        labels=request.labels,
+        functions=functions,
+        parameters=facts["parameters"],
+    )
+
+
+def _add_companions(student: Path, signature: Signature, gates: Gates, out: Path) -> None:
+    """Put tokenizer, config, labels and golden rows beside the file."""
+    for name in ("config.json", *TOKENIZER_FILES):
+        if (student / name).is_file():
+            shutil.copyfile(student / name, out / name)
+    if signature.labels:
+        (out / "labels.txt").write_text("\n".join(signature.labels) + "\n", encoding="utf-8")
+    golden.write_for_target(student, out, gates)
+
+
+def _check_stored_once(found: Structure, signature: Signature) -> dict[str, int]:
+    """Refuse a file that holds a tensor several times, as a graph does that unrolls ALBERT's shared layer.
+
+    Returns:
+        `stored_numbers`: how many numbers the file's constants hold.
+
+    Raises:
+        ToolchainError: some are there more than once; the message names them.
+    """
+    copies: dict[str, list[str]] = {}
+    for constant in found.constants:
+        # Tables of equal numbers, such as zeros, may well be there twice.
+        if constant.values.size >= _LARGE and constant.values.min() < constant.values.max():
+            copies.setdefault(f"{constant.values.size} {content_digest(constant.values)}", []).append(constant.name)
+    repeated = [names for names in copies.values() if len(names) > 1]
+    stored = sum(constant.values.size for constant in found.constants)
+    if repeated:
+        shown = "; ".join(f"{names[0]} {len(names)} times" for names in repeated[:3])
+        raise ToolchainError(
+            f"{signature.file} holds {stored / 1e6:.1f} million numbers for {signature.parameters / 1e6:.1f} million "
+            f"parameters: {len(repeated)} tensors are stored more than once, {shown}. A shared layer has come apart."
+        )
+    return {"stored_numbers": stored}
+
+
+def _try_once(signature: Signature, out: Path) -> None:
+    """Load the file and run every function: in its real runtime, or Core ML's in the interpreter."""
+    model = Model(out)
+    row = model.encoder.encode("Does it run?")
+    for function in signature.functions:
+        length = (
+            max(function.min_length, min(len(row), function.max_length)) if not function.fixed else function.max_length
+        )
+        if len(row) <= length and not np.isfinite(model.run(row, length=length)).all():
+            raise ToolchainError(f"{signature.file}: {function.name} gives NaN or infinity on an ordinary sentence.")
+    model.close()

@@ -1,0 +1,183 @@
+"""Workers: child processes in which toolchains and runtimes live.
+
+Toolchains are loud, hold gigabytes, and some abort the whole process on bad input. In a worker their noise goes to a
+log file, their memory can be measured, and an abort becomes an error that names what was being done.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import ParamSpec, Self, TypeVar, cast
+
+from pipeline.errors import PipelineError, ToolchainError, WorkerDied
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+_KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**33)}
+"""In bytes. Without them every gradient of an embedding table is mapped, zeroed by the kernel and unmapped again."""
+
+
+class Worker:
+    """A child process that runs functions of importable modules, one at a time, and keeps its state between calls."""
+
+    def __init__(
+        self,
+        log: Path,
+        tell: Callable[[str, float], None] | None = None,
+        *,
+        threads: int | None = None,
+        keep_memory: bool = False,
+    ) -> None:
+        """Start the process; what it prints is appended to `log`, and `tell` hears what functions say by `tell`.
+
+        NumPy and torch use so many `threads`, or one a core: workers side by side that each take all cores wait for
+        each other. The runtimes have threads of their own, which this does not touch. With `keep_memory` glibc does
+        not give freed blocks back: a training asks for the same ones again in every update.
+        """
+        self.log = log
+        self._tell = tell
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._connection, child_end = Pipe()
+        environment = os.environ | {
+            "HF_HUB_OFFLINE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            "PYTHONWARNINGS": "ignore",
+        }
+        if threads:
+            environment |= {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
+        if keep_memory:
+            environment |= _KEEP_MEMORY
+        with log.open("ab") as sink:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "pipeline.graph.worker", str(child_end.fileno()), str(os.getpid())],
+                pass_fds=[child_end.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                env=environment,
+            )
+        child_end.close()
+
+    def call(self, function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Run a module-level function in the worker and return its result.
+
+        Raises:
+            PipelineError: what the function raised, if it was one.
+            ToolchainError: the function raised something else; the log has its traceback.
+            WorkerDied: the process went down.
+        """
+        try:
+            self._connection.send((function, args, kwargs))
+            while (answer := self._connection.recv())[0] == "told":
+                if self._tell:
+                    self._tell(*answer[1])
+            kind, value = answer
+        except (EOFError, OSError) as error:
+            raise WorkerDied(
+                f"{function.__name__}: {self._how_it_ended()} Its last words are in {self.log}."
+            ) from error
+        if kind == "result":
+            return cast(_R, value)
+        if isinstance(value, PipelineError):
+            raise value
+        raise ToolchainError(f"{function.__name__} failed: {value}. The whole story is in {self.log}.")
+
+    def _how_it_ended(self) -> str:
+        code = self._process.wait()
+        if code < 0:
+            return f"its process was ended by {signal.Signals(-code).name}."
+        return f"its process ended with exit code {code}."
+
+    def close(self) -> None:
+        """End the process."""
+        self._connection.close()
+        try:
+            self._process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        """Return the worker itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the process, at once if something went wrong."""
+        if kind is not None:
+            self._process.kill()
+        self.close()
+
+
+_parent: Connection | None = None
+"""In a worker: where it answers."""
+
+
+def tell(what: str, fraction: float) -> None:
+    """Say from inside a worker how far a call is; outside of one, nobody hears it."""
+    if _parent is not None:
+        # Whether the parent is still there shows at the answer.
+        with contextlib.suppress(OSError):
+            _parent.send(("told", (what, fraction)))
+
+
+def _serve(connection: Connection) -> None:
+    """Answer calls until the other end closes."""
+    while True:
+        try:
+            function, args, kwargs = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            answer: tuple[str, object] = ("result", function(*args, **kwargs))
+        except PipelineError as error:
+            answer = ("error", error)
+        except Exception as error:  # whatever a toolchain raises is logged here and reported by the parent
+            traceback.print_exc()
+            first_line = (str(error).strip().splitlines() or [""])[0][:300]
+            answer = ("error", f"{type(error).__name__}: {first_line}")
+        try:
+            connection.send(answer)
+        except (BrokenPipeError, OSError):
+            return
+
+
+def _end_with_parent(parent: int) -> None:
+    """Leave when the parent is gone, even from the middle of a conversion; kill -9 tells no child."""
+
+    def watch() -> None:
+        pause = threading.Event()
+        while os.getppid() == parent:
+            pause.wait(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main() -> None:
+    """Be a worker, until the parent closes the pipe or is gone."""
+    global _parent
+    # Ctrl-C reaches the whole group; the parent decides what becomes of its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with_parent(int(sys.argv[2]))
+    _parent = Connection(int(sys.argv[1]))
+    _serve(_parent)
+
+
+if __name__ == "__main__":
+    # As a module of its own name: what functions import is another than the one that runs as `__main__`.
+    from pipeline.graph import worker
+
+    worker.main()

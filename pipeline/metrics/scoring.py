@@ -1,0 +1,295 @@
+"""Task metrics: from a model's outputs over a labelled data set to one number, with the interval of its drop.
+
+A metric is computed from parts, one row of numbers for each example, so that a bootstrap can draw examples.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.metrics import measures
+from pipeline.metrics.decoding import best_span
+from pipeline.metrics.outputs import RowOutputs
+from pipeline.schemes import OutputKind
+
+Floats = NDArray[np.floating]
+_CHANCE_ERRORS = 2.0
+"""A truth has to be this many standard errors above chance."""
+_RESAMPLES = 1000
+_HELD = 2_000_000
+"""Rows of resampled sets at a time; one of correlations is some hundred bytes."""
+_HAS_CLASSES: tuple[OutputKind, ...] = ("logits", "token_logits")
+
+
+@dataclass(frozen=True)
+class Labels:
+    """A labelled data set over the reference's rows."""
+
+    name: str
+    rows: list[int]
+    """Of each example: the first row."""
+    second: list[int] | None
+    """For graded pairs of embeddings: the other sentence."""
+    gold: list[Any]
+    """Of each example: a number; for tags `{at, tags}`; for answers `{windows, offsets, passage, answers}`."""
+    metric: str
+    names: list[str]
+    """Of the checkpoint's labels; empty where the outputs have no names."""
+
+    def every_row(self) -> list[int]:
+        """Return all rows that take part."""
+        windows = [row for one in self.gold if isinstance(one, dict) for row in one.get("windows", [])]
+        return sorted({*self.rows, *(self.second or []), *windows})
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric: a fraction in [0, 1] or a correlation in [-1, 1], larger is better."""
+
+    parts: Callable[[OutputKind, Labels, RowOutputs], Floats]
+    """`(examples, k)`."""
+    value: Callable[[Floats], Floats]
+    """`(…, examples, k) -> (…)`."""
+    chance: Callable[[Labels], float]
+    """What knowing nothing scores."""
+    error: Callable[[float, int], float]
+    """`(chance, examples)` -> standard error at chance level, for telling a signal from luck."""
+    version: int = 1
+    """Of how it is judged; a verdict of another version is made again."""
+
+
+def score(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> float:
+    """Return a data set's metric of some outputs."""
+    row = METRICS[labels.metric]
+    return float(row.value(row.parts(kind, labels, outputs)))
+
+
+def interval_of_drop(kind: OutputKind, labels: Labels, truth: RowOutputs, outputs: RowOutputs) -> tuple[float, float]:
+    """Return the 95 % interval of the metric's drop from the truth to a file: paired percentile bootstrap.
+
+    Source: Efron and Tibshirani 1993, chapter 13; paired as Koehn 2004 has it for two systems on one test set.
+    """
+    row, count = METRICS[labels.metric], len(labels.gold)
+    before, after = row.parts(kind, labels, truth), row.parts(kind, labels, outputs)
+    draw, drops = np.random.default_rng(0), []
+    at_once = max(1, _HELD // max(count, 1))
+    for start in range(0, _RESAMPLES, at_once):
+        # The same numbers as if all were drawn at once.
+        chosen = draw.integers(0, count, (min(at_once, _RESAMPLES - start), count))
+        drops.append(row.value(before[chosen]) - row.value(after[chosen]))
+    low, high = np.percentile(np.concatenate(drops), (2.5, 97.5))
+    return float(low), float(high)
+
+
+def undecided(kind: OutputKind, labels: Labels, truth: RowOutputs) -> float:
+    """Return how far a drop tells nothing about a file, in the metric's unit.
+
+    It is how far the metric moves while the truth's two best classes nearly tie, so that rounding decides; and for a
+    truth that is not above chance the standard error there, since its metric is luck, and so is what is left of it.
+    """
+    ties = _range_of_ties(kind, labels, truth) if kind in _HAS_CLASSES else 0.0
+    if score(kind, labels, truth) > above_chance_bound(labels):
+        return ties
+    row = METRICS[labels.metric]
+    return max(ties, row.error(row.chance(labels), len(labels.gold)))
+
+
+def _range_of_ties(kind: OutputKind, labels: Labels, truth: RowOutputs) -> float:
+    """Return how far apart the metric is as every near tie is decided: for the label, against it, for the second best.
+
+    Of two classes' accuracy that is the share of near ties. A row may be worth more in other metrics: 1 / n in
+    accuracy, several times that in Matthews' coefficient where one class is rare, and an entity fails by any token.
+    """
+    at, gold = _decisions(kind, labels, truth)
+    if not len(at):
+        return 0.0
+    found = truth.values[at]
+    tied = measures.near_ties(found)
+    at, gold, two = at[tied], gold[tied], np.argsort(found[tied], axis=-1)[:, -2:]
+    second, first = two.T
+    # A label that is neither of the two cannot win: the first stays, which is as wrong.
+    right = np.where(second == gold, second, first)
+    wrong = np.where(first == gold, second, first)
+    values = [score(kind, labels, _decided(truth, at, classes)) for classes in (right, wrong, first, second)]
+    return max(values) - min(values)
+
+
+def _decisions(kind: OutputKind, labels: Labels, truth: RowOutputs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the items that are judged, as positions in all rows' items, and the class that each should have."""
+    starts = np.cumsum(truth.counts) - truth.counts
+    if kind == "logits":
+        return starts[labels.rows], _gold(labels).astype(np.int64)
+    pairs = [
+        (starts[row] + at, tag)
+        for row, gold in zip(labels.rows, labels.gold, strict=True)
+        for at, tag in zip(gold["at"], gold["tags"], strict=True)
+        if at is not None
+    ]
+    at, tags = np.array(pairs, np.int64).reshape(-1, 2).T
+    return at, tags
+
+
+def _decided(truth: RowOutputs, at: NDArray[np.int64], classes: NDArray[np.int64]) -> RowOutputs:
+    values = truth.values.copy()
+    values[at, classes] = values.max(initial=0.0) + 1
+    return RowOutputs(values, truth.counts)
+
+
+def above_chance_bound(labels: Labels) -> float:
+    """Return what a metric has to exceed to be so many standard errors above chance as tell it from luck."""
+    row = METRICS[labels.metric]
+    chance = row.chance(labels)
+    return chance + _CHANCE_ERRORS * row.error(chance, len(labels.gold))
+
+
+# --- parts -------------------------------------------------------------------------------------------------------
+
+
+def _gold(labels: Labels) -> NDArray[np.float64]:
+    return np.asarray(labels.gold, np.float64)
+
+
+def _items(labels: Labels, outputs: RowOutputs) -> Floats:
+    """Return the single item of each example, `(examples, width)`."""
+    return np.stack([outputs[row][0] for row in labels.rows])
+
+
+def _scores(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> Floats:
+    """Return `(score, gold)`: the number itself, or the cosine of a pair of embeddings."""
+    first = _items(labels, outputs)
+    if kind == "embedding":
+        assert labels.second is not None
+        second = np.stack([outputs[row][0] for row in labels.second])
+        # A row of zeros has no direction, which tells nothing.
+        return np.stack([np.nan_to_num(measures.cosine(first, second)), _gold(labels)], axis=1)
+    return np.stack([first[:, 0], _gold(labels)], axis=1)
+
+
+def _right(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> Floats:
+    right: Floats = (_items(labels, outputs).argmax(-1) == _gold(labels)).astype(np.float64)[:, None]
+    return right
+
+
+def _confusion(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> Floats:
+    """Return true and false positives, true and false negatives, of class 1 against all others."""
+    said, true = _items(labels, outputs).argmax(-1) == 1, _gold(labels) == 1
+    return np.stack([said & true, said & ~true, ~said & ~true, ~said & true], axis=1).astype(np.float64)
+
+
+def _entities(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> Floats:
+    """Return entities found rightly, found, and there to be found."""
+    parts = []
+    for row, gold in zip(labels.rows, labels.gold, strict=True):
+        winners = outputs[row].argmax(-1)
+        # A word that truncation cut off has no tag.
+        said = ["O" if at is None else labels.names[int(winners[at])] for at in gold["at"]]
+        found, true = _spans_of(said), _spans_of([labels.names[tag] for tag in gold["tags"]])
+        parts.append((len(found & true), len(found), len(true)))
+    return np.asarray(parts, np.float64)
+
+
+def _spans_of(tags: Sequence[str]) -> set[tuple[str, int, int]]:
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    return set(get_entities(list(tags)))
+
+
+def _squad(name: str) -> Callable[[OutputKind, Labels, RowOutputs], Floats]:
+    def parts(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> Floats:
+        from torchmetrics.functional.text import squad
+
+        values = []
+        for gold in labels.gold:
+            span = best_span([(outputs[row], at) for row, at in zip(gold["windows"], gold["offsets"], strict=True)])
+            said = {"prediction_text": gold["passage"][span.start : span.end], "id": "0"}
+            answers = {"answer_start": [0] * len(gold["answers"]), "text": gold["answers"]}
+            values.append(float(squad(said, {"answers": answers, "id": "0"})[name]) / 100)
+        return np.asarray(values)[:, None]
+
+    return parts
+
+
+# --- values ------------------------------------------------------------------------------------------------------
+
+
+def _mean(parts: Floats) -> Floats:
+    result: Floats = parts[..., 0].mean(-1)
+    return result
+
+
+def _f1(parts: Floats) -> Floats:
+    """Source: van Rijsbergen 1979; of entities as in CoNLL-2003. 0 where nothing is found and nothing is there."""
+    right, found, true = np.moveaxis(parts.sum(-2), -1, 0)
+    result: Floats = 2 * right / np.maximum(found + true, 1)
+    return result
+
+
+def _f1_of_class(parts: Floats) -> Floats:
+    true_positive, false_positive, _, false_negative = np.moveaxis(parts, -1, 0)
+    counts = (true_positive, true_positive + false_positive, true_positive + false_negative)
+    return _f1(np.stack(counts, axis=-1))
+
+
+def _matthews(parts: Floats) -> Floats:
+    """Source: Matthews 1975. 0 where one side has one class only."""
+    tp, fp, tn, fn = np.moveaxis(parts.sum(-2), -1, 0)
+    norm = np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    result: Floats = (tp * tn - fp * fn) / np.where(norm > 0, norm, 1)
+    return result
+
+
+def _pearson(parts: Floats) -> Floats:
+    """Return the correlation of the two columns; 0 where one is constant, since it tells nothing."""
+    sides = parts - parts.mean(-2, keepdims=True)
+    norm = np.sqrt((sides**2).sum(-2).prod(-1))
+    result: Floats = sides.prod(-1).sum(-1) / np.where(norm > 0, norm, 1)
+    return result
+
+
+def _spearman(parts: Floats) -> Floats:
+    """Return the correlation of the ranks, ties given their mean rank."""
+    from scipy.stats import rankdata
+
+    return _pearson(rankdata(parts, axis=-2))
+
+
+# --- chance ------------------------------------------------------------------------------------------------------
+
+
+def _nothing(labels: Labels) -> float:
+    return 0.0
+
+
+def _commonest(labels: Labels) -> float:
+    _, counts = np.unique(_gold(labels), return_counts=True)
+    return float(counts.max() / counts.sum())
+
+
+def _always_one(labels: Labels) -> float:
+    share = float((_gold(labels) == 1).mean())
+    return 2 * share / (1 + share)
+
+
+def _binomial(chance: float, examples: int) -> float:
+    return float(np.sqrt(chance * (1 - chance) / max(examples, 1)))
+
+
+def _of_correlation(chance: float, examples: int) -> float:
+    """A correlation of independent sides has variance 1 / (n - 1)."""
+    return float(1 / np.sqrt(max(examples - 1, 1)))
+
+
+METRICS: dict[str, Metric] = {
+    "accuracy": Metric(_right, _mean, _commonest, _binomial),
+    "f1": Metric(_confusion, _f1_of_class, _always_one, _binomial, version=2),
+    "matthews": Metric(_confusion, _matthews, _nothing, _of_correlation, version=2),
+    "spearman": Metric(_scores, _spearman, _nothing, _of_correlation),
+    "pearson": Metric(_scores, _pearson, _nothing, _of_correlation),
+    "entity_f1": Metric(_entities, _f1, _nothing, _of_correlation, version=2),
+    "squad_f1": Metric(_squad("f1"), _mean, _nothing, _of_correlation),
+    "squad_em": Metric(_squad("exact_match"), _mean, _nothing, _of_correlation),
+}
+"""By the name that a data set's row gives."""

@@ -1,0 +1,280 @@
+"""The sections of a recipe that make a student smaller: settings alone, checked beside the stages that use them."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from pipeline.recipe.fields import Fraction, LabelledUpdates, Length, Names, Natural, Positive, Section, Sparse, Updates
+from pipeline.recipe.presets import PRESETS
+
+
+def _listed(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+PartKept = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+
+Weights = Annotated[dict[str, Positive], Field(min_length=1)]
+
+
+Layers = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=1000)], ...], BeforeValidator(_listed), Field(min_length=1, max_length=1000)
+]
+
+
+UNPRUNED = "unpruned"
+"""The checkpoint of the recipe before compression."""
+
+
+Head = Literal["task", "masked_lm"]
+
+
+DEFAULT_TEMPERATURE = 2.0
+
+
+class AugmentSection(Section):
+    """More rows to learn on: copies of the data's with some words replaced.
+
+    Source: Jiao et al. 2020 (TinyBERT), Algorithm 1; the defaults are its p_t, N_a and K.
+    """
+
+    probability: Fraction = 0.4
+    """With which a word is replaced."""
+    copies: Natural = 20
+    """Of each row, at most: a copy that is the row itself or another copy is left out."""
+    candidates: Natural = 15
+    """Words among which a replacement is drawn."""
+    model: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")] = UNPRUNED
+    """Of which masked-LM head and embedding table the candidates are: `unpruned`, or a source as `student.source` takes
+    it."""
+    single_pieces: Literal["masked_lm", "neighbours"] = "masked_lm"
+    """Where words that are a single piece get their candidates from. Words of several always get the nearest neighbours
+    in the embedding table, and `neighbours` does it for all, where no masked-LM head is at hand."""
+
+
+class DistilSection(LabelledUpdates):
+    """How the student learns from a teacher: on a data set, labelled files of one's own, or plain text.
+
+    `dataset`, or `dev_file`, is also what the metric is measured on.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _begin_with_preset(cls, values: Any) -> Any:
+        """Take the settings of `preset = "distilbert"`, say, where none are given."""
+        if not isinstance(values, Mapping) or "preset" not in values:
+            return values
+        given = dict(values)
+        name = given.pop("preset")
+        if not isinstance(name, str) or name not in PRESETS:
+            raise ValueError(f"preset {name!r} does not exist; there are: {', '.join(PRESETS)}")
+        return {key: value for key, value in PRESETS[name].items() if key != "epochs" or "steps" not in given} | given
+
+    teacher: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")] = UNPRUNED
+    """`unpruned`: the recipe's checkpoint before compression; or a source as `student.source` takes it."""
+    losses: Weights
+    """Which ones, with their weights: `pocketbert list` tells them."""
+    alpha: Fraction = 0.0
+    """Weight of the hard labels; the losses get 1 − alpha. 0 needs no labels."""
+    temperature: Annotated[float, Field(ge=0.1, le=100)] = DEFAULT_TEMPERATURE
+    """Of `soft_targets`."""
+    head: Head = "task"
+    """Which head's logits are compared: the task's, or the masked-LM head's, on blocks of text with masked tokens."""
+    layers: Literal["uniform"] | Layers = "uniform"
+    """The teacher's layer, from 1, for each of the student's; `uniform`: its every (teacher's / student's layers)th."""
+    relation_heads: Natural | None = None
+    """Into how many heads `relations` splits both sides; the teacher's own number unless given."""
+    texts: Names | None = None
+    """Plain text files, relative to the recipe, or `wikitext2` and `war-and-peace` of the data folder, in the place of
+    the data set's training texts; one text a line."""
+    augment: AugmentSection | None = None
+    """Copies of the rows with words replaced."""
+
+
+class HeadSection(Updates):
+    """How a tied masked-LM head is trained on plain text for an encoder that has none; the encoder stays as it is."""
+
+    texts: Names
+    """Plain text files, one text a line, relative to the recipe, or `wikitext2` and `war-and-peace` of the data
+    folder."""
+    learning_rate: Annotated[float, Field(gt=0, lt=1)] = 1e-3
+    """Higher than for a whole model: the head alone is trained, and most of it is new."""
+
+
+Start = Literal["layers", "width", "random", "distilbert", "albert", "shared"]
+
+
+class StartSection(Section):
+    """Which student is made of the teacher."""
+
+    kind: Start = "layers"
+    """`layers`: some of the teacher's. `width`: the first columns of everything. `random`: only the shape.
+    `distilbert`: some layers, without token types and pooler. `albert`: one layer's weights for all, in ALBERT's own
+    class. `shared`: the same in the teacher's class."""
+    layers: Literal["every_other"] | Annotated[tuple[Natural, ...], BeforeValidator(_listed)] = "every_other"
+    """The teacher's layers that are kept, from 1; `every_other` begins with the first. `albert` and `shared` take the
+    first of them for all, and have as many passes as the teacher has layers."""
+    hidden_size: Natural | None = None
+    """Of `width`; whole heads."""
+    embedding_size: Natural | None = None
+    """Of `albert`; the teacher's unless given."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Of `random`."""
+
+
+class VocabularySection(Section):
+    """Which pieces of the vocabulary are kept. With neither `size` nor `keep`: exactly those that the corpus needs."""
+
+    corpus: Names
+    """`.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the data folder; or
+    names of data sets, whose training texts are taken."""
+    size: Annotated[int, Field(ge=1)] | None = None
+    """Pieces kept, special tokens included."""
+    keep: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The same as a fraction of the pieces that there are."""
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Self:
+        if self.size is not None and self.keep is not None:
+            raise ValueError("size and keep say the same in two ways; give one of them")
+        return self
+
+    def wanted(self, before: int) -> int | None:
+        """Return the number of pieces to keep of `before`, or None for those that the corpus needs."""
+        return round(self.keep * before) if self.keep is not None else self.size
+
+
+COST_LENGTH = 128
+"""Tokens of the row at which encoders are compared."""
+STRUCTURE = ("compute", "heads", "feed_forward", "layers", "hidden")
+
+
+def _some(value: int | tuple[int, ...] | None) -> int | tuple[int, ...] | None:
+    if (isinstance(value, int) and value < 1) or value == ():
+        raise ValueError("leaves no layer; give a number from 1 on, or a list of the numbers that stay")
+    return value
+
+
+class SparseNow(Sparse):
+    """Weights that become zero at once, without training."""
+
+    by: Literal["magnitude", "movement"] = "magnitude"
+    """Movement needs a loss: it is refused here, with the place where it belongs."""
+
+
+class PruneSection(Section):
+    """What is kept of a student's encoder. `compute` alone is the usual one: the search shares it out."""
+
+    compute: PartKept | None = None
+    """Of the encoder's `costs` at `cost_length` tokens: 0.5 is two times less. Heads and feed-forward rows are
+    chosen wherever they matter least."""
+    heads: PartKept | None = None
+    """Of all attention heads of the layers that stay; each layer keeps one."""
+    feed_forward: PartKept | None = None
+    """Of all feed-forward rows of the layers that stay; each layer keeps `row_multiple`."""
+    layers: Annotated[int | tuple[int, ...] | None, BeforeValidator(_listed), AfterValidator(_some)] = None
+    """The numbers of the layers that stay, from 0; or how many, and the least important ones leave."""
+    hidden: Natural | None = None
+    """Columns of the hidden states that stay, in all layers and tables. Needs training afterwards to be any good."""
+    sparse: SparseNow | None = None
+    """Single weights that become zero in what is left. Only Core ML stores them smaller, and no format is faster."""
+    importance: Literal["surgeon", "fisher", "taylor", "magnitude"] = "surgeon"
+    """What units are judged by: `pipeline.compress.prune.importance`."""
+    reconstruct: bool = True
+    """Solve the linears behind what was cut for what the whole student gave: no labels, no training, a minute."""
+    calibration: Names | None = None
+    """Where they are from: `.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the
+    data folder; or names of data sets, whose training rows are taken, pairs as pairs. Unless given: the package's own,
+    and STS-B's sentences where they are."""
+    calibration_texts: Annotated[int, Field(ge=8, le=10_000)] = 512
+    """Unlabelled texts on which importance and reconstruction rest; the hidden states of all are held at once."""
+    max_length: Length = 128
+    """Calibration texts are cut to so many tokens."""
+    costs: Literal["flops", "latency"] = "flops"
+    """What `compute` is a fraction of: multiply-adds; or milliseconds, measured in LiteRT on int8_dynamic files of one
+    layer, which differ from machine to machine and from run to run."""
+    cost_length: Length = COST_LENGTH
+    """Tokens of the row whose cost counts."""
+    row_multiple: Annotated[int, Field(ge=1, le=256)] = 8
+    """Feed-forward rows stay in so many, which is what runtimes compute at once."""
+    even: bool = False
+    """Keep as many heads and as many rows in each layer, instead of wherever they matter: layers that `[share]` ties
+    need equal shapes."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+
+    @property
+    def counts(self) -> bool:
+        """Whether heads and rows are chosen, which may leave each layer another number of them."""
+        return any(one is not None for one in (self.compute, self.heads, self.feed_forward))
+
+    @property
+    def cuts(self) -> bool:
+        """Whether the student gets smaller; else only weights become zero."""
+        return any(getattr(self, name) for name in STRUCTURE)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether calibration texts are looked at: weights become zero without."""
+        return self.cuts
+
+
+class Rank(Section):
+    """How ranks are chosen: one of the three."""
+
+    rank: Natural | None = None
+    """The number itself, for each matrix."""
+    energy: PartKept | None = None
+    """The smallest multiple of 8 that keeps so much of each matrix's squared singular values."""
+    parameters: PartKept | None = None
+    """A budget: what is kept of all the matrices' parameters together, shared out where it keeps most energy."""
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Self:
+        if sum(value is not None for value in (self.rank, self.energy, self.parameters)) != 1:
+            raise ValueError("takes one of rank, energy and parameters")
+        return self
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, float):
+        raise ValueError("takes a whole number, the rank, or a table such as {energy = 0.95}")
+    return {"rank": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Ranked = Annotated[Rank, BeforeValidator(_number)]
+
+
+class FactoriseSection(Section):
+    """Which matrices become two thin ones. A whole number in the place of a table is the rank."""
+
+    embedding: Ranked | None = None
+    """The table of words: ALBERT's E, of which 64, 128 and 256 are published."""
+    feed_forward: Ranked | None = None
+    """Both linears of every feed-forward."""
+    weighted: bool = True
+    """Keep what calibration texts use: tokens by their counts, columns by how much they carry. False: plain SVD."""
+    calibration: Names | None = None
+    """Where they are from: `.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the
+    data folder; or names of data sets, whose training rows are taken, pairs as pairs. Unless given: the package's own,
+    and STS-B's sentences where they are."""
+    calibration_texts: Annotated[int, Field(ge=8, le=100_000)] = 512
+    """Unlabelled texts for the weights."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Of the sample of texts."""
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether calibration texts are looked at."""
+        return self.weighted
+
+
+class ShareSection(Section):
+    """Which layers use the same parameters."""
+
+    what: Literal["all", "attention", "feed_forward"] = "all"
+    """LayerNorms belong to the part whose result they norm."""
+    groups: Natural = 1
+    """Groups of neighbouring layers that share; 1: all layers are one."""
+    start: Literal["average", "first", "middle"] = "average"
+    """Whose parameters a group begins with: the mean of its layers, after their units are matched, or those of one."""

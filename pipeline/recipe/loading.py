@@ -1,0 +1,263 @@
+"""Recipes: TOML files read into frozen models. An unknown key is an error that names file, key and what exists."""
+
+import difflib
+import math
+import os
+import re
+import tomllib
+import typing
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from pipeline import backends, tasks
+from pipeline.compat import floors
+from pipeline.compress.distil.terms import TERMS
+from pipeline.data import datasets as data
+from pipeline.data.files import ENDINGS, TRAINED
+from pipeline.errors import RecipeError
+from pipeline.recipe.compression import (
+    DistilSection,
+)
+from pipeline.recipe.fields import LabelledUpdates
+from pipeline.recipe.schema import Recipe, TrainSection
+from pipeline.schemes import SCHEMES, Gates, OutputKind
+from pipeline.tasks import Task
+
+_COSINES = {"min_mean_cosine", "min_worst_cosine", "max_all_pad_error"}
+_WINNERS = {"min_agreement", "max_kl"}
+_SENSELESS: dict[OutputKind, set[str]] = {
+    "embedding": _WINNERS,
+    "logits": _COSINES,
+    "value": _COSINES | _WINNERS,
+    "token_logits": _COSINES,
+    "spans": _COSINES,
+}
+"""Bounds of `Gates` that a kind of output has no measure for."""
+
+RECIPES = Path(__file__).parent / "library"
+_PLAIN_WORDS = {
+    r"^Value error, ": "",
+    r"a valid dictionary( or instance of \w+)?": "a table",
+    r"^Dictionary": "table",
+    r"a valid tuple": "a list",
+    r"^Tuple": "list",
+    r" after validation": "",
+}
+"""What pydantic says of Python, said of TOML."""
+_OF_UNION = re.compile(r"int|float|str|tuple|list|[\w-]+\[.*\]", re.DOTALL)
+"""Parts of a place that name one type of several, not a key."""
+
+
+def find(name: str) -> Path:
+    """Return the file of a recipe that was given by path or by name.
+
+    Raises:
+        RecipeError: there is none.
+    """
+    if name.endswith(".toml") or os.sep in name:
+        path = Path(os.path.expanduser(name))
+        if not path.is_file():
+            raise RecipeError(f"recipe {name} does not exist. Ready ones: {', '.join(names())}.")
+        return path
+    if name not in names():
+        close = difflib.get_close_matches(name, names(), 1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise RecipeError(
+            f"recipe {name!r} does not exist; there are: {', '.join(names())}, or a path to a .toml.{hint}"
+        )
+    return RECIPES / f"{name}.toml"
+
+
+def names() -> list[str]:
+    """Return the names of the recipes that come with the package."""
+    return sorted(path.stem for path in RECIPES.glob("*.toml"))
+
+
+def read(name: str) -> tuple[Recipe, Path]:
+    """Read a recipe by path or by name.
+
+    Returns:
+        The recipe, and its file: a relative student folder is meant from there.
+
+    Raises:
+        RecipeError: the file is missing, is not TOML, or says something that cannot be carried out.
+    """
+    path = find(name)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise RecipeError(f"{path} is not valid TOML in UTF-8: {error}.") from error
+    except OSError as error:
+        raise RecipeError(f"{path} cannot be read: {error.strerror}.") from error
+    return checked(values, path), path
+
+
+def checked(values: Mapping[str, Any], origin: Path) -> Recipe:
+    """Build a recipe from parsed TOML.
+
+    Raises:
+        RecipeError: an unknown key, a wrong type or an impossible combination.
+    """
+    try:
+        recipe = Recipe.model_validate(values)
+    except ValidationError as error:
+        problems = error.errors()
+        # A misspelt key is missing under its right name as well: the typing error is what to tell.
+        first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
+        raise RecipeError(_explain(first, origin, Recipe)) from error
+    _check_names(recipe, origin)
+    return recipe
+
+
+def _explain(error: ErrorDetails, origin: Path, model: type[BaseModel]) -> str:
+    """Turn one pydantic error into a line with file, key, what was found and what exists."""
+    key = ".".join(str(part) for part in error["loc"] if not _OF_UNION.fullmatch(str(part)))
+    if error["type"] == "extra_forbidden":
+        known = _keys_beside(model, error["loc"])
+        close = difflib.get_close_matches(str(error["loc"][-1]), known, 1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        return f"{origin}: key {key!r} does not exist; keys there: {', '.join(known)}.{hint}"
+    if error["type"] == "missing":
+        return f"{origin}: key {key!r} is missing."
+    message = error["msg"]
+    for pattern, plain in _PLAIN_WORDS.items():
+        message = re.sub(pattern, plain, message)
+    return f"{origin}: {key} = {repr(error['input'])[:100]}: {message[0].lower()}{message[1:]}."
+
+
+def _keys_beside(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """Return the keys that exist where an unknown one was found."""
+    for part in location[:-1]:
+        field = model.model_fields.get(str(part))
+        inner = _model_in(field.annotation) if field is not None else None
+        # A name inside a table of sections, such as `targets.litert`, stays at the table's own model.
+        model = inner or model
+    return sorted(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the section model that an annotation holds, directly or as a dict's or union's part."""
+    if typing.get_origin(annotation) is None and isinstance(annotation, type):
+        return annotation if issubclass(annotation, BaseModel) else None
+    return next((found for part in typing.get_args(annotation) if (found := _model_in(part))), None)
+
+
+def _check_names(recipe: Recipe, origin: Path) -> None:
+    """Refuse names that do not exist and combinations that a backend lists as unsupported."""
+    try:
+        task = tasks.get(recipe.task)
+    except RecipeError as error:
+        raise RecipeError(f"{origin}: {error}") from error
+    if recipe.train is not None:
+        _check_train(recipe, recipe.train, task, origin)
+    if recipe.distil is not None:
+        _check_distil(recipe.distil, origin)
+    for scheme, gates in recipe.verify.gates.items():
+        _check_scheme(scheme, origin, f"verify.gates.{scheme}")
+        _check_gates(gates, task, origin, f"verify.gates.{scheme}")
+    known = (*task.datasets, "none")
+    for dataset in recipe.verify.datasets or ():
+        if dataset not in known:
+            raise RecipeError(
+                f"{origin}: verify.datasets: {dataset!r} does not exist for {task.name}; there are: {', '.join(known)}."
+            )
+    for backend, section in recipe.targets.items():
+        if backend not in backends.NAMES:
+            raise RecipeError(
+                f"{origin}: targets.{backend}: this backend does not exist; there are: {', '.join(backends.NAMES)}."
+            )
+        for scheme in section.schemes:
+            _check_scheme(scheme, origin, f"targets.{backend}.schemes")
+            _check_support(backend, scheme, recipe.convert.minimum_ios, origin)
+        if section.minimum_runtime is not None:
+            problem = floors.refusal(backend, section.minimum_runtime, section.schemes)
+            if problem:
+                raise RecipeError(f"{origin}: targets.{backend}.minimum_runtime: {problem}")
+
+
+def _check_train(recipe: Recipe, train: TrainSection, task: Task, origin: Path) -> None:
+    """Refuse training that has no data, or two, or data of another task."""
+    if task.output_kind not in TRAINED:
+        able = ", ".join(row.name for row in tasks.TASKS.values() if row.output_kind in TRAINED)
+        raise RecipeError(f"{origin}: train: task {task.name} has no training here; there is some for: {able}.")
+    if recipe.student.random_weights:
+        raise RecipeError(
+            f"{origin}: student.random_weights says that the weights were never trained, and [train] trains them. "
+            "Leave one of them out."
+        )
+    if train.epochs is not None and train.steps is not None:
+        raise RecipeError(f"{origin}: train has epochs and steps; give one of them.")
+    files = {"train_file": train.train_file, "dev_file": train.dev_file}
+    given = [key for key, file in files.items() if file is not None]
+    if train.dataset is not None and given:
+        raise RecipeError(f"{origin}: train has dataset and {given[0]}; give one of them.")
+    if train.dataset is not None:
+        _check_train_dataset(train, task, origin)
+    elif len(given) < len(files):
+        has = f"{given[0]} alone" if given else "no data"
+        raise RecipeError(f"{origin}: train has {has}; give dataset, or train_file and dev_file.")
+    for key, file in files.items():
+        if file is not None and Path(file).suffix.lower() not in ENDINGS[task.output_kind]:
+            kinds = " or ".join(ENDINGS[task.output_kind])
+            raise RecipeError(f"{origin}: train.{key} = {file!r}: task {task.name} is trained on {kinds}.")
+
+
+def _check_distil(section: DistilSection, origin: Path) -> None:
+    """Refuse losses and data sets that do not exist."""
+    asked: list[tuple[str, str, Collection[str]]] = [("losses", name, TERMS) for name in section.losses]
+    if section.dataset is not None:
+        asked.append(("dataset", section.dataset, data.DATASETS))
+    for key, name, known in asked:
+        if name not in known:
+            raise RecipeError(f"{origin}: distil.{key}: {name!r} does not exist; there are: {', '.join(known)}.")
+    if section.dataset is not None:
+        _refuse_columns("distil", section, section.dataset, origin)
+
+
+def _check_train_dataset(train: TrainSection, task: Task, origin: Path) -> None:
+    able = [name for name in task.datasets if data.DATASETS[name].train is not None]
+    if train.dataset not in able:
+        known = train.dataset in data.DATASETS
+        fault = f"has no rows to train {task.name} on" if known else "does not exist"
+        raise RecipeError(
+            f"{origin}: train.dataset: {train.dataset!r} {fault}; there are: {', '.join(able)}. "
+            "Or give files of your own as train_file and dev_file."
+        )
+    _refuse_columns("train", train, train.dataset, origin)
+
+
+def _refuse_columns(name: str, section: LabelledUpdates, dataset: str, origin: Path) -> None:
+    columns = {"text", "pair", "label"} & section.model_fields_set
+    if columns:
+        raise RecipeError(
+            f"{origin}: {name}.{min(columns)} names a column of train_file; dataset {dataset} has its own."
+        )
+
+
+def _check_scheme(scheme: str, origin: Path, key: str) -> None:
+    if scheme not in SCHEMES:
+        raise RecipeError(f"{origin}: {key}: scheme {scheme!r} does not exist; there are: {', '.join(SCHEMES)}.")
+
+
+def _check_gates(gates: Gates, task: Task, origin: Path, key: str) -> None:
+    """Refuse bounds that could never fire for the task, or that no number can be compared with."""
+    for bound, value in gates.model_dump(exclude_unset=True).items():
+        if bound in _SENSELESS[task.output_kind]:
+            raise RecipeError(f"{origin}: {key}.{bound}: task {task.name} gives {task.output_kind}; it has no {bound}.")
+        if value is not None and not math.isfinite(value):
+            raise RecipeError(f"{origin}: {key}.{bound} = {value}: a bound has to be a finite number.")
+
+
+def _check_support(backend: str, scheme: str, minimum_ios: int, origin: Path) -> None:
+    module = backends.get(backend)
+    support = module.support(scheme, minimum_ios=minimum_ios)
+    if not support.supported:
+        able = [name for name in SCHEMES if module.support(name, minimum_ios=minimum_ios).supported]
+        raise RecipeError(
+            f"{origin}: targets.{backend}.schemes: {backend} does not support {scheme}: {support.reason} "
+            f"It supports: {', '.join(able)}."
+        )

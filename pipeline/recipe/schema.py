@@ -1,0 +1,123 @@
+"""What a recipe can say. Settings alone: what fits together is checked beside the stages."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pipeline import tasks
+from pipeline.recipe.compression import (
+    DistilSection,
+    FactoriseSection,
+    HeadSection,
+    PruneSection,
+    ShareSection,
+    StartSection,
+    VocabularySection,
+)
+from pipeline.recipe.fields import LabelledUpdates, Lengths, Names, Section
+from pipeline.schemes import SCHEMES, Gates
+
+_PLAIN_NAME = r"^[a-z0-9][a-z0-9._-]*$"
+
+
+class StudentSection(Section):
+    """Where the student comes from."""
+
+    source: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
+    """`bundled:all-MiniLM-L6-v2`, a folder in Hugging Face layout, `hub:owner/name@<40-digit commit>`, or
+    `recipe:NAME`: the checkpoint that another recipe trains or makes smaller, which is made first."""
+    twin: str | None = None
+    """The ready recipe that does the same with a bundled student, for where this one cannot be had."""
+    random_weights: bool = False
+    """Declares weights that were never trained: exempt from the above-chance gate, and the report says so."""
+
+
+class TrainSection(LabelledUpdates):
+    """How the student is fine-tuned before it is converted."""
+
+    new_head: bool = False
+    """Throw away the head that the checkpoint has for the task, and begin a new one with the data's labels."""
+
+
+class ConvertSection(Section):
+    """What holds for every target."""
+
+    sequence_lengths: Lengths = (16, 32, 64, 128)
+    minimum_ios: Literal[15, 16, 17, 18] = 18
+
+
+class TargetSection(Section):
+    """One backend's targets."""
+
+    schemes: Names
+    sequence_lengths: Lengths | None = None
+    """Overrides `convert.sequence_lengths` for this backend."""
+    minimum_runtime: str | None = None
+    """Oldest runtime on which the files still have to be right, such as `litert-1.2.0`; `compat` tries it."""
+
+
+class VerifySection(Section):
+    """How files are judged."""
+
+    datasets: Names | None = None
+    """Labelled data for the task metric: names from `pipeline.data.datasets`, or `none` to go without and say so."""
+    gates: dict[str, Gates] = Field(default_factory=dict)
+    """By scheme; a bound given here replaces the scheme's default."""
+
+
+Count = Annotated[int, Field(ge=1, le=5000)]
+
+
+class BenchmarkSection(Section):
+    """How latency is measured."""
+
+    lengths: Lengths = (16, 32, 64, 128)
+    """Full rows of these many tokens are timed; those beyond the files' longest length are left out."""
+    rounds: Count = 10
+    """Variants take turns within a round, in a block of runs each."""
+    block_ms: Annotated[float, Field(ge=0, le=60_000)] = 60.0
+    """A block lasts about so long, and `runs_per_block` runs at least."""
+    runs_per_block: Count = 2
+    texts: Count = 60
+    """Real texts per pass, lengths as they come."""
+    text_passes: Count = 4
+
+
+class BesideSection(Section):
+    """Another recipe, whose student is timed in the same run and shown in the same report."""
+
+    targets: Names | None = None
+    """`backend:scheme`, or a backend alone for all of it; the recipe's own unless given."""
+
+
+class Recipe(Section):
+    """Everything that `pocketbert run` needs to know."""
+
+    name: str = Field(pattern=_PLAIN_NAME, max_length=64)
+    """Name of the folder in build/: small letters, digits, dot, dash and underscore."""
+    task: str
+    student: StudentSection
+    train: TrainSection | None = None
+    head: HeadSection | None = None
+    start: StartSection | None = None
+    vocabulary: VocabularySection | None = None
+    prune: PruneSection | None = None
+    factorise: FactoriseSection | None = None
+    share: ShareSection | None = None
+    distil: DistilSection | None = None
+    convert: ConvertSection = ConvertSection()
+    targets: Annotated[dict[str, TargetSection], Field(min_length=1)]
+    verify: VerifySection = VerifySection()
+    benchmark: BenchmarkSection = BenchmarkSection()
+    beside: dict[str, BesideSection] = Field(default_factory=dict)
+    """By name, or by file beside this one."""
+
+    def lengths(self, backend: str) -> tuple[int, ...]:
+        """Return the sequence lengths of a backend's files, ascending."""
+        return self.targets[backend].sequence_lengths or self.convert.sequence_lengths
+
+    def gates(self, scheme: str) -> Gates:
+        """Return a scheme's gates: its defaults for the task's kind of output, with this recipe's bounds over them."""
+        default = SCHEMES[scheme].gates[tasks.get(self.task).output_kind]
+        override = self.verify.gates.get(scheme, Gates()).model_dump(exclude_unset=True)
+        return default.model_copy(update=override)

@@ -1,0 +1,340 @@
+"""Bundles: verified targets, a model card and a manifest in one folder, ready to be handed on.
+
+A bundle is an artifact like any other: made again when a target, its verdict or its times changed, whole or not at all.
+`pocketbert.json` lists every file; each target's folder is an artifact of its own, so `pipeline.load` opens it.
+"""
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pipeline import __version__, artifact
+from pipeline.artifact import Artifact, FileEntry, Manifest, Order
+from pipeline.backends import signature
+from pipeline.convert.stage import Target
+from pipeline.errors import ArtifactError, GateFailed, PipelineError
+from pipeline.graph.line import finished_model
+from pipeline.graph.steps import versions
+from pipeline.recipe.schema import Recipe
+from pipeline.verify import stage as verify
+
+BUNDLE = "pocketbert.json"
+CARD = "README.md"
+FOLDER = "bundle"
+VERSION = 1
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Student(_Frozen):
+    """The checkpoint that every file was made from."""
+
+    origin: str
+    licence: str | None
+    digest: str
+    model_type: str
+    parameters: int
+    random_weights: bool
+
+
+class Member(_Frozen):
+    """One target of a bundle; its files lie in the folder of its name."""
+
+    target: str
+    backend: str
+    scheme: str
+    verdict: verify.Verdict
+    reasons: list[str]
+    evaluator: str | None
+    """What ran the file for the verdict."""
+    evaluator_stands_in: str | None
+    """What the verdict does not cover."""
+    digest: str
+    """Content digest of the model artifact that was judged."""
+    file: str
+    minimum_runtime: str
+    bytes: int
+    """Of all files in the folder."""
+
+
+class Bundle(_Frozen):
+    """What `pocketbert.json` holds."""
+
+    schema_version: Literal[1] = 1
+    pocketbert: str
+    """Version that wrote the bundle."""
+    recipe: str
+    task: str
+    student: Student
+    targets: list[Member]
+    left_out: dict[str, str]
+    """The recipe's other targets, with the reason."""
+    files: list[FileEntry]
+    """Every file but this one."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A target that may be handed on."""
+
+    target: Target
+    model: Artifact
+    judged: Artifact
+    parity: verify.Parity
+    signature: signature.Signature
+
+
+def make(
+    recipe: Recipe,
+    folder: Path,
+    targets: Sequence[Target],
+    repository: str,
+    *,
+    explicit: bool,
+    allow_not_run: bool,
+    tell: Callable[[str], None],
+) -> tuple[Path, Bundle]:
+    """Write the bundle of a recipe's verified targets, or keep the one in place if nothing changed.
+
+    Args:
+        recipe: what was asked for.
+        folder: the recipe's folder in the build folder.
+        targets: of the recipe.
+        repository: owner/name; the card's snippets name it.
+        explicit: whether `targets` were named: then one that cannot go is an error, and is left out otherwise.
+        allow_not_run: accept a verdict of `not_run`, and say so in the bundle.
+        tell: called if another run has to be waited for.
+
+    Raises:
+        GateFailed: a target that was named, or every target, has no verdict that lets it go.
+        ArtifactError: something is absent, half-made or changed, or does not belong together.
+    """
+    if not folder.is_dir():
+        raise ArtifactError(f"{folder} does not exist; make the recipe's targets with `pocketbert run` first.")
+    with artifact.only_run(folder, waiting=lambda: tell(f"another run works in {folder}; waiting for it")):
+        student = artifact.load(folder / "student")
+        if student.manifest.params["task"] != recipe.task:
+            made_for = student.manifest.params["task"]
+            raise ArtifactError(f"{folder} was made for task {made_for}, the recipe says {recipe.task}; run it again.")
+        ready, left_out = _choose(recipe, folder, targets, student, explicit=explicit, allow_not_run=allow_not_run)
+        timings = [artifact.load(place) for place in sorted(folder.glob("benchmark-*")) if place.is_dir()]
+        order = _order(recipe, folder / FOLDER, repository, student, ready, left_out, timings)
+        if order.place.exists() and _difference(order.place):
+            shutil.rmtree(order.place)
+        fill = partial(_fill, recipe, repository, student, ready, left_out, timings)
+        artifact.build(order, fill)
+        return order.place, read(order.place)
+
+
+def read(place: Path) -> Bundle:
+    """Read a bundle's manifest.
+
+    Raises:
+        ArtifactError: it is absent or cannot be read.
+    """
+    try:
+        return Bundle.model_validate_json((place / BUNDLE).read_bytes())
+    except (OSError, ValidationError) as error:
+        raise ArtifactError(
+            f"{place / BUNDLE} cannot be read; make the bundle again with `pocketbert push`."
+        ) from error
+
+
+def sizes(place: Path, bundle: Bundle) -> dict[str, int]:
+    """Return the bytes of everything that belongs to a bundle, its manifest included, by path."""
+    return {entry.path: entry.bytes for entry in bundle.files} | {BUNDLE: (place / BUNDLE).stat().st_size}
+
+
+def _difference(place: Path) -> str | None:
+    """Say how a bundle's files differ from its manifest, or return None."""
+    try:
+        listed = read(place).files
+    except ArtifactError as error:
+        return str(error)
+    for entry in listed:
+        path = place / entry.path
+        if not path.is_file() or artifact.sha256_file(path) != entry.sha256:
+            return f"{entry.path} is missing or was changed"
+    return None
+
+
+def _choose(
+    recipe: Recipe,
+    folder: Path,
+    targets: Sequence[Target],
+    student: Artifact,
+    *,
+    explicit: bool,
+    allow_not_run: bool,
+) -> tuple[list[Ready], dict[str, str]]:
+    """Return the targets that may go, and why the others may not."""
+    ready: list[Ready] = []
+    left_out: dict[str, str] = {}
+    error: type[PipelineError] = ArtifactError
+    for target in targets:
+        found = _verified(recipe, folder, target, student)
+        reason = found if isinstance(found, str) else _obstacle(found.parity, allow_not_run=allow_not_run)
+        if isinstance(found, Ready) and reason is None:
+            ready.append(found)
+            continue
+        left_out[str(target)] = reason or ""
+        error = GateFailed if isinstance(found, Ready) else error
+        if explicit:
+            why = "; ".join([str(reason), *(found.parity.reasons[:1] if isinstance(found, Ready) else [])])
+            raise error(f"{target} is not pushed: {why}.")
+    if not ready:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        raise error(f"no target of {recipe.name} can be pushed: {reasons}.")
+    return ready, left_out
+
+
+def _obstacle(parity: verify.Parity, *, allow_not_run: bool) -> str | None:
+    """Say why a verdict does not let a file go; the words go into the card, and a reason may hold a path."""
+    if parity.verdict == "failed":
+        gates = [gate.name for gate in parity.gates if not gate.passed]
+        return f"its verdict is failed ({', '.join(gates) or 'it does not run'})"
+    if parity.verdict == "not_run" and not allow_not_run:
+        return "it was not run (--allow-not-run takes it all the same)"
+    return None
+
+
+def _verified(recipe: Recipe, folder: Path, target: Target, student: Artifact) -> Ready | str:
+    """Return a target with the verdict on exactly this file, or say that it was never made.
+
+    Raises:
+        ArtifactError: what is there does not belong together.
+    """
+    place = folder / str(target)
+    if not (place / "model").exists():
+        return "it was not made; run `pocketbert run`"
+    if not (place / "parity").exists():
+        return "it was not verified; run `pocketbert verify`"
+    model, judged = finished_model(folder, target), artifact.load(place / "parity")
+    if judged.manifest.inputs.get("model") != model.digest:
+        raise ArtifactError(f"{target} changed after it was verified; run `pocketbert verify` again.")
+    if judged.manifest.inputs.get("student") != student.digest:
+        raise ArtifactError(f"{target} was judged against another student; run `pocketbert verify` again.")
+    if judged.manifest.params.get("gates") != recipe.gates(target.scheme).model_dump(mode="json"):
+        raise ArtifactError(f"{target} was judged by other gates than the recipe's; run `pocketbert verify` again.")
+    return Ready(target, model, judged, verify.read(judged.path), signature.read(model.path))
+
+
+def _order(
+    recipe: Recipe,
+    place: Path,
+    repository: str,
+    student: Artifact,
+    ready: Sequence[Ready],
+    left_out: Mapping[str, str],
+    timings: Sequence[Artifact],
+) -> Order:
+    from pipeline.ship import card
+
+    inputs = {"student": student.digest}
+    inputs |= {f"model {one.target}": one.model.digest for one in ready}
+    inputs |= {f"parity {one.target}": one.judged.digest for one in ready}
+    inputs |= {timing.path.name: timing.digest for timing in timings}
+    params = {
+        "recipe": recipe.model_dump(mode="json"),
+        "repository": repository,
+        "left_out": dict(left_out),
+        "student": {"params": student.manifest.params, "metrics": student.manifest.metrics},
+        "manifests": {str(one.target): one.model.manifest.metrics for one in ready},
+        "template": artifact.sha256_file(card.TEMPLATES / card.TEMPLATE),
+    }
+    return Order(place, "bundle", VERSION, params, inputs, {"pocketbert": __version__} | versions("jinja2"))
+
+
+def _fill(
+    recipe: Recipe,
+    repository: str,
+    student: Artifact,
+    ready: Sequence[Ready],
+    left_out: Mapping[str, str],
+    timings: Sequence[Artifact],
+    out: Path,
+) -> dict[str, Any]:
+    """Copy the targets, write the card, and list everything in the manifest."""
+    from pipeline.ship import card
+
+    members = [_copy(one, out / str(one.target)) for one in ready]
+    facts = student.manifest
+    bundle = Bundle(
+        pocketbert=__version__,
+        recipe=recipe.name,
+        task=recipe.task,
+        student=Student(
+            origin=facts.params["origin"],
+            licence=facts.params["licence"],
+            digest=student.digest,
+            model_type=facts.metrics["model_type"],
+            parameters=facts.metrics["parameters"],
+            random_weights=facts.params["random_weights"],
+        ),
+        targets=members,
+        left_out=dict(left_out),
+        files=[],
+    )
+    text = card.render(recipe, bundle, repository, facts, ready, [timing.path for timing in timings])
+    (out / CARD).write_bytes(text.encode("utf-8"))
+    bundle = bundle.model_copy(update={"files": _every_file(out)})
+    (out / BUNDLE).write_text(bundle.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    return {"targets": [member.target for member in members], "bytes": sum(entry.bytes for entry in bundle.files)}
+
+
+def _every_file(folder: Path) -> list[FileEntry]:
+    """Return every file below a folder, the targets' manifests included."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [
+        FileEntry(
+            path=path.relative_to(folder).as_posix(), sha256=artifact.sha256_file(path), bytes=path.stat().st_size
+        )
+        for path in paths
+    ]
+
+
+def _copy(one: Ready, place: Path) -> Member:
+    """Copy a target's model folder and its verdict, check every byte, and make the copy an artifact of its own."""
+    place.mkdir()
+    for source in (one.model, one.judged):
+        for entry in source.manifest.files:
+            path = place / entry.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source.path / entry.path, path)
+            if artifact.sha256_file(path) != entry.sha256:
+                raise ArtifactError(
+                    f"{source.path / entry.path} changed while it was copied; run `pocketbert run` again."
+                )
+    files = artifact.list_files(place)
+    manifest = Manifest(
+        schema_version=artifact.SCHEMA_VERSION,
+        stage="bundle",
+        stage_version=VERSION,
+        key=one.model.manifest.key,
+        inputs={"model": one.model.digest, "parity": one.judged.digest},
+        params=one.model.manifest.params,
+        metrics=one.model.manifest.metrics,
+        tools=one.model.manifest.tools,
+        files=files,
+    )
+    (place / artifact.MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    return Member(
+        target=str(one.target),
+        backend=one.target.backend,
+        scheme=one.target.scheme,
+        verdict=one.parity.verdict,
+        reasons=one.parity.reasons,
+        evaluator=one.parity.evaluator,
+        evaluator_stands_in=one.parity.evaluator_stands_in,
+        digest=one.model.digest,
+        file=one.signature.file,
+        minimum_runtime=one.signature.minimum_runtime,
+        bytes=sum(entry.bytes for entry in files) + (place / artifact.MANIFEST).stat().st_size,
+    )

@@ -1,0 +1,132 @@
+"""Golden rows: a few texts with their ids and the truth's outputs, shipped with every file, replayed in both apps."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+from tokenizers import Tokenizer
+
+from pipeline.checkpoint import architectures
+from pipeline.metrics.decoding import overlap
+from pipeline.schemes import Gates
+from pipeline.tasks import Task
+from pipeline.text.encoding import Encoder, Row, Window
+
+GOLDEN = "golden.json"
+TEXTS: tuple[tuple[str, str | None], ...] = (
+    ("Thanks!", None),
+    ("A man is playing a guitar.", None),
+    ("The quick brown fox jumps over the lazy dog.", None),
+    ("Crème brûlée, naïve façade — jalapeño & Zürich.", None),
+    ("I\u0307stanbul'da \u0131l\u0131k bir akşam, Cafe\u0301 aç\u0131k.", None),
+    ("今天天气很好\uff0c我们去公园吧。", None),
+    ("مرحبا بالعالم", None),
+    ("👩‍👩‍👧 family, 🇫🇷 flag, 👍🏽 thumb", None),
+    ("zero\u200bwidth\u00a0space\tand\u0007bell", None),
+    ("Donaudampfschifffahrtsgesellschaftskapitän" * 4, None),
+    ("Price: $1,299.99 (50% off) at https://example.org/a?b=c#d", None),
+    ("", None),
+    ("Is the shop open on Sunday?", "It is closed on Sundays and public holidays."),
+    ("The train was late again, so we took the bus and walked the last part of the way. " * 12, None),
+)
+"""Short and long, accents composed and not, scripts, joiners, control characters, a pair, a truncated text."""
+
+_QUESTIONS: tuple[tuple[str, str | None], ...] = (
+    (
+        "When does the café on the corner open?",
+        "The café on the corner has changed hands twice. Its first owner kept it closed on Mondays. " * 8
+        + "Since last spring it opens at half past seven, and the bakery beside it an hour earlier. "
+        + "On Sundays nobody is there before noon. " * 6,
+    ),
+    ("Who wrote the letter?", "The letter was written by Ana Sørensen in 1907."),
+)
+"""A passage that is cut into windows, and one that is not; for question answering alone."""
+
+Place = tuple[str, str | None, int | None]
+"""Both texts, and which window over the second."""
+_LENGTH = 128
+"""Rows are cut here, or at the model's limit if that is shorter; an app skips rows longer than its file takes."""
+
+
+class GoldenRow(BaseModel):
+    """One text with what any correct implementation makes of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    first: str
+    second: str | None
+    window: int | None = None
+    """Which window over the passage `second`, where a question's passage is cut; None for the text as a whole."""
+    input_ids: list[int]
+    token_type_ids: list[int]
+    output: list[float]
+    """The fp32 reference, unpadded; where each token has numbers of its own, token after token."""
+
+
+class Golden(BaseModel):
+    """What `golden.json` holds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    task: str
+    max_length: int
+    min_cosine: float | None
+    """The target's gate for its worst row; None for the student itself."""
+    min_sqnr_db: float | None
+    rows: list[GoldenRow]
+
+
+def write(folder: Path, model: Any, task: Task, tokenizer: Tokenizer) -> None:
+    """Write the student's golden rows with the checkpoint's own outputs."""
+    from pipeline.student.reference import true_outputs
+
+    length = min(_LENGTH, architectures.get(model.config.model_type).max_length(model.config.to_dict()))
+    encoder = Encoder(tokenizer, length)
+    cut = _QUESTIONS if task.output_kind == "spans" else ()
+    places: list[Place] = [(*text, None) for text in TEXTS]
+    places += [(*text, window) for text in cut for window in range(len(_windows(encoder, text)))]
+    rows = [encode(encoder, *place) for place in places]
+    outputs = true_outputs(model, task, rows)
+    golden = Golden(
+        task=task.name,
+        max_length=length,
+        min_cosine=None,
+        min_sqnr_db=None,
+        rows=[_row(place, row, output) for place, row, output in zip(places, rows, outputs, strict=True)],
+    )
+    (folder / GOLDEN).write_text(golden.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    tokenizer.no_truncation()
+
+
+def encode(encoder: Encoder, first: str, second: str | None, window: int | None) -> Row:
+    """Return the row of a text, a pair, or a window over a passage."""
+    return encoder.encode(first, second) if window is None else _windows(encoder, (first, second))[window].row
+
+
+def _windows(encoder: Encoder, text: tuple[str, str | None]) -> list[Window]:
+    return encoder.windows(text[0], text[1] or "", stride=overlap(encoder.max_length))
+
+
+def _row(place: Place, row: Row, output: Any) -> GoldenRow:
+    first, second, window = place
+    rounded = [float(np.float32(f"{value:.7g}")) for value in output.ravel()]
+    return GoldenRow(
+        first=first,
+        second=second,
+        window=window,
+        input_ids=list(row.ids),
+        token_type_ids=list(row.types),
+        output=rounded,
+    )
+
+
+def read(folder: Path) -> Golden:
+    """Read the golden rows of a student or model folder."""
+    return Golden.model_validate_json((folder / GOLDEN).read_bytes())
+
+
+def write_for_target(student: Path, out: Path, gates: Gates) -> None:
+    """Copy the student's golden rows beside a converted file, with the tolerance that its gates set."""
+    golden = read(student).model_copy(update={"min_cosine": gates.min_worst_cosine, "min_sqnr_db": gates.min_sqnr_db})
+    text = json.dumps(golden.model_dump(), ensure_ascii=True, indent=1)
+    (out / GOLDEN).write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,101 @@
+"""Student stage: lay a checkpoint out with its tokenizer and golden rows, after it was loaded into the task's class."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from pipeline import tasks
+from pipeline.checkpoint.source import TOKENIZER_FILES, WEIGHTS, Source
+from pipeline.errors import StudentError
+from pipeline.recipe.schema import Recipe
+from pipeline.tasks import Task
+from pipeline.text import tokenizers
+
+VERSION = 2
+
+
+def order_params(recipe: Recipe, source: Source) -> dict[str, Any]:
+    """Return what decides the student artifact's content."""
+    return {
+        "task": recipe.task,
+        "origin": source.origin,
+        "licence": source.licence,
+        "files": source.files,
+        "random_weights": recipe.student.random_weights,
+    }
+
+
+def make(source_folder: Path, task_name: str, out: Path) -> dict[str, Any]:
+    """Lay the student out: config, weights, tokenizer, golden rows. Runs in a worker, since it imports torch.
+
+    Args:
+        source_folder: a folder that `inspect_folder` accepted.
+        task_name: a row of `tasks.py`.
+        out: the artifact's directory.
+
+    Returns:
+        Parameter counts, labels and padding id.
+
+    Raises:
+        StudentError: the weights do not load into the task's class without gaps, or the tokenizer is not theirs.
+    """
+    from pipeline.student import golden
+
+    for name in ("config.json", WEIGHTS):
+        shutil.copyfile(source_folder / name, out / name)
+    task = tasks.get(task_name)
+    model = _load(out, task, source_folder)
+    tokenizer = tokenizers.load_tokenizer(source_folder)
+    tokenizers.check_size(tokenizer, source_folder, vocab_size=model.config.vocab_size)
+    tokenizer.save(str(out / "tokenizer.json"))
+    for name in TOKENIZER_FILES[1:]:
+        if (source_folder / name).is_file():
+            shutil.copyfile(source_folder / name, out / name)
+    _check_head(model.config, task, source_folder)
+    labels = label_names(model.config) if task.has_labels else None
+    golden.write(out, model, task, tokenizer)
+    return {
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "labels": labels,
+        "pad_token_id": int(model.config.pad_token_id or 0),
+        "model_type": model.config.model_type,
+        "layers": int(model.config.num_hidden_layers),
+        "hidden_size": int(model.config.hidden_size),
+    }
+
+
+def _load(folder: Path, task: Task, source_folder: Path) -> Any:
+    """Load the copied checkpoint; what is wrong with it is said of the folder that it came from."""
+    from pipeline.checkpoint.loading import load_checkpoint
+
+    try:
+        return load_checkpoint(folder, task)
+    except StudentError as error:
+        raise StudentError(str(error).replace(str(folder), str(source_folder))) from error
+    except Exception as error:  # transformers has a class of its own for each kind of nonsense in a config
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise StudentError(f"{source_folder} does not load as {task.auto_class}: {reason}") from error
+
+
+def _check_head(config: Any, task: Task, source_folder: Path) -> None:
+    """Refuse a head that gives too few or too many numbers for the task."""
+    if task.fits(config.num_labels):
+        return
+    near = {"classification": "regression", "regression": "classification"}.get(task.name)
+    hint = f" Did you mean task {near!r}?" if near else ""
+    raise StudentError(
+        f"the head in {source_folder} gives {config.num_labels} numbers (id2label); "
+        f"task {task.name} has {task.widths}.{hint}"
+    )
+
+
+def label_names(config: Any) -> list[str]:
+    """Return the names of the logits in order, from the config's `id2label`.
+
+    Raises:
+        StudentError: a name is missing, empty, more than one line, or given twice.
+    """
+    names = [str(config.id2label.get(index, "")) for index in range(config.num_labels)]
+    if len(set(names)) < len(names) or not all(name.strip() and name.isprintable() for name in names):
+        raise StudentError(f"config.json: id2label gives {names}; each class needs a name of its own, on one line.")
+    return names

@@ -1,0 +1,85 @@
+"""The dev metric: the rows and the metric that verification uses, computed in padded batches on the training device."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pipeline.data.datasets import Dataset
+from pipeline.metrics import scoring
+from pipeline.metrics.outputs import PER_TOKEN, RowOutputs
+from pipeline.metrics.scoring import Labels
+from pipeline.student.reference import Book
+from pipeline.tasks import Task
+from pipeline.text.encoding import Encoder, Row
+
+_BATCH = 64
+
+
+class Dev:
+    """The dev split, encoded once."""
+
+    def __init__(
+        self,
+        task: Task,
+        dataset: Dataset,
+        labels: Sequence[str],
+        encoder: Encoder,
+        *,
+        names: tuple[str, ...],
+        pad_token_id: int,
+    ) -> None:
+        """Read and encode the split.
+
+        Args:
+            task: decides what is computed.
+            dataset: whose dev split it is.
+            labels: names of the head's numbers in order.
+            encoder: of the student.
+            names: the architecture's inputs.
+            pad_token_id: id of padding.
+        """
+        book = Book(encoder, task, labels)
+        self.labels: Labels = book.add_dataset(dataset)
+        self._rows = book.rows
+        self._task = task
+        self._names = names
+        self._pad_token_id = pad_token_id
+
+    def score(self, model: Any, device: torch.device) -> float:
+        """Return the metric of a model, which is left as it was found."""
+        training = model.training
+        model.eval()
+        found = self._outputs(model, device)
+        model.train(training)
+        return scoring.score(self._task.output_kind, self.labels, found)
+
+    def _outputs(self, model: Any, device: torch.device) -> RowOutputs:
+        order = sorted(range(len(self._rows)), key=lambda number: len(self._rows[number]))
+        outputs: dict[int, NDArray[np.float32]] = {}
+        with torch.no_grad():
+            for start in range(0, len(order), _BATCH):
+                numbers = order[start : start + _BATCH]
+                rows = [self._rows[number] for number in numbers]
+                inputs = self._inputs(rows, device)
+                values = _values(self._task, model(**inputs), inputs["attention_mask"])
+                per_token = self._task.output_kind in PER_TOKEN
+                parts = [values[at, : len(row)] if per_token else values[at] for at, row in enumerate(rows)]
+                outputs.update(zip(numbers, parts, strict=True))
+        return RowOutputs.of([outputs[number] for number in range(len(self._rows))])
+
+    def _inputs(self, rows: Sequence[Row], device: torch.device) -> dict[str, torch.Tensor]:
+        longest = max(map(len, rows))
+        padded = [row.padded(self._names, longest, pad_token_id=self._pad_token_id) for row in rows]
+        joined = {name: np.concatenate([one[name] for one in padded]) for name in self._names}
+        return {name: torch.from_numpy(value).long().to(device) for name, value in joined.items()}
+
+
+def _values(task: Task, output: Any, mask: torch.Tensor) -> NDArray[np.float32]:
+    """Return `(batch, labels)`, `(batch, seq_len, labels)` or `(batch, seq_len, 2)`."""
+    results = task.finish(output, mask.float())
+    whole = results[0] if len(results) == 1 else torch.stack(results, -1)
+    found: NDArray[np.float32] = whole.float().cpu().numpy()
+    return found
