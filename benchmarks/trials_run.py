@@ -21,7 +21,7 @@ from pipeline.errors import StudentError
 from pipeline.graph import fanout
 from pipeline.graph import line as plan
 from pipeline.graph.line import Line
-from pipeline.graph.steps import versions
+from pipeline.graph.node import versions
 from pipeline.metrics import scoring
 from pipeline.recipe.schema import Recipe
 from pipeline.student import reference

@@ -10,12 +10,12 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from pipeline.cli import console
-from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, EXIT_TOOLCHAIN, EXIT_USAGE, PipelineError
+from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, EXIT_TOOLCHAIN, EXIT_USAGE, InputError, PipelineError
 
 app = typer.Typer(
     name="pocketbert",
@@ -32,6 +32,9 @@ mil_app = typer.Typer(
 )
 app.add_typer(mil_app, name="mil")
 
+if TYPE_CHECKING:
+    from pipeline.graph.checkpoints import Until
+
 RecipeName = Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml.")]
 Targets = Annotated[list[str] | None, typer.Option("--target", help="Only backend[:scheme]; may be repeated.")]
 BuildFolder = Annotated[Path, typer.Option("--build", help="Folder for artifacts.")]
@@ -44,33 +47,37 @@ _INTERRUPTED = 130
 
 def _line(
     recipe: str,
-    until: str,
+    until: "Until",
     *,
     target: list[str] | None,
     build: Path,
     as_json: bool,
     dry: bool = False,
+    mermaid: bool = False,
     device: str = "host",
 ) -> None:
     """Walk the line up to a stage, print what happened, and leave with the right exit code."""
-    from pipeline.graph import line as plan
-    from pipeline.recipe import loading as recipes
+    from pipeline.convert.targets import choose_targets
+    from pipeline.graph import run as running
+    from pipeline.graph.build import Request
+    from pipeline.recipe import loading
 
-    parsed, file = recipes.read(recipe)
+    parsed, file = loading.read(recipe)
+    request = Request(parsed, file, until, choose_targets(parsed, target or []), device)
     with console.Progress(quiet=as_json) as progress:
-        line = plan.Line(
-            parsed, file, build, progress, plan.choose_targets(parsed, target or []), device=device, dry=dry
-        )
-        steps = line.run(until)
-    parities = line.parities()
+        outcome = (running.plan if dry else running.run)(request, build, progress)
+    steps, parities = outcome.steps, running.parities(outcome, parsed.name)
     failed = [parity for parity in parities.values() if parity.verdict == "failed"]
     code = EXIT_GATE_FAILED if failed and not dry else EXIT_DONE
-    if as_json:
-        console.print_json(console.document(parsed.name, steps, parities, code))
+    if mermaid:
+        console.say(outcome.graph.mermaid())
+    elif as_json:
+        nodes = {"graph": outcome.graph.document()} if dry else {}
+        console.print_json(console.document(parsed.name, steps, parities, code) | nodes)
     elif dry:
         console.print_plan(steps, build)
     else:
-        console.print_outcome(line.folder, steps, parities)
+        console.print_outcome(build / parsed.name, steps, parities)
     raise typer.Exit(code)
 
 
@@ -109,10 +116,14 @@ def run(
 
 @app.command()
 def plan(
-    recipe: RecipeName = "minilm", target: Targets = None, build: BuildFolder = _BUILD, as_json: AsJson = False
+    recipe: RecipeName = "minilm",
+    target: Targets = None,
+    build: BuildFolder = _BUILD,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="Print the graph as a Mermaid flowchart instead.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Say what `run` would make, what is there already, and how long it may take."""
-    _line(recipe, "report", target=target, build=build, as_json=as_json, dry=True)
+    """Say what `run` would make, what is there already, why, and how long it may take."""
+    _line(recipe, "report", target=target, build=build, as_json=as_json, dry=True, mermaid=mermaid)
 
 
 @app.command()
@@ -179,12 +190,12 @@ def ship(
     as_json: AsJson = False,
 ) -> None:
     """Copy verified targets into the demo apps."""
-    from pipeline.graph import line as planning
+    from pipeline.convert.targets import choose_targets
     from pipeline.recipe import loading as recipes
     from pipeline.ship import apps as shipping
 
     parsed, _ = recipes.read(recipe)
-    chosen = shipping.choose(parsed, planning.choose_targets(parsed, target or []), explicit=bool(target))
+    chosen = shipping.choose(parsed, choose_targets(parsed, target or []), explicit=bool(target))
     shipped = shipping.ship(build / parsed.name, chosen, into, allow_not_run=allow_not_run)
     if as_json:
         console.print_json({"shipped": [item.model_dump(mode="json") for item in shipped], "exit": EXIT_DONE})
@@ -208,7 +219,7 @@ def push(
     as_json: AsJson = False,
 ) -> None:
     """Write verified targets and a model card as a bundle, and upload it if told to."""
-    from pipeline.graph import line as planning
+    from pipeline.convert.targets import choose_targets
     from pipeline.recipe import loading as recipes
     from pipeline.ship import bundle as bundling
     from pipeline.ship import push as pushing
@@ -219,7 +230,7 @@ def push(
         folder, bundle = bundling.make(
             parsed,
             build / parsed.name,
-            planning.choose_targets(parsed, target or []),
+            choose_targets(parsed, target or []),
             repository,
             explicit=bool(target),
             allow_not_run=allow_not_run,
@@ -283,13 +294,13 @@ def compat(
 ) -> None:
     """Try finished LiteRT files on older runtimes, each in an environment of its own."""
     from pipeline.compat import check, runtimes
-    from pipeline.graph import line as planning
+    from pipeline.convert.targets import choose_targets
     from pipeline.recipe import loading as recipes
 
     parsed, _ = recipes.read(recipe)
     chosen = runtimes.choose(runtime or [])
     with console.Progress(quiet=as_json) as progress:
-        targets = planning.choose_targets(parsed, target or [])
+        targets = choose_targets(parsed, target or [])
         found = check.run(parsed, build, targets, chosen, install=install, progress=progress)
     code = EXIT_GATE_FAILED if found.below_floor else EXIT_DONE if found.tried else EXIT_TOOLCHAIN
     if as_json:
@@ -341,13 +352,18 @@ def recipes_(as_json: AsJson = False) -> None:
 @app.command()
 def clean(
     recipe: Annotated[str | None, typer.Argument(help="Only this recipe's folder.")] = None,
+    older_than: Annotated[
+        str | None, typer.Option(help="Only artifacts that no recipe shows and nobody used for so long: 36h, 30d, 2w.")
+    ] = None,
     build: BuildFolder = _BUILD,
     as_json: AsJson = False,
 ) -> None:
-    """Remove artifacts from the build folder."""
+    """Remove recipes' folders and the artifacts that nothing else shows."""
     from pipeline.graph import cleaning
 
-    removed = cleaning.clean(build, recipe)
+    if older_than is not None and recipe is not None:
+        raise InputError("give a recipe or --older-than; age concerns what no recipe shows.")
+    removed = cleaning.clean_older(build, older_than) if older_than is not None else cleaning.clean(build, recipe)
     if as_json:
         console.print_json({"removed": [str(path) for path in removed], "exit": EXIT_DONE})
     else:

@@ -21,7 +21,7 @@ from pipeline.compat.record import Compat, Verdict
 from pipeline.compat.record import Row as CompatRow
 from pipeline.convert.model import Prediction
 from pipeline.convert.neighbours import Neighbour
-from pipeline.graph.steps import Step
+from pipeline.graph.executor import Step
 from pipeline.mil.listing import Listing
 from pipeline.mil.trial import Trial
 from pipeline.recipe.init import Draft

@@ -12,7 +12,7 @@ from pipeline.checkpoint.source import RECIPE
 from pipeline.compress.distil.terms import TERMS
 from pipeline.data import datasets as data
 from pipeline.data.datasets import Dataset
-from pipeline.graph import prior
+from pipeline.graph import checkpoints
 from pipeline.recipe import loading as recipe
 from pipeline.recipe.presets import PRESETS
 from pipeline.recipe.schema import Recipe
@@ -113,7 +113,7 @@ def _ready(name: str) -> Ready:
 
 def _needs(parsed: Recipe) -> Iterator[str]:
     """Yield what a recipe takes from outside: a checkpoint of the hub, and data that are not at hand."""
-    for place in prior.named(parsed):
+    for place in checkpoints.places(parsed):
         # A recipe of the package names other ones of the package.
         yield from _needs(recipe.read(place.removeprefix(RECIPE))[0])
     kind, _, rest = parsed.student.source.partition(":")

@@ -17,7 +17,8 @@ from pipeline.compat.runtimes import EXECUTORCH_POLICY, EXECUTORCH_PROMISE, Runt
 from pipeline.convert.stage import Target
 from pipeline.devices import host
 from pipeline.errors import ArtifactError
-from pipeline.graph.steps import Progress, Step, versions
+from pipeline.graph.executor import Progress, Step
+from pipeline.graph.node import versions
 from pipeline.recipe.schema import Recipe
 from pipeline.student import golden
 

@@ -3,16 +3,14 @@
 Each stage turns a folder in Hugging Face layout into another one, so any of them can be left out.
 """
 
-from pathlib import Path
-
-from pipeline.checkpoint import source as student
+from pipeline.checkpoint import source
 from pipeline.checkpoint.source import Source
 from pipeline.compress.learning import DISTIL, HEAD, own_data
 from pipeline.compress.smaller import FACTORISE, PRUNE, SHARE, START, VOCABULARY
 from pipeline.compress.stage import Context, Stage, Work
 from pipeline.recipe.schema import Recipe
 
-__all__ = ["STAGES", "Context", "Stage", "Work", "after", "own_data", "stages"]
+__all__ = ["STAGES", "Context", "Stage", "Work", "at", "own_data", "stages"]
 
 STAGES = (HEAD, START, VOCABULARY, PRUNE, FACTORISE, SHARE, DISTIL)
 """In their order: a teacher's head first; what is cut out need not be decomposed, and what was lost is learnt again at
@@ -24,6 +22,6 @@ def stages(recipe: Recipe) -> list[Stage]:
     return [stage for stage in STAGES if getattr(recipe, stage.name) is not None]
 
 
-def after(stage: Stage, source: Source, folder: Path) -> Source:
-    """Return what a stage made of a checkpoint."""
-    return student.inspect_folder(folder, origin=f"{source.origin}, {stage.said}", licence=source.licence)
+def at(place: str, context: Context) -> Source:
+    """Return a checkpoint that a recipe names besides its own."""
+    return source.at(place, context.recipe_file, context.made)

@@ -1,20 +1,23 @@
 """[head] and [distil]: what each refuses, its work, and what it will leave."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pipeline import tasks
 from pipeline.checkpoint import layers
-from pipeline.checkpoint.source import Source
+from pipeline.checkpoint.source import Source, inspect_folder
 from pipeline.compress.distil import checks, material, rows
 from pipeline.compress.distil import stage as distil
 from pipeline.compress.distil.terms import TERMS
 from pipeline.compress.prune import parts
-from pipeline.compress.smaller import corpus_of
+from pipeline.compress.smaller import SOURCE, corpus_of
 from pipeline.compress.stage import Context, Stage, Work
 from pipeline.compress.vocabulary import trim
 from pipeline.data.datasets import Dataset
 from pipeline.errors import RecipeError
-from pipeline.recipe.compression import DistilSection
+from pipeline.graph.node import Input, Scratch
+from pipeline.recipe.compression import UNPRUNED, DistilSection
 from pipeline.recipe.schema import Recipe
 from pipeline.text import tokenizers
 from pipeline.text.encoding import Encoder
@@ -53,11 +56,9 @@ def _head(context: Context, source: Source) -> Work:
     section = context.recipe.head
     assert section
     files = material.files(section, context.recipe_file)
-    checkpoints = context.folder / "checkpoints-head"
     params = distil.order_params(section, context.recipe.task, material.Material(files))
-    arguments = (source.folder, section, files, checkpoints)
-    make = distil.make_head
-    return Work(distil.VERSION, params, distil.DISTRIBUTIONS, make, arguments, 900, checkpoints=checkpoints)
+    arguments = (SOURCE, section, files, Scratch())
+    return Work(distil.VERSION, params, distil.DISTRIBUTIONS, distil.make_head, arguments, 900, trains=True)
 
 
 def _expected_head(context: Context, source: Source) -> Source:
@@ -179,10 +180,34 @@ def _distil(context: Context, source: Source) -> Work:
     section, task = context.recipe.distil, tasks.get(context.recipe.task)
     assert section
     teacher, found = _teacher(context, section), _material(context, section)
-    checkpoints = context.folder / "checkpoints-distil"
-    arguments = (source.folder, teacher.folder if teacher else None, task.name, section, found, checkpoints)
-    params = distil.order_params(section, task.name, found)
-    return Work(distil.VERSION, params, distil.DISTRIBUTIONS, distil.make, arguments, 900, teacher, checkpoints)
+    # The model that replaces words may not be made yet: it is an input, and not one of the parameters.
+    known = replace(found, augmenter=None)
+    learns_from: dict[str, str | None] = {}
+    if teacher:
+        learns_from["teacher"] = None if section.teacher == UNPRUNED else section.teacher
+    if section.augment and found.augmenter:
+        learns_from["augmenter"] = None if section.augment.model == UNPRUNED else section.augment.model
+    folders = [Input(name) if name in learns_from else None for name in ("teacher", "augmenter")]
+    arguments = (SOURCE, *folders, task.name, section, known, Scratch())
+    params = distil.order_params(section, task.name, known)
+    return Work(distil.VERSION, params, distil.DISTRIBUTIONS, _make_distil, arguments, 900, learns_from, trains=True)
+
+
+def _make_distil(
+    source: Path,
+    teacher: Path | None,
+    augmenter: Path | None,
+    task_name: str,
+    section: DistilSection,
+    known: material.Material,
+    scratch: Path,
+    out: Path,
+) -> dict[str, Any]:
+    """Distil, as a node does it; see `distil.make`."""
+    if augmenter:
+        found = inspect_folder(augmenter, origin=augmenter.name, licence=None)
+        known = replace(known, augmenter=found)
+    return distil.make(source, teacher, task_name, section, known, scratch, out)
 
 
 def _expected_distil(context: Context, source: Source) -> Source:

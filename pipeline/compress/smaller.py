@@ -15,9 +15,12 @@ from pipeline.data import calibration
 from pipeline.data.corpus import Unlabelled
 from pipeline.devices import host
 from pipeline.errors import RecipeError
-from pipeline.graph.steps import versions
+from pipeline.graph.node import Input, versions
 from pipeline.recipe.compression import FactoriseSection, PruneSection, StartSection, VocabularySection
 from pipeline.train.checks import has_head
+
+SOURCE = Input("source")
+"""The checkpoint before a stage."""
 
 
 def _check_start(context: Context, source: Source) -> None:
@@ -29,7 +32,7 @@ def _start(context: Context, source: Source) -> Work:
     section = context.recipe.start
     assert section
     params = {"settings": section.model_dump(mode="json")}
-    return Work(checks.VERSION, params, ("torch", "transformers"), _make_start, (source.folder, section), 10)
+    return Work(checks.VERSION, params, ("torch", "transformers"), _make_start, (SOURCE, section), 10)
 
 
 def _expected_start(context: Context, source: Source) -> Source:
@@ -55,7 +58,7 @@ def _vocabulary(context: Context, source: Source) -> Work:
     texts = corpus_of(context, section)
     corpus = vocabulary.digests(section, context.recipe_file)
     params = {"settings": section.model_dump(mode="json"), "corpus": corpus}
-    arguments = (source.folder, context.recipe.task, section, texts)
+    arguments = (SOURCE, context.recipe.task, section, texts)
     return Work(vocabulary.VERSION, params, vocabulary.DISTRIBUTIONS, vocabulary.make, arguments, 30)
 
 
@@ -159,7 +162,7 @@ def _calibrated(
     """Return the arguments and the params of a stage that looks at calibration texts."""
     texts, task = _texts(context, name, section), context.recipe.task
     settings = section.model_dump(mode="json", exclude={"calibration"})
-    return (source.folder, task, section, texts), {"task": task, "settings": settings, "texts": digest_of(texts)}
+    return (SOURCE, task, section, texts), {"task": task, "settings": settings, "texts": digest_of(texts)}
 
 
 def _check_share(context: Context, source: Source) -> None:
@@ -188,7 +191,7 @@ def _share(context: Context, source: Source) -> Work:
     section = context.recipe.share
     assert section
     params = {"task": context.recipe.task, "settings": section.model_dump(mode="json")}
-    arguments = (source.folder, context.recipe.task, section)
+    arguments = (SOURCE, context.recipe.task, section)
     return Work(share.VERSION, params, share.DISTRIBUTIONS, share.make, arguments, 20)
 
 

@@ -18,8 +18,6 @@ class Context:
     """Relative files are meant from there."""
     unpruned: Source
     """The checkpoint before anything made it smaller, which may be the teacher."""
-    folder: Path
-    """The recipe's folder in the build folder."""
     made: Made = field(default_factory=dict)
     """By other recipes."""
     texts: dict[str, list[Any]] = field(default_factory=dict)
@@ -37,12 +35,13 @@ class Work:
     make: Callable[..., dict[str, Any]]
     """Fills the artifact's directory, its last argument; runs in a worker."""
     arguments: tuple[Any, ...]
-    """The others."""
+    """The others, as a node has them: `Input("source")` stands for the checkpoint before the stage."""
     seconds: float
     """Estimate, for MiniLM on two cores."""
-    teacher: Source | None = None
-    checkpoints: Path | None = None
-    """Folder for what a run that was stopped goes on from; it goes when the artifact is whole."""
+    learns_from: Mapping[str, str | None] = field(default_factory=dict)
+    """Further checkpoints that it reads, by input name: the place that a recipe names, or None for the unpruned one."""
+    trains: bool = False
+    """Whether it takes a machine for minutes or hours."""
 
 
 def _as_it_is(context: Context, source: Source) -> Source:

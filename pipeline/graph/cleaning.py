@@ -1,16 +1,34 @@
 """Remove artifacts, and nothing that is not one."""
 
-import shutil
+import os
+import re
 from pathlib import Path
 
 from pipeline.artifact import MANIFEST
 from pipeline.errors import InputError
+from pipeline.graph.store import FOLDER, Store, remove, views
+
+_AGE = re.compile(r"(\d+)([hdw])")
+_SECONDS = {"h": 3600, "d": 86_400, "w": 604_800}
 
 
-def clean(build: Path, recipe: str | None) -> list[Path]:
-    """Remove the folders of one recipe, or of all, from a build folder.
+def seconds(age: str) -> int:
+    """Return the seconds of an age such as `36h`, `30d` or `2w`.
 
-    A folder counts as a recipe's only if it holds a student artifact or our lock: `--build` may point anywhere.
+    Raises:
+        InputError: it is none.
+    """
+    match = _AGE.fullmatch(age)
+    if match is None:
+        raise InputError(f"--older-than {age!r} is no age; give hours, days or weeks, such as 36h, 30d or 2w.")
+    return int(match[1]) * _SECONDS[match[2]]
+
+
+def clean(build: Path, recipe: str | None = None) -> list[Path]:
+    """Remove the folders of one recipe or of all, and the artifacts that nothing else shows or uses.
+
+    Returns:
+        What was removed: folders of recipes, then artifacts in the store.
 
     Raises:
         InputError: the recipe has no folder there, or the folder is not one of ours.
@@ -19,16 +37,32 @@ def clean(build: Path, recipe: str | None) -> list[Path]:
         raise InputError(
             f"{build / recipe} does not exist; there are: {', '.join(path.name for path in _ours(build)) or 'none'}."
         )
-    wanted = [build / recipe] if recipe is not None else _ours(build)
-    for folder in wanted:
+    folders = [build / recipe] if recipe is not None else _ours(build)
+    store = Store(build)
+    shown: set[str] = set()
+    for folder in folders:
         if folder not in _ours(build):
             raise InputError(
-                f"{folder} was not made by pocketbert (no lock, no student); remove it by hand if you mean it."
+                f"{folder} was not made by pocketbert (it holds no artifact); remove it by hand if you mean it."
             )
-        shutil.rmtree(folder)
-    return wanted
+        shown |= {Path(os.readlink(link)).name for link in views(folder)}
+        remove(folder)
+    removed = store.evict(among=shown if recipe is not None else None)
+    return [*folders, *(store.root / key for key in removed)]
+
+
+def clean_older(build: Path, age: str) -> list[Path]:
+    """Remove artifacts that no recipe's folder shows, no process uses, and nobody used for so long."""
+    store = Store(build)
+    return [store.root / key for key in store.evict(older_than_seconds=seconds(age))]
 
 
 def _ours(build: Path) -> list[Path]:
+    """Return the folders of recipes: they hold views, or what versions without a store left."""
     folders = sorted(path for path in build.glob("*") if path.is_dir() and not path.is_symlink())
-    return [path for path in folders if (path / ".lock").exists() or (path / "student" / MANIFEST).exists()]
+    return [path for path in folders if path.name != FOLDER and _is_ours(path)]
+
+
+def _is_ours(folder: Path) -> bool:
+    old = (folder / ".lock").exists() or (folder / "student" / MANIFEST).exists()
+    return old or any(os.readlink(link).split(os.sep)[-2:-1] == [FOLDER] for link in views(folder))

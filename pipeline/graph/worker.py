@@ -46,7 +46,7 @@ class Worker:
         not give freed blocks back: a training asks for the same ones again in every update.
         """
         self.log = log
-        self._tell = tell
+        self.tell = tell
         log.parent.mkdir(parents=True, exist_ok=True)
         self._connection, child_end = Pipe()
         environment = os.environ | {
@@ -80,8 +80,8 @@ class Worker:
         try:
             self._connection.send((function, args, kwargs))
             while (answer := self._connection.recv())[0] == "told":
-                if self._tell:
-                    self._tell(*answer[1])
+                if self.tell:
+                    self.tell(*answer[1])
             kind, value = answer
         except (EOFError, OSError) as error:
             raise WorkerDied(
@@ -131,6 +131,16 @@ def tell(what: str, fraction: float) -> None:
         # Whether the parent is still there shows at the answer.
         with contextlib.suppress(OSError):
             _parent.send(("told", (what, fraction)))
+
+
+def redirect(log: Path) -> None:
+    """From inside a worker, send what it prints to another file."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with log.open("ab") as sink:
+        for stream in (1, 2):
+            os.dup2(sink.fileno(), stream)
 
 
 def _serve(connection: Connection) -> None:

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict
 from pipeline import artifact
 from pipeline.artifact import Artifact
 from pipeline.convert.stage import Target
+from pipeline.convert.targets import finished_model
 from pipeline.errors import ArtifactError, GateFailed
-from pipeline.graph.line import finished_model
 from pipeline.recipe.schema import Recipe
 from pipeline.verify import stage as verify
 

@@ -17,9 +17,9 @@ from pipeline import __version__, artifact
 from pipeline.artifact import Artifact, FileEntry, Manifest, Order
 from pipeline.backends import signature
 from pipeline.convert.stage import Target
+from pipeline.convert.targets import finished_model
 from pipeline.errors import ArtifactError, GateFailed, PipelineError
-from pipeline.graph.line import finished_model
-from pipeline.graph.steps import versions
+from pipeline.graph.node import versions
 from pipeline.recipe.schema import Recipe
 from pipeline.verify import stage as verify
 

@@ -11,7 +11,7 @@ from pipeline.recipe.schema import Recipe
 from pipeline.tasks import Task
 from pipeline.text import tokenizers
 
-VERSION = 2
+VERSION = 3
 
 
 def order_params(recipe: Recipe, source: Source) -> dict[str, Any]:
@@ -20,7 +20,6 @@ def order_params(recipe: Recipe, source: Source) -> dict[str, Any]:
         "task": recipe.task,
         "origin": source.origin,
         "licence": source.licence,
-        "files": source.files,
         "random_weights": recipe.student.random_weights,
     }
 

@@ -3,68 +3,81 @@
 `record.py` is what is written down, `measure.py` runs the file over real text, `gates.py` judges.
 """
 
+import traceback
 from pathlib import Path
 from typing import Any
 
+from pipeline import artifact
 from pipeline.backends import signature
-from pipeline.errors import PipelineError, UnknownOp, WorkerDied
-from pipeline.graph.worker import Worker
+from pipeline.errors import PipelineError, UnknownOp
 from pipeline.schemes import Gates
 from pipeline.student import reference
 from pipeline.verify import gates as judging
 from pipeline.verify.measure import Measured, measure
 from pipeline.verify.record import PARITY, Parity, Verdict, read
 
-__all__ = ["PARITY", "VERSION", "Parity", "Verdict", "make", "read"]
+__all__ = ["PARITY", "VERSION", "Parity", "Verdict", "make", "read", "record_crash"]
 
 VERSION = 3
 
 
 def make(
-    model: Path,
-    model_metrics: dict[str, Any],
-    student: Path,
-    reference_folder: Path,
-    gates: Gates,
-    out: Path,
-    *,
-    log: Path,
-    random_weights: bool,
+    model: Path, student: Path, reference_folder: Path, gates: Gates, random_weights: bool, out: Path
 ) -> dict[str, Any]:
     """Judge one converted file and write `parity.json`.
 
+    Runs in a worker that may go down with the runtime; `record_crash` writes the verdict then.
+
     Args:
         model: the model folder that `convert` made.
-        model_metrics: the metrics of its manifest.
         student: the checkpoint in Hugging Face layout that the file was made from.
         reference_folder: the truth, see `pipeline.student.reference`.
         gates: bounds of this target.
-        out: the artifact's directory.
-        log: where the runtime's own words go.
         random_weights: whether the recipe declares that the weights were never trained.
+        out: the artifact's directory.
 
     Returns:
         The verdict and the main figures.
     """
-    truth = reference.read(reference_folder)
     found: Measured | None = None
     crash: str | None = None
     not_run: str | None = None
     try:
-        with Worker(log, threads=1) as worker:
-            found = worker.call(measure, model, student, reference_folder)
+        found = measure(model, student, reference_folder)
     except UnknownOp as error:
         not_run = str(error)
-    except WorkerDied as error:
-        crash = str(error)
     except PipelineError as error:
         crash = f"the file does not run: {error}"
+    except Exception as error:  # a runtime raises errors of its own on a file that it cannot run
+        traceback.print_exc()
+        first_line = (str(error).strip().splitlines() or [""])[0][:300]
+        crash = f"the file does not run: {type(error).__name__}: {first_line}"
+    return _judge(model, reference_folder, gates, found, not_run, crash, random_weights, out)
+
+
+def record_crash(
+    crash: str, model: Path, student: Path, reference_folder: Path, gates: Gates, random_weights: bool, out: Path
+) -> dict[str, Any]:
+    """Judge a file with which its process went down; `crash` says how, the others are as in `make`."""
+    return _judge(model, reference_folder, gates, None, None, crash, random_weights, out)
+
+
+def _judge(
+    model: Path,
+    reference_folder: Path,
+    gates: Gates,
+    found: Measured | None,
+    not_run: str | None,
+    crash: str | None,
+    random_weights: bool,
+    out: Path,
+) -> dict[str, Any]:
     parity = judging.judge(
         signature.read(model),
-        truth,
+        reference.read(reference_folder),
         found,
         gates,
-        model_metrics,
+        artifact.read_manifest(model).metrics,
         not_run=not_run,
         crash=crash,
         random_weights=random_weights,

@@ -16,7 +16,7 @@ from pipeline.artifact import Artifact, Order
 from pipeline.checkpoint import source as student
 from pipeline.convert import stage as convert
 from pipeline.convert.stage import Target
-from pipeline.graph.steps import versions
+from pipeline.graph.node import versions
 from pipeline.schemes import SCHEMES
 from pipeline.student import reference
 from pipeline.student import stage as student_stage

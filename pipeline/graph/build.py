@@ -1,0 +1,368 @@
+"""What a recipe means: its graph. Pure but for reading files: nothing is made, and nothing heavy is imported.
+
+The students beside a recipe and the recipes that it waits for are more roots of one graph.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+from pipeline import artifact, backends, devices, tasks
+from pipeline.artifact import Artifact
+from pipeline.benchmark import stage as benchmark
+from pipeline.convert import stage as convert
+from pipeline.convert.stage import Target
+from pipeline.convert.targets import choose_targets
+from pipeline.data.datasets import everyday_sentences
+from pipeline.devices import host
+from pipeline.errors import RecipeError
+from pipeline.graph.checkpoints import Branch, Checkpoint, Until, branch, check_names, near, prepare
+from pipeline.graph.node import Estimate, Graph, Input, Log, Node, versions
+from pipeline.graph.worker import tell
+from pipeline.metrics import scoring
+from pipeline.recipe.schema import BenchmarkSection, Recipe
+from pipeline.report import stage as report
+from pipeline.schemes import SCHEMES
+from pipeline.student import reference
+from pipeline.student import stage as student
+from pipeline.verify import stage as verify
+
+STAGES: tuple[Until, ...] = get_args(Until)
+"""In order; `ship` stands apart, since it writes outside the build folder."""
+_SECONDS = {"litert": 45.0, "coreml": 20.0, "executorch": 40.0}
+"""What a conversion of MiniLM took on two cores; for estimates, and for what to begin first."""
+
+
+@dataclass
+class Request:
+    """What is asked for."""
+
+    recipe: Recipe
+    file: Path
+    until: Until
+    """The last stage."""
+    targets: list[Target]
+    device: str = "host"
+
+
+@dataclass
+class _Files:
+    """One recipe with its files, laid out as nodes."""
+
+    branch: Branch
+    targets: list[Target]
+    student: Node | None = None
+    models: dict[Target, Node] = field(default_factory=dict)
+    parities: dict[Target, Node] = field(default_factory=dict)
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.branch.recipe
+
+
+def build(request: Request) -> Graph:
+    """Return the graph of a request, after everything that can be known of it was checked.
+
+    Raises:
+        PipelineError: the first thing that cannot work.
+    """
+    devices.get(request.device)
+    depth = STAGES.index(request.until)
+    own = _Files(branch(request.recipe, request.file), request.targets)
+    beside = _beside(request) if depth >= STAGES.index("benchmark") else []
+    every = [own, *beside]
+    check_names(one for files in every for one in files.branch.every())
+    for files in every:
+        until = request.until if files is own else "verify"
+        prepare(files.branch, until, root=files is own)
+        if depth >= STAGES.index("verify"):
+            _check_data(files)
+    graph = Graph(request.recipe.name)
+    for files in every:
+        _lay_out(graph, files, depth if files is own else STAGES.index("verify"))
+    if depth >= STAGES.index("benchmark"):
+        timings = _benchmark(request, every)
+        graph.include(timings)
+        if depth >= STAGES.index("report"):
+            graph.include(_report(every, timings))
+    return graph
+
+
+def _beside(request: Request) -> list[_Files]:
+    """Return the recipes beside the one that was asked for, each with the targets that are shown of it."""
+    recipe, found = request.recipe, []
+    for name, section in recipe.beside.items():
+        parsed, file = near(name, request.file)
+        if parsed.task != recipe.task or parsed.name == recipe.name:
+            fault = "is the recipe itself" if parsed.name == recipe.name else f"is for {parsed.task}"
+            raise RecipeError(
+                f"{request.file}: beside.{name} {fault}; another recipe for {recipe.task} can stand there."
+            )
+        targets = choose_targets(parsed, section.targets or ())
+        if len(request.targets) < len(convert.targets(recipe)):
+            targets = [target for target in targets if target in request.targets]
+        if targets:
+            found.append(_Files(branch(parsed, file), targets))
+    return found
+
+
+def _check_data(files: _Files) -> None:
+    """Read the labelled data now: a missing or malformed file is better known before minutes of conversion."""
+    usable, _ = reference.chosen_datasets(tasks.get(files.recipe.task), files.branch.datasets)
+    for dataset in usable:
+        dataset.load()
+
+
+def _lay_out(graph: Graph, files: _Files, depth: int) -> None:
+    """Add a recipe's nodes as far as they are asked for."""
+    end = files.branch.trained if depth == STAGES.index("train") else files.branch.end
+    if end and end.node:
+        graph.include(end.node)
+    if depth < STAGES.index("student"):
+        return
+    files.student = _student(files.recipe, files.branch.end)
+    graph.include(files.student)
+    if depth < STAGES.index("convert"):
+        return
+    for target in files.targets:
+        files.models[target] = _convert(files, target)
+        graph.include(files.models[target])
+    if depth < STAGES.index("verify"):
+        return
+    for target in files.targets:
+        files.parities[target] = _verify(files, target)
+        graph.include(files.parities[target])
+
+
+# --- student, truth, files, verdicts ------------------------------------------------------------------------------
+
+
+def _student(recipe: Recipe, end: Checkpoint) -> Node:
+    return Node(
+        recipe=recipe.name,
+        name="student",
+        place="student",
+        stage="student",
+        version=student.VERSION,
+        params=student.order_params(recipe, end.source),
+        inputs={"source": end.input},
+        tools=versions("transformers", "tokenizers", "torch"),
+        function=student.make,
+        arguments=(Input("source"), recipe.task),
+        estimate=Estimate(10, end.source.weights_bytes),
+    )
+
+
+def truth(recipe: Recipe, laid_out: Node, datasets: reference.Wanted, length: int) -> Node:
+    """Return the node of fp32 PyTorch's outputs, the truth for files of a length."""
+    return Node(
+        recipe=recipe.name,
+        name=f"reference {length}",
+        place=f"reference-{length}",
+        stage="reference",
+        version=reference.VERSION,
+        params=reference.order_params(tasks.get(recipe.task), datasets, length),
+        inputs={"student": laid_out},
+        tools=versions("torch", "transformers"),
+        function=reference.make,
+        arguments=(Input("student"), recipe.task, datasets, length),
+        estimate=Estimate(30, 10_000_000),
+    )
+
+
+def _convert(files: _Files, target: Target) -> Node:
+    recipe, backend = files.recipe, backends.get(target.backend)
+    assert files.student
+    inputs: dict[str, Node] = {"student": files.student}
+    if backend.BASE_SCHEME not in (None, target.scheme):
+        base = Target(target.backend, str(backend.BASE_SCHEME))
+        inputs["base"] = files.models.get(base) or _convert(files, base)
+    weights = files.branch.end.source.weights_bytes
+    arguments = (
+        Input("student"),
+        target,
+        recipe.lengths(target.backend),
+        recipe.convert.minimum_ios,
+        Input("base") if "base" in inputs else None,
+        recipe.gates(target.scheme),
+    )
+    return Node(
+        recipe=recipe.name,
+        name=f"convert {target}",
+        place=f"{target}/model",
+        stage="convert",
+        version=convert.VERSION,
+        params=convert.order_params(recipe, target),
+        inputs=inputs,
+        tools=versions(*backend.DISTRIBUTIONS),
+        function=convert_file,
+        arguments=arguments,
+        estimate=Estimate(
+            _convert_seconds(weights, target, made_from_base="base" in inputs),
+            int(weights / 4 * SCHEMES[target.scheme].weight_bytes),
+            2_000_000_000 + 4 * weights,
+        ),
+        worker=f"convert-{target.backend}",
+    )
+
+
+def convert_file(
+    laid_out: Path, target: Target, lengths: tuple[int, ...], ios: int, base: Path | None, gates: Any, out: Path
+) -> dict[str, Any]:
+    """Convert, as a node does it; see `convert.make`."""
+    return convert.make(opened(laid_out), target, lengths, ios, base, gates, out)
+
+
+def opened(folder: Path) -> Artifact:
+    """Return an artifact that the executor has checked already."""
+    return Artifact(folder, artifact.read_manifest(folder))
+
+
+def _convert_seconds(weights: int, target: Target, *, made_from_base: bool) -> float:
+    """Estimate a conversion from what MiniLM, 90 MB, took."""
+    return (3.0 if made_from_base else _SECONDS[target.backend]) * max(0.2, weights / 90e6)
+
+
+def _verify(files: _Files, target: Target) -> Node:
+    recipe, backend = files.recipe, backends.get(target.backend)
+    assert files.student
+    usable, _ = reference.chosen_datasets(tasks.get(recipe.task), files.branch.datasets)
+    gates = recipe.gates(target.scheme)
+    random_weights = recipe.student.random_weights
+    params = {
+        "gates": gates.model_dump(),
+        "random_weights": random_weights,
+        "evaluators": [evaluator.name for evaluator in backend.evaluators()],
+        "metrics": {dataset.metric: scoring.METRICS[dataset.metric].version for dataset in usable},
+    }
+    longest = recipe.lengths(target.backend)[-1]
+    return Node(
+        recipe=recipe.name,
+        name=f"verify {target}",
+        place=f"{target}/parity",
+        stage="verify",
+        version=verify.VERSION,
+        params=params,
+        inputs={
+            "model": files.models[target],
+            "student": files.student,
+            "reference": truth(recipe, files.student, files.branch.datasets, longest),
+        },
+        tools=versions(backend.DISTRIBUTIONS[0]),
+        function=verify.make,
+        arguments=(Input("model"), Input("student"), Input("reference"), gates, random_weights),
+        estimate=Estimate(20, 200_000),
+        worker=f"verify-{target.backend}",
+        threads=1,
+        when_it_dies=verify.record_crash,
+    )
+
+
+# --- times and the report -----------------------------------------------------------------------------------------
+
+
+def _benchmark(request: Request, every: Sequence[_Files]) -> Node:
+    """Time all targets that run here in one run, with PyTorch and the students beside it."""
+    recipe, (own, *_) = request.recipe, every
+    assert own.student
+    section = recipe.benchmark
+    inputs: dict[str, Node] = {"student": own.student}
+    variants: list[tuple[Input, str]] = []
+    for files in every:
+        whose = "" if files is own else files.recipe.name
+        for target, model in files.models.items():
+            if not backends.get(target.backend).no_runtime():
+                name = "/".join(filter(None, (whose, str(target))))
+                inputs[name] = model
+                variants.append((Input(name), whose))
+    longest = max(recipe.lengths(target.backend)[-1] for target in own.targets)
+    lengths = [length for length in section.lengths if length < longest] + [longest]
+    cores = host.usable_cores()
+    threads = [1, cores] if cores > 1 else [1]
+    texts = everyday_sentences()[: section.texts]
+    machine = host.describe()
+    used = sorted({target.backend for files in every for target in files.targets})
+    seconds = (len(variants) + 1) * len(threads) * (section.rounds * len(lengths) * section.block_ms / 1e3 + 8)
+    return Node(
+        recipe=recipe.name,
+        name="benchmark",
+        place=f"benchmark-{request.device}",
+        stage="benchmark",
+        version=benchmark.VERSION,
+        params={
+            "settings": section.model_dump(),
+            "lengths": lengths,
+            "threads": threads,
+            "texts": artifact.digest_of(texts),
+            "machine": [machine.model_id, machine.cpu_features, machine.os],
+        },
+        inputs=inputs,
+        tools=versions("torch", *(backends.get(name).DISTRIBUTIONS[0] for name in used)),
+        function=time_files,
+        arguments=(Input("student"), variants, lengths, texts, threads, section, Log()),
+        estimate=Estimate(seconds, 3_000_000),
+        needs="quiet",
+        worker="benchmark",
+    )
+
+
+def time_files(
+    laid_out: Path,
+    models: Sequence[tuple[Path, str]],
+    lengths: Sequence[int],
+    texts: Sequence[str],
+    threads: Sequence[int],
+    section: BenchmarkSection,
+    log: Path,
+    out: Path,
+) -> Mapping[str, Any]:
+    """Time files, as a node does it; see `benchmark.make`."""
+    variants = [benchmark.of_student(opened(laid_out), lengths[-1])]
+    variants += [benchmark.of_target(opened(model), whose) for model, whose in models]
+    return benchmark.make(variants, lengths, texts, threads, section, out, log=log, tell=tell)
+
+
+def _report(every: Sequence[_Files], timings: Node) -> Node:
+    inputs: dict[str, Node] = {"benchmark": timings}
+    members = []
+    for number, files in enumerate(every):
+        whose = "" if number == 0 else f"{files.recipe.name}/"
+        assert files.student
+        inputs[f"{whose}student"] = files.student
+        targets = {}
+        for target in files.targets:
+            inputs[f"{whose}{target}"], inputs[f"{whose}{target} parity"] = files.models[target], files.parities[target]
+            targets[str(target)] = f"{whose}{target}"
+        names = [(target, Input(name), Input(f"{name} parity")) for target, name in targets.items()]
+        members.append((files.recipe, Input(f"{whose}student"), names))
+    return Node(
+        recipe=every[0].recipe.name,
+        name="report",
+        place="report",
+        stage="report",
+        version=report.VERSION,
+        params={"recipe": [files.recipe.model_dump(mode="json") for files in every]},
+        inputs=inputs,
+        tools=versions("matplotlib", "jinja2"),
+        function=write_report,
+        arguments=(members, Input("benchmark")),
+        estimate=Estimate(6, 2_000_000, 500_000_000),
+        worker="report",
+        counts_metrics=True,
+    )
+
+
+def write_report(
+    members: Sequence[tuple[Recipe, Path, Sequence[tuple[str, Path, Path]]]], timings: Path, out: Path
+) -> Mapping[str, Any]:
+    """Write the report, as a node does it; see `report.make`."""
+    own, *others = (
+        report.Member(
+            recipe,
+            artifact.read_manifest(laid_out),
+            {target: (opened(model), opened(parity)) for target, model, parity in targets},
+        )
+        for recipe, laid_out, targets in members
+    )
+    return report.make(own, others, timings, out)

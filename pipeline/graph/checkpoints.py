@@ -1,0 +1,257 @@
+"""From the checkpoint that a recipe names to the one that is converted: its nodes, and what is refused before any work.
+
+`recipe:NAME` in the place of a checkpoint names another recipe: what that one trains or makes smaller is made first.
+Two-stage distillation is two recipes of which the second names the first.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline import compress, tasks
+from pipeline.checkpoint.source import RECIPE, Source, find, inspect_folder
+from pipeline.compress.distil.checks import needs_teacher
+from pipeline.compress.distil.material import saved_as
+from pipeline.compress.stage import Context, Stage
+from pipeline.data.datasets import Dataset
+from pipeline.errors import PipelineError, RecipeError
+from pipeline.graph.node import Estimate, External, Input, Node, Scratch, versions
+from pipeline.recipe import loading
+from pipeline.recipe.schema import Recipe
+from pipeline.student import reference
+from pipeline.train import stage as train
+from pipeline.train.checks import has_head
+
+Until = Literal["train", "compress", "student", "convert", "verify", "benchmark", "report"]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that is there, or that a node will make."""
+
+    source: Source
+    """As far as it is known before it is made."""
+    node: Node | None = None
+    """None where it is there."""
+
+    @property
+    def input(self) -> Node | External:
+        """What a node that reads it has among its inputs."""
+        return self.node or External(self.source.folder, self.source.digest)
+
+
+@dataclass
+class Branch:
+    """One recipe's way to its checkpoint."""
+
+    recipe: Recipe
+    file: Path
+    before: "dict[str, Branch]" = field(default_factory=dict)
+    """The recipes that it waits for, by the places that name them."""
+    named: Checkpoint | None = None
+    """What the recipe names."""
+    trained: Checkpoint | None = None
+    """After [train], where there is one."""
+    last: Checkpoint | None = None
+    """After the last section that makes it smaller."""
+    learnt: Dataset | None = None
+    """What `[train]` learns on, or the labelled files of one's own that `[distil]` does."""
+
+    @property
+    def end(self) -> Checkpoint:
+        """The checkpoint that the recipe ends in."""
+        assert self.last
+        return self.last
+
+    @property
+    def datasets(self) -> reference.Wanted:
+        """The data for the task metric: what was learnt has a dev split for it, unless the recipe names some."""
+        if self.recipe.verify.datasets is None and self.learnt:
+            return (self.learnt,)
+        return self.recipe.verify.datasets
+
+    def every(self) -> "Iterator[Branch]":
+        """Yield the branch and all that it waits for."""
+        yield self
+        for one in self.before.values():
+            yield from one.every()
+
+
+def places(recipe: Recipe) -> list[str]:
+    """Return the places of a recipe that name another one, each once; what no loss asks for is left out."""
+    distil = recipe.distil
+    named = [recipe.student.source]
+    if distil is not None:
+        named += [distil.teacher] if needs_teacher(distil) else []
+        named += [distil.augment.model] if distil.augment else []
+    return list(dict.fromkeys(place for place in named if place.startswith(RECIPE)))
+
+
+def near(name: str, recipe_file: Path) -> tuple[Recipe, Path]:
+    """Read a recipe that another one names: a ready one, or a file that is meant from the other's."""
+    path = recipe_file.parent / os.path.expanduser(name)
+    return loading.read(str(path) if name.endswith(".toml") else name)
+
+
+def branch(recipe: Recipe, file: Path, waiting: Mapping[Path, str] | None = None) -> Branch:
+    """Return a recipe with those that it waits for, and those that they wait for.
+
+    Raises:
+        RecipeError: one does not exist, makes no checkpoint of its own, or waits for itself.
+    """
+    waiting = {**(waiting or {}), file.resolve(): recipe.name}
+    found = Branch(recipe, file)
+    for place in places(recipe):
+        parsed, other = near(place.removeprefix(RECIPE), file)
+        if other.resolve() in waiting:
+            chain = " → ".join((*waiting.values(), parsed.name))
+            raise RecipeError(f"{file}: {place}: recipes wait for each other: {chain}.")
+        if parsed.train is None and not compress.stages(parsed):
+            raise RecipeError(
+                f"{file}: {place}: recipe {parsed.name} neither trains its student nor makes it smaller; name "
+                f"what it begins with: {parsed.student.source!r}."
+            )
+        found.before[place] = branch(parsed, other, waiting)
+    return found
+
+
+def prepare(wanted: Branch, until: Until, *, root: bool = True) -> None:
+    """Lay a branch's nodes out, after everything that can be known of it was checked.
+
+    Args:
+        wanted: of `branch`; what it waits for is prepared as well.
+        until: the last stage that is asked for.
+        root: whether it is the recipe that the user named; errors of others are told with their recipe's name.
+
+    Raises:
+        PipelineError: there is no such checkpoint or data, or they do not fit each other.
+    """
+    try:
+        for one in wanted.before.values():
+            if one.last is None:
+                prepare(one, "compress" if compress.stages(one.recipe) else "train", root=False)
+        _prepare(wanted, until)
+    except PipelineError as error:
+        if root:
+            raise
+        raise type(error)(f"recipe {wanted.recipe.name}: {error}") from error
+
+
+def _prepare(wanted: Branch, until: Until) -> None:
+    recipe, file = wanted.recipe, wanted.file
+    if until == "train":
+        train.section(recipe)
+    made = {place: one.end.source for place, one in wanted.before.items()}
+    source = find(recipe, file, made)
+    before = wanted.before.get(recipe.student.source)
+    wanted.named = Checkpoint(source, before.end.node if before else None)
+    current = wanted.trained = _train(wanted, wanted.named) if recipe.train else wanted.named
+    context = Context(recipe, file, current.source, made)
+    stages = compress.stages(recipe)
+    if until == "compress" and not stages:
+        sections = ", ".join(f"[{stage.name}]" for stage in compress.STAGES if not stage.teaches)
+        raise RecipeError(f"recipe {recipe.name} makes nothing smaller; sections that do: {sections}.")
+    unpruned = current
+    for stage in stages:
+        stage.check(context, current.source)
+        current = _compress(wanted, stage, context, current, unpruned)
+        if stage.teaches:
+            unpruned = current
+            context = replace(context, unpruned=current.source)
+    task = tasks.get(recipe.task)
+    if until not in ("train", "compress") and task.uses_head and not has_head(task, current.source):
+        _refuse_headless(wanted, current.source)
+    wanted.last = current
+    wanted.learnt = wanted.learnt or compress.own_data(context)
+
+
+def _train(wanted: Branch, begun: Checkpoint) -> Checkpoint:
+    recipe, file = wanted.recipe, wanted.file
+    job = train.job(recipe, file, begun.source, Path())
+    wanted.learnt = job.dataset
+    node = Node(
+        recipe=recipe.name,
+        name="train",
+        place="trained",
+        stage="train",
+        version=train.VERSION,
+        params=train.order_params(recipe, job.dataset),
+        inputs={"source": begun.input},
+        tools=versions(*train.DISTRIBUTIONS),
+        function=train_checkpoint,
+        arguments=(recipe, file, Input("source"), Scratch()),
+        estimate=Estimate(600, begun.source.weights_bytes),
+        needs="machine",
+    )
+    return Checkpoint(train.expected(job, begun.source), node)
+
+
+def train_checkpoint(recipe: Recipe, file: Path, source: Path, scratch: Path, out: Path) -> dict[str, Any]:
+    """Fine-tune, as a node does it; see `train.make`."""
+    begun = inspect_folder(source, origin=source.name, licence=None)
+    return train.make(train.job(recipe, file, begun, scratch), out)
+
+
+def _compress(wanted: Branch, stage: Stage, context: Context, begun: Checkpoint, unpruned: Checkpoint) -> Checkpoint:
+    work = stage.ready(context, begun.source)
+    inputs = {"source": begun.input}
+    for name, place in work.learns_from.items():
+        inputs[name] = _named(wanted, place, context, unpruned).input
+    node = Node(
+        recipe=wanted.recipe.name,
+        name=stage.name,
+        place=stage.folder,
+        stage=stage.name,
+        version=work.version,
+        params=work.params,
+        inputs=inputs,
+        tools=versions(*work.distributions),
+        function=work.make,
+        arguments=work.arguments,
+        estimate=Estimate(work.seconds, begun.source.weights_bytes),
+        needs="machine" if work.trains else "core",
+    )
+    source = stage.expected(context, begun.source)
+    return Checkpoint(replace(source, origin=f"{source.origin}, {stage.said}"), node)
+
+
+def _named(wanted: Branch, place: str | None, context: Context, unpruned: Checkpoint) -> Checkpoint:
+    """Return the checkpoint that a section learns from: None names the unpruned one."""
+    if place is None:
+        return unpruned
+    if place in wanted.before:
+        return wanted.before[place].end
+    return Checkpoint(compress.at(place, context))
+
+
+def _refuse_headless(wanted: Branch, source: Source) -> None:
+    """Refuse a student without the task's head, where it would only be seen after other work."""
+    recipe = wanted.recipe
+    stages = compress.stages(recipe)
+    if stages:
+        raise RecipeError(
+            f"what {', '.join(f'[{stage.name}]' for stage in stages)} leaves has no head for task {recipe.task}: a "
+            "start in another layout drops it. Add [distil], with which the student learns one."
+        )
+    if recipe.train is None and recipe.student.source in wanted.before:
+        raise RecipeError(
+            f"{recipe.student.source} ends in a checkpoint without a head for task {recipe.task}: it is saved as "
+            f"{saved_as(source)}. Add [train] or [distil], with which the student learns one."
+        )
+
+
+def check_names(branches: Iterator[Branch]) -> None:
+    """Refuse recipes of one name in two files: they would show their artifacts in one folder.
+
+    Raises:
+        RecipeError: there are some.
+    """
+    known: dict[str, Path] = {}
+    for one in branches:
+        other = known.setdefault(one.recipe.name, one.file)
+        if other.resolve() != one.file.resolve():
+            raise RecipeError(
+                f"{other} and {one.file} are both named {one.recipe.name!r}, the folder of both; rename one."
+            )

@@ -1,0 +1,345 @@
+"""Carry a graph out: look up what is there, hand the rest to an executor, and tell what became of each node.
+
+An executor runs one node somewhere: `local` on this machine's cores, `ray` on a cluster. It knows nothing of views or
+order, and no stage knows which one runs it.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from pipeline.artifact import Artifact, Manifest, Order, digest_of
+from pipeline.graph.node import External, Graph, Node, resolve
+from pipeline.graph.store import Store
+
+_PATIENCE_SECONDS = 0.5
+
+
+class Progress(Protocol):
+    """What is told while a graph is carried out."""
+
+    def started(self, step: str) -> None:
+        """A node began."""
+
+    def advanced(self, step: str, what: str, fraction: float) -> None:
+        """A long node came so far."""
+
+    def finished(self, step: "Step") -> None:
+        """A node was made, or skipped because it was there."""
+
+    def note(self, text: str) -> None:
+        """Something worth a line."""
+
+
+@dataclass
+class Step:
+    """What became of one node, or in a plan what would."""
+
+    name: str
+    place: Path
+    """The view through which people find it."""
+    made: bool
+    """Whether it had to be made; in a plan, whether it has to be."""
+    reason: str
+    """Why; empty if it was there."""
+    seconds: float
+    """Spent, or in a plan estimated."""
+    disk_bytes: int
+    """Estimated, in a plan."""
+    artifact: Artifact | None = None
+    key: str | None = None
+    """None in a plan where an input is not made yet."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One node, ready to run: everything that an executor hands to a process."""
+
+    name: str
+    order: Order
+    function: Callable[..., Mapping[str, Any]]
+    arguments: list[Any]
+    node: Node
+    log: Path
+
+
+class Executor(Protocol):
+    """Something that runs nodes."""
+
+    def has_room(self, node: Node) -> bool:
+        """Return whether the node may begin now, beside those that run."""
+
+    def submit(self, task: Task, tell: Callable[[str, float], None]) -> Future[Manifest]:
+        """Begin a node; `store.make` fills its folder in the store, wherever the executor runs it."""
+
+    def stop(self) -> None:
+        """End what runs, at once."""
+
+    def close(self) -> None:
+        """Let go of processes; nothing runs any more."""
+
+
+@dataclass
+class Outcome:
+    """What became of a graph."""
+
+    graph: Graph
+    steps: list[Step] = field(default_factory=list)
+    artifacts: dict[str, Artifact] = field(default_factory=dict)
+    """By the identity of their nodes; in a plan, those that are there."""
+
+    def artifact(self, node: Node | None) -> Artifact | None:
+        """Return a node's artifact, or None where it is not made."""
+        return self.artifacts.get(node.identity) if node else None
+
+    def at(self, recipe: str, place: str) -> Artifact | None:
+        """Return the artifact behind a recipe's view, or None."""
+        return self.artifact(self.graph.at(recipe, place))
+
+
+def plan(graph: Graph, store: Store, progress: Progress) -> Outcome:
+    """Say what would be made, and why; nothing is written."""
+    outcome = Outcome(graph)
+    for identity, node in graph.nodes.items():
+        order = _order(node, outcome.artifacts, store)
+        found = store.lookup(order) if order else None
+        if found:
+            outcome.artifacts[identity] = found
+        estimate = node.estimate
+        step = Step(
+            graph.name(node),
+            store.build / graph.place(node),
+            found is None,
+            "" if found else _reason(node, order, outcome, store),
+            0.0 if found else estimate.seconds,
+            0 if found else estimate.disk_bytes,
+            found,
+            order.place.name if order else None,
+        )
+        outcome.steps.append(step)
+        progress.finished(step)
+    return outcome
+
+
+def carry_out(graph: Graph, store: Store, executor: Executor, progress: Progress) -> Outcome:
+    """Make every node of a graph that is not there, as many beside each other as the executor has room for.
+
+    Raises:
+        BaseException: the first error of any node. What runs beside it ends in peace, unless it is Ctrl-C.
+    """
+    run = _Run(graph, store, executor, progress)
+    try:
+        run.go()
+    except KeyboardInterrupt:
+        executor.stop()
+        raise
+    finally:
+        run.let_go()
+        executor.close()
+    return run.outcome
+
+
+class _Run:
+    """One way through a graph."""
+
+    def __init__(self, graph: Graph, store: Store, executor: Executor, progress: Progress) -> None:
+        self.outcome = Outcome(graph)
+        self._graph, self._store, self._executor, self._progress = graph, store, executor, progress
+        self._waiting = dict(graph.nodes)
+        self._absent: dict[str, Order] = {}
+        """Nodes whose inputs are there, and which are not."""
+        self._running: dict[Future[Manifest], tuple[Node, Order, str, float]] = {}
+        self._held: dict[str, ExitStack] = {}
+        self._noted: set[str] = set()
+        self._urgency = graph.urgency()
+
+    def go(self) -> None:
+        """Make everything.
+
+        Raises:
+            BaseException: the first error; it is raised once nothing runs any more.
+        """
+        failed: BaseException | None = None
+        while self._running or (failed is None and (self._waiting or self._absent)):
+            if failed is None:
+                self._look_up()
+                self._begin()
+            if not self._running:
+                if self._absent:
+                    # Another run makes what is next here.
+                    time.sleep(_PATIENCE_SECONDS)
+                continue
+            done, _ = wait(self._running, timeout=_PATIENCE_SECONDS, return_when=FIRST_COMPLETED)
+            for future in done:
+                try:
+                    self._finish(future)
+                except BaseException as error:
+                    if isinstance(error, KeyboardInterrupt):
+                        raise
+                    failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def _look_up(self) -> None:
+        """Find what is there, as far as inputs are known."""
+        for identity, node in list(self._waiting.items()):
+            order = _order(node, self.outcome.artifacts, self._store)
+            if order is None:
+                continue
+            del self._waiting[identity]
+            found = self._store.lookup(order)
+            if found:
+                self._take(node, found, Step(self._graph.name(node), Path(), False, "", 0.0, 0), order)
+            else:
+                self._absent[identity] = order
+
+    def _begin(self) -> None:
+        """Hand over what may begin now: the longest way to the end first."""
+        for identity in sorted(self._absent, key=lambda one: -self._urgency[one]):
+            node, order = self._graph.nodes[identity], self._absent[identity]
+            if not self._executor.has_room(node):
+                # Whoever needs more than there is would wait for ever if smaller ones were let past.
+                return
+            if not self._hold(node, order):
+                continue
+            del self._absent[identity]
+            found = self._store.lookup_held(order)
+            if found:
+                self._release(order)
+                self._take(node, found, Step(self._graph.name(node), Path(), False, "", 0.0, 0), order)
+                return
+            self._submit(node, order)
+
+    def _hold(self, node: Node, order: Order) -> bool:
+        """Hold a node's key; where another run holds it, say so once."""
+        key = order.place.name
+        stack = ExitStack()
+        if not stack.enter_context(self._store.making(key, wait=False)):
+            if key not in self._noted:
+                self._noted.add(key)
+                self._progress.note(f"another run makes {self._graph.name(node)}; waiting for it")
+            return False
+        self._held[key] = stack
+        return True
+
+    def _release(self, order: Order) -> None:
+        self._held.pop(order.place.name).close()
+
+    def _submit(self, node: Node, order: Order) -> None:
+        name, key = self._graph.name(node), order.place.name
+        damage = self._store.damage(order)
+        reason = damage or _reason(node, order, self.outcome, self._store)
+        if damage:
+            self._progress.note(f"{name}: {damage}; made again")
+        self._progress.started(name)
+        place = self._graph.place(node)
+        log = (
+            self._store.build
+            / place.parts[0]
+            / "logs"
+            / f"{self._graph.nodes[node.identity].name.replace(' ', '-')}.log"
+        )
+        inputs = {
+            label: one.path if isinstance(one, External) else self.outcome.artifacts[one.identity].path
+            for label, one in node.inputs.items()
+        }
+        scratch = self._store.scratch(key)
+        task = Task(name, order, node.function, resolve(node.arguments, inputs, scratch, log), node, log)
+
+        def tell(what: str, fraction: float) -> None:
+            self._progress.advanced(name, what, fraction)
+
+        self._running[self._executor.submit(task, tell)] = (node, order, reason, time.perf_counter())
+
+    def _finish(self, future: Future[Manifest]) -> None:
+        node, order, reason, began = self._running.pop(future)
+        try:
+            manifest = future.result()
+            self._store.finished(order.place.name)
+            self._store.use(order.place.name)
+        finally:
+            self._release(order)
+        step = Step(self._graph.name(node), Path(), True, reason, time.perf_counter() - began, 0)
+        self._take(node, Artifact(order.place, manifest), step, order)
+
+    def _take(self, node: Node, found: Artifact, step: Step, order: Order) -> None:
+        """Note an artifact, and let the views show it."""
+        self.outcome.artifacts[node.identity] = found
+        for place in self._graph.places(node):
+            self._store.link(self._store.build / place, order.place.name)
+        step.artifact, step.key, step.place = found, order.place.name, self._store.build / self._graph.place(node)
+        self.outcome.steps.append(step)
+        self._progress.finished(step)
+
+    def let_go(self) -> None:
+        """Let go of the keys that are still held."""
+        for stack in self._held.values():
+            with contextlib.suppress(OSError):
+                stack.close()
+        self._held.clear()
+
+
+def _order(node: Node, artifacts: Mapping[str, Artifact], store: Store) -> Order | None:
+    """Return what is asked of the store, or None where an input is not made yet."""
+    digests = {}
+    for parent in node.parents:
+        found = artifacts.get(parent.identity)
+        if found is None:
+            return None
+        digests[parent.identity] = (
+            digest_of([found.digest, found.manifest.metrics]) if node.counts_metrics else found.digest
+        )
+    return node.order(digests, store.root)
+
+
+def _reason(node: Node, order: Order | None, outcome: Outcome, store: Store) -> str:
+    """Say why a node has to be made, against what its view shows."""
+    shown = store.in_view(store.build / outcome.graph.place(node))
+    if shown is None or shown.stage != node.stage:
+        return "new"
+    if order is None:
+        again = [name for name, one in node.inputs.items() if isinstance(one, Node) and not outcome.artifact(one)]
+        return f"made again before: {', '.join(again)}"
+    if shown.key == order.place.name:
+        return store.damage(order) or "new"
+    return "; ".join(differences(shown, order)[:3]) or "new"
+
+
+def differences(shown: Manifest, order: Order) -> list[str]:
+    """Say what decides an artifact's content now and did not before, each from what to what."""
+    told = []
+    if shown.stage_version != order.stage_version:
+        told.append(f"stage version {shown.stage_version} → {order.stage_version}")
+    for label, before, now in (("", shown.params, order.params), ("tools.", shown.tools, order.tools)):
+        told += [f"{key}: {old} → {new}" for key, old, new in _changed(before, now, label)]
+    for name in sorted(shown.inputs.keys() | order.inputs.keys()):
+        old, new = shown.inputs.get(name), order.inputs.get(name)
+        if old != new:
+            told.append(f"input {name}: {(old or 'none')[:8]} → {(new or 'none')[:8]}")
+    return told
+
+
+def _changed(before: Any, now: Any, label: str) -> list[tuple[str, str, str]]:
+    """Return each value that differs, by its path."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        keys = [*before, *(key for key in now if key not in before)]
+        return [row for key in keys for row in _changed(before.get(key), now.get(key), f"{label}{key}.")]
+    if before == now or list_equal(before, now):
+        return []
+    return [(label.rstrip("."), _short(before), _short(now))]
+
+
+def list_equal(before: Any, now: Any) -> bool:
+    """Return whether a value read back from JSON, which has no tuples, is the other one."""
+    return isinstance(before, list) and isinstance(now, list | tuple) and before == list(now)
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else "none" if value is None else str(value)
+    # Digests tell nothing beyond their first characters.
+    return f"{text[:8]}…" if len(text) == 64 and text.isalnum() else text if len(text) <= 40 else f"{text[:37]}…"

@@ -1,0 +1,135 @@
+"""The executor of this machine: worker processes over its cores, which stay warm between nodes of one kind."""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+import psutil
+
+from pipeline.artifact import Manifest
+from pipeline.devices import host
+from pipeline.errors import WorkerDied
+from pipeline.graph import store
+from pipeline.graph.executor import Task
+from pipeline.graph.node import Node
+from pipeline.graph.worker import Worker, redirect
+
+MOST_SLOTS = 8
+_MEMORY_FRACTION = 0.8
+_KEEPS_MEMORY = "torch"
+
+
+def slots() -> int:
+    """Return how many nodes run beside each other: one a core, two at least, since some of them wait for the disk."""
+    return min(MOST_SLOTS, max(2, host.usable_cores()))
+
+
+def share_of_cores() -> int:
+    """Return the threads of a process where every slot is taken."""
+    return max(1, host.usable_cores() // slots())
+
+
+class Local:
+    """Nodes in child processes of this one."""
+
+    def __init__(self) -> None:
+        """Start nothing: a run that finds everything in place needs no process."""
+        self._slots = slots()
+        self._threads = ThreadPoolExecutor(self._slots)
+        self._running: dict[Future[Manifest], Node] = {}
+        self._idle: list[tuple[str, Worker]] = []
+        """What their nodes call them, and the processes; the least recently used first."""
+        self._lock = threading.Lock()
+        self._memory_bytes = psutil.virtual_memory().total * _MEMORY_FRACTION
+
+    def has_room(self, node: Node) -> bool:
+        """Return whether a core and the memory are free; nodes that take the whole machine wait for it."""
+        self._running = {future: one for future, one in self._running.items() if not future.done()}
+        running = list(self._running.values())
+        if not running:
+            return True
+        if node.needs != "core" or any(one.needs != "core" for one in running):
+            return False
+        memory = sum(one.estimate.memory_bytes for one in (*running, node))
+        return len(running) < self._slots and memory <= self._memory_bytes
+
+    def submit(self, task: Task, tell: Callable[[str, float], None]) -> Future[Manifest]:
+        """Run a node in a worker of its kind."""
+        if task.node.needs == "quiet":
+            self._close_idle(0)
+        future = self._threads.submit(self._run, task, tell)
+        self._running[future] = task.node
+        return future
+
+    def _run(self, task: Task, tell: Callable[[str, float], None]) -> Manifest:
+        try:
+            return self._in_worker(task, tell, task.function, task.arguments)
+        except WorkerDied as error:
+            if task.node.when_it_dies is None:
+                raise
+            return self._in_worker(task, tell, task.node.when_it_dies, [str(error), *task.arguments])
+
+    def _in_worker(
+        self, task: Task, tell: Callable[[str, float], None], function: Callable[..., object], arguments: list[object]
+    ) -> Manifest:
+        kind, worker = self._worker(task, tell)
+        try:
+            manifest = worker.call(store.make, task.order, function, arguments)  # type: ignore[arg-type]  # stages differ
+        except WorkerDied:
+            worker.close()
+            raise
+        except BaseException:
+            self._put_back(kind, worker)
+            raise
+        self._put_back(kind, worker)
+        return manifest
+
+    def _worker(self, task: Task, tell: Callable[[str, float], None]) -> tuple[str, Worker]:
+        """Return an idle worker of the node's kind, or a new one."""
+        node = task.node
+        whole = node.needs != "core"
+        threads = None if whole else node.threads or share_of_cores()
+        kind = f"{node.worker}/{threads}"
+        with self._lock:
+            found = next((one for one in reversed(self._idle) if one[0] == kind), None)
+            if found:
+                self._idle.remove(found)
+        if found:
+            worker = found[1]
+            worker.tell = tell
+            worker.call(redirect, task.log)
+            worker.log = task.log
+            return kind, worker
+        return kind, Worker(task.log, tell, threads=threads, keep_memory=node.worker == _KEEPS_MEMORY)
+
+    def _put_back(self, kind: str, worker: Worker) -> None:
+        with self._lock:
+            self._idle.append((kind, worker))
+        self._close_idle(self._slots + 1)
+
+    def _close_idle(self, most: int) -> None:
+        with self._lock:
+            closing = [self._idle.pop(0) for _ in range(len(self._idle) - most)]
+        for _, worker in closing:
+            worker.close()
+
+    def stop(self) -> None:
+        """Kill every child process: workers ignore Ctrl-C, and a conversion can take minutes."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        # Again and again: a thread may be just about to start its worker.
+        while running := [future for future in self._running if not future.done()]:
+            kill_children()
+            wait(running, timeout=0.2)
+
+    def close(self) -> None:
+        """End the workers; they have nothing to do any more."""
+        self._threads.shutdown()
+        self._close_idle(0)
+
+
+def kill_children() -> None:
+    """End every child process of this one."""
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()

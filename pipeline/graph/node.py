@@ -1,0 +1,220 @@
+"""What a recipe means, as data: nodes are artifacts to be, edges are their inputs. Nothing heavy is imported here.
+
+A node's key is known once its inputs are made, since it counts their content: an input that is made again and comes out
+the same leaves everything behind it in place. Its `identity` is known before anything is made, so that two recipes that
+begin alike share their nodes.
+"""
+
+import importlib.metadata
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from pipeline.artifact import Order, digest_of
+
+Needs = Literal["core", "machine", "quiet"]
+"""What a node takes: a share of the cores; all of them (and a GPU where there is one); or a machine that does nothing
+else, since times are taken."""
+
+
+@dataclass(frozen=True)
+class External:
+    """Files outside the build folder that a node reads, known by their content."""
+
+    path: Path
+    digest: str
+
+
+@dataclass(frozen=True)
+class Input:
+    """An argument that stands for the folder of an input; where it runs, it is a `Path`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """An argument that stands for a folder which outlives a run that is stopped and goes when the artifact is whole."""
+
+
+@dataclass(frozen=True)
+class Log:
+    """An argument that stands for the file that further processes of a node may write to."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What making a node takes, roughly, for MiniLM on two cores: for plans and for what begins first."""
+
+    seconds: float
+    disk_bytes: int
+    memory_bytes: int = 1_500_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One artifact to be, and the function that makes it."""
+
+    recipe: str
+    """The recipe whose folder shows it."""
+    name: str
+    """What people read."""
+    place: str
+    """Below the recipe's folder."""
+    stage: str
+    version: int
+    params: Mapping[str, Any]
+    """What decides the content, besides the inputs and the tools."""
+    inputs: "Mapping[str, Node | External]"
+    tools: Mapping[str, str]
+    """Versions, by distribution, of what decides the content."""
+    function: Callable[..., Mapping[str, Any]]
+    """A module-level function that fills the artifact's directory, its last argument, and returns its metrics."""
+    arguments: tuple[Any, ...]
+    """The others; `Input`, `Scratch` and `Log` are replaced by paths."""
+    estimate: Estimate
+    needs: Needs = "core"
+    worker: str = "torch"
+    """Nodes with the same word may share a process, which then need not import its libraries again."""
+    threads: int | None = None
+    """Of the process's numerical libraries; None: its share of the cores."""
+    when_it_dies: Callable[..., Mapping[str, Any]] | None = None
+    """Runs in another process where the first went down, with what happened as its first argument; None: an error."""
+    counts_metrics: bool = False
+    """Whether the metrics of the inputs decide the content, and not their files alone."""
+
+    @cached_property
+    def identity(self) -> str:
+        """The sha256 over everything that decides the content, with the inputs' own identities."""
+        inputs = {name: one.digest if isinstance(one, External) else one.identity for name, one in self.inputs.items()}
+        return digest_of([self.stage, self.version, self.params, inputs, self.tools])
+
+    @property
+    def parents(self) -> "Iterator[Node]":
+        """The nodes that have to be made before."""
+        return (one for one in self.inputs.values() if isinstance(one, Node))
+
+    def order(self, digests: Mapping[str, str], root: Path) -> Order:
+        """Return what is asked of the store.
+
+        Args:
+            digests: content digest of each node among the inputs, by identity.
+            root: the store's folder.
+        """
+        inputs = {
+            name: one.digest if isinstance(one, External) else digests[one.identity]
+            for name, one in self.inputs.items()
+        }
+        key = Order(root, self.stage, self.version, self.params, inputs, self.tools).key
+        return Order(root / key, self.stage, self.version, self.params, inputs, self.tools)
+
+
+@dataclass
+class Graph:
+    """The nodes that one or more recipes need, each once."""
+
+    root: str
+    """Name of the recipe that was asked for; nodes of others are told with their recipe's name."""
+    nodes: dict[str, Node] = field(default_factory=dict)
+    """By identity, inputs before what needs them."""
+    views: dict[PurePosixPath, Node] = field(default_factory=dict)
+    """By where people and other commands find them, below the build folder."""
+
+    def include(self, *nodes: Node) -> None:
+        """Add nodes and all that they need. Of equal ones the first is kept, and the views of all show it."""
+        for node in nodes:
+            self.include(*node.parents)
+            kept = self.nodes.setdefault(node.identity, node)
+            self.views.setdefault(PurePosixPath(node.recipe, node.place), kept)
+
+    def at(self, recipe: str, place: str) -> Node | None:
+        """Return the node behind a recipe's view, or None."""
+        return self.views.get(PurePosixPath(recipe, place))
+
+    def name(self, node: Node) -> str:
+        """Return what people read of a node."""
+        kept = self.nodes[node.identity]
+        return kept.name if kept.recipe == self.root else f"{kept.recipe}: {kept.name}"
+
+    def place(self, node: Node) -> PurePosixPath:
+        """Return a node's own view."""
+        kept = self.nodes[node.identity]
+        return PurePosixPath(kept.recipe, kept.place)
+
+    def places(self, node: Node) -> list[PurePosixPath]:
+        """Return all views of a node."""
+        return [place for place, shown in self.views.items() if shown.identity == node.identity]
+
+    def urgency(self) -> dict[str, float]:
+        """Return the seconds from the beginning of each node to the end of the longest path behind it, by identity."""
+        behind: dict[str, float] = {}
+        for identity, node in reversed(self.nodes.items()):
+            behind[identity] = behind.get(identity, 0.0) + node.estimate.seconds
+            for parent in node.parents:
+                behind[parent.identity] = max(behind.get(parent.identity, 0.0), behind[identity])
+        return behind
+
+    def mermaid(self) -> str:
+        """Return the graph as a Mermaid flowchart, one box a node."""
+        numbers = {identity: f"n{number}" for number, identity in enumerate(self.nodes)}
+        lines = ["flowchart LR"]
+        for identity, node in self.nodes.items():
+            lines.append(f"  {numbers[identity]}[{json.dumps(self.name(node))}]")
+            for name, one in node.inputs.items():
+                if isinstance(one, Node):
+                    lines.append(f"  {numbers[one.identity]} -- {json.dumps(name)} --> {numbers[identity]}")
+        return "\n".join(lines) + "\n"
+
+    def document(self) -> list[dict[str, Any]]:
+        """Return the nodes as JSON values, in an order in which they can be made."""
+        return [
+            {
+                "name": self.name(node),
+                "stage": node.stage,
+                "version": node.version,
+                "identity": identity,
+                "inputs": {
+                    name: {"files": one.digest} if isinstance(one, External) else {"node": one.identity}
+                    for name, one in node.inputs.items()
+                },
+                "params": node.params,
+                "tools": dict(node.tools),
+                "needs": node.needs,
+                "seconds": node.estimate.seconds,
+                "disk_bytes": node.estimate.disk_bytes,
+                "memory_bytes": node.estimate.memory_bytes,
+                "places": [str(place) for place in self.places(node)],
+            }
+            for identity, node in self.nodes.items()
+        ]
+
+
+def versions(*distributions: str) -> dict[str, str]:
+    """Return the versions of distributions from their metadata; nothing is imported."""
+    installed = {}
+    for name in distributions:
+        try:
+            installed[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            installed[name] = "absent"
+    return installed
+
+
+def resolve(arguments: Sequence[Any], inputs: Mapping[str, Path], scratch: Path, log: Path) -> list[Any]:
+    """Return a node's arguments with paths in the place of `Input`, `Scratch` and `Log`, tuples and lists included."""
+    found: list[Any] = []
+    for one in arguments:
+        if isinstance(one, Input):
+            found.append(inputs[one.name])
+        elif isinstance(one, Scratch):
+            found.append(scratch)
+        elif isinstance(one, Log):
+            found.append(log)
+        elif type(one) in (tuple, list):
+            found.append(type(one)(resolve(one, inputs, scratch, log)))
+        else:
+            found.append(one)
+    return found

@@ -1,0 +1,72 @@
+"""Plan or run a recipe: build its graph, and carry it out on this machine or on another executor."""
+
+from pathlib import Path
+
+from pipeline.errors import ArtifactError
+from pipeline.graph import executor as execution
+from pipeline.graph import store as stores
+from pipeline.graph.build import Request, build
+from pipeline.graph.executor import Executor, Outcome, Progress
+from pipeline.graph.local import Local
+from pipeline.graph.node import Graph
+from pipeline.graph.store import Store
+from pipeline.verify import stage as verify
+
+
+def plan(request: Request, folder: Path, progress: Progress) -> Outcome:
+    """Say what a run would make, and why; nothing is written.
+
+    Args:
+        request: the recipe, and how far.
+        folder: the build folder.
+        progress: is told of each node.
+    """
+    return execution.plan(build(request), Store(folder), progress)
+
+
+def run(request: Request, folder: Path, progress: Progress, executor: Executor | None = None) -> Outcome:
+    """Make what is not there.
+
+    Args:
+        request: the recipe, and how far.
+        folder: the build folder.
+        progress: is told of each node.
+        executor: where nodes run; this machine unless given.
+
+    Raises:
+        PipelineError: the first thing that went wrong; artifacts finished by then stay.
+    """
+    store, limit = Store(folder), stores.limit_bytes()
+    graph = build(request)
+    _refuse_file(folder)
+    with store.running():
+        _tell_of_old_folders(graph, folder, progress)
+        outcome = execution.carry_out(graph, store, executor or Local(), progress)
+        removed = store.evict(limit_bytes=limit)
+    if removed:
+        progress.note(f"the store was beyond its limit of {limit / 1e9:g} GB; removed {len(removed)} unused artifacts")
+    return outcome
+
+
+def parities(outcome: Outcome, recipe: str) -> dict[str, verify.Parity]:
+    """Return the verdicts that are there, by target; those of recipes beside the one that was asked for after."""
+    found = {}
+    for place, node in outcome.graph.views.items():
+        made = outcome.artifact(node)
+        if node.stage == "verify" and made:
+            name = place.parts[1] if place.parts[0] == recipe else f"{place.parts[0]}/{place.parts[1]}"
+            found[name] = verify.read(made.path)
+    return found
+
+
+def _refuse_file(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise ArtifactError(f"{folder} cannot be written: it is a file. Choose another folder with --build.")
+
+
+def _tell_of_old_folders(graph: Graph, folder: Path, progress: Progress) -> None:
+    """Say once that artifacts of before there was a store are made again."""
+    old = [place for place in graph.views if (folder / place).is_dir() and not (folder / place).is_symlink()]
+    if old:
+        recipes = ", ".join(dict.fromkeys(str(folder / place.parts[0]) for place in old))
+        progress.note(f"{recipes} was made by an earlier version, without a store; what it holds is made again")

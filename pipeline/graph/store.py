@@ -1,0 +1,324 @@
+"""The store: every artifact lies once, under its key, read-only; a recipe's folder is a view of relative links onto it.
+
+A recipe that changes and changes back finds what is there, and two recipes that begin alike share it. What a view or a
+running process holds is never removed; of the rest, what was not used for longest goes first.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from pipeline import artifact
+from pipeline.artifact import MANIFEST, Artifact, Manifest, Order
+from pipeline.errors import ArtifactError
+
+FOLDER = "store"
+LIMIT_VARIABLE = "POCKETBERT_STORE_GB"
+DEFAULT_LIMIT_BYTES = 40_000_000_000
+_RUNS, _LOCKS, _USED, _SCRATCH = ".runs", ".locks", ".used", ".scratch"
+_KEY_LENGTH = 64
+
+
+class Store:
+    """The store of one build folder."""
+
+    def __init__(self, build: Path) -> None:
+        """Name the folder; nothing is made until something is written."""
+        self.build = build
+        self.root = build / FOLDER
+        self._run: Path | None = None
+
+    # --- what is there ----------------------------------------------------------------------------------------------
+
+    def lookup(self, order: Order) -> Artifact | None:
+        """Return the whole, untouched artifact of an order, or None where it has to be made.
+
+        A damaged one counts as absent; `damage` says what is wrong with it.
+        """
+        if not order.place.is_dir():
+            return None
+        if self._run is None:
+            return _whole(order)
+        key = order.place.name
+        with self.making(key, wait=False) as alone:
+            # Where another process makes it, it is not whole yet.
+            found = _whole(order) if alone else None
+            if found:
+                self.use(key)
+        return found
+
+    def lookup_held(self, order: Order) -> Artifact | None:
+        """Return the artifact of an order whose key this process holds: another run may have made it meanwhile."""
+        found = _whole(order)
+        if found:
+            self.use(order.place.name)
+        return found
+
+    def damage(self, order: Order) -> str | None:
+        """Say what is wrong with the artifact under an order's key, or return None."""
+        if not order.place.exists():
+            return None
+        try:
+            artifact.load(order.place)
+        except ArtifactError as error:
+            return str(error).split(". Make it again")[0]
+        return None
+
+    def in_view(self, view: Path) -> Manifest | None:
+        """Return the manifest of what a view shows now, or None."""
+        try:
+            return artifact.read_manifest(view) if view.is_dir() else None
+        except ArtifactError:
+            return None
+
+    def keys(self) -> list[str]:
+        """Return the keys of everything that lies in the store."""
+        if not self.root.is_dir():
+            return []
+        return sorted(path.name for path in self.root.iterdir() if path.is_dir() and len(path.name) == _KEY_LENGTH)
+
+    # --- making -----------------------------------------------------------------------------------------------------
+
+    def scratch(self, key: str) -> Path:
+        """Return the folder from which a stopped run of a node goes on."""
+        return self.root / _SCRATCH / key
+
+    def finished(self, key: str) -> None:
+        """Protect a new artifact, and remove what a stopped run would have gone on from."""
+        protect(self.root / key)
+        shutil.rmtree(self.scratch(key), ignore_errors=True)
+
+    def link(self, view: Path, key: str) -> None:
+        """Let a view show an artifact; the change is one rename.
+
+        Raises:
+            ArtifactError: the place cannot be written.
+        """
+        target = os.path.relpath(self.root / key, view.parent)
+        if view.is_symlink() and os.readlink(view) == target:
+            return
+        try:
+            view.parent.mkdir(parents=True, exist_ok=True)
+            if view.is_dir() and not view.is_symlink():
+                remove(view)
+            aside = view.parent / f".{view.name}.{uuid.uuid4().hex[:8]}.link"
+            aside.symlink_to(target, target_is_directory=True)
+            aside.replace(view)
+        except OSError as error:
+            reason = error.strerror or error
+            raise ArtifactError(f"{view} cannot be written: {reason}. Finished artifacts are untouched.") from error
+
+    # --- who holds what ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Register this process: what it uses is not removed by others while it lives, however it ends.
+
+        Raises:
+            ArtifactError: the store cannot be written.
+        """
+        try:
+            folder = self.root / _RUNS
+            folder.mkdir(parents=True, exist_ok=True)
+            self._sweep()
+            self._run = folder / uuid.uuid4().hex
+            handle = self._run.open("w")
+        except OSError as error:
+            reason = error.strerror or error
+            raise ArtifactError(
+                f"{self.root} cannot be written: {reason}. Choose another folder with --build."
+            ) from error
+        with handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                self._run.unlink(missing_ok=True)
+                self._run = None
+
+    def use(self, key: str) -> None:
+        """Note that this process uses an artifact, and when."""
+        if self._run is None:
+            return
+        with self._run.open("a") as handle:
+            handle.write(f"{key}\n")
+        used = self.root / _USED / key
+        used.parent.mkdir(exist_ok=True)
+        used.touch()
+
+    @contextmanager
+    def making(self, key: str, *, wait: bool) -> Iterator[bool]:
+        """Hold a key while its artifact is made; the kernel lets go of it with the process.
+
+        Yields:
+            Whether it is held; with `wait` it always is.
+        """
+        (self.root / _LOCKS).mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.root / _LOCKS / key)
+        try:
+            lock.acquire(timeout=-1 if wait else 0)
+        except Timeout:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.release()
+
+    def _held(self) -> set[str]:
+        """Return the keys that running processes use, this one's included."""
+        keys: set[str] = set()
+        for run in self._runs():
+            with contextlib.suppress(FileNotFoundError):
+                keys |= set(run.read_text().split())
+        return keys
+
+    def _runs(self) -> Iterator[Path]:
+        """Yield the files of processes that still run, and remove those of processes that ended without a word."""
+        folder = self.root / _RUNS
+        for run in folder.iterdir() if folder.is_dir() else ():
+            with contextlib.suppress(FileNotFoundError), run.open() as handle:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    yield run
+                else:
+                    run.unlink(missing_ok=True)
+
+    def _sweep(self) -> None:
+        """Remove what killed runs left half-made, unless a run that may be writing it is alive."""
+        if next(self._runs(), None) is None:
+            for leftover in self.root.glob(".*.new"):
+                remove(leftover)
+            for leftover in self.root.glob(".*.old"):
+                remove(leftover)
+
+    def viewed(self) -> set[str]:
+        """Return the keys that views show."""
+        links = (path for folder in self._recipes() for path in views(folder))
+        return {Path(os.readlink(link)).name for link in links}
+
+    def _recipes(self) -> list[Path]:
+        if not self.build.is_dir():
+            return []
+        return [path for path in self.build.iterdir() if path.is_dir() and path != self.root and not path.is_symlink()]
+
+    # --- making room ------------------------------------------------------------------------------------------------
+
+    def evict(
+        self, *, among: set[str] | None = None, older_than_seconds: float = 0.0, limit_bytes: int | None = None
+    ) -> list[str]:
+        """Remove artifacts that no view shows and no running process uses, the least recently used first.
+
+        Args:
+            among: only these keys; None: all.
+            older_than_seconds: what was used more recently stays.
+            limit_bytes: stop as soon as the store is no larger; None: remove all that may go.
+
+        Returns:
+            The keys of what was removed.
+        """
+        kept = self.viewed() | self._held()
+        keys = [key for key in self.keys() if among is None or key in among]
+        sizes = {key: _bytes(self.root / key) for key in keys} if limit_bytes is not None else {}
+        total, removed, now = sum(sizes.values()), [], time.time()
+        for key in sorted(set(keys) - kept, key=self._last_used):
+            if limit_bytes is not None and total <= limit_bytes:
+                break
+            if now - self._last_used(key) < older_than_seconds:
+                break
+            with self.making(key, wait=False) as alone:
+                # Asked once more under the lock: whoever begins to use an artifact holds it for that moment.
+                if alone and key not in self._held():
+                    remove(self.root / key)
+                    (self.root / _USED / key).unlink(missing_ok=True)
+                    total -= sizes.get(key, 0)
+                    removed.append(key)
+        return removed
+
+    def _last_used(self, key: str) -> float:
+        used = self.root / _USED / key
+        with contextlib.suppress(FileNotFoundError):
+            return used.stat().st_mtime
+        with contextlib.suppress(FileNotFoundError):
+            return (self.root / key / MANIFEST).stat().st_mtime
+        return 0.0
+
+
+def _whole(order: Order) -> Artifact | None:
+    try:
+        found = artifact.load(order.place)
+    except ArtifactError:
+        return None
+    return found if found.manifest.key == order.key else None
+
+
+def limit_bytes() -> int:
+    """Return how large the store may grow before a run removes what nothing shows.
+
+    Raises:
+        ArtifactError: the variable holds no number.
+    """
+    value = os.environ.get(LIMIT_VARIABLE)
+    if value is None:
+        return DEFAULT_LIMIT_BYTES
+    try:
+        gigabytes = float(value)
+    except ValueError:
+        gigabytes = -1.0
+    if not 0 <= gigabytes < float("inf"):
+        raise ArtifactError(f"{LIMIT_VARIABLE} is {value!r}; give the store's limit in gigabytes, such as 40.")
+    return int(gigabytes * 1e9)
+
+
+def make(order: Order, function: Callable[..., Mapping[str, Any]], arguments: list[Any]) -> Manifest:
+    """Make an artifact where its worker runs: beside its place, and renamed into it when it is whole.
+
+    Args:
+        order: whose place is the store's folder of its key.
+        function: fills the directory that is its last argument.
+        arguments: the others.
+    """
+    made, _ = artifact.build(order, lambda out: function(*arguments, out))
+    return made.manifest
+
+
+def protect(folder: Path) -> None:
+    """Take the permission to write off an artifact's files and folders."""
+    for path in (*folder.rglob("*"), folder):
+        if not path.is_symlink():
+            path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o222)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder, protected or not."""
+    if path.is_symlink() or path.is_file():
+        path.unlink(missing_ok=True)
+        return
+    for folder in (path, *(one for one in path.rglob("*") if one.is_dir() and not one.is_symlink())):
+        with contextlib.suppress(OSError):
+            folder.chmod(0o755)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def views(folder: Path) -> Iterator[Path]:
+    """Yield the views below a recipe's folder."""
+    for path in folder.iterdir():
+        if path.is_symlink():
+            yield path
+        elif path.is_dir():
+            yield from views(path)
+
+
+def _bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
