@@ -18,6 +18,11 @@ from pipeline import tasks
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.architectures import ARCHITECTURES
 from pipeline.cli import app as cli
+from pipeline.convert import stage as convert
+from pipeline.graph import checkpoints
+from pipeline.graph import run as running
+from pipeline.graph.build import Request
+from pipeline.graph.checkpoints import Branch, Until
 from pipeline.recipe import loading as recipes
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -127,6 +132,20 @@ class Silent:
 
     def note(self, text: str) -> None:
         """Nothing."""
+
+
+def branch_of(path: Path, until: Until = "compress") -> Branch:
+    """Do what every verb does before any work; return the recipe's way to its checkpoint."""
+    found = checkpoints.branch(*recipes.read(str(path)))
+    checkpoints.prepare(found, until)
+    return found
+
+
+def planned(path: Path, until: Until = "compress") -> dict[str, bool]:
+    """Return which nodes a verb would make, by name; the build folder lies beside the recipe."""
+    parsed, file = recipes.read(str(path))
+    request = Request(parsed, file, until, convert.targets(parsed))
+    return {step.name: step.made for step in running.plan(request, path.parent / "build", Silent()).steps}
 
 
 # --- the command -------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Outcome, Silent, recipe_file
+from conftest import Outcome, branch_of, planned, recipe_file
 from faults import students
 from faults.students import Student
 from safetensors.numpy import load_file, save_file
@@ -14,8 +14,6 @@ from safetensors.numpy import load_file, save_file
 from pipeline import artifact, compress
 from pipeline.artifact import digest_of
 from pipeline.data import datasets as data
-from pipeline.graph import prepare
-from pipeline.graph.steps import Steps
 from pipeline.recipe import loading as recipes
 from pipeline.verify import stage as verify
 
@@ -93,7 +91,7 @@ def test_another_text_in_a_file_of_the_same_name_is_another_result(case: str, tm
     found = []
     for word in ("river", "house"):
         (tmp_path / "own.txt").write_text("\n".join(f"the old {word} number {one}" for one in range(20)))
-        begun = begin(path)
+        begun = branch_of(path)
         stage = compress.stages(begun.recipe)[-1]
         found.append(digest_of(dict(stage.ready(begun.context, begun.source).params)))
     assert found[0] != found[1]
@@ -115,15 +113,7 @@ def test_another_teacher_is_another_student(tmp_path: Path, pocketbert: Callable
 
 def foretold(path: Path) -> dict[str, bool]:
     """Return which steps would be made."""
-    begun = begin(path)
-    begun.go("compress")
-    return {step.name: step.made for step in begun.steps.done}
-
-
-def begin(path: Path, until: str = "compress") -> prepare.Prepared:
-    """Do what every verb does before any work."""
-    found, file = recipes.read(str(path))
-    return prepare.begin(found, file, Steps(path.parent / "build" / "tiny", Silent(), dry=True), until)
+    return planned(path)
 
 
 ROWS = "sentence\tlabel\n" + "".join(
@@ -139,8 +129,8 @@ def test_a_twin_s_stages_go_together(name: str, tmp_path: Path, monkeypatch: pyt
         (tmp_path / "sst2" / f"{split}.tsv").write_text(ROWS)
     monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
     found, file = recipes.read(name)
-    begun = prepare.begin(found, file, Steps(tmp_path / "build" / name, Silent(), dry=True), "student")
-    assert begun.training is not None
+    branch_of(file, "student")
+    assert found.train is not None
     assert [stage.name for stage in compress.stages(found)] == ["start", "distil"]
 
 
@@ -150,7 +140,7 @@ def test_the_heads_that_a_stage_leaves_behind_are_foretold(tmp_path: Path) -> No
         (tmp_path / "recipe.toml").unlink(missing_ok=True)
         path = written(tmp_path, prune=prune)
         path.write_text(path.read_text().replace('task = "classification"', 'task = "embedding"'))
-        config = begin(path, "student").expected.config
+        config = branch_of(path, "student").end.source.config
         assert not str(config["architectures"][0]).endswith("ForSequenceClassification")
 
 

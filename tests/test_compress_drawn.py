@@ -1,23 +1,20 @@
 """Recipes drawn at random: what the plan accepts is carried out, and ends in the checkpoint that the plan foretold."""
 
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Silent, recipe_file
+from conftest import branch_of, recipe_file
 from faults import students
 from faults.students import Student
 
-from pipeline import compress, tasks
-from pipeline.checkpoint.source import Source
+from pipeline import tasks
+from pipeline.checkpoint.source import Source, inspect_folder
 from pipeline.compress.prune.parts import hidden_size, layer_count
 from pipeline.errors import PipelineError, RecipeError
-from pipeline.graph import prepare
-from pipeline.graph.prepare import Prepared
-from pipeline.graph.steps import Steps
-from pipeline.recipe import loading as recipes
+from pipeline.graph.checkpoints import Branch
+from pipeline.graph.node import Node, resolve
 from pipeline.student import stage as student_stage
 from pipeline.train.checks import has_head
 
@@ -103,29 +100,34 @@ def drawn(dice: random.Random) -> dict[str, Any]:
     return {name: dice.choice(all_of) for name, (often, all_of) in DRAWN.items() if dice.random() < often}
 
 
-def planned(folder: Path, sections: dict[str, Any], task: str) -> Prepared | None:
+def accepted(folder: Path, sections: dict[str, Any], task: str) -> Branch | None:
     """Return what the plan says of a recipe, None where it refuses it."""
-    file = recipe_file(folder, task=task, student={"source": "source", "random_weights": True}, **sections)
-    steps = Steps(folder / "build" / "tiny", Silent(), dry=True)
     try:
-        return prepare.begin(*recipes.read(str(file)), steps, "student")
+        return branch_of(
+            recipe_file(folder, task=task, student={"source": "source", "random_weights": True}, **sections), "student"
+        )
     except PipelineError:
         return None
 
 
-def carried_out(found: Prepared, out: Path) -> Source:
-    """Take every stage in this process, without what keeps artifacts."""
-    source, context = found.source, found.context
-    for stage in compress.stages(found.recipe):
-        work, place = stage.ready(context, source), out / stage.folder
+def carried_out(wanted: Branch, out: Path) -> Source:
+    """Take every node in this process, without what keeps artifacts."""
+    nodes, node = [], wanted.end.node
+    while node:
+        nodes.append(node)
+        before = node.inputs["source"]
+        node = before if isinstance(before, Node) else None
+    assert wanted.named
+    made: dict[str, Path] = {wanted.named.source.digest: wanted.named.source.folder}
+    for node in reversed(nodes):
+        inputs = {name: made[one.identity] if isinstance(one, Node) else one.path for name, one in node.inputs.items()}
+        place = made[node.identity] = out / node.place
         place.mkdir(parents=True)
-        work.make(*work.arguments, place)
-        source = compress.after(stage, source, place)
-        if stage.teaches:
-            context = replace(context, unpruned=source)
+        node.function(*resolve(node.arguments, inputs, out / f"{node.place}-scratch", out / "log"), place)
+    folder = made[nodes[0].identity] if nodes else wanted.named.source.folder
     (out / "student").mkdir(parents=True)
-    student_stage.make(source.folder, found.recipe.task, out / "student")
-    return source
+    student_stage.make(folder, wanted.recipe.task, out / "student")
+    return inspect_folder(folder, origin=folder.name, licence=None)
 
 
 @pytest.mark.parametrize("task", ["embedding", "classification"])
@@ -141,7 +143,7 @@ def test_what_a_plan_accepts_is_carried_out(architecture: str, task: str, tmp_pa
     done = 0
     while done < ACCEPTED:
         sections = drawn(dice)
-        found = planned(tmp_path, sections, task) if sections else None
+        found = accepted(tmp_path, sections, task) if sections else None
         if found is None:
             continue
         done += 1
@@ -151,7 +153,7 @@ def test_what_a_plan_accepts_is_carried_out(architecture: str, task: str, tmp_pa
             if ONLY_ITS_NUMBERS_TELL not in str(error):
                 raise AssertionError(sections) from error
             continue
-        foretold = found.expected
+        foretold = found.end.source
         assert layer_count(made) == layer_count(foretold), sections
         assert hidden_size(made) == hidden_size(foretold), sections
         if tasks.get(task).uses_head:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow
 import pytest
-from conftest import Outcome, Silent, recipe_file
+from conftest import Outcome, branch_of, planned, recipe_file
 from datasets import ClassLabel, Features, Value
 from pyarrow import parquet
 
@@ -19,9 +19,6 @@ from pipeline.compress.distil import material, rows, stage
 from pipeline.data import corpus, files, places
 from pipeline.data import datasets as data
 from pipeline.errors import InputError, PipelineError
-from pipeline.graph import prepare
-from pipeline.graph.steps import Steps
-from pipeline.recipe import loading as recipes
 from pipeline.recipe.compression import DistilSection
 from pipeline.text.encoding import Encoder
 from pipeline.text.tokenizers import load_tokenizer
@@ -66,12 +63,6 @@ def written(place: Path, source: str, task: str = "classification", **sections: 
     )
 
 
-def begin(path: Path, until: str = "compress") -> prepare.Prepared:
-    """Do what every verb does before any work."""
-    found, file = recipes.read(str(path))
-    return prepare.begin(found, file, Steps(path.parent / "build" / "tiny", Silent(), dry=True), until)
-
-
 # --- what it makes ------------------------------------------------------------------------------------------------
 
 
@@ -93,9 +84,7 @@ def test_soft_targets_are_mixed_with_the_labels_of_own_files(
     # Another label in a file of the same name is another result.
     for label, made in (("negative", False), ("neutral", True)):
         (place / "train.csv").write_text(table(96).replace(",negative\n", f",{label}\n", 1))
-        again = begin(tmp_path / "recipe.toml")
-        again.go("compress")
-        assert [step.made for step in again.steps.done] == [made]
+        assert list(planned(tmp_path / "recipe.toml").values()) == [made]
 
 
 @pytest.mark.full
@@ -215,7 +204,7 @@ def test_a_corpus_is_read_once_for_check_and_work(place: Path, monkeypatch: pyte
 
     lines = corpus.lines
     monkeypatch.setattr(corpus, "lines", counted)
-    begin(path).go("compress")
+    planned(path)
     assert read == ["plain.txt"]
 
 
@@ -235,7 +224,7 @@ def test_calibration_texts_are_read_once_too(
 
     lines = corpus.lines
     monkeypatch.setattr(corpus, "lines", counted)
-    begin(path).go("compress")
+    planned(path)
     assert read == [("own.txt", f"{section}.calibration")]
 
 
@@ -641,7 +630,7 @@ def test_what_cannot_go_well_is_refused_before_any_work(case: str, place: Path) 
     said_otherwise(place, "classifier", "turned", id2label=names)
     said_otherwise(place, "classifier", "thirds", num_attention_heads=3)
     with pytest.raises(PipelineError) as caught:
-        begin(written(place, source, task, **sections), "student")
+        branch_of(written(place, source, task, **sections), "student")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 2
@@ -670,14 +659,14 @@ def test_tokens_of_texts_that_the_vocabulary_was_trimmed_on_are_no_fault(place: 
     text = {"texts": ["plain.txt"], "max_length": 16}
     for kept in ({}, {"size": 20000}):
         trimmed = {"corpus": ["plain.txt"]} | kept
-        begin(written(place, "encoder", "embedding", vocabulary=trimmed, distil=text | {"losses": {"hidden": 1.0}}))
+        branch_of(written(place, "encoder", "embedding", vocabulary=trimmed, distil=text | {"losses": {"hidden": 1.0}}))
 
 
 def test_what_the_recipe_will_have_trained_is_no_fault(place: Path) -> None:
     path = written(place, "encoder", **TRAINED, start={"layers": [2]}, distil=own_data())
-    found = begin(path)
+    found = branch_of(path)
     assert found.training is not None
     assert found.source.config["architectures"] == ["BertModel"], "what is on the disk stays what it is"
     heads = {"texts": ["plain.txt"], "max_length": 24}
     triple = {"losses": {"soft_targets": 1.0, "masked_lm": 1.0}, "head": "masked_lm"}
-    begin(written(place, "encoder", "embedding", head=heads, distil=heads | triple))
+    branch_of(written(place, "encoder", "embedding", head=heads, distil=heads | triple))

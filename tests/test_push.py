@@ -15,8 +15,8 @@ from hub_server import READER, TOKEN, Hub, Repository, serving
 import pipeline
 from pipeline import artifact, backends, tasks
 from pipeline.backends.signature import Function
+from pipeline.convert.targets import choose_targets
 from pipeline.errors import ArtifactError, GateFailed, InputError
-from pipeline.graph import line as plan
 from pipeline.recipe import loading as recipe
 from pipeline.ship import bundle, card, push
 from pipeline.ship.bundle import Bundle
@@ -46,7 +46,7 @@ def whole(tiny_line: TinyLine, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def made(line: TinyLine, *targets: str, allow_not_run: bool = False) -> tuple[Path, Bundle]:
     """Write the bundle of a line, in this process."""
     parsed, _ = recipe.read(str(line.recipe))
-    chosen = plan.choose_targets(parsed, targets)
+    chosen = choose_targets(parsed, targets)
     options = {"explicit": bool(targets), "allow_not_run": allow_not_run, "tell": lambda text: None}
     return bundle.make(parsed, line.folder, chosen, PLACE, **options)
 

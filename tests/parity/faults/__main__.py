@@ -3,9 +3,9 @@
 import argparse
 import contextlib
 import sys
-import threading
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 
 from rich.console import Console
@@ -20,7 +20,6 @@ from faults.run import Cell
 from faults.students import Student
 from pipeline import artifact, backends
 from pipeline.convert.stage import Target
-from pipeline.graph.pool import Pool
 
 PARALLEL = 2
 Cells = dict[tuple[str, str], Cell]
@@ -132,10 +131,15 @@ class Bench:
 
     def _each(self, progress: Progress, title: str, jobs: list[partial[None]]) -> None:
         bar = progress.add_task(title, total=len(jobs))
-        with Pool(PARALLEL, threading.Event()) as pool:
-            for job in jobs:
-                pool.submit(job).add_done_callback(lambda _: progress.advance(bar))
-            pool.finish()
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            waiting = [pool.submit(job) for job in jobs]
+            try:
+                for future in as_completed(waiting):
+                    future.result()
+                    progress.advance(bar)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def _clean_of(self, group: str) -> Cells:
         names = {str(which) for which in clean.students(group)}

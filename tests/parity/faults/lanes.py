@@ -1,7 +1,7 @@
 """Lanes: what one thread of a run works with, a worker that converts and a worker that runs files.
 
-`verify.make` starts a worker for each file, and ExecuTorch takes five seconds to import: over hundreds of files the
-run would mostly import. While a run lasts, verify is handed the lane's worker instead, a new one after each crash.
+ExecuTorch takes five seconds to import: over hundreds of files a worker for each would mostly import. So files are
+verified in the lane's worker, a new one after each crash.
 """
 
 import contextlib
@@ -97,18 +97,25 @@ class Lanes:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator["Lanes"]:
-        """Let verify use the lanes' workers, and let workers import this package."""
+        """Let workers import this package, and end them with the context."""
         paths = os.pathsep.join([HOME, *filter(None, [os.environ.get("PYTHONPATH")])])
         try:
-            with mock.patch.object(verify, "Worker", _worker_for_verify), mock.patch.dict(os.environ, PYTHONPATH=paths):
+            with mock.patch.dict(os.environ, PYTHONPATH=paths):
                 yield self
         finally:
             for lane in self._all:
                 lane.close()
 
 
-def _worker_for_verify(log: Path, *, threads: int | None) -> Any:  # in the place of `Worker`
-    return getattr(_current, "special", None) or _current.lane.runner()
+def verify_in_worker(*arguments: Any) -> None:
+    """Verify a file in the current thread's worker, as the executor does it; `arguments` are those of `verify.make`."""
+    special = getattr(_current, "special", None)
+    try:
+        with contextlib.nullcontext(special) if special else _current.lane.runner() as worker:
+            worker.call(verify.make, *arguments)
+    except WorkerDied as error:
+        with _current.lane.runner() as worker:
+            worker.call(verify.record_crash, str(error), *arguments)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 
 from faults import constants, file_faults, line, planting, students
 from faults.fault import Fault
-from faults.lanes import Lane, instead
+from faults.lanes import Lane, instead, verify_in_worker
 from faults.line import BUILD, Line
 from faults.students import Student
 from pipeline import artifact, tasks
@@ -113,19 +113,9 @@ def _judge(clean: Line, model: Artifact) -> Cell:
     """Let verify judge a model folder with the default gates, against the clean student."""
     target = model.manifest.params["target"]
     gates = SCHEMES[target.partition("-")[2]].gates[tasks.get(clean.which.task).output_kind]
-    metrics = model.manifest.metrics
     with TemporaryDirectory() as scratch:
         out = Path(scratch)
-        verify.make(
-            model.path,
-            metrics,
-            clean.student.path,
-            clean.reference.path,
-            gates,
-            out,
-            log=BUILD / "logs" / "verify.log",
-            random_weights=clean.which.random_weights,
-        )
+        verify_in_worker(model.path, clean.student.path, clean.reference.path, gates, clean.which.random_weights, out)
         parity = verify.read(out)
     judged = tuple(Gate(g.name, g.bound, g.found, g.passed, g.detail) for g in parity.gates)
     stopped = parity.reasons[0] if parity.measures is None and not any(not gate.passed for gate in judged) else None
