@@ -23,8 +23,8 @@ from pipeline.benchmark import timed
 from pipeline.benchmark.record import BenchmarkRecord
 from pipeline.benchmark.variants import Variant
 from pipeline.convert.stage import Target
-from pipeline.data import datasets as data
 from pipeline.convert.targets import finished_model
+from pipeline.data import datasets as data
 from pipeline.graph.worker import Worker
 from pipeline.metrics import measures
 from pipeline.recipe.schema import BenchmarkSection

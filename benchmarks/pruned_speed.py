@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.pruned_speed_record import Row, Speed, page, row
-from pipeline import artifact
 from pipeline.benchmark import stage as benchmark
 from pipeline.benchmark.record import BenchmarkRecord
 from pipeline.checkpoint import source as student
@@ -22,9 +21,11 @@ from pipeline.cli.console import Progress, print_error, say
 from pipeline.compress.prune import costs, parts
 from pipeline.compress.prune.parts import Outline
 from pipeline.convert.stage import Target, targets
+from pipeline.convert.targets import finished_model
 from pipeline.data import datasets as data
 from pipeline.errors import EXIT_DONE, InputError, PipelineError
-from pipeline.graph.line import Line, finished_model
+from pipeline.graph import run as running
+from pipeline.graph.build import Request
 from pipeline.recipe import loading as recipes
 from pipeline.recipe.schema import BenchmarkSection, Recipe
 
@@ -38,13 +39,15 @@ _FEATURES = ("avx512_vnni", "avx_vnni", "dotprod", "i8mm")
 class Timed:
     """A recipe whose files are timed."""
 
-    line: Line
+    recipe: Recipe
+    folder: Path
+    """Where its files are shown."""
     shape: Outline
 
     @property
     def name(self) -> str:
         """Of the recipe."""
-        return self.line.recipe.name
+        return self.recipe.name
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -79,10 +82,10 @@ def run(options: argparse.Namespace) -> Speed:
     read = [recipes.read(name) for name in (options.unpruned, *options.pruned)]
     wanted = _common([recipe for recipe, _ in read], lengths, options.rounds)
     with Progress(quiet=False) as progress:
-        made = [_make(Line(*one, options.build, progress, wanted)) for one in read]
+        made = [_make(Request(*one, "convert", wanted), options.build, progress) for one in read]
         progress.started("measuring")
         variants = [
-            benchmark.of_target(finished_model(one.line.folder, target), one.name) for one in made for target in wanted
+            benchmark.of_target(finished_model(one.folder, target), one.name) for one in made for target in wanted
         ]
         # Every block has the same number of runs, so that rounds can be told apart and paired.
         settings = BenchmarkSection(
@@ -121,11 +124,12 @@ def _common(read: Sequence[Recipe], lengths: Sequence[int], rounds: int) -> list
     return found
 
 
-def _make(line: Line) -> Timed:
+def _make(request: Request, build: Path, progress: Progress) -> Timed:
     """Make a recipe's files, or find that they are there."""
-    line.run("convert")
-    made = artifact.load(line.folder / "student")
-    return Timed(line, parts.read(student.inspect_folder(made.path, origin=line.recipe.name, licence=None)))
+    made = running.run(request, build, progress).at(request.recipe.name, "student")
+    assert made is not None, "conversion makes it"
+    source = student.inspect_folder(made.path, origin=request.recipe.name, licence=None)
+    return Timed(request.recipe, build / request.recipe.name, parts.read(source))
 
 
 def _rows(

@@ -16,9 +16,11 @@ from pipeline.artifact import Artifact
 from pipeline.benchmark import record
 from pipeline.checkpoint import architectures
 from pipeline.cli.console import Progress
-from pipeline.convert.stage import Target
+from pipeline.convert.stage import Target, targets
 from pipeline.devices import host
-from pipeline.graph import line as plan
+from pipeline.graph import run as running
+from pipeline.graph.build import Request
+from pipeline.graph.checkpoints import Until
 from pipeline.graph.worker import Worker
 from pipeline.recipe import loading
 from pipeline.recipe.schema import Recipe
@@ -72,11 +74,11 @@ def run(case: Case) -> list[str]:
             worker.call(write_source, case)
     recipe = recipe_of(case)
     with Progress(quiet=False) as progress:
-        line = plan.Line(recipe, PAGE, BUILD, progress, plan.choose_targets(recipe, []))
-        line.run("benchmark" if case.timed else "verify")
+        until: Until = "benchmark" if case.timed else "verify"
+        outcome = running.run(Request(recipe, PAGE, until, targets(recipe)), BUILD, progress)
     return [
         f"{parity.backend} {parity.scheme}: {parity.reasons[0]}"
-        for parity in line.parities().values()
+        for parity in running.parities(outcome, recipe.name).values()
         if parity.verdict != "passed"
     ]
 

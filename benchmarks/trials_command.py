@@ -15,7 +15,7 @@ from benchmarks.trials import Table, Trial
 from benchmarks.trials_record import Record
 from pipeline.cli.console import Progress
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError, PipelineError
-from pipeline.graph.pool import share_of_cores
+from pipeline.graph.local import share_of_cores
 
 _out = Console(highlight=False)
 _INTERRUPTED = 130

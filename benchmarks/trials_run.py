@@ -1,8 +1,8 @@
 """Carry out one trial through the ordinary stages, and write its record; what is there is kept."""
 
 import math
-import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import trials, trials_record
@@ -14,13 +14,15 @@ from pipeline.checkpoint import source as student
 from pipeline.checkpoint.source import Source
 from pipeline.cli.console import Progress
 from pipeline.compress.prune import costs, parts
-from pipeline.convert.stage import Target
+from pipeline.convert.stage import Target, targets
 from pipeline.data import datasets as data
 from pipeline.devices import host
 from pipeline.errors import StudentError
-from pipeline.graph import fanout
-from pipeline.graph import line as plan
-from pipeline.graph.line import Line
+from pipeline.graph import run as running
+from pipeline.graph.build import Request, build, truth
+from pipeline.graph.checkpoints import Until
+from pipeline.graph.executor import Outcome
+from pipeline.graph.local import Local
 from pipeline.graph.node import versions
 from pipeline.metrics import scoring
 from pipeline.recipe.schema import Recipe
@@ -42,40 +44,53 @@ def run(table: Table, trial: Trial, progress: Progress, threads: int | None = No
     Raises:
         PipelineError: what could not be carried out; artifacts finished by then stay.
     """
-    line = _made(table, trial, progress, threads)
-    found = _record(table, trial, line)
+    found = _record(table, trial, _made(table, trial, progress, threads))
     trials_record.write(table, trial, found)
-    # All artifacts are whole, so nothing goes on from these, and they are as large as the models.
-    for folder in line.folder.glob("checkpoints*"):
-        shutil.rmtree(folder, ignore_errors=True)
     return found
 
 
-def _made(table: Table, trial: Trial, progress: Progress, threads: int | None, *, judged: bool = True) -> Line:
-    """Walk a trial's line, after those of what it is made of, which are only made."""
+@dataclass(frozen=True)
+class Made:
+    """A trial's recipe and what became of it."""
+
+    recipe: Recipe
+    folder: Path
+    targets: list[Target]
+    outcome: Outcome
+
+
+def _made(table: Table, trial: Trial, progress: Progress, threads: int | None, *, judged: bool = True) -> Made:
+    """Make a trial, after those that it is made of."""
     for parent in table.parents(trial):
         _made(table, parent, progress, threads, judged=False)
     recipe, file = trials.write(table, trial)
-    line = Line(recipe, file, table.folder, progress, plan.choose_targets(recipe, []))
-    # Trials run side by side, and their steps have the same names.
-    line.steps.prefix = f"{trial.name}: "
-    line.steps.threads = threads
     progress.note(trial.name if judged else f"{trial.name}, which others are made of")
-    line.run(_until(recipe, trial, judged=judged))
-    return line
+    until = _until(recipe, trial, judged=judged)
+    graph = build(Request(recipe, file, until, targets(recipe)))
+    # Trials run side by side, and their nodes have the same names.
+    graph.root = ""
+    laid_out = graph.at(recipe.name, "student")
+    if judged and trial.row.dataset is not None and laid_out is not None:
+        graph.include(truth(recipe, laid_out, recipe.verify.datasets, _longest(recipe)))
+    outcome = running.carry_out(graph, table.folder, progress, Local(threads))
+    return Made(recipe, table.folder / recipe.name, targets(recipe), outcome)
 
 
-def _until(recipe: Recipe, trial: Trial, *, judged: bool) -> str:
+def _longest(recipe: Recipe) -> int:
+    return max(recipe.lengths(backend)[-1] for backend in recipe.targets)
+
+
+def _until(recipe: Recipe, trial: Trial, *, judged: bool) -> Until:
     if judged and trial.row.dataset is not None:
         return "verify" if trials.with_files(trial) else "student"
     return "train" if trials.product(recipe) == "trained" else "compress"
 
 
-def _record(table: Table, trial: Trial, line: Line) -> Record:
+def _record(table: Table, trial: Trial, made: Made) -> Record:
     judged = trial.row.dataset is not None
-    folder = line.folder / ("student" if judged else trials.product(line.recipe))
+    folder = made.folder / ("student" if judged else trials.product(made.recipe))
     source = student.inspect_folder(folder, origin=folder.name, licence=None)
-    metric = _metric(line) if judged else None
+    metric = _metric(made) if judged else None
     return Record(
         table=table.name,
         row=trial.row.name,
@@ -84,18 +99,18 @@ def _record(table: Table, trial: Trial, line: Line) -> Record:
         parameters=_parameters(folder),
         compute_fraction=_compute(source, table),
         metric=metric,
-        stages=list(_stages(line)),
-        files=list(_files(line)) if judged and trials.with_files(trial) else [],
+        stages=list(_stages(made)),
+        files=list(_files(made)) if judged and trials.with_files(trial) else [],
         tools=versions(*_TOOLS),
         machine=host.describe().model_id,
     )
 
 
-def _stages(line: Line) -> Iterator[Stage]:
-    own = {step.place: step for step in line.steps.done if step.place.parent == line.folder}
-    for step in own.values():
-        if step.artifact:
-            yield _stage(step.name.removeprefix(line.steps.prefix), step.artifact)
+def _stages(made: Made) -> Iterator[Stage]:
+    for place, node in made.outcome.graph.views.items():
+        found = made.outcome.artifact(node)
+        if found and len(place.parts) == 2 and place.parts[0] == made.recipe.name and node.stage != "reference":
+            yield _stage(node.name, found)
 
 
 def _stage(name: str, made: Artifact) -> Stage:
@@ -133,8 +148,8 @@ def _compute(source: Source, table: Table) -> float | None:
     return found / full
 
 
-def _metric(line: Line) -> Metric:
-    truth = _reference(line)
+def _metric(made: Made) -> Metric:
+    truth = _reference(made)
     (labels,) = truth.datasets
     kind, row = tasks.get(truth.task).output_kind, scoring.METRICS[labels.metric]
     return Metric(
@@ -148,18 +163,16 @@ def _metric(line: Line) -> Metric:
     )
 
 
-def _reference(line: Line) -> reference.Reference:
-    """Return fp32 PyTorch's outputs, where verification keeps them: its artifact, or the same one made now."""
-    length = max(line.recipe.lengths(backend)[-1] for backend in line.recipe.targets)
-    made = artifact.load(line.folder / "student")
-    truth = fanout.take_reference(line.steps, line.recipe.task, line.recipe.verify.datasets, made, length)
-    assert truth is not None, "it is not a dry run"
-    return reference.read(truth.path)
+def _reference(made: Made) -> reference.Reference:
+    """Return fp32 PyTorch's outputs, which verification keeps."""
+    found = made.outcome.at(made.recipe.name, f"reference-{_longest(made.recipe)}")
+    assert found is not None, "it was a part of the graph"
+    return reference.read(found.path)
 
 
-def _files(line: Line) -> Iterator[File]:
-    for target in line.targets:
-        yield _file(line.folder, target)
+def _files(made: Made) -> Iterator[File]:
+    for target in made.targets:
+        yield _file(made.folder, target)
 
 
 def _file(folder: Path, target: Target) -> File:

@@ -145,7 +145,7 @@ def planned(path: Path, until: Until = "compress") -> dict[str, bool]:
     """Return which nodes a verb would make, by name; the build folder lies beside the recipe."""
     parsed, file = recipes.read(str(path))
     request = Request(parsed, file, until, convert.targets(parsed))
-    return {step.name: step.made for step in running.plan(request, path.parent / "build", Silent()).steps}
+    return {step.name: step.made for step in running.plan(request, path.parent / "build").steps}
 
 
 # --- the command -------------------------------------------------------------------------------------------------

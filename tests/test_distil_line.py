@@ -665,8 +665,9 @@ def test_tokens_of_texts_that_the_vocabulary_was_trimmed_on_are_no_fault(place: 
 def test_what_the_recipe_will_have_trained_is_no_fault(place: Path) -> None:
     path = written(place, "encoder", **TRAINED, start={"layers": [2]}, distil=own_data())
     found = branch_of(path)
-    assert found.training is not None
-    assert found.source.config["architectures"] == ["BertModel"], "what is on the disk stays what it is"
+    assert found.recipe.train is not None
+    assert found.named is not None
+    assert found.named.source.config["architectures"] == ["BertModel"], "what is on the disk stays what it is"
     heads = {"texts": ["plain.txt"], "max_length": 24}
     triple = {"losses": {"soft_targets": 1.0, "masked_lm": 1.0}, "head": "masked_lm"}
     branch_of(written(place, "encoder", "embedding", head=heads, distil=heads | triple))

@@ -65,7 +65,7 @@ def _line(
     parsed, file = loading.read(recipe)
     request = Request(parsed, file, until, choose_targets(parsed, target or []), device)
     with console.Progress(quiet=as_json) as progress:
-        outcome = (running.plan if dry else running.run)(request, build, progress)
+        outcome = running.plan(request, build) if dry else running.run(request, build, progress)
     steps, parities = outcome.steps, running.parities(outcome, parsed.name)
     failed = [parity for parity in parities.values() if parity.verdict == "failed"]
     code = EXIT_GATE_FAILED if failed and not dry else EXIT_DONE

@@ -102,7 +102,7 @@ class Outcome:
         return self.artifact(self.graph.at(recipe, place))
 
 
-def plan(graph: Graph, store: Store, progress: Progress) -> Outcome:
+def plan(graph: Graph, store: Store) -> Outcome:
     """Say what would be made, and why; nothing is written."""
     outcome = Outcome(graph)
     for identity, node in graph.nodes.items():
@@ -122,7 +122,6 @@ def plan(graph: Graph, store: Store, progress: Progress) -> Outcome:
             order.place.name if order else None,
         )
         outcome.steps.append(step)
-        progress.finished(step)
     return outcome
 
 
@@ -200,7 +199,7 @@ class _Run:
 
     def _begin(self) -> None:
         """Hand over what may begin now: the longest way to the end first."""
-        for identity in sorted(self._absent, key=lambda one: -self._urgency[one]):
+        for identity in sorted(self._absent, key=self._turn):
             node, order = self._graph.nodes[identity], self._absent[identity]
             if not self._executor.has_room(node):
                 # Whoever needs more than there is would wait for ever if smaller ones were let past.
@@ -214,6 +213,10 @@ class _Run:
                 self._take(node, found, Step(self._graph.name(node), Path(), False, "", 0.0, 0), order)
                 return
             self._submit(node, order)
+
+    def _turn(self, identity: str) -> tuple[bool, float]:
+        """Sort by the longest way to the end; what needs a quiet machine gains nothing by being early."""
+        return self._graph.nodes[identity].needs == "quiet", -self._urgency[identity]
 
     def _hold(self, node: Node, order: Order) -> bool:
         """Hold a node's key; where another run holds it, say so once."""

@@ -17,6 +17,8 @@ from pipeline.graph.worker import Worker, redirect
 
 MOST_SLOTS = 8
 _MEMORY_FRACTION = 0.8
+_TOO_LARGE_BYTES = 4 << 30
+"""Toolchains leak with every conversion; a worker beyond this is not kept."""
 _KEEPS_MEMORY = "torch"
 
 
@@ -25,16 +27,21 @@ def slots() -> int:
     return min(MOST_SLOTS, max(2, host.usable_cores()))
 
 
-def share_of_cores() -> int:
-    """Return the threads of a process where every slot is taken."""
-    return max(1, host.usable_cores() // slots())
+def share_of_cores(parallel: int | None = None) -> int:
+    """Return the threads of a process where so many work beside each other, as many as there are slots unless given."""
+    return max(1, host.usable_cores() // (parallel or slots()))
 
 
 class Local:
     """Nodes in child processes of this one."""
 
-    def __init__(self) -> None:
-        """Start nothing: a run that finds everything in place needs no process."""
+    def __init__(self, threads: int | None = None) -> None:
+        """Start nothing: a run that finds everything in place needs no process.
+
+        Args:
+            threads: of nodes that take the whole machine, where other runs work beside this one; None: one a core.
+        """
+        self._whole = threads
         self._slots = slots()
         self._threads = ThreadPoolExecutor(self._slots)
         self._running: dict[Future[Manifest], Node] = {}
@@ -89,7 +96,7 @@ class Local:
         """Return an idle worker of the node's kind, or a new one."""
         node = task.node
         whole = node.needs != "core"
-        threads = None if whole else node.threads or share_of_cores()
+        threads = self._whole if whole else node.threads or share_of_cores()
         kind = f"{node.worker}/{threads}"
         with self._lock:
             found = next((one for one in reversed(self._idle) if one[0] == kind), None)
@@ -104,6 +111,9 @@ class Local:
         return kind, Worker(task.log, tell, threads=threads, keep_memory=node.worker == _KEEPS_MEMORY)
 
     def _put_back(self, kind: str, worker: Worker) -> None:
+        if worker.memory_bytes() > _TOO_LARGE_BYTES:
+            worker.close()
+            return
         with self._lock:
             self._idle.append((kind, worker))
         self._close_idle(self._slots + 1)

@@ -13,15 +13,14 @@ from pipeline.graph.store import Store
 from pipeline.verify import stage as verify
 
 
-def plan(request: Request, folder: Path, progress: Progress) -> Outcome:
+def plan(request: Request, folder: Path) -> Outcome:
     """Say what a run would make, and why; nothing is written.
 
     Args:
         request: the recipe, and how far.
         folder: the build folder.
-        progress: is told of each node.
     """
-    return execution.plan(build(request), Store(folder), progress)
+    return execution.plan(build(request), Store(folder))
 
 
 def run(request: Request, folder: Path, progress: Progress, executor: Executor | None = None) -> Outcome:
@@ -36,8 +35,12 @@ def run(request: Request, folder: Path, progress: Progress, executor: Executor |
     Raises:
         PipelineError: the first thing that went wrong; artifacts finished by then stay.
     """
+    return carry_out(build(request), folder, progress, executor)
+
+
+def carry_out(graph: Graph, folder: Path, progress: Progress, executor: Executor | None = None) -> Outcome:
+    """Make what a graph has and the build folder has not; see `run`."""
     store, limit = Store(folder), stores.limit_bytes()
-    graph = build(request)
     _refuse_file(folder)
     with store.running():
         _tell_of_old_folders(graph, folder, progress)

@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import ParamSpec, Self, TypeVar, cast
 
+import psutil
+
 from pipeline.errors import PipelineError, ToolchainError, WorkerDied
 
 _P = ParamSpec("_P")
@@ -98,6 +100,13 @@ class Worker:
         if code < 0:
             return f"its process was ended by {signal.Signals(-code).name}."
         return f"its process ended with exit code {code}."
+
+    def memory_bytes(self) -> int:
+        """Return the memory that the process holds now."""
+        try:
+            return int(psutil.Process(self._process.pid).memory_info().rss)
+        except psutil.Error:
+            return 0
 
     def close(self) -> None:
         """End the process."""

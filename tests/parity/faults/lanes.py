@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import psutil
-
 from pipeline.errors import WorkerDied
 from pipeline.graph.worker import Worker
 from pipeline.verify import stage as verify
@@ -38,7 +36,7 @@ class Lane:
     @property
     def converter(self) -> Worker:
         """The worker that holds the toolchains."""
-        if self._converter is not None and _bytes_of(self._converter) > _TOO_LARGE_BYTES:
+        if self._converter is not None and self._converter.memory_bytes() > _TOO_LARGE_BYTES:
             self._converter.close()
             self._converter = None
         if self._converter is None:
@@ -66,13 +64,6 @@ class Lane:
         for worker in (self._converter, self._runner):
             if worker is not None:
                 worker.close()
-
-
-def _bytes_of(worker: Worker) -> int:
-    try:
-        return int(psutil.Process(worker._process.pid).memory_info().rss)
-    except psutil.Error:
-        return 0
 
 
 class Lanes:
