@@ -120,7 +120,8 @@ def test_what_replaces_words_may_be_made_first(place: Path, command_here: Callab
 def test_a_teacher_that_nothing_asks_is_not_made(place: Path, command_here: Callable[..., Outcome]) -> None:
     write(place, "teacher", "encoder", train=OWN | {"steps": 2})
     distil = OWN | {"losses": {"hidden": 1.0}, "teacher": "recipe:teacher.toml"}
-    path = write(place, "second", "encoder", train=OWN | {"steps": 2}, distil=distil)
+    # Not the teacher's training, which would be one node with it.
+    path = write(place, "second", "encoder", train=OWN | {"steps": 3}, distil=distil)
     assert list(made(command_here("train", path, "--dry-run", "--json"))) == ["train"]
     assert list(made(command_here("compress", path, "--dry-run", "--json"))) == ["teacher: train", "train", "distil"]
 

@@ -118,7 +118,10 @@ def _lay_out(graph: Graph, files: _Files, depth: int) -> None:
     """Add a recipe's nodes as far as they are asked for."""
     end = files.branch.trained if depth == STAGES.index("train") else files.branch.end
     if end and end.node:
-        graph.include(end.node)
+        needed = end.node.ancestors()
+        # What other recipes make is told first.
+        others = [one.end.node for one in files.branch.before.values()]
+        graph.include(*(node for node in others if node and node.identity in needed), end.node)
     if depth < STAGES.index("student"):
         return
     files.student = _student(files.recipe, files.branch.end)

@@ -97,6 +97,11 @@ class Node:
         """The nodes that have to be made before."""
         return (one for one in self.inputs.values() if isinstance(one, Node))
 
+    def ancestors(self) -> set[str]:
+        """Return the identities of all nodes that have to be made before."""
+        found = {parent.identity for parent in self.parents}
+        return found.union(*(parent.ancestors() for parent in self.parents))
+
     def order(self, digests: Mapping[str, str], root: Path) -> Order:
         """Return what is asked of the store.
 
