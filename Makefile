@@ -10,7 +10,7 @@ POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
 .PHONY: help ready setup init run plan compress student convert verify benchmark report ship push recipes list \
-        train test test-full check format compat peers pruned-speed faults support compression ablation clean distclean
+        train test test-cluster test-full check format compat peers pruned-speed faults support compression ablation clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -67,8 +67,12 @@ list: ready  ## recipes, targets, schemes, devices
 test: ready  ## the tests, without the slow cross products
 	@.venv/bin/python -m pytest
 
+test-cluster: ready  ## the tests of the Ray executor, on a cluster of two processes on this machine
+	@$(PYTHON) -I pipeline/bootstrap.py --extra cluster
+	@.venv/bin/python -m pytest -m cluster
+
 test-full: ready  ## all the tests
-	@.venv/bin/python -m pytest -m ""
+	@.venv/bin/python -m pytest -m "not cluster"
 
 check: ready  ## lint, format and types
 	@.venv/bin/ruff check .

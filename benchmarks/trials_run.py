@@ -109,8 +109,8 @@ def _record(table: Table, trial: Trial, made: Made) -> Record:
 def _stages(made: Made) -> Iterator[Stage]:
     for place, node in made.outcome.graph.views.items():
         found = made.outcome.artifact(node)
-        if found and len(place.parts) == 2 and place.parts[0] == made.recipe.name and node.stage != "reference":
-            yield _stage(node.name, found)
+        if found and len(place.parts) == 2 and place.parts[0] == made.recipe.name:
+            yield _stage(node.stage, found)
 
 
 def _stage(name: str, made: Artifact) -> Stage:

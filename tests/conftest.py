@@ -227,7 +227,7 @@ class TinyLine:
         """Copy recipe and artifacts; the recipe's student folder stays where it is."""
         place.mkdir(parents=True, exist_ok=True)
         recipe = Path(shutil.copy(self.recipe, place))
-        return TinyLine(recipe, Path(shutil.copytree(self.build, place / "build")), self.outcome)
+        return TinyLine(recipe, Path(shutil.copytree(self.build, place / "build", symlinks=True)), self.outcome)
 
 
 @pytest.fixture(scope="session")

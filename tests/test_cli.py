@@ -17,6 +17,7 @@ from conftest import COMMAND, Outcome, TinyLine, environment, recipe_file, run_c
 
 from pipeline import artifact, backends, devices
 from pipeline.checkpoint.architectures import ARCHITECTURES, UNSUPPORTED
+from pipeline.graph.store import remove
 from pipeline.recipe import loading as recipe
 from pipeline.recipe.compression import DistilSection, PruneSection, ShareSection
 from pipeline.recipe.schema import Recipe
@@ -33,7 +34,7 @@ STEPS = (
     "convert litert-fp32",
     "convert litert-int8_dynamic",
     "convert executorch-fp32",
-    "reference",
+    "reference 32",
     "verify litert-fp32",
     "verify litert-int8_dynamic",
     "verify executorch-fp32",
@@ -210,7 +211,7 @@ def test_the_failed_verdict_names_bound_and_worst_input(tiny_line):
 def test_every_artifact_is_whole_and_nothing_hidden_is_left(tiny_line):
     for manifest in tiny_line.folder.rglob(artifact.MANIFEST):
         assert artifact.load(manifest.parent)
-    assert [path.name for path in tiny_line.folder.rglob(".*")] == [".lock"]
+    assert half_made(tiny_line) == []
 
 
 # --- the second run ----------------------------------------------------------------------------------------------
@@ -284,7 +285,7 @@ CHANGES: dict[str, tuple[Callable[[TinyLine], None], set[str]]] = {
     ),
     "the longest length": (
         change(lambda text: text.replace("[8, 16, 32]", "[8, 16, 48]")),
-        LINE - {"student"},
+        LINE - {"student", "reference 32"} | {"reference 48"},
     ),
     "data sets": (
         change(lambda text: text.replace("[verify]", '[verify]\ndatasets = ["none"]')),
@@ -349,15 +350,15 @@ def wait_until(true: Callable[[], Any], *, seconds: float = 60) -> None:
         time.sleep(0.02)
 
 
-def hidden(line: TinyLine, name: str) -> list[Path]:
-    """Return the folders in which a place is being made."""
-    place = line.folder / name
-    return list(place.parent.glob(f".{place.name}.*.new"))
+def half_made(line: TinyLine) -> list[Path]:
+    """Return the folders in which artifacts are being made."""
+    return [*(line.build / "store").glob(".*.new"), *line.folder.rglob(".*")]
 
 
 def forget(line: TinyLine, *names: str) -> TinyLine:
     for name in names:
-        shutil.rmtree(line.folder / name)
+        remove((line.folder / name).resolve())
+        (line.folder / name).unlink()
     return line
 
 
@@ -373,7 +374,7 @@ def group_is_gone(process: subprocess.Popen[str]) -> bool:
 def test_ctrl_c_is_130_one_line_and_leaves_nothing_half_made(line):
     forget(line, "executorch-fp32/model", "litert-int8_dynamic/model")
     with started(line) as process:
-        wait_until(lambda: hidden(line, "executorch-fp32/model") and hidden(line, "litert-int8_dynamic/model"))
+        wait_until(lambda: len(half_made(line)) == 2)
         os.killpg(process.pid, signal.SIGINT)
         # Less than the conversions under way take.
         _, stderr = process.communicate(timeout=10)
@@ -382,13 +383,13 @@ def test_ctrl_c_is_130_one_line_and_leaves_nothing_half_made(line):
     assert "Traceback" not in stderr
     complaints = [text for text in stderr.splitlines() if not text.startswith("  ")]
     assert [text.partition(";")[0] for text in complaints] == ["error: interrupted"]
-    assert [path.name for path in line.folder.rglob(".*")] == [".lock"]
+    assert half_made(line) == []
 
 
 def test_ctrl_c_with_json_is_a_document(line):
     forget(line, "reference-32")
     with started(line, "--json") as process:
-        wait_until(lambda: hidden(line, "reference-32"))
+        wait_until(lambda: half_made(line))
         os.killpg(process.pid, signal.SIGINT)
         stdout, stderr = process.communicate(timeout=10)
     assert (process.returncode, json.loads(stdout)["exit"], stderr) == (130, 130, "")
@@ -397,29 +398,29 @@ def test_ctrl_c_with_json_is_a_document(line):
 def test_killed_in_the_middle_the_next_run_goes_on_from_there(line, pocketbert):
     forget(line, "reference-32")
     with started(line) as process:
-        wait_until(lambda: hidden(line, "reference-32") and (line.folder / "logs" / "reference.log").exists())
+        wait_until(lambda: half_made(line) and (line.folder / "logs" / "reference-32.log").exists())
         process.kill()
         process.wait()
-        assert hidden(line, "reference-32")
+        assert half_made(line)
         # A worker sees within half a second that its parent is gone, once it runs.
         wait_until(lambda: group_is_gone(process), seconds=60)
 
     outcome = pocketbert("verify", line.recipe, "--json")
     assert outcome.rc == 1
-    assert to_make(outcome) == {"reference"}
-    assert [path.name for path in line.folder.rglob(".*")] == [".lock"]
+    assert to_make(outcome) == {"reference 32"}
+    assert half_made(line) == []
 
 
 def test_two_runs_at_once_take_turns_and_both_succeed(line):
     forget(line, "reference-32")
     with started(line, "--target", "litert:fp32") as first:
-        wait_until(lambda: hidden(line, "reference-32"))
+        wait_until(lambda: half_made(line))
         with started(line, "--target", "litert:fp32") as second:
             (one, _), (two, told) = first.communicate(timeout=120), second.communicate(timeout=120)
     assert (first.returncode, second.returncode) == (0, 0), told
     assert "1 made" in one
     assert "0 made" in two
-    assert "another run works in" in told
+    assert "another run makes reference 32; waiting for it" in told
 
 
 # --- predict, ship, clean ----------------------------------------------------------------------------------------
@@ -498,5 +499,6 @@ def test_clean_removes_what_is_ours_and_nothing_else(line, pocketbert):
     (line.build / "mine" / "notes.txt").write_text("keep")
     outcome = pocketbert("clean", "--json")
     assert outcome.document["removed"] == ["build/tiny"]
+    assert len(outcome.document["artifacts"]) == len(STEPS)
     assert [path.name for path in line.build.iterdir()] == ["mine"]
     assert "nothing to remove" in pocketbert("clean").stdout

@@ -34,6 +34,7 @@ app.add_typer(mil_app, name="mil")
 
 if TYPE_CHECKING:
     from pipeline.graph.checkpoints import Until
+    from pipeline.graph.executor import Executor
 
 RecipeName = Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml.")]
 Targets = Annotated[list[str] | None, typer.Option("--target", help="Only backend[:scheme]; may be repeated.")]
@@ -55,6 +56,7 @@ def _line(
     dry: bool = False,
     mermaid: bool = False,
     device: str = "host",
+    cluster: str | None = None,
 ) -> None:
     """Walk the line up to a stage, print what happened, and leave with the right exit code."""
     from pipeline.convert.targets import choose_targets
@@ -65,7 +67,7 @@ def _line(
     parsed, file = loading.read(recipe)
     request = Request(parsed, file, until, choose_targets(parsed, target or []), device)
     with console.Progress(quiet=as_json) as progress:
-        outcome = running.plan(request, build) if dry else running.run(request, build, progress)
+        outcome = running.plan(request, build) if dry else running.run(request, build, progress, _executor(cluster))
     steps, parities = outcome.steps, running.parities(outcome, parsed.name)
     failed = [parity for parity in parities.values() if parity.verdict == "failed"]
     code = EXIT_GATE_FAILED if failed and not dry else EXIT_DONE
@@ -79,6 +81,15 @@ def _line(
     else:
         console.print_outcome(build / parsed.name, steps, parities)
     raise typer.Exit(code)
+
+
+def _executor(cluster: str | None) -> "Executor | None":
+    """Return where nodes run: on a cluster, or None for this machine."""
+    if cluster is None:
+        return None
+    from pipeline.graph.ray import Ray
+
+    return Ray(cluster)
 
 
 @app.command()
@@ -107,11 +118,14 @@ def run(
     target: Targets = None,
     dry_run: Dry = False,
     device: DeviceName = "host",
+    cluster: Annotated[
+        str | None, typer.Option(help="Run on a Ray cluster: auto, or HOST:PORT of its head. BUILD has to be shared.")
+    ] = None,
     build: BuildFolder = _BUILD,
     as_json: AsJson = False,
 ) -> None:
     """Take a student through every stage to a report."""
-    _line(recipe, "report", target=target, build=build, as_json=as_json, dry=dry_run, device=device)
+    _line(recipe, "report", target=target, build=build, as_json=as_json, dry=dry_run, device=device, cluster=cluster)
 
 
 @app.command()
@@ -365,9 +379,13 @@ def clean(
         raise InputError("give a recipe or --older-than; age concerns what no recipe shows.")
     removed = cleaning.clean_older(build, older_than) if older_than is not None else cleaning.clean(build, recipe)
     if as_json:
-        console.print_json({"removed": [str(path) for path in removed], "exit": EXIT_DONE})
+        folders = [str(path) for path in removed.folders]
+        console.print_json({"removed": folders, "artifacts": removed.artifacts, "exit": EXIT_DONE})
+    elif removed.folders or removed.artifacts:
+        count = f"{len(removed.artifacts)} artifacts of the store"
+        console.say(f"removed {', '.join([*map(str, removed.folders), count])}")
     else:
-        console.say(f"removed {', '.join(map(str, removed))}" if removed else f"nothing to remove in {build}")
+        console.say(f"nothing to remove in {build}")
 
 
 PackagePath = Annotated[Path, typer.Argument(help="A .mlpackage, or a model folder that holds one.")]

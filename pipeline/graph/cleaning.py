@@ -2,6 +2,7 @@
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.artifact import MANIFEST
@@ -24,11 +25,18 @@ def seconds(age: str) -> int:
     return int(match[1]) * _SECONDS[match[2]]
 
 
-def clean(build: Path, recipe: str | None = None) -> list[Path]:
-    """Remove the folders of one recipe or of all, and the artifacts that nothing else shows or uses.
+@dataclass(frozen=True)
+class Removed:
+    """What was removed."""
 
-    Returns:
-        What was removed: folders of recipes, then artifacts in the store.
+    folders: list[Path]
+    """Of recipes."""
+    artifacts: list[str]
+    """By key."""
+
+
+def clean(build: Path, recipe: str | None = None) -> Removed:
+    """Remove the folders of one recipe or of all, and the artifacts that nothing else shows or uses.
 
     Raises:
         InputError: the recipe has no folder there, or the folder is not one of ours.
@@ -48,13 +56,13 @@ def clean(build: Path, recipe: str | None = None) -> list[Path]:
         shown |= {Path(os.readlink(link)).name for link in views(folder)}
         remove(folder)
     removed = store.evict(among=shown if recipe is not None else None)
-    return [*folders, *(store.root / key for key in removed)]
+    store.remove_if_empty()
+    return Removed(folders, removed)
 
 
-def clean_older(build: Path, age: str) -> list[Path]:
+def clean_older(build: Path, age: str) -> Removed:
     """Remove artifacts that no recipe's folder shows, no process uses, and nobody used for so long."""
-    store = Store(build)
-    return [store.root / key for key in store.evict(older_than_seconds=seconds(age))]
+    return Removed([], Store(build).evict(older_than_seconds=seconds(age)))
 
 
 def _ours(build: Path) -> list[Path]:

@@ -265,6 +265,9 @@ class _Run:
             manifest = future.result()
             self._store.finished(order.place.name)
             self._store.use(order.place.name)
+        except BaseException:
+            self._store.abandon(order.place.name)
+            raise
         finally:
             self._release(order)
         step = Step(self._graph.name(node), Path(), True, reason, time.perf_counter() - began, 0)
@@ -280,8 +283,9 @@ class _Run:
         self._progress.finished(step)
 
     def let_go(self) -> None:
-        """Let go of the keys that are still held."""
-        for stack in self._held.values():
+        """Let go of the keys that are still held, and remove what was being made."""
+        for key, stack in self._held.items():
+            self._store.abandon(key)
             with contextlib.suppress(OSError):
                 stack.close()
         self._held.clear()

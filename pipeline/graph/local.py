@@ -65,11 +65,17 @@ class Local:
         """Run a node in a worker of its kind."""
         if task.node.needs == "quiet":
             self._close_idle(0)
-        future = self._threads.submit(self._run, task, tell)
+        future = self._threads.submit(self.run, task, tell)
         self._running[future] = task.node
         return future
 
-    def _run(self, task: Task, tell: Callable[[str, float], None]) -> Manifest:
+    def run(self, task: Task, tell: Callable[[str, float], None]) -> Manifest:
+        """Run a node to its end, in a warm worker of its kind or a new one.
+
+        Raises:
+            PipelineError: what the node raised.
+            WorkerDied: its process went down, and the node has no `when_it_dies`.
+        """
         try:
             return self._in_worker(task, tell, task.function, task.arguments)
         except WorkerDied as error:

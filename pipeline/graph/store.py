@@ -35,7 +35,8 @@ class Store:
     def __init__(self, build: Path) -> None:
         """Name the folder; nothing is made until something is written."""
         self.build = build
-        self.root = build / FOLDER
+        # Processes on other machines read it by this path.
+        self.root = Path(os.path.abspath(build)) / FOLDER
         self._run: Path | None = None
 
     # --- what is there ----------------------------------------------------------------------------------------------
@@ -97,6 +98,11 @@ class Store:
         """Protect a new artifact, and remove what a stopped run would have gone on from."""
         protect(self.root / key)
         shutil.rmtree(self.scratch(key), ignore_errors=True)
+
+    def abandon(self, key: str) -> None:
+        """Remove what a process that went down left half-made under a key that this process holds."""
+        for leftover in self.root.glob(f".{key}.*.new"):
+            remove(leftover)
 
     def link(self, view: Path, key: str) -> None:
         """Let a view show an artifact; the change is one rename.
@@ -211,7 +217,9 @@ class Store:
     def _recipes(self) -> list[Path]:
         if not self.build.is_dir():
             return []
-        return [path for path in self.build.iterdir() if path.is_dir() and path != self.root and not path.is_symlink()]
+        return [
+            path for path in self.build.iterdir() if path.is_dir() and path.name != FOLDER and not path.is_symlink()
+        ]
 
     # --- making room ------------------------------------------------------------------------------------------------
 
@@ -245,6 +253,11 @@ class Store:
                     total -= sizes.get(key, 0)
                     removed.append(key)
         return removed
+
+    def remove_if_empty(self) -> None:
+        """Remove the store's own folders where it holds nothing any more and no process uses it."""
+        if self.root.is_dir() and not self.keys() and next(self._runs(), None) is None:
+            remove(self.root)
 
     def _last_used(self, key: str) -> float:
         used = self.root / _USED / key
