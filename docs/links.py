@@ -1,7 +1,8 @@
 """Checks what the Markdown files refer to, offline: `python -m docs.links`.
 
 - Relative links and images have to exist, and their anchors have to be headings.
-- Paths in backticks, such as `pipeline/tasks.py`, have to exist, as have modules and what is named in them, such as `pipeline.load`.
+- Paths in backticks, such as `pipeline/tasks.py`, have to exist, as have modules and what is named in them, such as
+  `pipeline.load`.
 
 Addresses on the web are not looked up. `benchmarks/LOG.md` tells of the past, so its paths and names may be gone.
 """
