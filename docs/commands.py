@@ -37,7 +37,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LIST = Path(__file__).with_name("commands.toml")
 SANDBOX = ROOT / "build" / "commands"
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _INLINE = re.compile(r"(?<!`)`((?:make|pocketbert|python|accelerate|torchrun) [^`]+)`(?!`)")
 _TARGET = re.compile(r"^([a-z-]+):(?!=)", re.MULTILINE)
@@ -132,13 +132,13 @@ def pages(root: Path = ROOT) -> list[Path]:
 def documented(text: str) -> list[str]:
     """Return the commands of a page: lines of its `sh` blocks, and commands within sentences."""
     text = _COMMENT.sub("", text)
-    found = [line for kind, block in _FENCE.findall(text) if kind == "sh" for line in block.splitlines()]
-    return [*filter(None, found), *_INLINE.findall(_FENCE.sub("", text))]
+    found = [line for kind, block in FENCE.findall(text) if kind == "sh" for line in block.splitlines()]
+    return [*filter(None, found), *_INLINE.findall(FENCE.sub("", text))]
 
 
 def snippets(text: str) -> str:
     """Return the Python of a page as one script."""
-    return "\n".join(block for kind, block in _FENCE.findall(text) if kind == "python")
+    return "\n".join(block for kind, block in FENCE.findall(text) if kind == "python")
 
 
 def make_targets(makefile: str) -> list[str]:
