@@ -87,6 +87,10 @@ def test_the_log_may_name_what_is_gone_but_not_link_to_it(tree: Path, capsys: py
     assert links.main(["--root", str(tree)]) == 1
 
 
+def test_pictures_are_small() -> None:
+    assert not [file.name for file in (REPOSITORY / "docs").glob("*.png") if file.stat().st_size > 200_000]
+
+
 # --- keys and recipes --------------------------------------------------------------------------------------------
 
 
@@ -223,5 +227,5 @@ def test_only_takes_a_row_and_what_it_comes_after() -> None:
     rows = [Row(run=("a",), name="first"), Row(run=("b",)), Row(run=("c d",), after=("first",)), Row(names=("e",))]
     assert commands.chosen(rows, ["c d"]) == [rows[0], rows[2]]
     assert commands.chosen(rows, []) == rows[:3]
-    with pytest.raises(SystemExit, match="no command of .* contains this"):
+    with pytest.raises(SystemExit, match=r"no command of .* contains this"):
         commands.chosen(rows, ["gone"])
