@@ -48,6 +48,7 @@ OURS = (
     Target("executorch", "fp32"),
 )
 PEERS = ("onnxruntime", "litert", "executorch", "pytorch")
+_ONNX = ("onnxruntime", "onnx", "onnxscript")
 LONGEST = 128
 """Tokens; the default exports have this one length, or the recipe's longest if that is shorter."""
 _LENGTHS = (16, 32, 64, 128)
@@ -126,7 +127,7 @@ def _check(recipe: Recipe, chosen: Sequence[str]) -> None:
             "does not know such shapes. Name the recipe of the whole student."
         )
     if "onnxruntime" in chosen:
-        absent = [name for name in ("onnxruntime", "onnx", "onnxscript") if importlib.util.find_spec(name) is None]
+        absent = [name for name in _ONNX if importlib.util.find_spec(name) is None]
         if absent:
             others = " ".join(f"--peer {peer}" for peer in PEERS[1:])
             raise ToolchainError(
