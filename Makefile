@@ -111,6 +111,8 @@ ablation: ready  ## which loss, sharing and embedding size matters; writes bench
 	@.venv/bin/python -m benchmarks.ablation --jobs $(JOBS)
 
 clean:  ## remove what the pipeline made and the caches; keep .venv
+	@# Artifacts are read-only, folders included, which rm alone respects.
+	@[ ! -d build ] || chmod -R u+w build
 	rm -rf build .mypy_cache .ruff_cache .pytest_cache
 
 distclean: clean  ## remove .venv as well

@@ -34,6 +34,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.graph import store
+
 ROOT = Path(__file__).resolve().parent.parent
 LIST = Path(__file__).with_name("commands.toml")
 SANDBOX = ROOT / "build" / "commands"
@@ -202,7 +204,7 @@ max_length = 16
 
 def make_sandbox(place: Path) -> None:
     """Make the folder anew in which the commands run, as a user's own folder with a checkpoint in it."""
-    shutil.rmtree(place, ignore_errors=True)
+    store.remove(place)
     place.mkdir(parents=True)
     shutil.copy(ROOT / "Makefile", place)
     (place / ".venv").symlink_to(sys.prefix)
