@@ -207,7 +207,8 @@ def test_the_walk_runs_each_command_and_tells_what_failed(tmp_path: Path, capsys
     table = tmp_path / "list.toml"
     table.write_text(
         '[[command]]\nrun = ["make recipes", "test -f student/config.json"]\nseconds = 60\n'
-        '[[command]]\nname = "bad"\nrun = ["make plan RECIPE=gone.toml", "sleep 60"]\nseconds = 5\n'
+        '[[command]]\nname = "bad"\nrun = ["make plan RECIPE=gone.toml"]\nseconds = 60\n'
+        '[[command]]\nrun = ["sleep 60"]\nseconds = 1\n'
         '[[command]]\nafter = ["bad"]\nrun = ["echo never"]\nseconds = 5\nneeds = ["no_such_module"]\n'
         '[[command]]\nnames = ["make test"]\nby = ".ci/run"\n'
     )
