@@ -10,7 +10,8 @@ POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
 .PHONY: help ready setup init run plan compress student convert verify benchmark report ship push recipes list \
-        train test test-cluster test-full check format compat peers pruned-speed faults support compression ablation clean distclean
+        train test test-cluster test-full check docs commands format compat peers pruned-speed faults support compression ablation \
+        clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -74,10 +75,18 @@ test-cluster: ready  ## the tests of the Ray executor, on a cluster of two proce
 test-full: ready  ## all the tests
 	@.venv/bin/python -m pytest -m "not cluster"
 
-check: ready  ## lint, format and types
+check: ready  ## lint, format, types, links, and the generated part of docs/
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
+	@.venv/bin/python -m docs.keys --check
+	@.venv/bin/python -m docs.links
+
+docs: ready  ## write the keys of a recipe into docs/recipes.md
+	@.venv/bin/python -m docs.keys
+
+commands: ready  ## run every documented command with tiny settings (15 minutes)
+	@.venv/bin/python -m docs.commands
 
 format: ready  ## put the code into the house format
 	@.venv/bin/ruff check --fix-only --quiet .
@@ -86,9 +95,9 @@ format: ready  ## put the code into the house format
 compat: ready  ## the LiteRT files on older runtimes (INSTALL=1 downloads those into build/.compat)
 	@$(POCKETBERT) compat $(RECIPE) $(ON_TARGET) $(if $(INSTALL),--install)
 
-peers: run  ## what one would pick instead (onnxruntime, default exports), in one run with ours
+peers: ready  ## what one would pick instead (onnxruntime, default exports), in one run with our files of RECIPE
 	@$(PYTHON) -I pipeline/bootstrap.py --extra peers
-	@.venv/bin/python -m benchmarks.peers
+	@.venv/bin/python -m benchmarks.peers $(RECIPE)
 
 pruned-speed: ready  ## measured speed-up of pruned students beside what their multiply-adds promise, in one run
 	@.venv/bin/python -m benchmarks.pruned_speed minilm minilm-half
@@ -106,6 +115,8 @@ ablation: ready  ## which loss, sharing and embedding size matters; writes bench
 	@.venv/bin/python -m benchmarks.ablation --jobs $(JOBS)
 
 clean:  ## remove what the pipeline made and the caches; keep .venv
+	@# Artifacts are read-only, folders included, which rm alone respects.
+	@[ ! -d build ] || chmod -R u+w build
 	rm -rf build .mypy_cache .ruff_cache .pytest_cache
 
 distclean: clean  ## remove .venv as well

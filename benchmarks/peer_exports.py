@@ -5,8 +5,6 @@ from pathlib import Path
 import torch
 from transformers import AutoModel
 
-LENGTH = 128
-
 
 class SentenceEncoder(torch.nn.Module):
     """What a user writes first: Hugging Face's model with its own mask, mean pooling and L2 norm."""
@@ -33,39 +31,39 @@ def _samples(length: int) -> tuple[torch.Tensor, ...]:
     return ids, mask, torch.zeros_like(ids)
 
 
-def litert_default(student: Path, out: Path) -> None:
+def litert_default(student: Path, out: Path, length: int) -> None:
     """`litert_torch.convert(model, samples)`: fp32, one length."""
     import litert_torch
 
     encoder = SentenceEncoder(student).eval()
-    litert_torch.convert(encoder, _samples(LENGTH)).export(str(out))
+    litert_torch.convert(encoder, _samples(length)).export(str(out))
 
 
-def executorch_default(student: Path, out: Path) -> None:
+def executorch_default(student: Path, out: Path, length: int) -> None:
     """The documented lowering to XNNPACK: fp32, one length."""
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
 
     encoder = SentenceEncoder(student).eval()
-    exported = torch.export.export(encoder, _samples(LENGTH))
+    exported = torch.export.export(encoder, _samples(length))
     program = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()]).to_executorch()
     out.write_bytes(program.buffer)
 
 
-def onnx_dynamic(student: Path, out: Path) -> None:
-    """ONNX with a dynamic length, and onnxruntime's own dynamic int8, per channel, beside it as `.int8.onnx`."""
+def onnx_dynamic(student: Path, out: Path, length: int) -> None:
+    """ONNX with a dynamic length up to this one, and onnxruntime's own dynamic int8 beside it as `.int8.onnx`."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     encoder = SentenceEncoder(student).eval()
-    length = torch.export.Dim("length", min=2, max=LENGTH)
+    dynamic = torch.export.Dim("length", min=2, max=length)
     names = ["input_ids", "attention_mask", "token_type_ids"]
     torch.onnx.export(
         encoder,
-        _samples(64),
+        _samples(length // 2),
         str(out),
         input_names=names,
         output_names=["sentence_embedding"],
-        dynamic_shapes={name: {1: length} for name in names},
+        dynamic_shapes={name: {1: dynamic} for name in names},
         dynamo=True,
         external_data=False,
     )

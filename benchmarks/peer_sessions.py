@@ -119,3 +119,12 @@ def import_executorch() -> None:
 def import_torch() -> None:
     import torch.ao.quantization  # noqa: F401
     import transformers.models.auto  # noqa: F401
+
+
+IMPORTS = {
+    "onnxruntime": import_onnxruntime,
+    "litert": import_litert,
+    "executorch": import_executorch,
+    "pytorch": import_torch,
+}
+"""What a worker imports before it opens a peer's file."""

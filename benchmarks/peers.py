@@ -1,33 +1,44 @@
-"""What a user would pick instead, timed in one run with what `make run` made: `make peers`.
+"""What one would pick instead, timed in one run with the files of a recipe: `make peers`.
 
-Reads the files of `build/minilm`, makes the peers' own beside them, times all of them interleaved, and judges each
-one's embeddings against fp32 PyTorch. Texts are STS-B dev sentences where POCKETBERT_DATA names them, else the
-package's own.
-Writes the records and the table into `benchmarks/results/`, and prints the table.
+    python -m benchmarks.peers [RECIPE] [--peer onnxruntime] [--peer litert] [--peer executorch] [--peer pytorch]
+
+makes the recipe's LiteRT and ExecuTorch files and the peers' own; times all of them interleaved, with one thread; and
+judges each one's embeddings against fp32 PyTorch. Texts are STS-B dev sentences if POCKETBERT_DATA has them, else the
+package's own. It prints the table, and writes it with the records into `benchmarks/results/`.
 """
 
 import argparse
 import csv
+import importlib.util
 import json
+import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 
 from benchmarks import peer_exports, peer_sessions
 from pipeline import artifact
-from pipeline.benchmark import stage as benchmark
-from pipeline.benchmark import timed
+from pipeline.artifact import Artifact
 from pipeline.benchmark.record import BenchmarkRecord
+from pipeline.benchmark.stage import measure, of_student, of_target
+from pipeline.benchmark.timed import embed, open_variant, prepare
 from pipeline.benchmark.variants import Variant
+from pipeline.checkpoint import architectures
+from pipeline.cli.console import Progress, print_error
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import finished_model
-from pipeline.data import datasets as data
+from pipeline.data.datasets import DATASETS, everyday_sentences
+from pipeline.errors import EXIT_DONE, InputError, PipelineError, ToolchainError
+from pipeline.graph.build import Request
+from pipeline.graph.run import run as make
 from pipeline.graph.worker import Worker
 from pipeline.metrics import measures
-from pipeline.recipe.schema import BenchmarkSection
+from pipeline.recipe import loading
+from pipeline.recipe.schema import BenchmarkSection, Recipe, TargetSection
 
 RESULTS = Path(__file__).parent / "results"
 OURS = (
@@ -36,85 +47,186 @@ OURS = (
     Target("litert", "fp32"),
     Target("executorch", "fp32"),
 )
-LENGTH = peer_exports.LENGTH
+PEERS = ("onnxruntime", "litert", "executorch", "pytorch")
+_ONNX = ("onnxruntime", "onnx", "onnxscript")
+LONGEST = 128
+"""Tokens; the default exports have this one length, or the recipe's longest if that is shorter."""
+_LENGTHS = (16, 32, 64, 128)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Do what the command line asks for; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("recipe", nargs="?", default="minilm", help="a recipe of task embedding, not made smaller")
+    parser.add_argument("--peer", action="append", choices=PEERS, help="this peer; may be repeated; else all")
+    parser.add_argument("--build", type=Path, default=Path("build"))
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--texts", type=int, default=300)
+    parser.add_argument("--passes", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=6)
+    options = parser.parse_args(given)
+    try:
+        print(run(options))
+    except PipelineError as error:
+        print_error(type(error).__name__, str(error), error.exit_code, as_json=False)
+        return error.exit_code
+    return EXIT_DONE
+
+
+def run(options: argparse.Namespace) -> str:
+    """Make the files, time them, write the records and return the table.
+
+    Raises:
+        PipelineError: the recipe cannot be compared, or a peer is not installed.
+    """
+    recipe, file = loading.read(options.recipe)
+    chosen = [peer for peer in PEERS if not options.peer or peer in options.peer]
+    _check(recipe, chosen)
+    recipe = _with_targets(recipe)
+    length = min(LONGEST, *(recipe.lengths(target.backend)[-1] for target in OURS))
+    with Progress(quiet=False) as progress:
+        make(Request(recipe, file, "convert", list(OURS)), options.build, progress)
+        made = options.build / recipe.name
+        student = artifact.load(made / "student")
+        _check_inputs(student)
+        length = min(
+            LONGEST, *(recipe.lengths(target.backend)[-1] for target in OURS if target.backend in recipe.targets)
+        )
+        folder = options.build / "peers" / f"{recipe.name}-{student.digest[:12]}-{length}"
+        log = folder / "peers.log"
+        variants = [
+            of_student(student, length),
+            *(of_target(finished_model(made, target)) for target in OURS),
+            *peers(chosen, student.path, folder, log, length, progress.note),
+        ]
+        source, sentences = texts(options.texts)
+        settings = BenchmarkSection(
+            lengths=tuple(one for one in _LENGTHS if one <= length) or (length,),
+            rounds=options.rounds,
+            texts=len(sentences),
+            text_passes=options.passes,
+        )
+        progress.started("measuring")
+        tell = partial(progress.advanced, "measuring")
+        records = measure(variants, settings.lengths, sentences, 1, settings, log=log, tell=tell)
+        truth = embeddings(variants[0], sentences, log)
+        cosines = {}
+        for variant in variants:
+            cosine = measures.cosine(truth, embeddings(variant, sentences, log))
+            cosines[variant.id] = {"mean": float(cosine.mean()), "min": float(cosine.min())}
+    return save(source, records, cosines, options.results)
+
+
+def _check(recipe: Recipe, chosen: Sequence[str]) -> None:
+    """Refuse, before any work, what cannot be compared."""
+    if recipe.task != "embedding":
+        raise InputError(f"recipe {recipe.name} is for {recipe.task}; peers are compared by the embeddings they give.")
+    if recipe.prune or recipe.factorise or recipe.share:
+        raise InputError(
+            f"recipe {recipe.name} makes its student smaller; peers load it by transformers' from_pretrained, which "
+            "does not know such shapes. Name the recipe of the whole student."
+        )
+    if "onnxruntime" in chosen:
+        absent = [name for name in _ONNX if importlib.util.find_spec(name) is None]
+        if absent:
+            others = " ".join(f"--peer {peer}" for peer in PEERS[1:])
+            raise ToolchainError(
+                f"{', '.join(absent)} not installed; `make peers` installs the extra `peers`, and {others} goes "
+                "without onnxruntime."
+            )
+
+
+def _check_inputs(student: Artifact) -> None:
+    config = json.loads((student.path / "config.json").read_text(encoding="utf-8"))
+    inputs = architectures.get(config["model_type"]).inputs
+    if inputs != peer_sessions.NAMES:
+        raise InputError(
+            f"peers take {', '.join(peer_sessions.NAMES)}; {config['model_type']} takes {', '.join(inputs)}."
+        )
+
+
+def _with_targets(recipe: Recipe) -> Recipe:
+    """Return the recipe with the targets that are compared; its own keep their sequence lengths."""
+    sections = dict(recipe.targets)
+    for backend in dict.fromkeys(target.backend for target in OURS):
+        schemes = tuple(target.scheme for target in OURS if target.backend == backend)
+        section = sections.get(backend, TargetSection(schemes=schemes))
+        sections[backend] = section.model_copy(update={"schemes": tuple(dict.fromkeys((*section.schemes, *schemes)))})
+    return recipe.model_copy(update={"targets": sections})
 
 
 def texts(count: int) -> tuple[str, list[str]]:
     """Return the name of the texts' source, and evenly spread texts from it."""
-    row = data.DATASETS["stsb"]
-    if row.absent() is None:
-        path = row.path()
+    dataset = DATASETS["stsb"]
+    if dataset.absent() is None:
+        path = dataset.path()
         assert path is not None
         with path.open(encoding="utf-8", newline="") as handle:
             every = list(dict.fromkeys(text for line in csv.reader(handle) for text in line[:2]))
         name = "STS-B dev"
     else:
-        every, name = data.everyday_sentences(), "the package's own everyday sentences (POCKETBERT_DATA is not set)"
+        every, name = everyday_sentences(), "the package's own everyday sentences (POCKETBERT_DATA is not set)"
     return name, every[:: max(1, len(every) // count)][:count]
 
 
-def peers(student: Path, folder: Path, log: Path) -> list[Variant]:
+def peers(
+    chosen: Sequence[str], student: Path, folder: Path, log: Path, length: int, note: Callable[[str], None]
+) -> list[Variant]:
     """Make the peers' files if they are not there, and return the variants."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = {"litert": folder / "default.tflite", "executorch": folder / "default.pte", "onnx": folder / "dynamic.onnx"}
-    makers = {
-        "litert": peer_exports.litert_default,
-        "executorch": peer_exports.executorch_default,
-        "onnx": peer_exports.onnx_dynamic,
+    files = {
+        "onnxruntime": (folder / "dynamic.onnx", peer_exports.onnx_dynamic),
+        "litert": (folder / "default.tflite", peer_exports.litert_default),
+        "executorch": (folder / "default.pte", peer_exports.executorch_default),
     }
-    for name, file in files.items():
-        if not file.is_file():
+    for name, (file, export) in files.items():
+        done = file.with_name(f"{file.name}.done")
+        if name in chosen and not done.is_file():
+            note(f"exporting {name}'s default")
             with Worker(log) as worker:
-                worker.call(makers[name], student, file)
-    sessions = peer_sessions
-    int8 = files["onnx"].with_suffix(".int8.onnx")
+                worker.call(export, student, file, length)
+            done.touch()
+    onnx, litert, executorch = (file for file, _ in files.values())
+    int8 = onnx.with_suffix(".int8.onnx")
+    default, opened = f"default-{length}", (student, length)
+    variants = {
+        "onnxruntime": [
+            ("onnxruntime-fp32", "fp32", onnx, partial(peer_sessions.OnnxRuntime, onnx, *opened)),
+            ("onnxruntime-int8", "int8_dynamic", int8, partial(peer_sessions.OnnxRuntime, int8, *opened)),
+        ],
+        "litert": [(f"litert-{default}", "fp32", litert, partial(peer_sessions.LiteRTDefault, litert, *opened))],
+        "executorch": [
+            (f"executorch-{default}", "fp32", executorch, partial(peer_sessions.ExecuTorchDefault, executorch, *opened))
+        ],
+        "pytorch": [("pytorch-int8", "int8_dynamic", None, partial(peer_sessions.TorchInt8, *opened))],
+    }
     return [
-        _peer(
-            "onnxruntime-fp32",
-            "fp32",
-            files["onnx"],
-            partial(sessions.OnnxRuntime, files["onnx"], student, LENGTH),
-            sessions.import_onnxruntime,
-        ),
-        _peer(
-            "onnxruntime-int8",
-            "int8_dynamic",
-            int8,
-            partial(sessions.OnnxRuntime, int8, student, LENGTH),
-            sessions.import_onnxruntime,
-        ),
-        _peer(
-            "litert-default-128",
-            "fp32",
-            files["litert"],
-            partial(sessions.LiteRTDefault, files["litert"], student, LENGTH),
-            sessions.import_litert,
-        ),
-        _peer(
-            "executorch-default-128",
-            "fp32",
-            files["executorch"],
-            partial(sessions.ExecuTorchDefault, files["executorch"], student, LENGTH),
-            sessions.import_executorch,
-        ),
-        _peer(
-            "pytorch-int8", "int8_dynamic", None, partial(sessions.TorchInt8, student, LENGTH), sessions.import_torch
-        ),
+        _peer(name, *row, peer_sessions.IMPORTS[name], (length,) if row[0].endswith(default) else None)
+        for name in chosen
+        for row in variants[name]
     ]
 
 
-def _peer(name: str, scheme: str, file: Path | None, opener: object, import_runtime: object) -> Variant:
+def _peer(
+    runtime: str,
+    name: str,
+    scheme: str,
+    file: Path | None,
+    opener: Callable[[int], Any],
+    import_runtime: Callable[[], None],
+    lengths: tuple[int, ...] | None,
+) -> Variant:
     return Variant(
         id=name,
         scheme=scheme,
-        runtime=name.split("-")[0],
+        runtime=runtime,
         delegate=None,
         open_with_threads=opener,
         import_runtime=import_runtime,
         file=file,
         sha256=artifact.sha256_file(file) if file else None,
         bytes=file.stat().st_size if file else None,
-        lengths=(LENGTH,) if name.endswith("128") else None,
+        lengths=lengths,
         ops_delegated=None,
         ops_total=None,
     )
@@ -123,73 +235,50 @@ def _peer(name: str, scheme: str, file: Path | None, opener: object, import_runt
 def embeddings(variant: Variant, sentences: list[str], log: Path) -> NDArray[np.float32]:
     """Return a variant's embeddings, made in a worker of its own."""
     with Worker(log) as worker:
-        worker.call(timed.prepare, variant.import_runtime)
-        worker.call(timed.open_variant, partial(variant.open_with_threads, 1), sentences[0])
-        return worker.call(timed.embed, sentences)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", type=Path, default=Path("build"))
-    parser.add_argument("--texts", type=int, default=300)
-    parser.add_argument("--passes", type=int, default=7)
-    options = parser.parse_args()
-    folder = options.build / "minilm"
-    log = options.build / "peers" / "peers.log"
-    student = artifact.load(folder / "student")
-    ours = [finished_model(folder, target) for target in OURS]
-    variants = [
-        benchmark.of_student(student, LENGTH),
-        *(benchmark.of_target(model) for model in ours),
-        *peers(student.path, options.build / "peers", log),
-    ]
-    source, sentences = texts(options.texts)
-    settings = BenchmarkSection(lengths=(16, 32, 64, 128), rounds=6, texts=len(sentences), text_passes=options.passes)
-    console = Console()
-    with console.status("measuring") as status:
-        tell = lambda what, fraction: status.update(f"{fraction:4.0%} {what}")  # noqa: E731
-        records = benchmark.measure(variants, settings.lengths, sentences, 1, settings, log=log, tell=tell)
-    truth = embeddings(variants[0], sentences, log)
-    cosines = {}
-    for variant in variants:
-        found = measures.cosine(truth, embeddings(variant, sentences, log))
-        cosines[variant.id] = {"mean": float(found.mean()), "min": float(found.min())}
-    print(save(source, records, cosines))
+        worker.call(prepare, variant.import_runtime)
+        worker.call(open_variant, partial(variant.open_with_threads, 1), sentences[0])
+        return worker.call(embed, sentences)
 
 
 def markdown(source: str, records: list[BenchmarkRecord], cosines: dict[str, dict[str, float]]) -> str:
     """Return one row a variant; ratios are to the default exports and to onnxruntime's int8 of the same run."""
-    facts = records[0].device
-    texts_ = records[0].timing.texts
-    by_name = {record.model.id: record.timing.texts.mean_cpu_ms_per_text for record in records}
+    machine = records[0].device
+    timing = records[0].timing.texts
+    cpu_ms = {record.model.id: record.timing.texts.mean_cpu_ms_per_text for record in records}
+    defaults = {name.partition("-default-")[0]: value for name, value in cpu_ms.items() if "-default-" in name}
     lines = [
-        f"{facts.model_id}, {' '.join(facts.cpu_features)}; 1 thread, batch 1; {texts_.texts} texts of {source}, "
-        f"{np.mean(texts_.tokens):.1f} tokens on average, each at the length that the variant gives it; "
-        f"{texts_.passes} passes, interleaved; tokenisation excluded.",
+        f"{machine.model_id}, {' '.join(machine.cpu_features)}; 1 thread, batch 1; {timing.texts} texts of {source}, "
+        f"{np.mean(timing.tokens):.1f} tokens on average, each at the length that the variant gives it; "
+        f"{timing.passes} passes, interleaved; tokenisation excluded.",
         "",
-        "| variant | MB | CPU ms a text | p50 at 128 | memory, MB | cosine mean / min | × ORT int8 | × own default |",
+        f"| variant | MB | CPU ms a text | p50 at {records[0].timing.lengths[-1].seq_len} | memory, MB "
+        "| cosine mean / min | × ORT int8 | × own default |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for record in records:
         name = record.model.id
-        mean = by_name[name]
-        default = by_name.get(f"{name.split('-')[0]}-default-128")
         size = f"{record.model.bytes / 1e6:.1f}" if record.model.bytes else "—"
         memory = f"{record.memory.model_bytes / 1e6:.0f}" if record.memory.model_bytes is not None else "—"
-        own = f"{default / mean:.1f}" if default else "—"
-        cells = [name, size, f"{mean:.2f}", f"{record.timing.lengths[-1].wall.p50:.1f}", memory]
+        cells = [name, size, f"{cpu_ms[name]:.2f}", f"{record.timing.lengths[-1].wall.p50:.1f}", memory]
         cells += [f"{cosines[name]['mean']:.5f} / {cosines[name]['min']:.5f}"]
-        cells += [f"{by_name['onnxruntime-int8'] / mean:.2f}", own]
+        cells += [_ratio(cpu_ms.get("onnxruntime-int8"), cpu_ms[name], 2)]
+        cells += [_ratio(defaults.get(name.split("-")[0]), cpu_ms[name], 1)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def save(source: str, records: list[BenchmarkRecord], cosines: dict[str, dict[str, float]]) -> str:
+def _ratio(before: float | None, after: float, digits: int) -> str:
+    return f"{before / after:.{digits}f}" if before else "—"
+
+
+def save(
+    source: str, records: list[BenchmarkRecord], cosines: dict[str, dict[str, float]], results: Path = RESULTS
+) -> str:
     """Keep the records, raw samples included, and the table, under a name that says what the processor can do."""
-    wanted = ("avx512_vnni", "avx_vnni", "dotprod", "i8mm")
-    features = [feature for feature in records[0].device.cpu_features if feature in wanted]
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"peers-{records[0].device.abi}-{'-'.join(features) or 'plain'}.json"
+    telling = ("avx512_vnni", "avx_vnni", "dotprod", "i8mm")
+    features = [feature for feature in records[0].device.cpu_features if feature in telling]
+    results.mkdir(parents=True, exist_ok=True)
+    path = results / f"peers-{records[0].device.abi}-{'-'.join(features) or 'plain'}.json"
     document = {
         "texts": source,
         "cosine": cosines,
@@ -202,4 +291,4 @@ def save(source: str, records: list[BenchmarkRecord], cosines: dict[str, dict[st
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -36,8 +36,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make support", description=__doc__)
     parser.add_argument("--only", action="append", metavar="NAME", help="cases whose name contains this")
     parser.add_argument("--page", action="store_true", help="write the page of what is there, make nothing")
+    parser.add_argument("--list", action="store_true", help="name the cases and stop")
     options = parser.parse_args()
     wanted = [case for case in CASES if not options.only or any(part in case.name for part in options.only)]
+    if options.list:
+        print("\n".join(f"{case.name:30} {case.architecture:12} {case.task}" for case in wanted))
+        return 0
     failed = []
     for case in () if options.page else wanted:
         print(case.name, file=sys.stderr)
