@@ -18,7 +18,7 @@ from accelerate import Accelerator
 from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
-from pipeline.compress.prune.gradual import Held
+from pipeline.train.sparsity import FixedZeros
 
 _STATE = "state.json"
 
@@ -32,7 +32,7 @@ class Parts:
     optimizer: torch.optim.Optimizer
     scheduler: Any
     accelerator: Accelerator
-    zeros: Held | None = None
+    zeros: FixedZeros | None = None
 
 
 @contextmanager

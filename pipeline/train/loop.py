@@ -19,7 +19,6 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, set_seed
 from numpy.typing import NDArray
 
-from pipeline.compress.prune import gradual
 from pipeline.errors import InputError
 from pipeline.recipe.fields import Updates
 from pipeline.recipe.schema import TrainSection
@@ -28,6 +27,7 @@ from pipeline.train.checks import needs_gpu
 from pipeline.train.goal import Goal
 from pipeline.train.job import Job
 from pipeline.train.labelled import LabelledGoal
+from pipeline.train.sparsity import FixedZeros, zeros_in_training
 
 Tell = Callable[[str, float], None]
 """Hears what to show and which fraction is done."""
@@ -88,7 +88,7 @@ def train(job: Job, tell: Tell) -> tuple[Any, record.Training]:
     plan = Plan(job.key, job.checkpoints, job.settings, "train", job.settings.passes)
     with prepared(plan) as accelerator:
         goal = LabelledGoal(job, accelerator)
-        finished = run(goal, plan, accelerator, tell, gradual.of(goal.model, job.settings.sparse))
+        finished = run(goal, plan, accelerator, tell, zeros_in_training(goal.model, job.settings.sparse))
         return goal.model.cpu().eval(), _record(job, goal, finished, accelerator)
 
 
@@ -115,7 +115,7 @@ def _accelerator(plan: Plan) -> Accelerator:
     return accelerator
 
 
-def run(goal: Goal, plan: Plan, accelerator: Accelerator, tell: Tell, zeros: gradual.Held | None = None) -> Finished:
+def run(goal: Goal, plan: Plan, accelerator: Accelerator, tell: Tell, zeros: FixedZeros | None = None) -> Finished:
     """Work towards a goal, from the start or from a checkpoint; `goal.model` is what changes, but for its `zeros`."""
     return _Run(goal, plan, accelerator, tell, zeros).go()
 
@@ -123,9 +123,7 @@ def run(goal: Goal, plan: Plan, accelerator: Accelerator, tell: Tell, zeros: gra
 class _Run:
     """One run of the loop."""
 
-    def __init__(
-        self, goal: Goal, plan: Plan, accelerator: Accelerator, tell: Tell, zeros: gradual.Held | None
-    ) -> None:
+    def __init__(self, goal: Goal, plan: Plan, accelerator: Accelerator, tell: Tell, zeros: FixedZeros | None) -> None:
         self.goal = goal
         self.zeros = zeros
         self.plan = plan
@@ -238,10 +236,10 @@ class _Run:
             total += torch.stack([loss, *terms]).detach()
         norm = self.accelerator.clip_grad_norm_(self.goal.model.parameters(), _LARGEST_GRADIENT)
         if self.zeros:
-            self.zeros.before(float(self.parts.scheduler.get_last_lr()[0]), float(norm))
+            self.zeros.before_update(float(self.parts.scheduler.get_last_lr()[0]), float(norm))
         self.optimizer.step()
         if self.zeros:
-            self.zeros.after(step + 1)
+            self.zeros.after_update(step + 1)
         # With fp16 a fused optimizer skips an update by itself, and accelerate does not hear of it.
         overflowed = self.settings.precision == "fp16" and not math.isfinite(float(norm))
         if not (overflowed or self.accelerator.optimizer_step_was_skipped):

@@ -113,9 +113,9 @@ def make(wanted: Job, out: Path) -> dict[str, Any]:
 
 def write(model: Any, record: Any, source: Path, out: Path) -> dict[str, Any]:
     """Write a trained model with the tokenizer of the checkpoint that it began with, and `training.json`."""
-    from pipeline.compress.prune import gradual
     from pipeline.train.model import write
     from pipeline.train.record import FILE
+    from pipeline.train.sparsity import metrics_if_sparse
 
     write(model, source, out, record=record, name=FILE)
     return {
@@ -128,4 +128,4 @@ def write(model: Any, record: Any, source: Path, out: Path) -> dict[str, Any]:
         "final_loss": record.curve[-1].loss,
         "train_seconds": record.seconds,
         "device": record.device,
-    } | gradual.reached(model)
+    } | metrics_if_sparse(model)

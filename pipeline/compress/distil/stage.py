@@ -199,15 +199,15 @@ def _make(wanted: "Work", out: Path) -> dict[str, Any]:
 def distil(wanted: "Work", told: Callable[[str, float], None] | None = None) -> tuple[Any, Distilled]:
     """Distil; return the student on the CPU and the record. `told` hears how far it is, or who owns this worker."""
     from pipeline.compress.distil.goal import DistilGoal
-    from pipeline.compress.prune import gradual
     from pipeline.train import loop
+    from pipeline.train.sparsity import zeros_in_training
 
     told = told or tell
     plan = loop.Plan(wanted.key, wanted.checkpoints, wanted.section, "distil", wanted.section.passes)
     with loop.prepared(plan) as accelerator:
         goal = DistilGoal(wanted, accelerator, told)
         before = goal.score(accelerator.device)
-        finished = loop.run(goal, plan, accelerator, told, gradual.of(goal.model.student, wanted.section.sparse))
+        finished = loop.run(goal, plan, accelerator, told, zeros_in_training(goal.model.student, wanted.section.sparse))
         return goal.model.student.cpu().eval(), _record(wanted, goal, finished, accelerator, before)
 
 
@@ -242,8 +242,8 @@ def _record(wanted: "Work", goal: Any, finished: Any, accelerator: Any, before: 
 
 def write(model: Any, record: Distilled, source: Path, out: Path) -> dict[str, Any]:
     """Write a distilled student with the tokenizer of the one that it began with, and its record."""
-    from pipeline.compress.prune import gradual
     from pipeline.train.model import write
+    from pipeline.train.sparsity import metrics_if_sparse
 
     write(model, source, out, record=record, name=FILE)
     return {
@@ -261,4 +261,4 @@ def write(model: Any, record: Distilled, source: Path, out: Path) -> dict[str, A
         "new_tensors": record.new_tensors,
         "train_seconds": record.seconds,
         "device": record.device,
-    } | gradual.reached(model)
+    } | metrics_if_sparse(model)

@@ -11,7 +11,7 @@ from pipeline import tasks
 from pipeline.checkpoint import shapes
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.loading import load_checkpoint
-from pipeline.compress.prune import costs, cut, depth, importance, parts, reconstruct, search, unstructured, width
+from pipeline.compress.prune import costs, cut, depth, importance, parts, reconstruct, search, width
 from pipeline.compress.prune.parts import Kind, Outline
 from pipeline.compress.prune.search import Kept
 from pipeline.compress.prune.section import check, narrowed
@@ -24,6 +24,7 @@ from pipeline.recipe.compression import PruneSection
 from pipeline.tasks import Task
 from pipeline.text import tokenizers
 from pipeline.train.model import save
+from pipeline.train.sparsity import prune_by_magnitude, sparsity_metrics
 
 
 def run(source: Path, task_name: str, section: PruneSection, texts: Sequence[Unlabelled], out: Path) -> dict[str, Any]:
@@ -50,8 +51,8 @@ def _sparse(model: Any, section: PruneSection) -> dict[str, Any]:
     """Set single weights to zero where it is asked for, in place."""
     if section.sparse is None:
         return {}
-    unstructured.by_magnitude(model, section.sparse)
-    return {"parameters": sum(one.numel() for one in model.parameters())} | unstructured.metrics(model)
+    prune_by_magnitude(model, section.sparse)
+    return {"parameters": sum(one.numel() for one in model.parameters())} | sparsity_metrics(model)
 
 
 def pruned(full: Any, task: Task, section: PruneSection, batches: Batches) -> tuple[Any, dict[str, Any]]:
