@@ -1,9 +1,11 @@
 """Fine-tuning learns, goes on after a stop as if there had been none, and refuses data that cannot be learnt from."""
 
 import contextlib
+import io
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -19,10 +21,12 @@ import psutil
 import pytest
 import torch
 from conftest import COMMAND, LABELS, environment, recipe_file, run_command
+from rich.console import Console
 from safetensors.torch import load_file
 
 from pipeline import artifact
 from pipeline.checkpoint import source as student
+from pipeline.cli import console
 from pipeline.data import datasets as data
 from pipeline.data import files as own
 from pipeline.errors import InputError, RecipeError
@@ -415,6 +419,34 @@ def test_the_command_trains_keeps_and_hands_on(tmp_path, tiny_student):
     (tmp_path / "dev.csv").write_text((tmp_path / "dev.csv").read_text() + "a red river,red\n")
     changed = run_command("plan", path, "--json", cwd=tmp_path)
     assert {step["name"]: step["made"] for step in changed.document["steps"]}["train"]
+
+
+def test_a_training_in_a_pipe_prints_how_far_it_is(tmp_path, tiny_student):
+    train = FAST | write_toy(tmp_path, "classification") | {"steps": None, "epochs": 20}
+    train = {key: value for key, value in train.items() if value is not None}
+    path = recipe_of(tmp_path, "classification", tiny_student("bert", "embedding"), train)
+    done = run_command("train", path, cwd=tmp_path, OMP_NUM_THREADS="1")
+    assert done.rc == 0, done.stderr
+    figures = r"(loss \d.\d{4}, )?(dev metric \d.\d{4}, )?[\d.]+ steps/s, \d+:\d\d left"
+    found = re.findall(rf"^ +(\d+) %  train: step (\d+) of 400, {figures}$", done.stderr, re.MULTILINE)
+    assert len(found) > 1, done.stderr
+    assert all(int(percent) == pytest.approx(int(step) / 4, abs=1) for percent, step, *_ in found)
+    assert found[-1][2], "the loss is known by then"
+    assert found[-1][3], "an epoch is done by then"
+
+
+def test_without_a_terminal_a_line_comes_at_each_tenth_and_every_half_minute(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(console, "_err", Console(file=io.StringIO(), width=200))
+    with console.Progress(quiet=False) as progress:
+        progress.started("train")
+        for second in range(100):
+            now[0] = float(second)
+            progress.advanced("train", f"second {second}", 0.0 if second < 70 else 0.25 + (second - 70) / 1000)
+    lines = console._err.file.getvalue().splitlines()
+    seconds = [int(line.rpartition(" ")[2]) for line in lines if "second" in line]
+    assert seconds == [30, 60, 70]
 
 
 @pytest.mark.full

@@ -281,8 +281,10 @@ class _Run:
         passed = time.perf_counter() - self._started - self._before
         rate = (step - first) / passed
         loss = f"loss {self.notes.curve[-1]['loss']:.4f}, " if self.notes.curve else ""
+        metric = f"dev metric {self.notes.dev[-1]['value']:.4f}, " if self.notes.dev else ""
         left = round((self.total - step) / rate)
-        self.tell(f"{loss}{rate:.1f} steps/s, {left // 60}:{left % 60:02d} left", step / self.total)
+        progress = f"step {step} of {self.total}, {loss}{metric}{rate:.1f} steps/s, {left // 60}:{left % 60:02d} left"
+        self.tell(progress, step / self.total)
 
     def _save_if_due(self, step: int) -> None:
         """Write a checkpoint when the clock of any process says so."""
