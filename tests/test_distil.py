@@ -164,7 +164,7 @@ def test_each_term_is_of_the_mapped_layer_and_counted_by_its_own_items(lesson):
     lengths = [int(length) for length in pair.frame.mask.sum(1)]
     assert len(set(lengths)) > 1, "some rows are padded"
     with torch.no_grad():
-        found = goal.terms(goal.model, rows, 1, torch.device("cpu"))
+        found = goal.losses(goal.model, rows, 1, torch.device("cpu"))
         small, large = goal.model.student, goal._teacher.model
         mine = small(**pair.student.inputs, output_hidden_states=True).hidden_states
         theirs = large(**pair.teacher, output_hidden_states=True).hidden_states
@@ -188,7 +188,7 @@ def test_each_term_is_of_the_mapped_layer_and_counted_by_its_own_items(lesson):
         assert float(found[name]) == pytest.approx(value, rel=1e-3, abs=1e-4), name
     assert wanted["hidden"] > 1
     pairs = sum(n * n for n in lengths)
-    assert goal.items(rows, 1) == dict.fromkeys(losses, sum(lengths)) | {"attention": pairs}
+    assert goal.count_items(rows, 1) == dict.fromkeys(losses, sum(lengths)) | {"attention": pairs}
 
 
 def parts_of(layer: layers.Layer, states: torch.Tensor) -> list[torch.Tensor]:
@@ -360,7 +360,7 @@ def test_a_mobilebert_that_learns_hears_no_padding(tiny_student, tmp_path):
     tensors = load_file(source / "model.safetensors")
     next(one for name, one in tensors.items() if name.endswith("word_embeddings.weight"))[0] = 3.0
     save_file(tensors, source / "model.safetensors", metadata={"format": "pt"})
-    found, _ = model.load_as(model.Wanted(source, "AutoModel", True, 0))
+    found, _ = model.load_model(model.LoadSpec(source, "AutoModel", True, 0))
     ids, mask = torch.arange(5, 11)[None], torch.ones(1, 6, dtype=torch.long)
     padded = torch.nn.functional.pad(ids, (0, 4)), torch.nn.functional.pad(mask, (0, 4))
     with torch.no_grad():
@@ -414,14 +414,14 @@ def test_the_terms_of_the_triple_loss_are_counted_and_weighed_as_published(maske
         for parameter in goal.model.student.parameters():
             # Far from the teacher, for a divergence beyond rounding.
             parameter.mul_(3.0)
-        found = goal.terms(goal.model, rows, 1, torch.device("cpu"))
+        found = goal.losses(goal.model, rows, 1, torch.device("cpu"))
         mine, theirs = goal.model.see(pair.student.inputs).logits, goal._teacher.see(pair.teacher).logits
     teacher, small = (torch.log_softmax(one.double() / 4, -1) for one in (theirs, mine))
     divergence = float((teacher.exp() * (teacher - small)).sum())
     assert float(found["soft_targets"]) == pytest.approx(16 * divergence, rel=1e-3)
     tokens, hidden = pair.frame.mask.numel(), pair.frame.masked != examples.IGNORED
     asked = {"soft_targets": tokens, "cosine": tokens, "masked_lm": int(hidden.sum()), "sentence_order": 4}
-    assert goal.items(rows, 1) == asked
+    assert goal.count_items(rows, 1) == asked
     wanted = -torch.log_softmax(mine.double(), -1)[hidden].gather(1, pair.frame.masked[hidden][:, None]).sum()
     assert float(found["masked_lm"]) == pytest.approx(float(wanted), rel=1e-3)
     for point in stage.distil(work)[1].curve:

@@ -253,13 +253,13 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "classifier",
         "classification",
         {"distil": own_data(train_file="one.csv", dev_file="one.csv")},
-        "all 6 rows have the one label 'positive'; there is nothing to tell apart",
+        "all 6 rows have the label 'positive', and at least two labels are needed",
     ),
     "one class to be judged by": (
         "classifier",
         "classification",
         {"distil": own_data(dev_file="one.csv")},
-        "one.csv: all 6 rows have the one label 'positive'; there is nothing to tell apart",
+        "one.csv: all 6 rows have the label 'positive', and at least two labels are needed",
     ),
     "a head that the start drops": (
         "encoder",
@@ -569,7 +569,7 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "classifier",
         "classification",
         {"distil": own_data(max_rows=1)},
-        "all 1 rows have the one label",
+        "all 1 rows have the label",
     ),
     "a width that only one kind has": (
         "classifier",

@@ -31,7 +31,7 @@ from pipeline.recipe.compression import DistilSection, PruneSection
 from pipeline.recipe.fields import GradualSparse, Sparse
 from pipeline.recipe.schema import TrainSection
 from pipeline.train import loop
-from pipeline.train.job import Job
+from pipeline.train.job import TrainingJob
 from pipeline.train.sparsity import (
     GradualPruning,
     cubic_sparsity,
@@ -41,7 +41,7 @@ from pipeline.train.sparsity import (
     prune_by_magnitude,
     sparsity_metrics,
 )
-from pipeline.train.stage import write
+from pipeline.train.stage import fine_tune, write
 from pipeline.verify import structure as judging
 from pipeline.verify.structure import Expected
 
@@ -158,7 +158,7 @@ def test_movement_keeps_what_training_moves_away_from_zero(lively: Callable[...,
     assert all(torch.equal(found[name][mask], whole[name][mask]) for name, mask in back.items())
 
 
-def job(folder: Path, source: Path, **train: Any) -> Job:
+def job(folder: Path, source: Path, **train: Any) -> TrainingJob:
     values = {"max_length": 16, "batch_size": 32, "learning_rate": 3e-3, "steps": 8, "checkpoint_minutes": 1e-9}
     return job_of(recipe_of(folder, "classification", source, values | write_toy(folder, "classification") | train))
 
@@ -169,10 +169,10 @@ def test_a_run_that_was_stopped_ends_with_the_same_zeros(
 ) -> None:
     monkeypatch.setattr(loop, "_TELL_EVERY_S", 0.0)
     wanted = job(tmp_path, lively(), sparse=MOVEMENT | {"by": by})
-    whole, uncut = loop.train(replace(wanted, checkpoints=tmp_path / "others"), silent)
+    whole, uncut = fine_tune(replace(wanted, checkpoints=tmp_path / "others"), silent)
     with pytest.raises(Stop):
-        loop.train(wanted, stop_after(0.6))
-    resumed, cut = loop.train(wanted, silent)
+        fine_tune(wanted, stop_after(0.6))
+    resumed, cut = fine_tune(wanted, silent)
     assert cut.resumed_at == [4]
     assert [(one.step, one.loss) for one in cut.curve] == [(one.step, one.loss) for one in uncut.curve]
     assert all(torch.equal(resumed.state_dict()[name], tensor) for name, tensor in whole.state_dict().items())
@@ -188,7 +188,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_zeros(
 def test_other_scores_give_other_zeros(lively: Callable[..., Path], tmp_path: Path) -> None:
     found = []
     for by in ("movement", "magnitude"):
-        model, _ = loop.train(job(tmp_path, lively(), sparse=MOVEMENT | {"by": by}), silent)
+        model, _ = fine_tune(job(tmp_path, lively(), sparse=MOVEMENT | {"by": by}), silent)
         found.append(torch.cat([one.flatten() for one in zeros_of(model).values()]))
     assert 0.1 < float((found[0] != found[1]).float().mean()) < 0.9
 
@@ -221,7 +221,7 @@ def test_zeros_that_a_student_has_are_held(
 ) -> None:
     before = loaded(sparse)
     if what == "train":
-        after = loop.train(job(tmp_path, sparse), silent)[0].base_model
+        after = fine_tune(job(tmp_path, sparse), silent)[0].base_model
     else:
         after = distilled(tmp_path, sparse, lively())
     mine = layer_matrices(after)

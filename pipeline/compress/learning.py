@@ -21,6 +21,7 @@ from pipeline.recipe.compression import UNPRUNED, DistilSection
 from pipeline.recipe.schema import Recipe
 from pipeline.text import tokenizers
 from pipeline.text.encoding import Encoder
+from pipeline.train.checks import MASKED_LM_SUFFIX
 
 _SMALLER = ("start", "vocabulary", "prune", "factorise", "share")
 """Sections that give a student something to learn again."""
@@ -62,7 +63,7 @@ def _head(context: Context, source: Source) -> Work:
 
 
 def _expected_head(context: Context, source: Source) -> Source:
-    return source.foretold(architectures=[material.MASKED_LM])
+    return source.foretold(architectures=[MASKED_LM_SUFFIX])
 
 
 def _teacher(context: Context, section: DistilSection) -> Source | None:
@@ -215,7 +216,7 @@ def _expected_distil(context: Context, source: Source) -> Source:
     section, task = context.recipe.distil, tasks.get(context.recipe.task)
     assert section
     if section.head == "masked_lm":
-        return source.foretold(architectures=[material.MASKED_LM])
+        return source.foretold(architectures=[MASKED_LM_SUFFIX])
     learnt: dict[str, Any] = {"architectures": [task.head_suffix]}
     if task.has_labels:
         names = material.labels(source, task, _teacher(context, section), _material(context, section).dataset)

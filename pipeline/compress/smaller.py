@@ -8,7 +8,6 @@ from pipeline.artifact import digest_of
 from pipeline.backends import litert
 from pipeline.checkpoint.source import Source
 from pipeline.compress import factorise, prune, share, vocabulary
-from pipeline.compress.distil import material
 from pipeline.compress.stage import Context, Stage, Work
 from pipeline.compress.start import checks
 from pipeline.data import calibration
@@ -17,7 +16,7 @@ from pipeline.devices import host
 from pipeline.errors import RecipeError
 from pipeline.graph.node import Input, versions
 from pipeline.recipe.compression import FactoriseSection, PruneSection, StartSection, VocabularySection
-from pipeline.train.checks import has_head
+from pipeline.train.checks import class_of, has_head
 
 SOURCE = Input("source")
 """The checkpoint before a stage."""
@@ -212,7 +211,7 @@ def _need_head(context: Context, source: Source, section: str) -> None:
     if task.uses_head and not has_head(task, source):
         raise RecipeError(
             f"[{section}] takes a model with its head, and {source.origin} has none for task {task.name}: it is saved "
-            f"as {material.saved_as(source)}. Add [train], or a start that keeps the head, or do this in a recipe of "
+            f"as {class_of(source)}. Add [train], or a start that keeps the head, or do this in a recipe of "
             "task embedding."
         )
 

@@ -23,7 +23,7 @@ from pipeline.compress.distil import material, stage
 from pipeline.compress.distil.stage import Distilled
 from pipeline.errors import RecipeError
 from pipeline.recipe.compression import UNPRUNED, DistilSection
-from pipeline.train import outside
+from pipeline.train import launch
 
 
 def main() -> int:
@@ -37,19 +37,19 @@ def main() -> int:
     parser.add_argument("--task", required=True, help="a task's name, such as embedding")
     parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint; it must not exist")
     asked = parser.parse_args()
-    return outside.answered(partial(_distil, asked))
+    return launch.exit_code_of(partial(_distil, asked))
 
 
 def _distil(asked: argparse.Namespace) -> None:
-    checkpoints = outside.checkpoints(asked.out)
+    checkpoints = launch.checkpoints_beside(asked.out)
     section = _read(asked.settings)
     if section.teacher != UNPRUNED:
         raise RecipeError(f"{asked.settings}: teacher = {section.teacher!r} is for recipes; name it by --teacher here.")
     unpruned = student.inspect_folder(asked.teacher, origin=asked.teacher.name, licence=None) if asked.teacher else None
     found = material.find(section, tasks.get(asked.task), unpruned, asked.settings)
     wanted = stage.work(asked.student, asked.teacher, asked.task, section, found, checkpoints)
-    model, record = stage.distil(wanted, outside.told)
-    outside.keep(asked.out, partial(stage.write, model, record, wanted.source), partial(_said, record))
+    model, record = stage.distil(wanted, launch.print_progress)
+    launch.publish(asked.out, partial(stage.write, model, record, wanted.source), partial(_said, record))
 
 
 def _said(record: Distilled) -> str:

@@ -23,13 +23,13 @@ from pipeline.artifact import digest_of
 from pipeline.checkpoint import architectures
 from pipeline.checkpoint import source as student
 from pipeline.compress.distil import checks, inparts, masked, models
-from pipeline.compress.distil.material import has_masked_lm
 from pipeline.compress.distil.models import Work
 from pipeline.data.datasets import Labelled
 from pipeline.errors import StudentError
 from pipeline.recipe.compression import AugmentSection
 from pipeline.text import tokenizers
 from pipeline.text.encoding import Encoder, Row
+from pipeline.train.checks import has_masked_lm_head
 
 WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 """What may be replaced: letters, with an apostrophe inside perhaps."""
@@ -155,7 +155,7 @@ class Finder:
         source = student.inspect_folder(folder, origin=folder.name, licence=None)
         # Numbers drawn after this must not hang on whether candidates were at hand already.
         with torch.random.fork_rng(devices=[]):
-            model, _ = models.load_masked_lm(folder, keeps_head=has_masked_lm(source), seed=0)
+            model, _ = models.load_masked_lm(folder, keeps_head=has_masked_lm_head(source), seed=0)
         self.model: Any = model.eval().requires_grad_(False).to(device)
         self.device = device
         tokenizer = tokenizers.load_tokenizer(folder)

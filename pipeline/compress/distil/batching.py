@@ -18,9 +18,8 @@ from pipeline.compress.distil.values import Frame
 from pipeline.data.datasets import Labelled
 from pipeline.text import tokenizers
 from pipeline.text.encoding import Encoder
-from pipeline.train import batches, examples
-from pipeline.train.batches import Batch
-from pipeline.train.examples import Example
+from pipeline.train import examples
+from pipeline.train.examples import Batch, EncodedExample
 
 Numbers = NDArray[np.int64]
 
@@ -48,7 +47,7 @@ class Side:
     def batch(self, numbers: Numbers, *, per_token: bool) -> Batch:
         """Return some rows, padded."""
         chosen = examples.take(self.data, numbers)
-        return batches.collate(chosen, self.names, pad_token_id=self.pad_token_id, per_token=per_token)
+        return examples.collate(chosen, self.names, pad_token_id=self.pad_token_id, per_token=per_token)
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ class Batcher:
         for number, one in enumerate(found):
             examples.write(one, self._path(number), kind)
 
-    def _encoded(self, texts: Sequence[Labelled]) -> list[Iterator[Example]]:
+    def _encoded(self, texts: Sequence[Labelled]) -> list[Iterator[EncodedExample]]:
         """Encode texts for each side."""
         section, task, dataset = self.work.section, self.work.task, self.work.material.dataset
         return [rows.encode(side.encoder, section, task, dataset, texts, labels=self.labels) for side in self._sides()]

@@ -14,7 +14,7 @@ from pipeline.recipe.compression import DEFAULT_TEMPERATURE, DistilSection, Head
 from pipeline.recipe.fields import Updates
 from pipeline.tasks import Task
 from pipeline.text import tokenizers
-from pipeline.train.checks import check_precision, checkpoint_labels, has_head
+from pipeline.train.checks import check_precision, checkpoint_labels, class_of, has_head, has_masked_lm_head
 
 
 def check(section: DistilSection, source: Source, task: Task, teacher: Source | None, found: Material) -> None:
@@ -194,7 +194,7 @@ def _check_heads(section: DistilSection, task: Task, source: Source, teacher: So
     if not task.uses_head or not any("logits" in TERMS[name].needs for name in section.losses):
         return
     if not has_head(task, teacher):
-        saved = material.saved_as(teacher)
+        saved = class_of(teacher)
         raise StudentError(f"the teacher {teacher.origin} has no head for {task.name}: it was saved as {saved}.")
     mine, theirs = checkpoint_labels(source), checkpoint_labels(teacher)
     if not task.fits(len(theirs)):
@@ -218,8 +218,8 @@ def _check_rows_of_tables(name: str, source: Source, teacher: Source) -> None:
 
 def check_trained_head(teacher: Source) -> None:
     """Refuse a teacher that was saved without a masked-LM head."""
-    if not material.has_masked_lm(teacher):
-        saved = material.saved_as(teacher)
+    if not has_masked_lm_head(teacher):
+        saved = class_of(teacher)
         raise StudentError(
             f"the teacher {teacher.origin} has no trained masked-LM head: it was saved as {saved}. "
             "Train one on plain text first, by the recipe's [head], or distil states: cosine, hidden, relations."

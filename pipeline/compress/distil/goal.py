@@ -19,9 +19,9 @@ from pipeline.compress.distil.terms import LABELS, TERMS, WHOLE_UPDATES, Need
 from pipeline.compress.distil.values import Frame, Values, check_shown
 from pipeline.errors import RecipeError, StudentError
 from pipeline.train import examples
-from pipeline.train.batches import Batch
-from pipeline.train.evaluation import Dev
-from pipeline.train.objectives import OBJECTIVES
+from pipeline.train.evaluation import DevSet
+from pipeline.train.examples import Batch
+from pipeline.train.objectives import TASK_LOSSES
 
 _MEASURED = 16
 """Blocks of a batch when the perplexity is measured."""
@@ -35,7 +35,7 @@ class Pupil(nn.Module):
         super().__init__()
         self.student = student
         self.values = values
-        self._hard = OBJECTIVES[work.task.output_kind].loss if work.section.alpha > 0 else None
+        self._hard = TASK_LOSSES[work.task.output_kind].loss if work.section.alpha > 0 else None
         self._watched = Watched(student, _needs(work, of_teacher=False), work.task, masked_lm=_masked_lm(work))
 
     def see(self, inputs: Mapping[str, Tensor]) -> Seen:
@@ -54,7 +54,7 @@ class Pupil(nn.Module):
 class DistilGoal:
     """A teacher's outputs, states and relations, and perhaps labels."""
 
-    uses_all = False
+    uses_all_parameters = False
 
     def __init__(self, work: Work, accelerator: Accelerator, tell: Callable[[str, float], None]) -> None:
         """Load both models, encode the rows and run the teacher where its outputs are kept; all processes call this."""
@@ -99,7 +99,7 @@ class DistilGoal:
             return ()
         return checks.mapping(self.section, int(student.num_hidden_layers), int(teacher.num_hidden_layers))
 
-    def _dev(self) -> Dev | None:
+    def _dev(self) -> DevSet | None:
         dataset, task, side = self.work.material.dataset, self.work.task, self.batches.student
         if dataset is None or _masked_lm(self.work) or dataset.absent():
             return None
@@ -107,7 +107,7 @@ class DistilGoal:
             return None
         if task.has_labels and isinstance(dataset.label_ids(self.labels), str):
             return None
-        return Dev(task, dataset, self.labels, side.encoder, names=side.names, pad_token_id=side.pad_token_id)
+        return DevSet(task, dataset, self.labels, side.encoder, input_names=side.names, pad_token_id=side.pad_token_id)
 
     def _watch(self, teacher: Any) -> Watched | None:
         if teacher is None:
@@ -155,7 +155,7 @@ class DistilGoal:
 
     # --- the loop's questions ----------------------------------------------------------------------------------------
 
-    def items(self, rows: NDArray[np.int64], step: int) -> Mapping[str, int]:
+    def count_items(self, rows: NDArray[np.int64], step: int) -> Mapping[str, int]:
         """Return the items of each term in all rows of an update."""
         lengths = self.batches.row_lengths(rows)
         by_token = _masked_lm(self.work) or self.work.task.output_kind == "token_logits"
@@ -166,10 +166,10 @@ class DistilGoal:
         found = {name: counts[TERMS[name].items] for name in self.section.losses}
         if self.section.alpha > 0:
             targets = examples.targets(self.batches.student.data, rows)
-            found[LABELS] = OBJECTIVES[self.work.task.output_kind].items(targets)
+            found[LABELS] = TASK_LOSSES[self.work.task.output_kind].count_items(targets)
         return found
 
-    def terms(self, model: Any, rows: NDArray[np.int64], step: int, device: torch.device) -> Mapping[str, Tensor]:
+    def losses(self, model: Any, rows: NDArray[np.int64], step: int, device: torch.device) -> Mapping[str, Tensor]:
         """Return each term's sum over some rows."""
         pair = self._on_device(self.batches.pair(rows, step))
         found: Mapping[str, Tensor] = model(pair.student, self._shown(rows, pair, device), pair.frame)
@@ -183,7 +183,7 @@ class DistilGoal:
         with torch.no_grad(), self._accelerator.autocast():
             return self._teacher.see(pair.teacher)
 
-    def score(self, device: torch.device) -> float | None:
+    def dev_metric(self, device: torch.device) -> float | None:
         """Return the data set's metric, or the perplexity on blocks that are not learnt on."""
         if _masked_lm(self.work):
             self.model.eval()
@@ -193,7 +193,7 @@ class DistilGoal:
             )
             self.model.train()
             return found
-        return None if self.dev is None else self.dev.score(self.model.student, device)
+        return None if self.dev is None else self.dev.metric(self.model.student, device)
 
     def _perplexity(self, watched: Watched, *, of_teacher: bool) -> float:
         """Return exp of the mean loss over masked tokens; finite, since a record holds no infinity."""

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 
 from pipeline.errors import InputError
 from pipeline.text.encoding import Row
-from pipeline.train.examples import IGNORED, Example
+from pipeline.train.examples import IGNORED, EncodedExample
 
 Ids = NDArray[np.int64]
 
@@ -66,7 +66,7 @@ class Masked:
     """1 where the second half comes first."""
 
 
-def blocks(tokenizer: Tokenizer, lines: Sequence[str], shape: Shape, *, length: int) -> Iterator[Example]:
+def blocks(tokenizer: Tokenizer, lines: Sequence[str], shape: Shape, *, length: int) -> Iterator[EncodedExample]:
     """Cut running text into whole blocks without special tokens; what is left at the end is dropped.
 
     Args:
@@ -87,7 +87,7 @@ def blocks(tokenizer: Tokenizer, lines: Sequence[str], shape: Shape, *, length: 
     ids = np.concatenate(found)
     _refuse_few(len(ids), size)
     for start in range(0, len(ids) - size + 1, size):
-        yield Example(Row(tuple(ids[start : start + size].tolist()), (0,) * size), ())
+        yield EncodedExample(Row(tuple(ids[start : start + size].tolist()), (0,) * size), ())
 
 
 def check_enough(tokenizer: Tokenizer, lines: Sequence[str], *, length: int) -> None:

@@ -18,10 +18,15 @@ from pipeline.data.datasets import Dataset
 from pipeline.errors import InputError, RecipeError, StudentError
 from pipeline.recipe.compression import UNPRUNED, AugmentSection, DistilSection, HeadSection
 from pipeline.tasks import Task
-from pipeline.train.checks import check_dev, checkpoint_labels, has_head, one_label, training_rows
-
-MASKED_LM = "ForMaskedLM"
-"""How the names of classes with a masked-LM head end."""
+from pipeline.train.checks import (
+    check_dev_split,
+    checkpoint_labels,
+    class_of,
+    has_head,
+    has_masked_lm_head,
+    single_label_problem,
+    training_rows,
+)
 
 
 @dataclass(frozen=True)
@@ -165,10 +170,10 @@ def _check_rows(section: DistilSection, task: Task, dataset: Dataset, *, learnt:
         raise InputError(f"distil: training data of {dataset.name}: {absent}. Or give texts: plain text files.")
     rows = training_rows(dataset, section) if learnt else []
     asked = section.alpha > 0 or task.output_kind == "spans"
-    if learnt and asked and (problem := one_label(rows, dataset, task.output_kind)):
+    if learnt and asked and (problem := single_label_problem(rows, dataset, task.output_kind)):
         raise InputError(f"training data {dataset.path('train')}: {problem}.")
     if fits(dataset, section, task) and not dataset.absent():
-        check_dev(dataset, task.output_kind)
+        check_dev_split(dataset, task.output_kind)
 
 
 def _check_alpha(section: DistilSection, task: Task, dataset: Dataset | None) -> None:
@@ -216,19 +221,8 @@ def _check_augment(section: AugmentSection, whole: DistilSection, task: Task, mo
     if whole.max_length > model.max_length:
         limit = f"distil.augment.model: {model.origin} takes {model.max_length} positions"
         raise RecipeError(f"distil.max_length = {whole.max_length} is beyond the limit of {limit}.")
-    if section.single_pieces == "masked_lm" and not has_masked_lm(model):
+    if section.single_pieces == "masked_lm" and not has_masked_lm_head(model):
         raise StudentError(
-            f"distil.augment.model {model.origin} has no trained masked-LM head: it was saved as {saved_as(model)}. "
+            f"distil.augment.model {model.origin} has no trained masked-LM head: it was saved as {class_of(model)}. "
             "Name a checkpoint that has one (a recipe's [head] trains it), or set single_pieces = 'neighbours'."
         )
-
-
-def saved_as(source: Source) -> str:
-    """Return the class that a checkpoint was saved from."""
-    return str((source.config.get("architectures") or ["?"])[0])
-
-
-def has_masked_lm(source: Source) -> bool:
-    """Return whether a checkpoint was saved with a masked-LM head."""
-    # ELECTRA's tells replaced tokens, and has no words to give.
-    return saved_as(source).endswith((MASKED_LM, "ForPreTraining")) and saved_as(source) != "ElectraForPreTraining"

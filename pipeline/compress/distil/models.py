@@ -12,12 +12,12 @@ from pipeline.checkpoint import source as student
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.source import Source
 from pipeline.compress.distil import material
-from pipeline.compress.distil.material import Material, has_masked_lm
+from pipeline.compress.distil.material import Material
 from pipeline.errors import StudentError
 from pipeline.recipe.compression import DistilSection
 from pipeline.tasks import Task
 from pipeline.train import model
-from pipeline.train.checks import has_head
+from pipeline.train.checks import has_head, has_masked_lm_head
 
 _MASKED_LM = "AutoModelForMaskedLM"
 
@@ -58,7 +58,7 @@ def load_student(work: Work) -> tuple[Any, list[str], tuple[str, ...]]:
     """
     source = student.inspect_folder(work.source, origin=work.source.name, licence=None)
     if work.section.head == "masked_lm":
-        found, new = load_masked_lm(work.source, keeps_head=has_masked_lm(source), seed=work.section.seed)
+        found, new = load_masked_lm(work.source, keeps_head=has_masked_lm_head(source), seed=work.section.seed)
         if work.only_head:
             _freeze(found)
         return found, new, ()
@@ -67,8 +67,8 @@ def load_student(work: Work) -> tuple[Any, list[str], tuple[str, ...]]:
     labels = material.labels(source, task, _teacher(work), work.material.dataset) if task.has_labels else ()
     config = {"num_labels": task.most_labels} if task.uses_head and task.most_labels and not labels else {}
     options = {} if task.uses_head else architectures.get(source.architecture.model_type).backbone_options
-    wanted = model.Wanted(work.source, task.auto_class, keeps, work.section.seed, labels, config, options)
-    return *model.load_as(wanted), labels
+    wanted = model.LoadSpec(work.source, task.auto_class, keeps, work.section.seed, labels, config, options)
+    return *model.load_model(wanted), labels
 
 
 def _teacher(work: Work) -> Source | None:
@@ -82,7 +82,7 @@ def load_teacher(work: Work) -> Any:
     assert work.teacher is not None
     if work.section.head == "masked_lm":
         source = student.inspect_folder(work.teacher, origin=work.teacher.name, licence=None)
-        found, _ = load_masked_lm(work.teacher, keeps_head=has_masked_lm(source), seed=work.section.seed)
+        found, _ = load_masked_lm(work.teacher, keeps_head=has_masked_lm_head(source), seed=work.section.seed)
     else:
         found = load_checkpoint(work.teacher, work.task)
         architectures.hear_no_padding(found)
@@ -98,7 +98,7 @@ def load_masked_lm(folder: Path, *, keeps_head: bool, seed: int) -> tuple[Any, l
     Raises:
         StudentError: it does not load, or the head cannot be tied to the table.
     """
-    found, new = model.load_as(model.Wanted(folder, _MASKED_LM, keeps_head, seed))
+    found, new = model.load_model(model.LoadSpec(folder, _MASKED_LM, keeps_head, seed))
     table, head = found.get_input_embeddings(), found.get_output_embeddings()
     if not isinstance(table, torch.nn.Embedding) or head.weight.shape != table.weight.shape:
         raise StudentError(

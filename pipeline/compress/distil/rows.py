@@ -11,7 +11,7 @@ from pipeline.recipe.compression import DistilSection
 from pipeline.tasks import Task
 from pipeline.text.encoding import Encoder
 from pipeline.train import examples
-from pipeline.train.examples import Example
+from pipeline.train.examples import EncodedExample
 
 
 def texts(section: DistilSection, task: Task, found: Material) -> list[Labelled]:
@@ -37,7 +37,7 @@ def encode(
     rows: Sequence[Labelled],
     *,
     labels: Sequence[str],
-) -> Iterator[Example]:
+) -> Iterator[EncodedExample]:
     """Encode rows, with targets where hard labels are asked for.
 
     Args:
@@ -52,7 +52,7 @@ def encode(
         return examples.encode(encoder, task, rows, _label_ids(dataset, labels) if task.has_labels else [])
     if task.output_kind == "spans" and section.texts is None:
         return examples.encode(encoder, task, rows, [])
-    return (Example(encoder.encode(row.first, row.second), ()) for row in rows)
+    return (EncodedExample(encoder.encode(row.first, row.second), ()) for row in rows)
 
 
 def _label_ids(dataset: Dataset, labels: Sequence[str]) -> list[int]:
@@ -62,7 +62,7 @@ def _label_ids(dataset: Dataset, labels: Sequence[str]) -> list[int]:
     return found
 
 
-def check_same_tokens(mine: Encoder, theirs: Encoder, rows: Iterable[tuple[Example, Example]]) -> None:
+def check_same_tokens(mine: Encoder, theirs: Encoder, rows: Iterable[tuple[EncodedExample, EncodedExample]]) -> None:
     """Refuse rows that two vocabularies cut otherwise.
 
     Raises:

@@ -203,16 +203,16 @@ def distil(wanted: "Work", told: Callable[[str, float], None] | None = None) -> 
     from pipeline.train.sparsity import zeros_in_training
 
     told = told or tell
-    plan = loop.Plan(wanted.key, wanted.checkpoints, wanted.section, "distil", wanted.section.passes)
-    with loop.prepared(plan) as accelerator:
+    plan = loop.RunPlan(wanted.key, wanted.checkpoints, wanted.section, "distil", wanted.section.passes)
+    with loop.open_accelerator(plan) as accelerator:
         goal = DistilGoal(wanted, accelerator, told)
-        before = goal.score(accelerator.device)
+        before = goal.dev_metric(accelerator.device)
         finished = loop.run(goal, plan, accelerator, told, zeros_in_training(goal.model.student, wanted.section.sparse))
         return goal.model.student.cpu().eval(), _record(wanted, goal, finished, accelerator, before)
 
 
 def _record(wanted: "Work", goal: Any, finished: Any, accelerator: Any, before: float | None) -> Distilled:
-    notes, (first, *_) = finished.notes, goal.weights
+    notes, (first, *_) = finished.history, goal.weights
     # A single term has no curve of its own.
     curve = [{"terms": {first: one["loss"] / goal.weights[first]}} | one for one in notes.curve]
     dataset = wanted.material.dataset
@@ -242,10 +242,10 @@ def _record(wanted: "Work", goal: Any, finished: Any, accelerator: Any, before: 
 
 def write(model: Any, record: Distilled, source: Path, out: Path) -> dict[str, Any]:
     """Write a distilled student with the tokenizer of the one that it began with, and its record."""
-    from pipeline.train.model import write
+    from pipeline.train.model import save_with_record
     from pipeline.train.sparsity import metrics_if_sparse
 
-    write(model, source, out, record=record, name=FILE)
+    save_with_record(model, source, out, record=record, file_name=FILE)
     return {
         "dataset": record.dataset,
         "metric": record.metric,

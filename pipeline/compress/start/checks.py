@@ -2,10 +2,10 @@
 
 from pipeline.checkpoint import layers
 from pipeline.checkpoint.source import Source
-from pipeline.compress.distil.material import has_masked_lm
 from pipeline.compress.prune.parts import head_count, hidden_size, layer_count
 from pipeline.errors import RecipeError, StudentError
 from pipeline.recipe.compression import StartSection
+from pipeline.train.checks import has_masked_lm_head
 
 VERSION = 1
 """Of what `starts` makes."""
@@ -76,7 +76,7 @@ def expected(section: StartSection, teacher: Source) -> Source:
         assert section.hidden_size is not None
         heads = section.hidden_size * head_count(teacher.config) // hidden_size(teacher)
         teacher = _with(with_hidden_size(teacher, section.hidden_size), ("num_attention_heads", "n_heads"), heads)
-    if section.kind == "albert" or (section.kind == "distilbert" and not has_masked_lm(teacher)):
+    if section.kind == "albert" or (section.kind == "distilbert" and not has_masked_lm_head(teacher)):
         return without_head(teacher)
     return teacher
 
