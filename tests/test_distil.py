@@ -120,7 +120,7 @@ def test_a_student_approaches_its_teacher(case, lesson, tmp_path):
     assert set(record.curve[0].terms) == set(losses)
     kept = {"sentence_mse", "sentence_cosine", "similarity"}
     assert record.cached == (set(losses) <= kept or task in ("classification", "regression"))
-    assert record.layers == ((2,) if case == "tinybert" else ())
+    assert record.teacher_layers == ((1,) if case == "tinybert" else ())
     out = folder(tmp_path / "out")
     metrics = stage.write(model, record, wanted.source, out)
     assert metrics["final_loss"] == found[-1]
@@ -678,8 +678,16 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         r"asks for hard labels, and distil\.texts have no labels",
     ),
     "labels alone": ("embedding", {"alpha": 1.0}, "alpha = 1 leaves nothing of the losses"),
-    "too many layers": ("embedding", {"losses": {"hidden": 1.0}, "layers": (1, 2)}, "names 2 layers, and the student"),
-    "no such layer": ("embedding", {"losses": {"hidden": 1.0}, "layers": (3,)}, "names layer 3, and the teacher has 2"),
+    "too many layers": (
+        "embedding",
+        {"losses": {"hidden": 1.0}, "teacher_layers": (0, 1)},
+        "names 2 layers, and the student",
+    ),
+    "no such layer": (
+        "embedding",
+        {"losses": {"hidden": 1.0}, "teacher_layers": (2,)},
+        "names layer 2; the teacher has 0 to 1",
+    ),
     "too long": ("embedding", {"max_length": 65}, "max_length = 65 is beyond bert-embedding-small's limit of 64"),
     "both": ("embedding", {"epochs": 1.0, "steps": 2}, "distil has epochs and steps"),
     "parts": (
@@ -722,9 +730,9 @@ def test_too_little_text_for_blocks_is_refused(masked_lesson, tmp_path):
 
 def test_layers_that_do_not_divide_are_refused():
     section = DistilSection(losses={"hidden": 1.0}, dataset="stsb")
-    assert checks.mapping(section, 3, 6) == (2, 4, 6)
+    assert checks.mapping(section, 3, 6) == (1, 3, 5)
     with pytest.raises(
-        RecipeError, match=r"6 layers do not divide by the student's 4\. .* such as layers = \[2, 3, 4, 6\]"
+        RecipeError, match=r"6 layers do not divide by the student's 4\. .* such as teacher_layers = \[1, 2, 3, 5\]"
     ):
         checks.mapping(section, 4, 6)
 
@@ -763,7 +771,7 @@ def test_unequal_heads_and_sizes_are_refused_before_the_first_update(folders, pl
     starts.make(teacher, StartSection(kind="width", hidden_size=32), small)
     values = FAST | {"texts": (str(plain_text),), "steps": 2}
     for losses, message in (
-        ({"attention": 1.0}, "layer 1 of the student has 2 where the teacher's layer 1 has 4"),
+        ({"attention": 1.0}, "layer 0 of the student has 2 where the teacher's layer 0 has 4"),
         ({"sentence_mse": 1.0}, "needs equal hidden sizes; the student has 32 and the teacher 64"),
         ({"relations": 1.0}, "relation_heads = 7 does not divide the 32 columns of the student"),
     ):

@@ -93,7 +93,7 @@ def test_a_teacher_that_the_recipe_trains_teaches_a_smaller_student(
 ) -> None:
     sections = {
         "train": OWN | FAST | {"steps": 60},
-        "start": {"layers": [1]},
+        "start": {"teacher_layers": [0]},
         "distil": SOFT | FAST | OWN | {"augment": {"copies": 2, "single_pieces": "neighbours"}},
     }
     outcome = pocketbert("compress", written(place, "encoder", **sections))
@@ -115,7 +115,7 @@ def test_a_head_is_trained_first_and_teaches_masked_tokens(
     losses = {"soft_targets": 5.0, "masked_lm": 2.0, "cosine": 1.0}
     sections = {
         "head": FAST | text | {"learning_rate": 0.3, "steps": 30},
-        "start": {"layers": [1]},
+        "start": {"teacher_layers": [0]},
         "distil": FAST | text | {"losses": losses, "head": "masked_lm", "steps": 3},
     }
     outcome = pocketbert("compress", written(place, "encoder", "embedding", **sections))
@@ -209,7 +209,7 @@ def test_a_corpus_is_read_once_for_check_and_work(place: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("section", "settings"), [("prune", {"heads": 0.5, "max_length": 16}), ("factorise", {"embedding": 4})]
+    ("section", "settings"), [("prune", {"attention_heads": 0.5, "max_length": 16}), ("factorise", {"embedding": 4})]
 )
 def test_calibration_texts_are_read_once_too(
     section: str, settings: dict[str, Any], place: Path, monkeypatch: pytest.MonkeyPatch
@@ -271,7 +271,7 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "encoder",
         "classification",
         TRAINED | {"start": {"kind": "width", "hidden_size": 32}, "distil": OWN | {"losses": {"attention": 1.0}}},
-        "compares head by head, and layer 1 of the student has 2 where the teacher's layer 1 has 4",
+        "compares head by head, and layer 0 of the student has 2 where the teacher's layer 0 has 4",
     ),
     "relations that do not divide": (
         "encoder",
@@ -363,14 +363,15 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "layers that do not map": (
         "encoder",
         "classification",
-        TRAINED | {"start": {"layers": [1]}, "distil": OWN | {"losses": {"hidden": 1.0}, "layers": [1, 2]}},
-        "distil.layers names 2 layers, and the student has 1",
+        TRAINED
+        | {"start": {"teacher_layers": [0]}, "distil": OWN | {"losses": {"hidden": 1.0}, "teacher_layers": [0, 1]}},
+        "distil.teacher_layers names 2 layers, and the student has 1",
     ),
     "layers that do not divide": (
         "encoder",
         "embedding",
         {
-            "start": {"layers": [1, 2]},
+            "start": {"teacher_layers": [0, 1]},
             "distil": {"teacher": "three", "losses": {"hidden": 1.0}, "texts": ["plain.txt"], "max_length": 16},
         },
         "the teacher's 3 layers do not divide by the student's 2",
@@ -431,8 +432,8 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "heads that were pruned": (
         "classifier",
         "classification",
-        {"prune": {"heads": 0.5, "max_length": 16}, "distil": OWN | {"losses": {"attention": 1.0}}},
-        "compares head by head, and prune.heads leaves the student fewer",
+        {"prune": {"attention_heads": 0.5, "max_length": 16}, "distil": OWN | {"losses": {"attention": 1.0}}},
+        "compares head by head, and prune.attention_heads leaves the student fewer",
     ),
     "heads that a budget takes": (
         "classifier",
@@ -453,19 +454,19 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "classifier",
         "classification",
         {
-            "prune": {"heads": 0.5, "max_length": 16},
+            "prune": {"attention_heads": 0.5, "max_length": 16},
             "distil": OWN | {"losses": {"relations": 1.0}, "relation_heads": 3},
         },
-        "relation_heads = 3 need not divide the columns that prune.heads leaves",
+        "relation_heads = 3 need not divide the columns that prune.attention_heads leaves",
     ),
     "heads of another teacher than the unpruned": (
         "encoder",
         "embedding",
         {
-            "prune": {"heads": 0.5, "max_length": 16},
+            "prune": {"attention_heads": 0.5, "max_length": 16},
             "distil": {"teacher": "three", "losses": {"attention": 1.0}, "texts": ["plain.txt"], "max_length": 16},
         },
-        "compares head by head, and prune.heads leaves the student fewer than three has",
+        "compares head by head, and prune.attention_heads leaves the student fewer than three has",
     ),
     "relations of another teacher": (
         "encoder",
@@ -508,7 +509,7 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "a teacher whose classes are in another order": (
         "classifier",
         "classification",
-        {"start": {"layers": [1]}, "distil": own_data(alpha=0.0, teacher="turned")},
+        {"start": {"teacher_layers": [0]}, "distil": own_data(alpha=0.0, teacher="turned")},
         "the student's labels are negative, neutral, positive, and those of turned are positive, neutral, negative",
     ),
     "zeros that pruning would fill": (
@@ -526,25 +527,28 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "relation heads of no relations": (
         "classifier",
         "classification",
-        {"start": {"layers": [1]}, "distil": OWN | {"losses": {"hidden": 1.0}, "layers": [1], "relation_heads": 2}},
+        {
+            "start": {"teacher_layers": [0]},
+            "distil": OWN | {"losses": {"hidden": 1.0}, "teacher_layers": [0], "relation_heads": 2},
+        },
         "distil.relation_heads is for losses.relations",
     ),
     "a temperature of no logits": (
         "classifier",
         "classification",
-        {"start": {"layers": [1]}, "distil": OWN | {"losses": {"prediction": 1.0}, "temperature": 4.0}},
+        {"start": {"teacher_layers": [0]}, "distil": OWN | {"losses": {"prediction": 1.0}, "temperature": 4.0}},
         "distil.temperature = 4 is for losses.soft_targets",
     ),
     "a head that is left behind": (
         "encoder",
         "embedding",
-        {"head": {"texts": ["plain.txt"], "max_length": 24}, "prune": {"heads": 0.5, "max_length": 16}},
+        {"head": {"texts": ["plain.txt"], "max_length": 24}, "prune": {"attention_heads": 0.5, "max_length": 16}},
         "[prune] leaves the head behind that [head] trains, and no [distil] learns from it",
     ),
     "a head to be pruned with": (
         "encoder",
         "classification",
-        {"prune": {"heads": 0.5, "max_length": 16}, "distil": own_data()},
+        {"prune": {"attention_heads": 0.5, "max_length": 16}, "distil": own_data()},
         "[prune] takes a model with its head, and encoder has none for task classification: it is saved as BertModel",
     ),
     "passes twice": (
@@ -556,8 +560,8 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "layers that nothing compares": (
         "classifier",
         "classification",
-        {"distil": own_data(layers=[9])},
-        "distil.layers maps layers, and none of the losses compares any; those that do: ",
+        {"distil": own_data(teacher_layers=[9])},
+        "distil.teacher_layers maps layers, and none of the losses compares any; those that do: ",
     ),
     "rows of an update of one": (
         "encoder",
@@ -604,7 +608,7 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "labels that the head to be judged by lacks": (
         "classifier",
         "classification",
-        {"start": {"layers": [1]}, "distil": own_data(alpha=0.0, train_file="stars.csv", dev_file="stars.csv")},
+        {"start": {"teacher_layers": [0]}, "distil": own_data(alpha=0.0, train_file="stars.csv", dev_file="stars.csv")},
         "its labels are five, one, and the checkpoint has negative, neutral, positive",
     ),
     "nobody to augment": (
@@ -663,7 +667,7 @@ def test_tokens_of_texts_that_the_vocabulary_was_trimmed_on_are_no_fault(place: 
 
 
 def test_what_the_recipe_will_have_trained_is_no_fault(place: Path) -> None:
-    path = written(place, "encoder", **TRAINED, start={"layers": [2]}, distil=own_data())
+    path = written(place, "encoder", **TRAINED, start={"teacher_layers": [1]}, distil=own_data())
     found = branch_of(path)
     assert found.recipe.train is not None
     assert found.named is not None

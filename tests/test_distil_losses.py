@@ -193,10 +193,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "head": "masked_lm",
     },
     "distilbert-task": {"losses": {"soft_targets": 1.0}, "alpha": 0.5, "temperature": 2.0, "head": "task"},
-    "tinybert-general": {"losses": {"embeddings": 1.0, "hidden": 1.0, "attention": 1.0}, "layers": "uniform"},
+    "tinybert-general": {"losses": {"embeddings": 1.0, "hidden": 1.0, "attention": 1.0}, "teacher_layers": "uniform"},
     "tinybert-layers": {
         "losses": {"embeddings": 1.0, "hidden": 1.0, "attention": 1.0},
-        "layers": "uniform",
+        "teacher_layers": "uniform",
         "epochs": 20.0,
         "head": "task",
     },
@@ -227,7 +227,7 @@ def test_a_loss_is_in_single_precision_where_the_models_run_in_half(name: str) -
         states = (torch.randn(BATCH, LENGTH, 6, generator=draw), torch.randn(BATCH, LENGTH, 6, generator=draw))
         return Seen(states=states, parts=parts, sentence=sentence)
 
-    values = Values(DistilSection(losses={name: 1.0}), "embedding", (1,))
+    values = Values(DistilSection(losses={name: 1.0}), "embedding", (0,))
     student, teacher, frame = shown(), shown(), Frame(MASK)
     whole = values(student, teacher, frame)[name]
     with torch.autocast("cpu", torch.bfloat16):

@@ -98,7 +98,7 @@ def _check_distil(context: Context, source: Source) -> None:
             "before. Distil first, and factorise in a recipe of its own."
         )
     teacher, found = _teacher(context, section), _material(context, section)
-    loses_heads = [name for name in ("heads", "compute") if pruned and getattr(pruned, name) is not None]
+    loses_heads = [name for name in ("attention_heads", "compute") if pruned and getattr(pruned, name) is not None]
     if loses_heads and teacher is not None:
         _check_fewer_heads(section, context.unpruned, teacher, loses_heads[0])
     checks.check(section, source, task, teacher, found)

@@ -19,11 +19,9 @@ from pipeline.compress.distil.terms import TERMS
 from pipeline.data import datasets as data
 from pipeline.data.files import ENDINGS, TRAINED
 from pipeline.errors import RecipeError
-from pipeline.recipe.compression import (
-    DistilSection,
-)
+from pipeline.recipe.compression import DistilSection
 from pipeline.recipe.fields import LabelledUpdates
-from pipeline.recipe.schema import Recipe, TrainSection
+from pipeline.recipe.schema import RENAMED, Recipe, TrainSection
 from pipeline.schemes import SCHEMES, Gates, OutputKind
 from pipeline.tasks import Task
 
@@ -116,6 +114,9 @@ def checked(values: Mapping[str, Any], origin: Path) -> Recipe:
 def _explain(error: ErrorDetails, origin: Path, model: type[BaseModel]) -> str:
     """Turn one pydantic error into a line with file, key, what was found and what exists."""
     key = ".".join(str(part) for part in error["loc"] if not _OF_UNION.fullmatch(str(part)))
+    found = key if error["type"] == "extra_forbidden" else f"{key} = {error['input']!r}"
+    if found in RENAMED:
+        return f"{origin}: {found} was renamed {RENAMED[found]}."
     if error["type"] == "extra_forbidden":
         known = _keys_beside(model, error["loc"])
         close = difflib.get_close_matches(str(error["loc"][-1]), known, 1)

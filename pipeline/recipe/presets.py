@@ -17,12 +17,12 @@ PRESETS: dict[str, Mapping[str, Any]] = {
     "tinybert-general": {
         "head": "masked_lm",
         "losses": {"embeddings": 1.0, "hidden": 1.0, "attention": 1.0},
-        "layers": "uniform",
+        "teacher_layers": "uniform",
     },
     # Section 4.2: the same losses on the task's texts, then the prediction.
     "tinybert-layers": {
         "losses": {"embeddings": 1.0, "hidden": 1.0, "attention": 1.0},
-        "layers": "uniform",
+        "teacher_layers": "uniform",
         "epochs": 20.0,
     },
     "tinybert-prediction": {"losses": {"prediction": 1.0}, "temperature": 1.0, "epochs": 3.0, "learning_rate": 3e-5},

@@ -23,6 +23,7 @@ from pipeline.compress.distil import material, stage
 from pipeline.compress.distil.stage import Distilled
 from pipeline.errors import RecipeError
 from pipeline.recipe.compression import UNPRUNED, DistilSection
+from pipeline.recipe.schema import RENAMED
 from pipeline.train import launch
 
 
@@ -66,6 +67,8 @@ def _read(path: Path) -> DistilSection:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
+        if f"distil.{key}" in RENAMED:
+            raise RecipeError(f"{path}: distil.{key} was renamed {RENAMED[f'distil.{key}']}.") from error
         raise RecipeError(f"{path}: {key}: {first['msg']}.") from error
     except ValueError as error:
         raise RecipeError(f"{path} is not valid TOML in UTF-8: {error}.") from error

@@ -68,34 +68,35 @@ def needs_teacher(section: DistilSection) -> bool:
 
 
 def mapping(section: DistilSection, student_layers: int, teacher_layers: int) -> tuple[int, ...]:
-    """Return the teacher's layer, from 1, for each of the student's.
+    """Return the teacher's layer, from 0, for each of the student's.
 
     Raises:
         RecipeError: they do not map.
 
-    Source: Jiao et al. 2020 (TinyBERT), section 4.1, the uniform strategy g(m) = m · N / M.
+    Source: Jiao et al. 2020 (TinyBERT), section 4.1, the uniform strategy g(m) = m · N / M, with layers from 1.
     """
-    if section.layers == "uniform":
+    if section.teacher_layers == "uniform":
         if teacher_layers % student_layers:
             raise RecipeError(
-                f"distil.layers = 'uniform': the teacher's {teacher_layers} layers do not divide by the student's "
-                f"{student_layers}. Name one of the teacher's layers for each, such as layers = "
+                f"distil.teacher_layers = 'uniform': the teacher's {teacher_layers} layers do not divide by the "
+                f"student's {student_layers}. Name one of the teacher's layers for each, such as teacher_layers = "
                 f"{_some_layers(student_layers, teacher_layers)}."
             )
         each = teacher_layers // student_layers
-        return tuple(each * (number + 1) for number in range(student_layers))
-    if len(section.layers) != student_layers:
-        raise RecipeError(f"distil.layers names {len(section.layers)} layers, and the student has {student_layers}.")
-    beyond = [number for number in section.layers if number > teacher_layers]
+        return tuple(each * (number + 1) - 1 for number in range(student_layers))
+    named = section.teacher_layers
+    if len(named) != student_layers:
+        raise RecipeError(f"distil.teacher_layers names {len(named)} layers, and the student has {student_layers}.")
+    beyond = [number for number in named if number >= teacher_layers]
     if beyond:
-        raise RecipeError(f"distil.layers names layer {beyond[0]}, and the teacher has {teacher_layers}.")
-    return section.layers
+        raise RecipeError(f"distil.teacher_layers names layer {beyond[0]}; the teacher has 0 to {teacher_layers - 1}.")
+    return named
 
 
 def _some_layers(student_layers: int, teacher_layers: int) -> list[int]:
     if student_layers > teacher_layers:
-        return [min(number + 1, teacher_layers) for number in range(student_layers)]
-    return [round((number + 1) * teacher_layers / student_layers) for number in range(student_layers)]
+        return [min(number, teacher_layers - 1) for number in range(student_layers)]
+    return [round((number + 1) * teacher_layers / student_layers) - 1 for number in range(student_layers)]
 
 
 def _check_losses(section: DistilSection, task: Task) -> None:
@@ -115,9 +116,11 @@ def _check_losses(section: DistilSection, task: Task) -> None:
             )
         if name in WHOLE_UPDATES and section.batch_size == 1:
             raise RecipeError(f"distil.losses.{name} compares the rows of an update; distil.batch_size = 1 has one.")
-    if section.layers != "uniform" and not any(TERMS[name].by_layer for name in section.losses):
+    if section.teacher_layers != "uniform" and not any(TERMS[name].by_layer for name in section.losses):
         able = ", ".join(name for name, term in TERMS.items() if term.by_layer)
-        raise RecipeError(f"distil.layers maps layers, and none of the losses compares any; those that do: {able}.")
+        raise RecipeError(
+            f"distil.teacher_layers maps layers, and none of the losses compares any; those that do: {able}."
+        )
     if section.relation_heads is not None and "relations" not in section.losses:
         raise RecipeError("distil.relation_heads is for losses.relations, which is not asked for.")
     # Both the default and 1, which `prediction` has, say nothing else than what is done.
@@ -249,7 +252,7 @@ def _check_layers(section: DistilSection, source: Source, teacher: Source) -> No
     if any(one.config.get("pocketbert") is not None for one in (source, teacher)):
         return
     if "attention" in section.losses:
-        refuse_heads(1, head_count(source.config), 1, head_count(teacher.config))
+        refuse_heads(0, head_count(source.config), 0, head_count(teacher.config))
     if "relations" in section.losses:
         for one, whose in ((source, "student"), (teacher, "teacher")):
             refuse_columns(section.relation_heads or head_count(teacher.config), hidden_size(one), whose)

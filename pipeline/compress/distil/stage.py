@@ -60,8 +60,8 @@ class Distilled(_Strict):
     task: str
     settings: dict[str, Any]
     """The recipe's `[distil]`, defaults included, without paths."""
-    layers: tuple[int, ...]
-    """The teacher's layer, from 1, for each of the student's, where layers are compared."""
+    teacher_layers: tuple[int, ...]
+    """The teacher's layer, from 0, for each of the student's, where layers are compared."""
     cached: bool
     """Whether the teacher's outputs were computed once."""
     new_tensors: list[str]
@@ -220,7 +220,7 @@ def _record(wanted: "Work", goal: Any, finished: Any, accelerator: Any, before: 
     return Distilled(
         task=wanted.task_name,
         settings=wanted.section.model_dump(mode="json", exclude=_NOT_IN_KEY),
-        layers=goal.mapping,
+        teacher_layers=goal.mapping,
         cached=goal.cached,
         new_tensors=goal.new_tensors,
         rows=len(goal.lengths),

@@ -30,7 +30,7 @@ class Values(nn.Module):
     """The losses with what they learn themselves: projections, and a head for the order of segments."""
 
     def __init__(self, section: DistilSection, kind: OutputKind, layers: tuple[int, ...]) -> None:
-        """Begin without projections; `layers` is the teacher's layer, from 1, for each of the student's."""
+        """Begin without projections; `layers` is the teacher's layer, from 0, for each of the student's."""
         super().__init__()
         self.section = section
         self.by_token = section.head == "masked_lm" or kind == "token_logits"
@@ -110,14 +110,16 @@ def _embeddings(values: Values, student: Seen, teacher: Seen, frame: Frame) -> T
 
 def _hidden(values: Values, student: Seen, teacher: Seen, frame: Frame) -> Tensor:
     pairs = zip(student.states[1:], values.layers, strict=True)
-    found = [losses.hidden_mse(values.projected("hidden", mine), teacher.states[at], frame.mask) for mine, at in pairs]
+    found = [
+        losses.hidden_mse(values.projected("hidden", mine), teacher.states[at + 1], frame.mask) for mine, at in pairs
+    ]
     return torch.stack(found).sum()
 
 
 def _attention(values: Values, student: Seen, teacher: Seen, frame: Frame) -> Tensor:
     found = []
     for number, at in enumerate(values.layers):
-        mine, theirs = _scores(student, number), _scores(teacher, at - 1)
+        mine, theirs = _scores(student, number), _scores(teacher, at)
         found.append(losses.attention_mse(mine, theirs, frame.mask))
     return torch.stack(found).sum()
 
@@ -195,7 +197,7 @@ def _width(found: Any) -> int:
 
 def _check_attention(mine: list[Projected], theirs: list[Projected], layers: tuple[int, ...]) -> None:
     for number, at in enumerate(layers):
-        checks.refuse_heads(number + 1, mine[number].heads, at, theirs[at - 1].heads)
+        checks.refuse_heads(number, mine[number].heads, at, theirs[at].heads)
 
 
 def _check_relations(section: DistilSection, student: Seen, teacher: Seen) -> None:
