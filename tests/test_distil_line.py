@@ -15,7 +15,8 @@ from pyarrow import parquet
 
 from pipeline import artifact, tasks
 from pipeline.checkpoint import source as student
-from pipeline.compress.distil import material, rows, stage
+from pipeline.compress.distil import dataset as distil_dataset
+from pipeline.compress.distil import stage
 from pipeline.data import corpus, files, places
 from pipeline.data import datasets as data
 from pipeline.errors import InputError, PipelineError
@@ -75,7 +76,7 @@ def test_soft_targets_are_mixed_with_the_labels_of_own_files(
     assert " on dev_file" in outcome.stdout + outcome.stderr
     folder = tmp_path / "build" / "tiny"
     assert not (folder / "checkpoints-distil").exists(), "they go when the artifact is whole"
-    record = stage.read(folder / "distilled")
+    record = stage.read_record(folder / "distilled")
     assert set(record.curve[0].terms) == {"soft_targets", "labels"}
     assert (record.dataset, record.metric, record.rows) == ("dev_file", "accuracy", 96)
     assert record.dev[-1].value > record.before
@@ -124,7 +125,7 @@ def test_a_head_is_trained_first_and_teaches_masked_tokens(
     head = artifact.load(folder / "headed").manifest.metrics
     assert head["metric"] == "perplexity"
     assert head["dev"] < 0.2 * head["before"]
-    assert stage.read(folder / "distilled").before == pytest.approx(head["dev"], rel=0.2)
+    assert stage.read_record(folder / "distilled").before == pytest.approx(head["dev"], rel=0.2)
     assert not list(folder.glob("checkpoints*"))
 
 
@@ -185,12 +186,12 @@ def test_tags_of_own_files_are_targets(place: Path) -> None:
         {"losses": {"soft_targets": 1.0}, "alpha": 0.5, "train_file": "train.conll", "dev_file": "dev.conll"}
     )
     task = tasks.get("token_classification")
-    found = material.find(section, task, None, place / "recipe.toml")
+    found = distil_dataset.find_data(section, task, None, place / "recipe.toml")
     assert found.dataset is not None
     assert found.dataset.names == ("O", "B-person")
-    texts = rows.texts(section, task, found)
+    texts = distil_dataset.training_texts(section, task, found)
     encoder = Encoder(load_tokenizer(place / "encoder"), 16)
-    encoded = rows.encode(encoder, section, task, found.dataset, texts, labels=("B-person", "O"))
+    encoded = distil_dataset.encode(encoder, section, task, found.dataset, texts, labels=("B-person", "O"))
     assert [one.target for one in encoded] == [(-100, 0, 1, -100), (-100, 1, 0, -100)]
 
 
@@ -247,7 +248,7 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "classifier",
         "classification",
         {"distil": SOFT | {"texts": ["plain.txt"], "max_length": 16}},
-        "asks for hard labels, and distil.texts have no labels; give dataset, or train_file and dev_file, alone",
+        "asks for hard labels, and distil.texts have no labels. Give dataset, or train_file and dev_file, alone",
     ),
     "one class": (
         "classifier",
@@ -277,13 +278,13 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "encoder",
         "classification",
         TRAINED | {"distil": OWN | {"losses": {"relations": 1.0}, "relation_heads": 3}},
-        "distil.relation_heads = 3 does not divide the 64 columns of the student's last layer",
+        "distil.relation_heads = 3 does not divide the 64 features of the student's last layer",
     ),
     "hardly any text": (
         "encoder",
         "embedding",
         {"head": {"texts": ["few.txt"], "max_length": 24}},
-        "the texts hold 4 tokens, and two blocks need 42: one to learn on and one to measure",
+        "the texts have 4 tokens, and two blocks need 42: one to train on and one to measure on",
     ),
     "hardly any text behind a head": (
         "encoder",
@@ -292,7 +293,7 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
             "head": {"texts": ["plain.txt"], "max_length": 24},
             "distil": {"preset": "distilbert", "texts": ["few.txt"], "max_length": 24},
         },
-        "the texts hold 4 tokens, and two blocks need 42",
+        "the texts have 4 tokens, and two blocks need 42",
     ),
     "texts that nothing looks at": (
         "encoder",
@@ -358,7 +359,7 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "classifier",
         "classification",
         TRAINED | {"distil": OWN | {"losses": {"hidden": 1.0}, "teacher": "foreign"}},
-        "the teacher has another vocabulary (the student has 30522 pieces and foreign has 8)",
+        "the teacher has another vocabulary (the student has 30522 tokens and foreign has 8)",
     ),
     "layers that do not map": (
         "encoder",
@@ -427,7 +428,7 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
             "factorise": {"embedding": 8},
             "distil": {"preset": "distilbert", "texts": ["plain.txt"], "max_length": 24},
         },
-        "is tied to the table of words, which factorise.embedding puts into two factors before",
+        "is tied to the embedding table, which factorise.embedding splits into two factors before",
     ),
     "heads that were pruned": (
         "classifier",
@@ -448,7 +449,7 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
             "prune": {"compute": 0.5, "max_length": 16},
             "distil": OWN | {"losses": {"relations": 1.0}, "teacher": "thirds"},
         },
-        "the teacher's heads need not divide the columns that prune.compute leaves",
+        "the teacher's heads need not divide the features that prune.compute leaves",
     ),
     "relation heads that divide no head": (
         "classifier",
@@ -457,7 +458,7 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
             "prune": {"attention_heads": 0.5, "max_length": 16},
             "distil": OWN | {"losses": {"relations": 1.0}, "relation_heads": 3},
         },
-        "relation_heads = 3 need not divide the columns that prune.attention_heads leaves",
+        "relation_heads = 3 need not divide the features that prune.attention_heads leaves",
     ),
     "heads of another teacher than the unpruned": (
         "encoder",
@@ -481,7 +482,7 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
                 "max_length": 16,
             },
         },
-        "relation_heads = 3 need not divide the columns that prune.compute leaves",
+        "relation_heads = 3 need not divide the features that prune.compute leaves",
     ),
     "tokens of texts that the vocabulary was not trimmed on": (
         "encoder",
@@ -504,7 +505,7 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
                 "augment": {"copies": 1, "single_pieces": "neighbours"},
             },
         },
-        "the words that [distil.augment] puts in need not be pieces that [vocabulary] keeps",
+        "the words that [distil.augment] puts in need not be in the vocabulary that [vocabulary] keeps",
     ),
     "a teacher whose classes are in another order": (
         "classifier",
@@ -561,13 +562,13 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "classifier",
         "classification",
         {"distil": own_data(teacher_layers=[9])},
-        "distil.teacher_layers maps layers, and none of the losses compares any; those that do: ",
+        "distil.teacher_layers maps layers, and none of the losses compares layers; those that do: ",
     ),
     "rows of an update of one": (
         "encoder",
         "embedding",
         {"distil": {"losses": {"similarity": 1.0}, "texts": ["plain.txt"], "max_length": 16, "batch_size": 1}},
-        "distil.batch_size = 1 has one",
+        "compares the rows of an update, and distil.batch_size is 1",
     ),
     "a sample of one class": (
         "classifier",

@@ -23,7 +23,7 @@ from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.parameters import checkpoint_facts
 from pipeline.compress import prune
 from pipeline.compress.distil import stage as distil
-from pipeline.compress.distil.material import Material
+from pipeline.compress.distil.dataset import DistilData
 from pipeline.convert.stage import Target
 from pipeline.errors import PipelineError
 from pipeline.graph.worker import Worker
@@ -237,7 +237,7 @@ def distilled(place: Path, source: Path, teacher: Path, **settings: Any) -> Any:
     section = DistilSection.model_validate(values | settings)
     out = place / "out"
     out.mkdir()
-    distil.make(source, teacher, "embedding", section, Material((text,)), place / "checkpoints", out)
+    distil.make(source, teacher, "embedding", section, DistilData((text,)), place / "checkpoints", out)
     return loaded(out)
 
 

@@ -203,7 +203,7 @@ def test_a_training_that_was_killed_goes_on_where_it_was(tiny: Table, tmp_path: 
     folder, only = tiny.folder / "learnt-0", ("--only", "learnt", "--seed", "0")
     killed(command(tiny, *only), lambda: any((folder / "checkpoints-distil").glob("*/step-*")), tmp_path / "log")
     assert subprocess.run(command(tiny, *only), env=environment(), stdout=subprocess.DEVNULL).returncode == 0
-    assert distil.read(folder / "distilled").resumed_at
+    assert distil.read_record(folder / "distilled").resumed_at
     assert not list(folder.glob("checkpoints*"))
     assert found(tiny, "learnt").stages[0].updates == 80
     assert "seed 1 not run" in cells(tiny, "learnt")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from pipeline.recipe.fields import Fraction, LabelledUpdates, Length, Names, Natural, Positive, Section, Sparse, Updates
-from pipeline.recipe.presets import PRESETS
+from pipeline.recipe.losses import PRESETS, Head
 
 
 def _listed(value: Any) -> Any:
@@ -26,9 +26,6 @@ Layers = Annotated[tuple[LayerNumber, ...], BeforeValidator(_listed), Field(min_
 
 UNPRUNED = "unpruned"
 """The checkpoint of the recipe before compression."""
-
-
-Head = Literal["task", "masked_lm"]
 
 
 DEFAULT_TEMPERATURE = 2.0
