@@ -38,7 +38,7 @@ class Loss:
     maps_layers: bool = False
     """Whether it compares layers of the student with layers of the teacher."""
     version: int = 1
-    """Of its formula; from 2 on a part of the key of what is distilled by it."""
+    """Version of its formula; from 2 on it is part of the key of what is distilled by it."""
 
 
 LOSSES: dict[str, Loss] = {

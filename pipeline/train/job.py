@@ -52,7 +52,7 @@ class LossPoint(FrozenRecord):
     loss: float
     """Mean over the updates since the previous point."""
     learning_rate: float
-    """Of the next update; 0 at the end."""
+    """Learning rate of the next update; 0 at the end."""
     gradient_norm: float | None = None
     """Mean over the same updates, before clipping; None if one overflowed, and in records older than this field."""
 

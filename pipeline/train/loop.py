@@ -46,7 +46,7 @@ class RunPlan:
     """How an objective is optimised."""
 
     key: str
-    """Of the run: a checkpoint of another key is not used."""
+    """Key of the run; a checkpoint of another key is not used."""
     checkpoints: Path
     settings: TrainSection | Updates
     section: str

@@ -23,7 +23,7 @@ class LoadSpec:
     """Name of one of transformers' auto classes."""
     keeps_head: bool
     seed: int
-    """Of new tensors."""
+    """Seed of new tensors."""
     labels: Sequence[str] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     """Keys of the config to set."""
@@ -67,7 +67,7 @@ def load_model(spec: LoadSpec) -> tuple[Any, list[str]]:
             ignore_mismatched_sizes=not spec.keeps_head,
             **spec.options,
         )
-    except Exception as error:  # transformers has a class of its own for each kind of nonsense in a config
+    except Exception as error:  # transformers has a class of its own for each kind of fault in a config
         reason = " ".join(str(error).split())[:300]
         raise StudentError(f"{spec.folder} does not load as {spec.auto_class}: {reason}") from error
     backbone = shapes.encoder_prefix(model)

@@ -34,7 +34,7 @@ class ModelInputs:
     """Inputs of the architecture."""
     pad_token_id: int
     examples: Any = None
-    """Of `pipeline.train.examples.read`."""
+    """The encoded rows, as `pipeline.train.examples.read` opens them."""
 
     @classmethod
     def of(cls, folder: Path, config: Any, max_length: int) -> "ModelInputs":

@@ -1,4 +1,4 @@
-"""The data of a distillation: plain text, a known dataset or a user's labelled files; found, checked and encoded.
+"""The data of a distillation: plain text, a known dataset or a user's labelled files.
 
 Imports nothing heavy, so that wrong data are refused before any work.
 """
@@ -58,7 +58,7 @@ class DistilData:
         }
 
 
-# --- found -----------------------------------------------------------------------------------------------------------
+# --- find the data ---------------------------------------------------------------------------------------------------
 
 
 def find_data(
@@ -135,7 +135,7 @@ def _check_named(section: DistilSection, task: Task) -> None:
         )
 
 
-# --- checked ---------------------------------------------------------------------------------------------------------
+# --- check it --------------------------------------------------------------------------------------------------------
 
 
 def plain_lines(paths: Sequence[Path]) -> list[str]:
@@ -181,18 +181,19 @@ def _check_rows(section: DistilSection, task: Task, dataset: Dataset, *, trained
 
 
 def _check_alpha(section: DistilSection, task: Task, dataset: Dataset | None) -> None:
-    asked = f"distil.alpha = {section.alpha} asks for hard labels"
+    request = f"distil.alpha = {section.alpha} asks for hard labels"
     if section.head == "masked_lm":
-        raise RecipeError(f"{asked}, and blocks of text have none. The loss on masked tokens is losses.masked_lm.")
+        raise RecipeError(f"{request}, and blocks of text have none. The loss on masked tokens is losses.masked_lm.")
     if task.output_kind not in files.TRAINED:
-        raise RecipeError(f"{asked}, and task {task.name} cannot be trained on labels. Set alpha = 0.")
+        raise RecipeError(f"{request}, and task {task.name} cannot be trained on labels. Set alpha = 0.")
     if section.texts is not None or dataset is None:
         raise RecipeError(
-            f"{asked}, and distil.texts have no labels. Give dataset, or train_file and dev_file, alone; or alpha = 0."
+            f"{request}, and distil.texts have no labels. Give dataset, or train_file and dev_file, alone; or "
+            "alpha = 0."
         )
     if not has_task_labels(dataset, section, task):
         able = ", ".join(name for name in task.datasets if DATASETS[name].train)
-        raise RecipeError(f"{asked}, and dataset {dataset.name} has none of task {task.name}; there are: {able}.")
+        raise RecipeError(f"{request}, and dataset {dataset.name} has none of task {task.name}; there are: {able}.")
 
 
 def head_labels(source: Source, task: Task, teacher: Source | None, dataset: Dataset | None) -> tuple[str, ...]:
@@ -232,7 +233,7 @@ def _check_augment(section: AugmentSection, distil: DistilSection, task: Task, m
         )
 
 
-# --- encoded ---------------------------------------------------------------------------------------------------------
+# --- encode it -------------------------------------------------------------------------------------------------------
 
 
 def training_texts(section: DistilSection, task: Task, data: DistilData) -> list[Labelled]:

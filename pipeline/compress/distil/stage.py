@@ -49,7 +49,7 @@ class DistilRecord(FrozenRecord):
     rows: int
     """Rows that the student was trained on."""
     augmented_rows: int
-    """Of these, copies with words replaced."""
+    """Copies with words replaced among these rows."""
     tokens: int
     steps: int
     epochs: float
