@@ -15,7 +15,6 @@ from pipeline.artifact import digest_of
 from pipeline.checkpoint import source as student
 from pipeline.compress import factorise, prune, share, vocabulary
 from pipeline.compress.distil import stage as distil
-from pipeline.compress.distil import terms
 from pipeline.compress.start import checks
 from pipeline.convert import stage as convert
 from pipeline.data import datasets as data
@@ -23,6 +22,7 @@ from pipeline.errors import InputError
 from pipeline.metrics import scoring
 from pipeline.recipe import loading
 from pipeline.recipe import loading as recipe
+from pipeline.recipe.losses import loss_versions
 from pipeline.recipe.schema import Recipe
 from pipeline.student import reference
 from pipeline.student import stage as student_stage
@@ -241,7 +241,7 @@ def made_key(table: Table, trial: Trial) -> str:
     parents = [made_key(table, parent) for parent in table.parents(trial)]
     weights = [row.weights_sha256 for row in student.BUNDLED.values()]
     kept = {name: value for name, value in values.items() if name not in ("convert", "targets", "verify")}
-    newer = terms.versions(values.get("distil", {}).get("losses", ()))
+    newer = loss_versions(values.get("distil", {}).get("losses", ()))
     return digest_of([_SCHEMA, kept, stages, parents, weights, *([newer] if newer else [])])
 
 

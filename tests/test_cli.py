@@ -148,7 +148,7 @@ def test_every_key_of_a_recipe_is_told_with_its_default_and_meaning(pocketbert):
             assert (keys[key]["default"] is None) == field.is_required(), key
     prune = {key["name"]: key for key in found["prune"]["keys"]}
     assert prune["compute"]["values"] == "number > 0, < 1"
-    assert prune["importance"]["default"] == '"surgeon"'
+    assert prune["importance"]["default"] == '"optimal_brain_surgeon"'
     assert prune["layers"]["said"].startswith("The numbers of the layers that stay, from 0")
     assert {"train.sparse", "distil.augment", "targets.BACKEND", "verify.gates.SCHEME"} <= {*found}
 

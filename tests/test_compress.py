@@ -17,7 +17,7 @@ from pipeline.data import datasets as data
 from pipeline.recipe import loading as recipes
 from pipeline.verify import stage as verify
 
-PRUNE = {"compute": 0.6, "even": True, "calibration_texts": 48, "max_length": 32}
+PRUNE = {"compute": 0.6, "uniform": True, "calibration_texts": 48, "max_length": 32}
 CHAIN: dict[str, dict[str, Any]] = {
     "vocabulary": {"corpus": ["plain.txt"]},
     "prune": PRUNE,
@@ -79,7 +79,7 @@ NAMED: dict[str, dict[str, Any]] = {
     "calibration texts": {"prune": PRUNE | {"calibration": ["own.txt"]}},
     "calibration texts of factors": {"factorise": {"embedding": 24, "calibration": ["own.txt"]}},
     "texts to learn on": {
-        "start": {"layers": [1]},
+        "start": {"teacher_layers": [0]},
         "distil": {"losses": {"cosine": 1.0}, "texts": ["own.txt"], "steps": 1, "max_length": 16},
     },
 }
@@ -99,7 +99,7 @@ def test_another_text_in_a_file_of_the_same_name_is_another_result(case: str, tm
 
 def test_another_teacher_is_another_student(tmp_path: Path, pocketbert: Callable[..., Outcome]) -> None:
     distil = {"losses": {"soft_targets": 1.0}, "steps": 1, "max_length": 16, "texts": ["own.txt"]}
-    path = written(tmp_path, start={"layers": [1]}, distil=distil | {"teacher": "teacher"})
+    path = written(tmp_path, start={"teacher_layers": [0]}, distil=distil | {"teacher": "teacher"})
     (tmp_path / "own.txt").write_text("the old river\nthe new house\n")
     shutil.copytree(tmp_path / "source", tmp_path / "teacher")
     assert steps(pocketbert("compress", path, "--json")) == {"start": True, "distil": True}
@@ -162,8 +162,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no head left": ({"prune": {"compute": 0.01, "max_length": 32}}, "leaves no head for some layer"),
     "as many groups as layers": ({"share": {"groups": 2}}, "share.groups = 2 ties nothing in 2 layers"),
     "layers of many shapes to be tied": (
-        {"prune": PRUNE | {"even": False}, "share": {}},
-        "Give prune.even = true, which keeps as many in each layer",
+        {"prune": PRUNE | {"uniform": False}, "share": {}},
+        "Give prune.uniform = true, which keeps the same number in each layer",
     ),
     "factors of many shapes to be tied": (
         {"factorise": {"feed_forward": {"parameters": 0.5}}, "share": {}},
@@ -190,11 +190,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "rank 60 saves nothing in 300 × 64",
     ),
     "columns that a start took": (
-        {"start": {"kind": "width", "hidden_size": 32}, "prune": {"hidden": 48, "max_length": 32}},
-        "prune.hidden = 48; the checkpoint has 32 columns",
+        {"start": {"kind": "width", "hidden_size": 32}, "prune": {"hidden_size": 48, "max_length": 32}},
+        "prune.hidden_size = 48; the checkpoint has 32 columns",
     ),
     "a rank above the columns that stay": (
-        {"prune": {"hidden": 32, "max_length": 32}, "factorise": {"embedding": 40}},
+        {"prune": {"hidden_size": 32, "max_length": 32}, "factorise": {"embedding": 40}},
         "rank 40 saves nothing in 30522 × 32",
     ),
     "rank that saves nothing": ({"factorise": {"embedding": 64}}, "rank 64 saves nothing in 30522 × 64"),

@@ -36,7 +36,7 @@ DRAWN: dict[str, tuple[float, list[dict[str, Any]]]] = {
         0.4,
         [
             {"kind": "layers"},
-            {"kind": "layers", "layers": [2]},
+            {"kind": "layers", "teacher_layers": [1]},
             {"kind": "width", "hidden_size": 32},
             {"kind": "random"},
             {"kind": "distilbert"},
@@ -51,14 +51,14 @@ DRAWN: dict[str, tuple[float, list[dict[str, Any]]]] = {
         [
             CALIBRATED | {"max_length": 16} | asked
             for asked in (
-                {"heads": 0.5},
-                {"feed_forward": 0.5},
+                {"attention_heads": 0.5},
+                {"intermediate_size": 0.5},
                 {"compute": 0.5},
-                {"compute": 0.6, "even": True},
-                {"heads": 0.5, "feed_forward": 0.5, "even": True},
+                {"compute": 0.6, "uniform": True},
+                {"attention_heads": 0.5, "intermediate_size": 0.5, "uniform": True},
                 {"layers": 1},
-                {"hidden": 32},
-                {"hidden": 48, "layers": 1},
+                {"hidden_size": 32},
+                {"hidden_size": 48, "layers": 1},
             )
         ]
         + [{"sparse": {"sparsity": 0.5}}],
@@ -86,7 +86,7 @@ DRAWN: dict[str, tuple[float, list[dict[str, Any]]]] = {
                 (["embeddings"], {}),
                 (["sentence_cosine", "similarity"], {}),
                 (["soft_targets"], {}),
-                (["hidden"], {"layers": [2]}),
+                (["hidden"], {"teacher_layers": [1]}),
                 (["masked_lm"], {"head": "masked_lm"}),
             )
         ],

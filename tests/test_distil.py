@@ -25,8 +25,8 @@ from pipeline.checkpoint import layers, shapes
 from pipeline.checkpoint import loading as checkpoint
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.architectures import ARCHITECTURES
-from pipeline.compress.distil import checks, masked, material, models, stage
-from pipeline.compress.distil.material import Material
+from pipeline.compress.distil import checks, dataset, masked_lm, models, stage
+from pipeline.compress.distil.dataset import DistilData
 from pipeline.compress.start import stage as starts
 from pipeline.data import datasets as data
 from pipeline.errors import InputError, PipelineError, RecipeError, StudentError
@@ -34,6 +34,7 @@ from pipeline.recipe.compression import DistilSection, HeadSection, StartSection
 from pipeline.text import tokenizers
 from pipeline.text.encoding import Encoder
 from pipeline.train import examples, loop, model
+from pipeline.train.checks import has_masked_lm_head
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -76,15 +77,15 @@ def plain_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def lesson(tmp_path: Path, folders: Callable[..., Any], plain_text: Path) -> Callable[..., models.Work]:
+def lesson(tmp_path: Path, folders: Callable[..., Any], plain_text: Path) -> Callable[..., models.DistilJob]:
     """A factory of distillations on plain text."""
 
-    def make(losses: dict[str, float], task: str = "embedding", **settings: Any) -> models.Work:
+    def make(losses: dict[str, float], task: str = "embedding", **settings: Any) -> models.DistilJob:
         pair = folders(task, settings.pop("architecture", "bert"))
         values = FAST | {"losses": losses, "texts": (str(plain_text),)} | settings
         section = DistilSection.model_validate(values)
-        found = material.find(section, tasks.get(task), None, tmp_path / "recipe.toml")
-        return stage.work(*pair, task, section, found, tmp_path / "checkpoints")
+        found = dataset.find_data(section, tasks.get(task), None, tmp_path / "recipe.toml")
+        return stage.job(*pair, task, section, found, tmp_path / "checkpoints")
 
     return make
 
@@ -120,11 +121,11 @@ def test_a_student_approaches_its_teacher(case, lesson, tmp_path):
     assert set(record.curve[0].terms) == set(losses)
     kept = {"sentence_mse", "sentence_cosine", "similarity"}
     assert record.cached == (set(losses) <= kept or task in ("classification", "regression"))
-    assert record.layers == ((2,) if case == "tinybert" else ())
+    assert record.teacher_layers == ((1,) if case == "tinybert" else ())
     out = folder(tmp_path / "out")
     metrics = stage.write(model, record, wanted.source, out)
     assert metrics["final_loss"] == found[-1]
-    assert stage.read(out) == record
+    assert stage.read_record(out) == record
     checkpoint.load_checkpoint(out, tasks.get(task))
 
 
@@ -133,11 +134,11 @@ def folder(path: Path) -> Path:
     return path
 
 
-def curve(wanted: models.Work) -> list[float]:
+def curve(wanted: models.DistilJob) -> list[float]:
     return [point.loss for point in stage.distil(wanted)[1].curve]
 
 
-def points(wanted: models.Work) -> list[float]:
+def points(wanted: models.DistilJob) -> list[float]:
     """Losses, and the norms of gradients: AdamW does not see gradients that are all scaled alike."""
     return [value for point in stage.distil(wanted)[1].curve for value in (point.loss, point.gradient_norm)]
 
@@ -153,18 +154,18 @@ def test_other_architectures_are_distilled_layer_by_layer(architecture, lesson):
 def test_each_term_is_of_the_mapped_layer_and_counted_by_its_own_items(lesson):
     from accelerate import Accelerator
 
-    from pipeline.compress.distil.goal import DistilGoal
+    from pipeline.compress.distil.objective import DistilObjective
 
     losses = dict.fromkeys(("embeddings", "hidden", "attention", "relations", "cosine"), 1.0)
     work = lesson(losses)
     work.checkpoints.mkdir()
-    goal = DistilGoal(work, Accelerator(), told)
+    goal = DistilObjective(work, Accelerator(), told)
     rows = np.array([0, 3, 7, 20])
     pair = goal.batches.pair(rows, 1)
-    lengths = [int(length) for length in pair.frame.mask.sum(1)]
+    lengths = [int(length) for length in pair.context.mask.sum(1)]
     assert len(set(lengths)) > 1, "some rows are padded"
     with torch.no_grad():
-        found = goal.terms(goal.model, rows, 1, torch.device("cpu"))
+        found = goal.losses(goal.model, rows, 1, torch.device("cpu"))
         small, large = goal.model.student, goal._teacher.model
         mine = small(**pair.student.inputs, output_hidden_states=True).hidden_states
         theirs = large(**pair.teacher, output_hidden_states=True).hidden_states
@@ -188,7 +189,7 @@ def test_each_term_is_of_the_mapped_layer_and_counted_by_its_own_items(lesson):
         assert float(found[name]) == pytest.approx(value, rel=1e-3, abs=1e-4), name
     assert wanted["hidden"] > 1
     pairs = sum(n * n for n in lengths)
-    assert goal.items(rows, 1) == dict.fromkeys(losses, sum(lengths)) | {"attention": pairs}
+    assert goal.count_items(rows, 1) == dict.fromkeys(losses, sum(lengths)) | {"attention": pairs}
 
 
 def parts_of(layer: layers.Layer, states: torch.Tensor) -> list[torch.Tensor]:
@@ -202,7 +203,7 @@ def told(what: str, fraction: float) -> None:
 
 
 def test_what_is_kept_of_the_teacher_is_what_it_shows(lesson, monkeypatch):
-    from pipeline.compress.distil import cache
+    from pipeline.compress.distil import outputs
 
     wanted = lesson({"sentence_mse": 1.0}, steps=4)
     kept = curve(wanted)
@@ -212,14 +213,14 @@ def test_what_is_kept_of_the_teacher_is_what_it_shows(lesson, monkeypatch):
     assert file.stat().st_mtime_ns == made, "the teacher ran once"
     rows = examples.read(wanted.checkpoints / "rows-0.arrow")
     names = ("sentence",)
-    key = cache.key(wanted.teacher_digest, rows, names)
+    key = outputs.cache_key(wanted.teacher_digest, rows, names)
     assert key in file.parent.name
     others = {
-        cache.key("another", rows, names),
-        cache.key(wanted.teacher_digest, rows.select([1, 0]).flatten_indices(), names),
+        outputs.cache_key("another", rows, names),
+        outputs.cache_key(wanted.teacher_digest, rows.select([1, 0]).flatten_indices(), names),
     }
     assert len({key, *others}) == 3, "another teacher, or other rows, is another file"
-    monkeypatch.setattr(cache, "_LARGEST_BYTES", 0)
+    monkeypatch.setattr(outputs, "_MOST_BYTES", 0)
     assert curve(wanted) == pytest.approx(kept, rel=1e-4)
 
 
@@ -237,8 +238,8 @@ def test_labels_are_mixed_in_and_the_dev_metric_is_recorded(tmp_path, folders, m
         two_labels({"small": small, "teacher": teacher}[name], tmp_path / name)
     values = FAST | {"losses": {"soft_targets": 1.0}, "alpha": 0.9, "dataset": "sst2", "steps": 20}
     section = DistilSection.model_validate(values)
-    found = material.find(section, tasks.get("classification"), None, tmp_path / "recipe.toml")
-    wanted = stage.work(tmp_path / "small", tmp_path / "teacher", "classification", section, found, tmp_path / "c")
+    found = dataset.find_data(section, tasks.get("classification"), None, tmp_path / "recipe.toml")
+    wanted = stage.job(tmp_path / "small", tmp_path / "teacher", "classification", section, found, tmp_path / "c")
     _, record = stage.distil(wanted)
     assert set(record.curve[0].terms) == {"soft_targets", "labels"}
     first = record.curve[0]
@@ -281,13 +282,13 @@ def speakers(
 
 
 @pytest.fixture
-def masked_lesson(tmp_path: Path, speakers: dict[str, Any], plain_text: Path) -> Callable[..., models.Work]:
-    def make(**settings: Any) -> models.Work:
+def masked_lesson(tmp_path: Path, speakers: dict[str, Any], plain_text: Path) -> Callable[..., models.DistilJob]:
+    def make(**settings: Any) -> models.DistilJob:
         losses = {"soft_targets": 5.0, "masked_lm": 2.0, "cosine": 1.0, "sentence_order": 1.0}
         values = FAST | {"losses": losses, "head": "masked_lm", "texts": (str(plain_text),), "steps": 8} | settings
         section = DistilSection.model_validate(values)
         pair = speakers["small"], speakers["teacher"]
-        return stage.work(*pair, "embedding", section, Material((plain_text,)), tmp_path / "checkpoints")
+        return stage.job(*pair, "embedding", section, DistilData((plain_text,)), tmp_path / "checkpoints")
 
     return make
 
@@ -349,7 +350,7 @@ def test_electra_s_discriminator_has_no_words_to_give(tiny_student, tmp_path):
         path = source / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"architectures": [name]}))
         found = student.inspect_folder(source, origin=name, licence=None)
-        assert material.has_masked_lm(found) == speaks
+        assert has_masked_lm_head(found) == speaks
 
 
 def test_a_mobilebert_that_learns_hears_no_padding(tiny_student, tmp_path):
@@ -360,7 +361,7 @@ def test_a_mobilebert_that_learns_hears_no_padding(tiny_student, tmp_path):
     tensors = load_file(source / "model.safetensors")
     next(one for name, one in tensors.items() if name.endswith("word_embeddings.weight"))[0] = 3.0
     save_file(tensors, source / "model.safetensors", metadata={"format": "pt"})
-    found, _ = model.load_as(model.Wanted(source, "AutoModel", True, 0))
+    found, _ = model.load_model(model.LoadSpec(source, "AutoModel", True, 0))
     ids, mask = torch.arange(5, 11)[None], torch.ones(1, 6, dtype=torch.long)
     padded = torch.nn.functional.pad(ids, (0, 4)), torch.nn.functional.pad(mask, (0, 4))
     with torch.no_grad():
@@ -373,18 +374,18 @@ def test_random_tokens_are_pieces_of_the_tokenizer(masked_lesson, speakers, tmp_
     """A table may have rows beyond them, and the teacher's table fewer of those."""
     from accelerate import Accelerator
 
-    from pipeline.compress.distil.batching import Batcher
+    from pipeline.compress.distil.batches import DistilBatches
 
     wanted = masked_lesson()
     wanted.checkpoints.mkdir()
     pupil, _, labels = models.load_student(wanted)
     pupil.config.vocab_size += 5000
-    batcher = Batcher(wanted, labels, (pupil.config, pupil.config), Accelerator(), told)
-    assert batcher.shape.vocabulary == 30522
+    batcher = DistilBatches(wanted, labels, (pupil.config, pupil.config), Accelerator(), told)
+    assert batcher.block_format.vocab_size == 30522
 
 
 def test_equal_pieces_behind_another_normaliser_are_another_reading(tiny_student, tmp_path):
-    from pipeline.compress.distil import batching
+    from pipeline.compress.distil.batches import same_encoding
 
     cased = tmp_path / "cased"
     shutil.copytree(tiny_student("bert", "embedding"), cased)
@@ -395,18 +396,18 @@ def test_equal_pieces_behind_another_normaliser_are_another_reading(tiny_student
         Encoder(tokenizers.load_tokenizer(place), 16)
         for place in (tiny_student("bert", "embedding"), cased, tiny_student("bert", "embedding"))
     )
-    assert batching._same(plain, same)
-    assert not batching._same(plain, other)
+    assert same_encoding(plain, same)
+    assert not same_encoding(plain, other)
 
 
 def test_the_terms_of_the_triple_loss_are_counted_and_weighed_as_published(masked_lesson):
     from accelerate import Accelerator
 
-    from pipeline.compress.distil.goal import DistilGoal
+    from pipeline.compress.distil.objective import DistilObjective
 
     work = masked_lesson(temperature=4.0, steps=2)
     work.checkpoints.mkdir()
-    goal = DistilGoal(work, Accelerator(), told)
+    goal = DistilObjective(work, Accelerator(), told)
     assert goal.weights == {"soft_targets": 5.0, "masked_lm": 2.0, "cosine": 1.0, "sentence_order": 1.0}
     rows = np.arange(4)
     pair = goal.batches.pair(rows, 1)
@@ -414,15 +415,15 @@ def test_the_terms_of_the_triple_loss_are_counted_and_weighed_as_published(maske
         for parameter in goal.model.student.parameters():
             # Far from the teacher, for a divergence beyond rounding.
             parameter.mul_(3.0)
-        found = goal.terms(goal.model, rows, 1, torch.device("cpu"))
-        mine, theirs = goal.model.see(pair.student.inputs).logits, goal._teacher.see(pair.teacher).logits
+        found = goal.losses(goal.model, rows, 1, torch.device("cpu"))
+        mine, theirs = goal.model.outputs(pair.student.inputs).logits, goal._teacher.run(pair.teacher).logits
     teacher, small = (torch.log_softmax(one.double() / 4, -1) for one in (theirs, mine))
     divergence = float((teacher.exp() * (teacher - small)).sum())
     assert float(found["soft_targets"]) == pytest.approx(16 * divergence, rel=1e-3)
-    tokens, hidden = pair.frame.mask.numel(), pair.frame.masked != examples.IGNORED
+    tokens, hidden = pair.context.mask.numel(), pair.context.masked_tokens != examples.IGNORED
     asked = {"soft_targets": tokens, "cosine": tokens, "masked_lm": int(hidden.sum()), "sentence_order": 4}
-    assert goal.items(rows, 1) == asked
-    wanted = -torch.log_softmax(mine.double(), -1)[hidden].gather(1, pair.frame.masked[hidden][:, None]).sum()
+    assert goal.count_items(rows, 1) == asked
+    wanted = -torch.log_softmax(mine.double(), -1)[hidden].gather(1, pair.context.masked_tokens[hidden][:, None]).sum()
     assert float(found["masked_lm"]) == pytest.approx(float(wanted), rel=1e-3)
     for point in stage.distil(work)[1].curve:
         weighed = sum(goal.weights[name] * value for name, value in point.terms.items())
@@ -431,9 +432,9 @@ def test_the_terms_of_the_triple_loss_are_counted_and_weighed_as_published(maske
 
 def test_masking_is_as_published(seed):
     draw = np.random.default_rng(seed)
-    shape = masked.Shape((101,), (102,), (102,), 103, 30_000, frozenset({101, 102, 103}))
+    shape = masked_lm.BlockFormat((101,), (102,), (102,), 103, 30_000, frozenset({101, 102, 103}))
     ids = np.concatenate([[101], draw.integers(1000, 30_000, 20_000), [102]])
-    found, target = masked.mask(ids, shape, draw)
+    found, target = masked_lm.mask_tokens(ids, shape, draw)
     chosen = target != -100
     assert chosen.sum() == 3000
     assert not chosen[[0, -1]].any()
@@ -446,9 +447,9 @@ def test_masking_is_as_published(seed):
 
 def test_segments_are_swapped_in_half_of_the_rows(seed):
     draw = np.random.default_rng(seed)
-    shape = masked.Shape((1,), (2,), (2,), 3, 100, frozenset({1, 2, 3}))
+    shape = masked_lm.BlockFormat((1,), (2,), (2,), 3, 100, frozenset({1, 2, 3}))
     block = np.arange(10, 20)
-    rows = [masked.row(block, shape, draw, segments=True) for _ in range(400)]
+    rows = [masked_lm.masked_block(block, shape, draw, segments=True) for _ in range(400)]
     assert np.mean([row.swapped for row in rows]) == pytest.approx(0.5, abs=0.1)
     for row in rows:
         ids = np.where(row.target == -100, row.ids, row.target)
@@ -461,20 +462,20 @@ def test_segments_are_swapped_in_half_of_the_rows(seed):
 def test_masks_hang_on_seed_update_and_row_alone(masked_lesson):
     from accelerate import Accelerator
 
-    from pipeline.compress.distil.batching import Batcher
+    from pipeline.compress.distil.batches import DistilBatches
 
     wanted = masked_lesson()
     wanted.checkpoints.mkdir()
     model, _, labels = models.load_student(wanted)
-    batcher = Batcher(wanted, labels, (model.config, model.config), Accelerator(), told)
+    batcher = DistilBatches(wanted, labels, (model.config, model.config), Accelerator(), told)
     whole = batcher.pair(np.arange(6), 3).student.inputs["input_ids"]
     part = batcher.pair(np.array([4, 2]), 3).student.inputs["input_ids"]
     assert torch.equal(whole[[4, 2]], part)
     assert not torch.equal(whole, batcher.pair(np.arange(6), 4).student.inputs["input_ids"])
     reseeded = replace(wanted, section=wanted.section.model_copy(update={"seed": 1}))
-    other = Batcher(reseeded, labels, (model.config, model.config), Accelerator(), told)
+    other = DistilBatches(reseeded, labels, (model.config, model.config), Accelerator(), told)
     assert not torch.equal(whole, other.pair(np.arange(6), 3).student.inputs["input_ids"])
-    assert set(batcher.learnt) & set(batcher.held) == set()
+    assert set(batcher.training_rows) & set(batcher.held_out) == set()
 
 
 # --- going on, and in parts ---------------------------------------------------------------------------------------
@@ -484,7 +485,7 @@ class Stop(Exception):
     """Something that ends a run in its middle."""
 
 
-def stop_in_the_middle(wanted: models.Work, monkeypatch: pytest.MonkeyPatch) -> None:
+def stop_in_the_middle(wanted: models.DistilJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin a distillation and end it behind a checkpoint."""
 
     def stop(what: str, fraction: float) -> None:
@@ -517,10 +518,10 @@ def test_a_checkpoint_of_another_number_of_processes_is_not_gone_on_from(masked_
 
 
 def test_rows_that_are_compared_with_each_other_are_of_one_process(lesson):
-    from pipeline.compress.distil.goal import DistilGoal
+    from pipeline.compress.distil.objective import DistilObjective
 
     with pytest.raises(RecipeError, match=r"losses\.similarity compares the rows of an update .* use 1 process"):
-        DistilGoal(lesson({"similarity": 1.0}), SimpleNamespace(num_processes=2), told)
+        DistilObjective(lesson({"similarity": 1.0}), SimpleNamespace(num_processes=2), told)
 
 
 @pytest.mark.full
@@ -534,7 +535,7 @@ def test_parts_of_an_update_are_the_same_update(lesson, masked_lesson):
     )
 
 
-def command(wanted: models.Work, place: Path, out: Path) -> list[str]:
+def command(wanted: models.DistilJob, place: Path, out: Path) -> list[str]:
     """Return the module and arguments that carry a distillation out."""
     settings = wanted.section.model_dump(mode="json", exclude_none=True)
     place.write_text(toml(settings))
@@ -561,7 +562,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_weights(lesson, tmp_path):
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     subprocess.run([*run, *arguments["cut"]], check=True, timeout=300, **quiet)
-    whole, cut = (stage.read(tmp_path / name) for name in ("whole", "cut"))
+    whole, cut = (stage.read_record(tmp_path / name) for name in ("whole", "cut"))
     assert len(cut.resumed_at) == 2
     assert cut.curve == whole.curve
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut")]
@@ -587,7 +588,7 @@ def test_two_processes_learn_what_one_does(kind, lesson, masked_lesson, tmp_path
             timeout=300,
         )
         assert done.returncode == 0, done.stderr[-3000:]
-        record = stage.read(tmp_path / f"of-{count}")
+        record = stage.read_record(tmp_path / f"of-{count}")
         assert record.processes == count
         curves.append(
             [value for point in record.curve for value in (point.loss, point.gradient_norm, *point.terms.values())]
@@ -632,13 +633,13 @@ def test_a_trimmed_vocabulary_is_taught_token_by_token_on_its_own_texts(folders,
     losses = dict.fromkeys(("hidden", "embeddings", "attention", "relations", "cosine"), 1.0)
     values = FAST | {"losses": losses, "texts": (str(plain_text),), "steps": 2, "learning_rate": 1e-9}
     section = DistilSection.model_validate(values)
-    wanted = stage.work(small, teacher, "embedding", section, Material((plain_text,)), tmp_path / "checkpoints")
+    wanted = stage.job(small, teacher, "embedding", section, DistilData((plain_text,)), tmp_path / "checkpoints")
     for point in stage.distil(wanted)[1].curve:
         # The same tokens, so the same states in each of both layers.
         assert point.terms == pytest.approx(dict.fromkeys(losses, 0.0), abs=2e-5)
     other = tmp_path / "other.txt"
     other.write_text("zebras quarrel with xylophones\n")
-    wanted = stage.work(small, teacher, "embedding", section, Material((other,)), tmp_path / "elsewhere")
+    wanted = stage.job(small, teacher, "embedding", section, DistilData((other,)), tmp_path / "elsewhere")
     with pytest.raises(InputError, match=r"row 1: the student's vocabulary gives .* where the teacher's gives"):
         stage.distil(wanted)
 
@@ -650,7 +651,7 @@ def test_shared_layers_stay_shared(folders, plain_text, tmp_path):
     values = FAST | {"losses": {"hidden": 1.0, "relations": 1.0}, "texts": (str(plain_text),), "steps": 3}
     section = DistilSection.model_validate(values)
     out = folder(tmp_path / "out")
-    figures = stage.make(small, teacher, "embedding", section, Material((plain_text,)), tmp_path / "checkpoints", out)
+    figures = stage.make(small, teacher, "embedding", section, DistilData((plain_text,)), tmp_path / "checkpoints", out)
     assert figures["final_loss"] > 0
     found = checkpoint.load_checkpoint(out, tasks.get("embedding"))
     assert shapes.sharing(found) == ((0, 0), (0, 0))
@@ -671,15 +672,23 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         {"losses": {"soft_targets": 1.0}, "head": "masked_lm"},
         "no trained masked-LM head: it was saved as BertModel",
     ),
-    "labels of an embedding": ("embedding", {"alpha": 0.5}, "task embedding has no training on labels here"),
+    "labels of an embedding": ("embedding", {"alpha": 0.5}, "task embedding cannot be trained on labels"),
     "no labels": (
         "classification",
         {"losses": {"soft_targets": 1.0}, "alpha": 0.5},
         r"asks for hard labels, and distil\.texts have no labels",
     ),
-    "labels alone": ("embedding", {"alpha": 1.0}, "alpha = 1 leaves nothing of the losses"),
-    "too many layers": ("embedding", {"losses": {"hidden": 1.0}, "layers": (1, 2)}, "names 2 layers, and the student"),
-    "no such layer": ("embedding", {"losses": {"hidden": 1.0}, "layers": (3,)}, "names layer 3, and the teacher has 2"),
+    "labels alone": ("embedding", {"alpha": 1.0}, "alpha = 1 leaves no weight for distil.losses"),
+    "too many layers": (
+        "embedding",
+        {"losses": {"hidden": 1.0}, "teacher_layers": (0, 1)},
+        "names 2 layers, and the student",
+    ),
+    "no such layer": (
+        "embedding",
+        {"losses": {"hidden": 1.0}, "teacher_layers": (2,)},
+        "names layer 2; the teacher has 0 to 1",
+    ),
     "too long": ("embedding", {"max_length": 65}, "max_length = 65 is beyond bert-embedding-small's limit of 64"),
     "both": ("embedding", {"epochs": 1.0, "steps": 2}, "distil has epochs and steps"),
     "parts": (
@@ -710,23 +719,23 @@ def test_bad_texts_are_named(text, message, tmp_path):
     if text is not None:
         path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(InputError, match=message):
-        material.plain([path])
+        dataset.plain_lines([path])
 
 
 def test_too_little_text_for_blocks_is_refused(masked_lesson, tmp_path):
     path = tmp_path / "short.txt"
     path.write_text("only a few words\n")
-    with pytest.raises(InputError, match="the texts hold 4 tokens, and two blocks need"):
-        stage.distil(replace(masked_lesson(), material=Material((path,))))
+    with pytest.raises(InputError, match="the texts have 4 tokens, and two blocks need"):
+        stage.distil(replace(masked_lesson(), data=DistilData((path,))))
 
 
 def test_layers_that_do_not_divide_are_refused():
     section = DistilSection(losses={"hidden": 1.0}, dataset="stsb")
-    assert checks.mapping(section, 3, 6) == (2, 4, 6)
+    assert checks.map_layers(section, 3, 6) == (1, 3, 5)
     with pytest.raises(
-        RecipeError, match=r"6 layers do not divide by the student's 4\. .* such as layers = \[2, 3, 4, 6\]"
+        RecipeError, match=r"6 layers do not divide by the student's 4\. .* such as teacher_layers = \[1, 2, 3, 5\]"
     ):
-        checks.mapping(section, 4, 6)
+        checks.map_layers(section, 4, 6)
 
 
 def test_a_teacher_of_another_vocabulary_is_refused_for_tokens_and_taken_for_texts(folders, plain_text, tmp_path):
@@ -737,12 +746,12 @@ def test_a_teacher_of_another_vocabulary_is_refused_for_tokens_and_taken_for_tex
     values = FAST | {"texts": (str(plain_text),), "steps": 3}
     for losses in ({"hidden": 1.0}, {"sentence_mse": 1.0}):
         section = DistilSection.model_validate(values | {"losses": losses})
-        arguments = small, teacher, "embedding", section, Material((plain_text,)), tmp_path / "checkpoints"
+        arguments = small, teacher, "embedding", section, DistilData((plain_text,)), tmp_path / "checkpoints"
         if "hidden" in losses:
             with pytest.raises(StudentError, match="the teacher has another vocabulary"):
-                stage.work(*arguments)
+                stage.job(*arguments)
         else:
-            assert np.isfinite(curve(stage.work(*arguments))).all()
+            assert np.isfinite(curve(stage.job(*arguments))).all()
 
 
 def test_a_masked_lm_head_that_was_never_trained_is_refused(speakers, masked_lesson, tmp_path):
@@ -753,7 +762,7 @@ def test_a_masked_lm_head_that_was_never_trained_is_refused(speakers, masked_les
     torch.manual_seed(0)
     transformers.AutoModelForMaskedLM.from_config(config).save_pretrained(place)
     (place / "tokenizer.json").write_bytes((speakers["teacher"] / "tokenizer.json").read_bytes())
-    with pytest.raises(StudentError, match=r"head was never trained: its perplexity is \d+ on the texts"):
+    with pytest.raises(StudentError, match=r"head was never trained: its perplexity on the texts is \d+"):
         stage.distil(replace(masked_lesson(), teacher=place))
 
 
@@ -763,20 +772,20 @@ def test_unequal_heads_and_sizes_are_refused_before_the_first_update(folders, pl
     starts.make(teacher, StartSection(kind="width", hidden_size=32), small)
     values = FAST | {"texts": (str(plain_text),), "steps": 2}
     for losses, message in (
-        ({"attention": 1.0}, "layer 1 of the student has 2 where the teacher's layer 1 has 4"),
+        ({"attention": 1.0}, "layer 0 of the student has 2 where the teacher's layer 0 has 4"),
         ({"sentence_mse": 1.0}, "needs equal hidden sizes; the student has 32 and the teacher 64"),
-        ({"relations": 1.0}, "relation_heads = 7 does not divide the 32 columns of the student"),
+        ({"relations": 1.0}, "relation_heads = 7 does not divide the 32 features of the student"),
     ):
         heads = {"relation_heads": 7} if "relations" in losses else {}
         section = DistilSection.model_validate(values | {"losses": losses} | heads)
         with pytest.raises(RecipeError, match=message):
             stage.distil(
-                stage.work(small, teacher, "embedding", section, Material((plain_text,)), tmp_path / "checkpoints")
+                stage.job(small, teacher, "embedding", section, DistilData((plain_text,)), tmp_path / "checkpoints")
             )
     fine = {"hidden": 1.0, "embeddings": 1.0, "relations": 1.0, "similarity": 1.0}
     section = DistilSection.model_validate(values | {"losses": fine, "relation_heads": 8})
     assert np.isfinite(
-        curve(stage.work(small, teacher, "embedding", section, Material((plain_text,)), tmp_path / "more"))
+        curve(stage.job(small, teacher, "embedding", section, DistilData((plain_text,)), tmp_path / "more"))
     ).all()
 
 
@@ -789,4 +798,4 @@ def test_sources_are_found_as_students_are(folders, tmp_path):
     assert stage.teacher_of(section.model_copy(update={"teacher": "unpruned"}), unpruned, recipe_file) is unpruned
     alone = DistilSection(losses={"masked_lm": 1.0}, head="masked_lm", texts=("a.txt",))
     assert stage.teacher_of(alone, unpruned, recipe_file) is None
-    assert material.files(alone, recipe_file) == (tmp_path / "a.txt",)
+    assert dataset.text_files(alone, recipe_file) == (tmp_path / "a.txt",)

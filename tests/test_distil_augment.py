@@ -17,8 +17,9 @@ from faults.students import Student
 
 from pipeline import tasks
 from pipeline.checkpoint import source as student
-from pipeline.compress.distil import augment, cache, material, stage
-from pipeline.compress.distil.models import Work
+from pipeline.compress.distil import augmentation, outputs, stage
+from pipeline.compress.distil.dataset import find_data
+from pipeline.compress.distil.models import DistilJob
 from pipeline.data.datasets import Labelled
 from pipeline.errors import PipelineError, StudentError
 from pipeline.recipe.compression import AugmentSection, DistilSection
@@ -46,12 +47,12 @@ def speaker(tiny_student: Callable[..., Path], tmp_path_factory: pytest.TempPath
     return place
 
 
-def finder(folder: Path, **settings: Any) -> augment.Finder:
-    return augment.Finder(folder, AugmentSection(**settings), max_length=32, device=CPU)
+def finder(folder: Path, **settings: Any) -> augmentation.CandidateFinder:
+    return augmentation.CandidateFinder(folder, AugmentSection(**settings), max_length=32, device=CPU)
 
 
 def words_of(text: str) -> list[str]:
-    return [match.group() for match in augment.WORD.finditer(text)]
+    return [match.group() for match in augmentation.WORD.finditer(text)]
 
 
 def test_single_pieces_get_what_the_head_finds_likely_and_others_their_neighbours(speaker: Path) -> None:
@@ -96,16 +97,16 @@ def nearest(model: Any, tokenizer: Any, word: str, allowed: list[int]) -> list[s
 def test_replacements_are_whole_words(architecture: str, pieces: str, tmp_path: Path) -> None:
     students.source(Student(architecture, pieces=pieces), tmp_path)
     tokenizer = tokenizers.load_tokenizer(tmp_path)
-    found = augment.whole_words(tokenizer)
+    found = augmentation.single_token_words(tokenizer)
     assert len(found) > 20
     for text in list(found.values())[:200]:
-        assert augment.WORD.fullmatch(text)
+        assert augmentation.WORD.fullmatch(text)
         assert len(tokenizer.encode(f"a {text}", add_special_tokens=False).ids) == (
             1 + len(tokenizer.encode("a", add_special_tokens=False).ids)
         )
 
 
-KNOWN: dict[str, augment.Candidates] = {
+KNOWN: dict[str, augmentation.Candidates] = {
     "a b, c!": {(0, 1): ["x", "y"], (5, 6): ["z"]},
     "d": {(0, 1): ["u", "v", "w"]},
 }
@@ -114,22 +115,22 @@ KNOWN: dict[str, augment.Candidates] = {
 def test_copies_keep_label_and_what_is_around_words(seed: int) -> None:
     row = Labelled("a b, c!", "d", label=1.0)
     section = AugmentSection(copies=50, probability=0.5)
-    found = augment.copies(row, KNOWN, section, np.random.default_rng(seed))
+    found = augmentation.copies_of(row, KNOWN, section, np.random.default_rng(seed))
     assert row not in found
     assert len(set(found)) == len(found) > 10
     assert {one.label for one in found} == {1.0}
     assert all(re.fullmatch(r"[axy] b, [cz]!", one.first) for one in found)
     assert {one.second for one in found} == {"d", "u", "v", "w"}
-    assert found == augment.copies(row, KNOWN, section, np.random.default_rng(seed))
-    assert found != augment.copies(row, KNOWN, section, np.random.default_rng(seed + 1))
+    assert found == augmentation.copies_of(row, KNOWN, section, np.random.default_rng(seed))
+    assert found != augmentation.copies_of(row, KNOWN, section, np.random.default_rng(seed + 1))
 
 
 def test_the_probability_is_that_of_each_word(seed: int) -> None:
     text = " ".join(["a"] * 2000)
-    known: dict[str, augment.Candidates] = {text: {(2 * n, 2 * n + 1): ["x"] for n in range(2000)}}
+    known: dict[str, augmentation.Candidates] = {text: {(2 * n, 2 * n + 1): ["x"] for n in range(2000)}}
     for probability in (0.0, 0.4, 1.0):
         section = AugmentSection(copies=1, probability=probability)
-        found = augment.copies(Labelled(text, None), known, section, np.random.default_rng(seed))
+        found = augmentation.copies_of(Labelled(text, None), known, section, np.random.default_rng(seed))
         share = found[0].first.count("x") / 2000 if found else 0.0
         assert share == pytest.approx(probability, abs=0.04)
 
@@ -138,21 +139,21 @@ def test_the_probability_is_that_of_each_word(seed: int) -> None:
 
 
 @pytest.fixture
-def lesson(tmp_path: Path, speaker: Path, tiny_student: Callable[..., Path]) -> Callable[..., Work]:
-    def make(augmented: dict[str, Any], **settings: Any) -> Work:
+def lesson(tmp_path: Path, speaker: Path, tiny_student: Callable[..., Path]) -> Callable[..., DistilJob]:
+    def make(augmented: dict[str, Any], **settings: Any) -> DistilJob:
         (tmp_path / "plain.txt").write_text(f"{TEXT}\nThe house by the river\n")
         values = {"losses": {"sentence_mse": 1.0}, "texts": ("plain.txt",), "max_length": 32, "steps": 2} | settings
         section = DistilSection.model_validate(values | {"augment": {"copies": 3} | augmented})
         pair = tiny_student("bert", "embedding"), speaker
         unpruned = student.inspect_folder(speaker, origin="speaker", licence=None)
-        found = material.find(section, tasks.get("embedding"), unpruned, tmp_path / "recipe.toml")
-        return stage.work(*pair, "embedding", section, found, tmp_path / "checkpoints")
+        found = find_data(section, tasks.get("embedding"), unpruned, tmp_path / "recipe.toml")
+        return stage.job(*pair, "embedding", section, found, tmp_path / "checkpoints")
 
     return make
 
 
 def test_copies_are_learnt_on_counted_and_found_once(
-    lesson: Callable[..., Work], monkeypatch: pytest.MonkeyPatch
+    lesson: Callable[..., DistilJob], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = lesson({"single_pieces": "neighbours"})
     _, record = stage.distil(wanted)
@@ -170,7 +171,7 @@ def test_copies_are_learnt_on_counted_and_found_once(
     def never(*given: Any, **named: Any) -> None:
         raise AssertionError("the model runs once")
 
-    monkeypatch.setattr(augment, "Finder", never)
+    monkeypatch.setattr(augmentation, "CandidateFinder", never)
     _, again = stage.distil(wanted)
     assert again.curve == record.curve
 
@@ -181,15 +182,15 @@ class Stop(Exception):
 
 @pytest.mark.parametrize("what", ["candidates", "teacher"])
 def test_long_preparation_goes_on_behind_its_last_whole_part(
-    what: str, lesson: Callable[..., Work], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    what: str, lesson: Callable[..., DistilJob], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(augment, "_PART", 1)
-    monkeypatch.setattr(cache, "_PART", 2)
+    monkeypatch.setattr(augmentation, "_TEXTS_OF_SHARD", 1)
+    monkeypatch.setattr(outputs, "_ROWS_OF_SHARD", 2)
     wanted = lesson({"single_pieces": "neighbours"})
     _, whole = stage.distil(replace(wanted, cache=tmp_path / "others"))
     module, name, folders = {
-        "candidates": (augment, "_write", "candidates-*"),
-        "teacher": (cache, "_write", "teacher-*"),
+        "candidates": (augmentation, "_write_shard", "candidates-*"),
+        "teacher": (outputs, "_write_shard", "teacher-*"),
     }[what]
     write, written = getattr(module, name), []
 
@@ -220,7 +221,7 @@ def test_what_is_drawn_later_does_not_hang_on_whether_candidates_were_at_hand(sp
     assert torch.equal(torch.rand(3), without)
 
 
-def test_another_model_or_another_number_of_candidates_is_another_result(lesson: Callable[..., Work]) -> None:
+def test_another_model_or_another_number_of_candidates_is_another_result(lesson: Callable[..., DistilJob]) -> None:
     keys = {
         lesson({"single_pieces": "neighbours"}).key,
         lesson({"single_pieces": "neighbours", "candidates": 5}).key,
@@ -233,13 +234,13 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no head": ({"model": "enc"}, {}, r"model enc has no trained masked-LM head: it was saved as BertModel\. Name a"),
     "no such model": ({"model": "nowhere"}, {}, r"nowhere does not exist"),
     "blocks": ({}, {"head": "masked_lm", "losses": {"masked_lm": 1.0}}, "each pass masks other tokens"),
-    "too long": ({}, {"max_length": 65}, r"beyond the limit of distil\.augment\.model: model takes 64"),
+    "too long": ({}, {"max_length": 65}, r"beyond the limit of distil\.augment\.model model, 64"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_augmented_is_refused(
-    case: str, lesson: Callable[..., Work], tiny_student: Callable[..., Path], tmp_path: Path
+    case: str, lesson: Callable[..., DistilJob], tiny_student: Callable[..., Path], tmp_path: Path
 ) -> None:
     augmented, settings, message = REFUSED[case]
     shutil.copytree(tiny_student("bert", "embedding"), tmp_path / "enc")
@@ -254,5 +255,5 @@ def test_a_head_that_was_never_trained_is_refused(tiny_student: Callable[..., Pa
     config = transformers.AutoConfig.from_pretrained(source)
     transformers.AutoModelForMaskedLM.from_config(config).save_pretrained(tmp_path)
     shutil.copyfile(source / "tokenizer.json", tmp_path / "tokenizer.json")
-    with pytest.raises(StudentError, match=r"was never trained: its perplexity is \d+ on the texts"):
+    with pytest.raises(StudentError, match=r"was never trained: its perplexity on the texts is \d+"):
         finder(tmp_path).find([TEXT])

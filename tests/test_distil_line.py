@@ -15,7 +15,8 @@ from pyarrow import parquet
 
 from pipeline import artifact, tasks
 from pipeline.checkpoint import source as student
-from pipeline.compress.distil import material, rows, stage
+from pipeline.compress.distil import dataset as distil_dataset
+from pipeline.compress.distil import stage
 from pipeline.data import corpus, files, places
 from pipeline.data import datasets as data
 from pipeline.errors import InputError, PipelineError
@@ -75,7 +76,7 @@ def test_soft_targets_are_mixed_with_the_labels_of_own_files(
     assert " on dev_file" in outcome.stdout + outcome.stderr
     folder = tmp_path / "build" / "tiny"
     assert not (folder / "checkpoints-distil").exists(), "they go when the artifact is whole"
-    record = stage.read(folder / "distilled")
+    record = stage.read_record(folder / "distilled")
     assert set(record.curve[0].terms) == {"soft_targets", "labels"}
     assert (record.dataset, record.metric, record.rows) == ("dev_file", "accuracy", 96)
     assert record.dev[-1].value > record.before
@@ -93,7 +94,7 @@ def test_a_teacher_that_the_recipe_trains_teaches_a_smaller_student(
 ) -> None:
     sections = {
         "train": OWN | FAST | {"steps": 60},
-        "start": {"layers": [1]},
+        "start": {"teacher_layers": [0]},
         "distil": SOFT | FAST | OWN | {"augment": {"copies": 2, "single_pieces": "neighbours"}},
     }
     outcome = pocketbert("compress", written(place, "encoder", **sections))
@@ -115,7 +116,7 @@ def test_a_head_is_trained_first_and_teaches_masked_tokens(
     losses = {"soft_targets": 5.0, "masked_lm": 2.0, "cosine": 1.0}
     sections = {
         "head": FAST | text | {"learning_rate": 0.3, "steps": 30},
-        "start": {"layers": [1]},
+        "start": {"teacher_layers": [0]},
         "distil": FAST | text | {"losses": losses, "head": "masked_lm", "steps": 3},
     }
     outcome = pocketbert("compress", written(place, "encoder", "embedding", **sections))
@@ -124,7 +125,7 @@ def test_a_head_is_trained_first_and_teaches_masked_tokens(
     head = artifact.load(folder / "headed").manifest.metrics
     assert head["metric"] == "perplexity"
     assert head["dev"] < 0.2 * head["before"]
-    assert stage.read(folder / "distilled").before == pytest.approx(head["dev"], rel=0.2)
+    assert stage.read_record(folder / "distilled").before == pytest.approx(head["dev"], rel=0.2)
     assert not list(folder.glob("checkpoints*"))
 
 
@@ -185,12 +186,12 @@ def test_tags_of_own_files_are_targets(place: Path) -> None:
         {"losses": {"soft_targets": 1.0}, "alpha": 0.5, "train_file": "train.conll", "dev_file": "dev.conll"}
     )
     task = tasks.get("token_classification")
-    found = material.find(section, task, None, place / "recipe.toml")
+    found = distil_dataset.find_data(section, task, None, place / "recipe.toml")
     assert found.dataset is not None
     assert found.dataset.names == ("O", "B-person")
-    texts = rows.texts(section, task, found)
+    texts = distil_dataset.training_texts(section, task, found)
     encoder = Encoder(load_tokenizer(place / "encoder"), 16)
-    encoded = rows.encode(encoder, section, task, found.dataset, texts, labels=("B-person", "O"))
+    encoded = distil_dataset.encode(encoder, section, task, found.dataset, texts, labels=("B-person", "O"))
     assert [one.target for one in encoded] == [(-100, 0, 1, -100), (-100, 1, 0, -100)]
 
 
@@ -209,7 +210,7 @@ def test_a_corpus_is_read_once_for_check_and_work(place: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("section", "settings"), [("prune", {"heads": 0.5, "max_length": 16}), ("factorise", {"embedding": 4})]
+    ("section", "settings"), [("prune", {"attention_heads": 0.5, "max_length": 16}), ("factorise", {"embedding": 4})]
 )
 def test_calibration_texts_are_read_once_too(
     section: str, settings: dict[str, Any], place: Path, monkeypatch: pytest.MonkeyPatch
@@ -247,19 +248,19 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "classifier",
         "classification",
         {"distil": SOFT | {"texts": ["plain.txt"], "max_length": 16}},
-        "asks for hard labels, and distil.texts have no labels; give dataset, or train_file and dev_file, alone",
+        "asks for hard labels, and distil.texts have no labels. Give dataset, or train_file and dev_file, alone",
     ),
     "one class": (
         "classifier",
         "classification",
         {"distil": own_data(train_file="one.csv", dev_file="one.csv")},
-        "all 6 rows have the one label 'positive'; there is nothing to tell apart",
+        "all 6 rows have the label 'positive', and at least two labels are needed",
     ),
     "one class to be judged by": (
         "classifier",
         "classification",
         {"distil": own_data(dev_file="one.csv")},
-        "one.csv: all 6 rows have the one label 'positive'; there is nothing to tell apart",
+        "one.csv: all 6 rows have the label 'positive', and at least two labels are needed",
     ),
     "a head that the start drops": (
         "encoder",
@@ -271,19 +272,19 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "encoder",
         "classification",
         TRAINED | {"start": {"kind": "width", "hidden_size": 32}, "distil": OWN | {"losses": {"attention": 1.0}}},
-        "compares head by head, and layer 1 of the student has 2 where the teacher's layer 1 has 4",
+        "compares head by head, and layer 0 of the student has 2 where the teacher's layer 0 has 4",
     ),
     "relations that do not divide": (
         "encoder",
         "classification",
         TRAINED | {"distil": OWN | {"losses": {"relations": 1.0}, "relation_heads": 3}},
-        "distil.relation_heads = 3 does not divide the 64 columns of the student's last layer",
+        "distil.relation_heads = 3 does not divide the 64 features of the student's last layer",
     ),
     "hardly any text": (
         "encoder",
         "embedding",
         {"head": {"texts": ["few.txt"], "max_length": 24}},
-        "the texts hold 4 tokens, and two blocks need 42: one to learn on and one to measure",
+        "the texts have 4 tokens, and two blocks need 42: one to train on and one to measure on",
     ),
     "hardly any text behind a head": (
         "encoder",
@@ -292,7 +293,7 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
             "head": {"texts": ["plain.txt"], "max_length": 24},
             "distil": {"preset": "distilbert", "texts": ["few.txt"], "max_length": 24},
         },
-        "the texts hold 4 tokens, and two blocks need 42",
+        "the texts have 4 tokens, and two blocks need 42",
     ),
     "texts that nothing looks at": (
         "encoder",
@@ -358,19 +359,20 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "classifier",
         "classification",
         TRAINED | {"distil": OWN | {"losses": {"hidden": 1.0}, "teacher": "foreign"}},
-        "the teacher has another vocabulary (the student has 30522 pieces and foreign has 8)",
+        "the teacher has another vocabulary (the student has 30522 tokens and foreign has 8)",
     ),
     "layers that do not map": (
         "encoder",
         "classification",
-        TRAINED | {"start": {"layers": [1]}, "distil": OWN | {"losses": {"hidden": 1.0}, "layers": [1, 2]}},
-        "distil.layers names 2 layers, and the student has 1",
+        TRAINED
+        | {"start": {"teacher_layers": [0]}, "distil": OWN | {"losses": {"hidden": 1.0}, "teacher_layers": [0, 1]}},
+        "distil.teacher_layers names 2 layers, and the student has 1",
     ),
     "layers that do not divide": (
         "encoder",
         "embedding",
         {
-            "start": {"layers": [1, 2]},
+            "start": {"teacher_layers": [0, 1]},
             "distil": {"teacher": "three", "losses": {"hidden": 1.0}, "texts": ["plain.txt"], "max_length": 16},
         },
         "the teacher's 3 layers do not divide by the student's 2",
@@ -426,13 +428,13 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
             "factorise": {"embedding": 8},
             "distil": {"preset": "distilbert", "texts": ["plain.txt"], "max_length": 24},
         },
-        "is tied to the table of words, which factorise.embedding puts into two factors before",
+        "is tied to the embedding table, which factorise.embedding splits into two factors before",
     ),
     "heads that were pruned": (
         "classifier",
         "classification",
-        {"prune": {"heads": 0.5, "max_length": 16}, "distil": OWN | {"losses": {"attention": 1.0}}},
-        "compares head by head, and prune.heads leaves the student fewer",
+        {"prune": {"attention_heads": 0.5, "max_length": 16}, "distil": OWN | {"losses": {"attention": 1.0}}},
+        "compares head by head, and prune.attention_heads leaves the student fewer",
     ),
     "heads that a budget takes": (
         "classifier",
@@ -447,25 +449,25 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
             "prune": {"compute": 0.5, "max_length": 16},
             "distil": OWN | {"losses": {"relations": 1.0}, "teacher": "thirds"},
         },
-        "the teacher's heads need not divide the columns that prune.compute leaves",
+        "the teacher's heads need not divide the features that prune.compute leaves",
     ),
     "relation heads that divide no head": (
         "classifier",
         "classification",
         {
-            "prune": {"heads": 0.5, "max_length": 16},
+            "prune": {"attention_heads": 0.5, "max_length": 16},
             "distil": OWN | {"losses": {"relations": 1.0}, "relation_heads": 3},
         },
-        "relation_heads = 3 need not divide the columns that prune.heads leaves",
+        "relation_heads = 3 need not divide the features that prune.attention_heads leaves",
     ),
     "heads of another teacher than the unpruned": (
         "encoder",
         "embedding",
         {
-            "prune": {"heads": 0.5, "max_length": 16},
+            "prune": {"attention_heads": 0.5, "max_length": 16},
             "distil": {"teacher": "three", "losses": {"attention": 1.0}, "texts": ["plain.txt"], "max_length": 16},
         },
-        "compares head by head, and prune.heads leaves the student fewer than three has",
+        "compares head by head, and prune.attention_heads leaves the student fewer than three has",
     ),
     "relations of another teacher": (
         "encoder",
@@ -480,7 +482,7 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
                 "max_length": 16,
             },
         },
-        "relation_heads = 3 need not divide the columns that prune.compute leaves",
+        "relation_heads = 3 need not divide the features that prune.compute leaves",
     ),
     "tokens of texts that the vocabulary was not trimmed on": (
         "encoder",
@@ -503,12 +505,12 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
                 "augment": {"copies": 1, "single_pieces": "neighbours"},
             },
         },
-        "the words that [distil.augment] puts in need not be pieces that [vocabulary] keeps",
+        "the words that [distil.augment] puts in need not be in the vocabulary that [vocabulary] keeps",
     ),
     "a teacher whose classes are in another order": (
         "classifier",
         "classification",
-        {"start": {"layers": [1]}, "distil": own_data(alpha=0.0, teacher="turned")},
+        {"start": {"teacher_layers": [0]}, "distil": own_data(alpha=0.0, teacher="turned")},
         "the student's labels are negative, neutral, positive, and those of turned are positive, neutral, negative",
     ),
     "zeros that pruning would fill": (
@@ -526,25 +528,28 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "relation heads of no relations": (
         "classifier",
         "classification",
-        {"start": {"layers": [1]}, "distil": OWN | {"losses": {"hidden": 1.0}, "layers": [1], "relation_heads": 2}},
+        {
+            "start": {"teacher_layers": [0]},
+            "distil": OWN | {"losses": {"hidden": 1.0}, "teacher_layers": [0], "relation_heads": 2},
+        },
         "distil.relation_heads is for losses.relations",
     ),
     "a temperature of no logits": (
         "classifier",
         "classification",
-        {"start": {"layers": [1]}, "distil": OWN | {"losses": {"prediction": 1.0}, "temperature": 4.0}},
+        {"start": {"teacher_layers": [0]}, "distil": OWN | {"losses": {"prediction": 1.0}, "temperature": 4.0}},
         "distil.temperature = 4 is for losses.soft_targets",
     ),
     "a head that is left behind": (
         "encoder",
         "embedding",
-        {"head": {"texts": ["plain.txt"], "max_length": 24}, "prune": {"heads": 0.5, "max_length": 16}},
+        {"head": {"texts": ["plain.txt"], "max_length": 24}, "prune": {"attention_heads": 0.5, "max_length": 16}},
         "[prune] leaves the head behind that [head] trains, and no [distil] learns from it",
     ),
     "a head to be pruned with": (
         "encoder",
         "classification",
-        {"prune": {"heads": 0.5, "max_length": 16}, "distil": own_data()},
+        {"prune": {"attention_heads": 0.5, "max_length": 16}, "distil": own_data()},
         "[prune] takes a model with its head, and encoder has none for task classification: it is saved as BertModel",
     ),
     "passes twice": (
@@ -556,20 +561,20 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "layers that nothing compares": (
         "classifier",
         "classification",
-        {"distil": own_data(layers=[9])},
-        "distil.layers maps layers, and none of the losses compares any; those that do: ",
+        {"distil": own_data(teacher_layers=[9])},
+        "distil.teacher_layers maps layers, and none of the losses compares layers; those that do: ",
     ),
     "rows of an update of one": (
         "encoder",
         "embedding",
         {"distil": {"losses": {"similarity": 1.0}, "texts": ["plain.txt"], "max_length": 16, "batch_size": 1}},
-        "distil.batch_size = 1 has one",
+        "compares the rows of an update, and distil.batch_size is 1",
     ),
     "a sample of one class": (
         "classifier",
         "classification",
         {"distil": own_data(max_rows=1)},
-        "all 1 rows have the one label",
+        "all 1 rows have the label",
     ),
     "a width that only one kind has": (
         "classifier",
@@ -604,7 +609,7 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "labels that the head to be judged by lacks": (
         "classifier",
         "classification",
-        {"start": {"layers": [1]}, "distil": own_data(alpha=0.0, train_file="stars.csv", dev_file="stars.csv")},
+        {"start": {"teacher_layers": [0]}, "distil": own_data(alpha=0.0, train_file="stars.csv", dev_file="stars.csv")},
         "its labels are five, one, and the checkpoint has negative, neutral, positive",
     ),
     "nobody to augment": (
@@ -663,7 +668,7 @@ def test_tokens_of_texts_that_the_vocabulary_was_trimmed_on_are_no_fault(place: 
 
 
 def test_what_the_recipe_will_have_trained_is_no_fault(place: Path) -> None:
-    path = written(place, "encoder", **TRAINED, start={"layers": [2]}, distil=own_data())
+    path = written(place, "encoder", **TRAINED, start={"teacher_layers": [1]}, distil=own_data())
     found = branch_of(path)
     assert found.recipe.train is not None
     assert found.named is not None

@@ -8,14 +8,13 @@ import pytest
 import torch
 from scipy.special import log_softmax, softmax
 
-from pipeline.compress.distil import losses, terms
-from pipeline.compress.distil.material import Material
-from pipeline.compress.distil.seen import Projected, Seen
+from pipeline.compress.distil import losses
+from pipeline.compress.distil.dataset import DistilData
+from pipeline.compress.distil.losses import COMPUTED, DistillationLosses, LossContext
+from pipeline.compress.distil.outputs import ModelOutputs, Projection
 from pipeline.compress.distil.stage import order_params
-from pipeline.compress.distil.terms import TERMS
-from pipeline.compress.distil.values import VALUES, Frame, Values
-from pipeline.recipe import presets
 from pipeline.recipe.compression import DistilSection
+from pipeline.recipe.losses import LOSSES, PRESETS, loss_versions
 
 MASK = torch.tensor([[1.0, 1, 1, 0], [1, 1, 1, 1]])
 BATCH, LENGTH = MASK.shape
@@ -173,17 +172,17 @@ def test_a_model_that_diverged_shows_in_the_loss(name, seed):
 
 
 def test_each_row_of_the_table_has_a_value():
-    assert set(VALUES) == set(TERMS)
+    assert set(COMPUTED) == set(LOSSES)
 
 
-@pytest.mark.parametrize("name", presets.PRESETS)
+@pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_is_a_valid_section(name):
     section = DistilSection.model_validate({"dataset": "stsb", "preset": name})
-    assert all(getattr(section, key) == value for key, value in presets.PRESETS[name].items())
+    assert all(getattr(section, key) == value for key, value in PRESETS[name].items())
     assert DistilSection.model_validate({"dataset": "stsb", "preset": name, "temperature": 7.0}).temperature == 7.0
     assert DistilSection.model_validate({"dataset": "stsb", "preset": name, "steps": 9}).epochs is None
-    assert set(section.losses) <= set(TERMS)
-    assert all(section.head in TERMS[one].heads for one in section.losses)
+    assert set(section.losses) <= set(LOSSES)
+    assert all(section.head in LOSSES[one].heads for one in section.losses)
 
 
 PUBLISHED: dict[str, dict[str, Any]] = {
@@ -193,10 +192,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "head": "masked_lm",
     },
     "distilbert-task": {"losses": {"soft_targets": 1.0}, "alpha": 0.5, "temperature": 2.0, "head": "task"},
-    "tinybert-general": {"losses": {"embeddings": 1.0, "hidden": 1.0, "attention": 1.0}, "layers": "uniform"},
+    "tinybert-general": {"losses": {"embeddings": 1.0, "hidden": 1.0, "attention": 1.0}, "teacher_layers": "uniform"},
     "tinybert-layers": {
         "losses": {"embeddings": 1.0, "hidden": 1.0, "attention": 1.0},
-        "layers": "uniform",
+        "teacher_layers": "uniform",
         "epochs": 20.0,
         "head": "task",
     },
@@ -204,11 +203,11 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "minilm": {"losses": {"relations": 1.0}, "head": "masked_lm"},
     "sentence": {"losses": {"sentence_mse": 1.0}, "head": "task"},
 }
-"""What the papers say, once more; sources beside `presets.PRESETS`."""
+"""What the papers say, once more; sources beside `PRESETS`."""
 
 
 def test_presets_are_what_was_published():
-    assert set(PUBLISHED) == set(presets.PRESETS)
+    assert set(PUBLISHED) == set(PRESETS)
     for name, wanted in PUBLISHED.items():
         section = DistilSection.model_validate({"texts": ["a.txt"], "preset": name})
         assert {key: getattr(section, key) for key in wanted} == wanted, name
@@ -219,26 +218,26 @@ def test_a_loss_is_in_single_precision_where_the_models_run_in_half(name: str) -
     """What would be an error: autocast takes the product in a loss back to bf16, which near 1 knows steps of .004."""
     draw = torch.Generator().manual_seed(3)
 
-    def shown() -> Seen:
+    def shown() -> ModelOutputs:
         sentence = torch.nn.functional.normalize(torch.randn(BATCH, 32, generator=draw), dim=-1)
         parts = {
-            part: [Projected(torch.randn(BATCH, LENGTH, 24, generator=draw), 3)] for part in ("query", "key", "value")
+            part: [Projection(torch.randn(BATCH, LENGTH, 24, generator=draw), 3)] for part in ("query", "key", "value")
         }
         states = (torch.randn(BATCH, LENGTH, 6, generator=draw), torch.randn(BATCH, LENGTH, 6, generator=draw))
-        return Seen(states=states, parts=parts, sentence=sentence)
+        return ModelOutputs(hidden_states=states, projections=parts, sentence=sentence)
 
-    values = Values(DistilSection(losses={name: 1.0}), "embedding", (1,))
-    student, teacher, frame = shown(), shown(), Frame(MASK)
+    values = DistillationLosses(DistilSection(losses={name: 1.0}), "embedding", (0,))
+    student, teacher, frame = shown(), shown(), LossContext(MASK)
     whole = values(student, teacher, frame)[name]
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(values(student, teacher, frame)[name], whole)
 
 
 def test_what_a_loss_computes_in_another_way_is_learnt_again() -> None:
-    assert terms.versions(["hidden", "soft_targets"]) == {}
-    assert terms.versions(["hidden", "similarity"]) == {"similarity": 2}
+    assert loss_versions(["hidden", "soft_targets"]) == {}
+    assert loss_versions(["hidden", "similarity"]) == {"similarity": 2}
     newer, same = (
-        order_params(DistilSection(losses={name: 1.0}, texts=("a.txt",)), "embedding", Material())
+        order_params(DistilSection(losses={name: 1.0}, texts=("a.txt",)), "embedding", DistilData())
         for name in ("similarity", "sentence_cosine")
     )
     assert newer["losses"] == {"similarity": 2}

@@ -84,11 +84,11 @@ def test_an_electra_with_tables_as_wide_as_its_layers_gets_both_narrower(tmp_pat
 
 
 def test_chosen_layers_are_kept_in_order(teacher, tmp_path):
-    model = made(teacher, tmp_path / "out", layers=[2])
+    model = made(teacher, tmp_path / "out", teacher_layers=[1])
     wanted = layers.layers(load(teacher))[1].get("widen").weight
     assert torch.equal(layers.layers(model)[0].get("widen").weight, wanted)
     assert checks.chosen(StartSection(), 6) == (0, 2, 4)
-    assert checks.chosen(StartSection(layers=(1, 6)), 6) == (0, 5)
+    assert checks.chosen(StartSection(teacher_layers=(0, 5)), 6) == (0, 5)
 
 
 def test_a_compressed_teacher_s_layers_keep_their_shapes(teacher, tmp_path):
@@ -99,7 +99,7 @@ def test_a_compressed_teacher_s_layers_keep_their_shapes(teacher, tmp_path):
     (tmp_path / "pruned").mkdir()
     shapes.save(model, tmp_path / "pruned")
     (tmp_path / "pruned" / "tokenizer.json").write_bytes((teacher / "tokenizer.json").read_bytes())
-    found = made(tmp_path / "pruned", tmp_path / "out", layers=[2])
+    found = made(tmp_path / "pruned", tmp_path / "out", teacher_layers=[1])
     assert layers.layers(found)[0].feed_forward_size == 40
 
 
@@ -122,7 +122,7 @@ def test_a_random_start_has_the_shape_alone(teacher, tmp_path):
 
 
 def test_distilbert_is_the_same_on_single_texts(teacher, tmp_path):
-    found = made(teacher, tmp_path / "out", kind="distilbert", layers=[1, 2])
+    found = made(teacher, tmp_path / "out", kind="distilbert", teacher_layers=[0, 1])
     assert found.config.model_type == "distilbert"
     for mine, theirs in zip(states(found), states(load(teacher)), strict=True):
         same(mine, theirs)
@@ -138,7 +138,7 @@ def test_distilbert_takes_the_masked_lm_head_along(teacher, tmp_path):
         headed.cls.predictions.bias.normal_()
     headed.save_pretrained(tmp_path / "headed")
     (tmp_path / "headed" / "tokenizer.json").write_bytes((teacher / "tokenizer.json").read_bytes())
-    made(tmp_path / "headed", tmp_path / "out", kind="distilbert", layers=[1, 2])
+    made(tmp_path / "headed", tmp_path / "out", kind="distilbert", teacher_layers=[0, 1])
     found = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
     ids = torch.arange(5, 17)[None]
     with torch.no_grad():
@@ -147,7 +147,7 @@ def test_distilbert_takes_the_masked_lm_head_along(teacher, tmp_path):
 
 @pytest.mark.parametrize("kind", ["albert", "shared"])
 def test_one_layer_serves_all_passes(kind, teacher, tmp_path):
-    found = made(teacher, tmp_path / "out", kind=kind, layers=[2])
+    found = made(teacher, tmp_path / "out", kind=kind, teacher_layers=[1])
     tied = load(teacher)
     first, second = layers.layers(tied)
     for part in ("attention", "feed_forward"):
@@ -160,7 +160,7 @@ def test_one_layer_serves_all_passes(kind, teacher, tmp_path):
 
 
 def test_albert_s_smaller_table_is_the_best_of_its_rank(teacher, tmp_path):
-    found = made(teacher, tmp_path / "out", kind="albert", layers=[1], embedding_size=16)
+    found = made(teacher, tmp_path / "out", kind="albert", teacher_layers=[0], embedding_size=16)
     table = load(teacher).get_input_embeddings().weight.detach()
     near = found.get_input_embeddings().weight @ found.encoder.embedding_hidden_mapping_in.weight.T
     _, singular, _ = torch.linalg.svd(table, full_matrices=False)
@@ -169,9 +169,9 @@ def test_albert_s_smaller_table_is_the_best_of_its_rank(teacher, tmp_path):
 
 
 BAD: dict[str, tuple[dict[str, Any], type[PipelineError], str]] = {
-    "no such layer": ({"layers": [3]}, RecipeError, "names layer 3, and the teacher has 2"),
-    "twice": ({"layers": [1, 1]}, RecipeError, "has to rise, each layer once"),
-    "none": ({"layers": []}, RecipeError, "names no layer"),
+    "no such layer": ({"teacher_layers": [2]}, RecipeError, "names layer 2; the teacher has 0 to 1"),
+    "twice": ({"teacher_layers": [1, 1]}, RecipeError, "has to rise, each layer once"),
+    "none": ({"teacher_layers": []}, RecipeError, "names no layer; the teacher has 0 to 1"),
     "no width": ({"kind": "width"}, RecipeError, r"needs start\.hidden_size"),
     "half a head": ({"kind": "width", "hidden_size": 24}, RecipeError, "whole heads of 16 columns, up to 64"),
     "wider": ({"kind": "width", "hidden_size": 128}, RecipeError, "whole heads of 16 columns, up to 64"),

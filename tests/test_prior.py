@@ -52,7 +52,7 @@ def two_stages(place: Path, **general: Any) -> Path:
     """A teacher, a general distillation, and a task that begins with the latter and learns from the former."""
     text = {"texts": ["plain.txt"], "max_length": 16, "losses": {"hidden": 1.0}, "steps": 4}
     write(place, "teacher", "encoder", train=OWN | FAST | {"steps": 40})
-    write(place, "general", "encoder", "embedding", start={"layers": [1]}, distil=text | FAST | general)
+    write(place, "general", "encoder", "embedding", start={"teacher_layers": [0]}, distil=text | FAST | general)
     settings = {"losses": {"soft_targets": 1.0}, "teacher": "recipe:teacher.toml", "steps": 40}
     return write(place, "second", "recipe:general.toml", distil=OWN | FAST | settings)
 
@@ -113,7 +113,7 @@ def test_what_replaces_words_may_be_made_first(place: Path, command_here: Callab
     write(place, "headed", "encoder", "embedding", head=text | {"steps": 2})
     augment = {"copies": 1, "model": "recipe:headed.toml"}
     settings = text | {"losses": {"sentence_mse": 1.0}, "steps": 2, "augment": augment}
-    path = write(place, "second", "encoder", "embedding", start={"layers": [1]}, distil=settings)
+    path = write(place, "second", "encoder", "embedding", start={"teacher_layers": [0]}, distil=settings)
     assert list(made(command_here("compress", path, "--dry-run", "--json"))) == ["headed: head", "start", "distil"]
 
 
@@ -139,7 +139,7 @@ def test_two_recipes_of_one_name_would_share_a_folder(place: Path, command_here:
 def test_a_prior_without_the_head_is_refused_before_it_is_made(
     place: Path, command_here: Callable[..., Outcome]
 ) -> None:
-    write(place, "first", "encoder", "embedding", start={"layers": [1]})
+    write(place, "first", "encoder", "embedding", start={"teacher_layers": [0]})
     outcome = command_here("student", write(place, "second", "recipe:first.toml"))
     assert outcome.rc == 2
     assert "recipe:first.toml ends in a checkpoint without a head for task classification" in outcome.stderr
@@ -168,8 +168,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "error: recipe first: train.max_length = 4096 is beyond the checkpoint's limit",
     ),
     "layers of what is not made yet": (
-        {"name": "first", "source": "encoder", "task": "embedding", "start": {"layers": [1]}},
-        "distil.layers names 2 layers, and the student has 1",
+        {"name": "first", "source": "encoder", "task": "embedding", "start": {"teacher_layers": [0]}},
+        "distil.teacher_layers names 2 layers, and the student has 1",
     ),
 }
 
@@ -180,7 +180,7 @@ def test_what_cannot_go_well_is_said_before_any_work(
 ) -> None:
     settings, message = BAD[case]
     write(place, **settings)
-    distil = OWN | FAST | {"losses": {"hidden": 1.0}, "layers": [1, 2], "teacher": "encoder"}
+    distil = OWN | FAST | {"losses": {"hidden": 1.0}, "teacher_layers": [0, 1], "teacher": "encoder"}
     outcome = command_here("compress", write(place, "second", "recipe:first.toml", distil=distil))
     assert outcome.rc == 2
     assert message in outcome.stderr.replace("\n", " ")

@@ -49,7 +49,7 @@ def found(folder: Path) -> student.Source:
 
 
 def section(**values: Any) -> PruneSection:
-    return PruneSection.model_validate({"max_length": 32, "row_multiple": 8, "cost_length": 32} | values)
+    return PruneSection.model_validate({"max_length": 32, "intermediate_multiple": 8, "cost_length": 32} | values)
 
 
 def make(source: Path, out: Path, task: str = "embedding", **values: Any) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def test_a_factored_table_and_a_single_head_are_timed_too(lively: Students, tmp_
     factored = tmp_path / "factored"
     factored.mkdir()
     factorise.make(lively(), "embedding", FactoriseSection.model_validate({"embedding": 16}), TEXTS, factored)
-    make(factored, tmp_path / "single", heads=0.25, feed_forward=0.5, even=True)
+    make(factored, tmp_path / "single", attention_heads=0.25, intermediate_size=0.5, uniform=True)
     out = tmp_path / "out"
     out.mkdir()
     wanted = section(compute=0.7, costs="latency", cost_length=64)
@@ -341,12 +341,14 @@ def test_layers_are_left_out(architecture: str, kept: int | tuple[int, ...], liv
 
 
 def test_what_is_kept_of_heads_and_of_rows_is_what_was_asked(lively: Students, tmp_path: Path) -> None:
-    metrics = make(lively(), tmp_path / "out", heads=0.5, feed_forward=0.25, reconstruct=False)
+    metrics = make(lively(), tmp_path / "out", attention_heads=0.5, intermediate_size=0.25, reconstruct=False)
     full = parts.outline(loaded(lively()))
     sums = {kind: sum(part.units for part in full.parts if part.kind == kind) for kind in parts.KINDS}
     assert sum(metrics["heads"]) == sums["heads"] // 2
     assert sum(metrics["feed_forward"]) == sums["feed_forward"] // 4
-    even = make(lively(), tmp_path / "even", heads=0.5, feed_forward=0.25, even=True, reconstruct=False)
+    even = make(
+        lively(), tmp_path / "even", attention_heads=0.5, intermediate_size=0.25, uniform=True, reconstruct=False
+    )
     assert len(set(even["heads"])) == len(set(even["feed_forward"])) == 1
 
 
@@ -364,7 +366,7 @@ def test_the_columns_that_matter_stay_and_their_numbers_with_them(
             for name in ("query", "key", "value", "widen"):
                 layer.get(name).weight[:, loud] *= 10
     model.save_pretrained(source)
-    make(source, tmp_path / "out", hidden=24, importance=importance, reconstruct=False)
+    make(source, tmp_path / "out", hidden_size=24, importance=importance, reconstruct=False)
     full, less = loaded(source), loaded(tmp_path / "out")
     table, left = full.get_input_embeddings().weight, less.get_input_embeddings().weight
     kept = [next(at for at in range(64) if torch.equal(table[:, at], left[:, one])) for one in range(24)]
@@ -400,7 +402,7 @@ def test_the_layer_that_changes_least_goes(quiet: int, lively: Students, tmp_pat
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_hidden_columns_are_left_out_everywhere(architecture: str, task: str, lively: Students, tmp_path: Path) -> None:
     model = loaded(lively(architecture, task), task)
-    metrics = make(lively(architecture, task), tmp_path / "out", task, hidden=40, compute=0.4)
+    metrics = make(lively(architecture, task), tmp_path / "out", task, hidden_size=40, compute=0.4)
     assert metrics["hidden_size"] == 40
     # The budget is of the whole: columns that leave lower it as heads do.
     assert metrics["compute"] <= 0.4
@@ -418,14 +420,14 @@ def test_columns_leave_an_albert_whose_tables_are_as_wide(lively: Students, tmp_
     starts.make(lively(), StartSection(kind="albert"), source)
     model = loaded(source)
     assert model.config.embedding_size == model.config.hidden_size
-    make(source, tmp_path / "out", hidden=40)
+    make(source, tmp_path / "out", hidden_size=40)
     less = loaded(tmp_path / "out")
     assert tuple(less.base_model.encoder.embedding_hidden_mapping_in.weight.shape) == (40, 64)
     assert outputs(less, rows(source, less)).shape[1] == 40
 
 
 def test_a_stored_tensor_without_a_place_is_refused(lively: Students, tmp_path: Path) -> None:
-    make(lively("electra"), tmp_path / "out", hidden=40)
+    make(lively("electra"), tmp_path / "out", hidden_size=40)
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     (tmp_path / "out" / "config.json").write_text(json.dumps(config | {"embedding_size": 40}))
     with pytest.raises(PipelineError, match=r"has no place for .*embeddings_project"):
@@ -583,14 +585,23 @@ def test_texts_that_verification_scores_on_are_left_out(tmp_path: Path, monkeypa
 
 BAD = [
     pytest.param("bert", {}, r"asks for nothing; give compute, .* or sparse", id="nothing"),
-    pytest.param("bert", {"compute": 0.5, "heads": 0.5}, r"compute, which decides on heads", id="both"),
+    pytest.param(
+        "bert", {"compute": 0.5, "attention_heads": 0.5}, r"compute, which decides on attention_heads", id="both"
+    ),
     pytest.param("bert", {"compute": 0.05}, r"compute = 0.05 leaves no head .* come to 0\.1", id="no head left"),
-    pytest.param("bert", {"heads": 0.2}, r"heads = 0.2 keeps 1 of 8; a head of each layer are 2", id="few heads"),
-    pytest.param("bert", {"feed_forward": 0.05}, r"feed_forward = 0.05 keeps 12 of 256; 8 feed-forward", id="few rows"),
+    pytest.param(
+        "bert",
+        {"attention_heads": 0.2},
+        r"attention_heads = 0.2 keeps 1 of 8; a head of each layer are 2",
+        id="few heads",
+    ),
+    pytest.param(
+        "bert", {"intermediate_size": 0.05}, r"intermediate_size = 0.05 keeps 12 of 256; 8 intermediate", id="few rows"
+    ),
     pytest.param("bert", {"layers": 2}, r"layers = 2, and the checkpoint has 2; keep fewer", id="all layers"),
     pytest.param("bert", {"layers": [0, 2]}, r"names layer 2; the checkpoint has 0 to 1", id="no such layer"),
     pytest.param("bert", {"layers": [0, 1]}, r"leave a layer out", id="each layer"),
-    pytest.param("bert", {"hidden": 64}, r"hidden = 64; the checkpoint has 64 columns", id="all columns"),
+    pytest.param("bert", {"hidden_size": 64}, r"hidden_size = 64; the checkpoint has 64 columns", id="all columns"),
     pytest.param("bert", {"compute": 0.5, "max_length": 128}, r"max_length = 128 is beyond .* 64", id="too long"),
     pytest.param(
         "bert",
@@ -600,11 +611,13 @@ BAD = [
     ),
     pytest.param(
         "bert",
-        {"compute": 0.5, "hidden": 40, "costs": "latency"},
-        r"times the layers as they are, before prune.hidden",
+        {"compute": 0.5, "hidden_size": 40, "costs": "latency"},
+        r"times the layers as they are, before prune.hidden_size",
         id="columns and times",
     ),
-    pytest.param("electra", {"hidden": 32}, r"ELECTRA has no projection .* keep 24 or 40", id="as wide as its tables"),
+    pytest.param(
+        "electra", {"hidden_size": 32}, r"ELECTRA has no projection .* keep 24 or 40", id="as wide as its tables"
+    ),
     pytest.param("mobilebert", {"compute": 0.5}, r"mobilebert cannot be compressed here", id="mobilebert"),
 ]
 
@@ -640,4 +653,4 @@ def test_a_config_that_does_not_say_how_many_layers_there_are_is_refused(tmp_pat
     source = student.inspect_folder(tmp_path / "source", origin="source", licence=None)
     del source.config["num_hidden_layers"]
     with pytest.raises(PipelineError, match=r"source: config\.json does not say how many layers it has"):
-        prune.check(PruneSection(heads=0.5), source, tasks.get("embedding"))
+        prune.check(PruneSection(attention_heads=0.5), source, tasks.get("embedding"))

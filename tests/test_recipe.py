@@ -1,5 +1,6 @@
 """Recipes mean what they say, and the tables behind them have no gaps."""
 
+import re
 from typing import get_args
 
 import pytest
@@ -12,9 +13,9 @@ from pipeline.convert.stage import Target, targets
 from pipeline.data import datasets as data
 from pipeline.errors import RecipeError
 from pipeline.metrics import scoring
-from pipeline.recipe import loading
+from pipeline.recipe import loading, reference
 from pipeline.recipe import loading as recipe
-from pipeline.recipe.schema import Recipe
+from pipeline.recipe.schema import RENAMED, Recipe
 from pipeline.schemes import SCHEMES, Gates, OutputKind
 from pipeline.tasks import TASKS
 
@@ -98,6 +99,17 @@ def test_a_bound_is_taken_if_and_only_if_the_task_has_its_measure(bound, task, t
 def test_a_recipe_cannot_be_changed(tmp_path):
     with pytest.raises(ValueError, match="frozen"):
         checked(tmp_path).name = "other"
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_an_old_name_is_refused_with_the_new_one(old, tmp_path):
+    key, _, value = old.partition(" = ")
+    section, name = key.split(".")
+    with pytest.raises(RecipeError, match=re.escape(f"recipe.toml: {old} was renamed {RENAMED[old]}.")):
+        checked(tmp_path, **{section: {name: value.strip("'") if value else [1]}})
+    new = RENAMED[old].split(",")[0]
+    keys = {f"{place}.{one.name}": one.values for place, listed in reference.sections().items() for one in listed.keys}
+    assert (new.strip("'") in keys[key]) if value else (new in keys and key not in keys)
 
 
 # --- schemes and backends ----------------------------------------------------------------------------------------

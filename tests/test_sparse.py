@@ -23,8 +23,7 @@ from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.parameters import checkpoint_facts
 from pipeline.compress import prune
 from pipeline.compress.distil import stage as distil
-from pipeline.compress.distil.material import Material
-from pipeline.compress.prune import gradual, unstructured
+from pipeline.compress.distil.dataset import DistilData
 from pipeline.convert.stage import Target
 from pipeline.errors import PipelineError
 from pipeline.graph.worker import Worker
@@ -32,8 +31,17 @@ from pipeline.recipe.compression import DistilSection, PruneSection
 from pipeline.recipe.fields import GradualSparse, Sparse
 from pipeline.recipe.schema import TrainSection
 from pipeline.train import loop
-from pipeline.train.job import Job
-from pipeline.train.stage import write
+from pipeline.train.job import TrainingJob
+from pipeline.train.sparsity import (
+    GradualPruning,
+    cubic_sparsity,
+    keep_highest,
+    layer_matrices,
+    matrices_by_kind,
+    prune_by_magnitude,
+    sparsity_metrics,
+)
+from pipeline.train.stage import fine_tune, write
 from pipeline.verify import structure as judging
 from pipeline.verify.structure import Expected
 
@@ -57,17 +65,17 @@ def loaded(folder: Path, task: str = "embedding") -> Any:
 
 
 def zeros_of(model: Any) -> dict[str, torch.Tensor]:
-    return {name: one == 0 for name, one in unstructured.weights(model).items()}
+    return {name: one == 0 for name, one in layer_matrices(model).items()}
 
 
 # --- which ones --------------------------------------------------------------------------------------------------
 
 
 def test_the_schedule_is_cubic_between_its_ends() -> None:
-    found = [gradual.cubic(step, begin=10, end=20, final=0.8) for step in (0, 10, 15, 20, 30)]
+    found = [cubic_sparsity(step, begin=10, end=20, final=0.8) for step in (0, 10, 15, 20, 30)]
     assert found == pytest.approx([0.0, 0.0, 0.7, 0.8, 0.8])
     with pytest.raises(PipelineError, match="has to end after it begins"):
-        gradual.cubic(0, begin=10, end=10, final=0.8)
+        cubic_sparsity(0, begin=10, end=10, final=0.8)
 
 
 @pytest.mark.parametrize("sparsity", [0.0, 0.3, 0.999])
@@ -77,7 +85,7 @@ def test_the_lowest_go_and_of_equals_the_earlier(sparsity: float, seed: int) -> 
     flat = torch.cat([one.flatten() for one in scores])
     wanted = torch.ones(len(flat), dtype=torch.bool)
     wanted[flat.argsort(stable=True)[: round(sparsity * len(flat))]] = False
-    found = unstructured.lowest(scores, sparsity)
+    found = keep_highest(scores, sparsity)
     assert [one.shape for one in found] == [one.shape for one in scores]
     assert torch.equal(torch.cat([one.flatten() for one in found]), wanted)
 
@@ -87,8 +95,8 @@ def test_the_lowest_go_and_of_equals_the_earlier(sparsity: float, seed: int) -> 
 def test_the_smallest_weights_become_zero(architecture: str, scope: Any, lively: Callable[..., Path]) -> None:
     model = loaded(lively(architecture))
     before = {name: one.detach().clone() for name, one in model.named_parameters()}
-    kept = unstructured.by_magnitude(model, Sparse(sparsity=0.3, scope=scope))
-    found = unstructured.metrics(model)
+    kept = prune_by_magnitude(model, Sparse(sparsity=0.3, scope=scope))
+    found = sparsity_metrics(model)
     assert found["sparsity"] == pytest.approx(0.3, abs=1e-4)
     shares = list(found["sparsity_by_kind"].values())
     assert (max(shares) - min(shares) < 1e-3) == (scope == "matrix")
@@ -109,7 +117,10 @@ def test_pruning_without_texts_keeps_the_layout_and_says_what_it_reached(
     texts = [f"This is text number {number}." for number in range(8)]
     metrics = prune.make(lively(), "embedding", both, texts, tmp_path)
     assert metrics["sparsity"] == pytest.approx(0.5, abs=1e-4)
-    assert (metrics["layers"], set(metrics["sparsity_by_kind"])) == ([1], set(unstructured.kinds(loaded(sparse))))
+    assert (metrics["layers"], set(metrics["sparsity_by_kind"])) == (
+        [1],
+        set(matrices_by_kind(loaded(sparse))),
+    )
     assert "no gain" in metrics["zeros"]["litert"]
     assert "no gain" in metrics["zeros"]["executorch"]
 
@@ -120,20 +131,20 @@ def test_pruning_without_texts_keeps_the_layout_and_says_what_it_reached(
 def test_movement_keeps_what_training_moves_away_from_zero(lively: Callable[..., Path]) -> None:
     """What the loss pulls outwards stays although it is small; the rest goes, and comes back when it is pulled."""
     model = loaded(lively())
-    found = unstructured.weights(model)
+    found = layer_matrices(model)
     whole = {name: one.detach().clone() for name, one in found.items()}
     outwards = {name: one.abs() < 0.05 for name, one in whole.items()}
     share = float(torch.cat([one.flatten() for one in outwards.values()]).float().mean())
     asked = GradualSparse(sparsity=1 - share, warmup_fraction=0.0, cooldown_fraction=0.9)
-    movement = gradual.Gradual(model, asked)
+    movement = GradualPruning(model, asked)
     movement.begin(10)
 
     def pull(towards: dict[str, torch.Tensor], done: int, norm: float = 1.0) -> None:
         for name, one in found.items():
             one.grad = torch.where(towards[name], -whole[name], whole[name])
-        movement.before(1.0, norm)
+        movement.before_update(1.0, norm)
         assert all(not one.grad[one == 0].any() for one in found.values() if one.grad is not None)
-        movement.after(done)
+        movement.after_update(done)
 
     pull(outwards, 1)
     assert all(torch.equal(one != 0, outwards[name]) for name, one in found.items())
@@ -147,7 +158,7 @@ def test_movement_keeps_what_training_moves_away_from_zero(lively: Callable[...,
     assert all(torch.equal(found[name][mask], whole[name][mask]) for name, mask in back.items())
 
 
-def job(folder: Path, source: Path, **train: Any) -> Job:
+def job(folder: Path, source: Path, **train: Any) -> TrainingJob:
     values = {"max_length": 16, "batch_size": 32, "learning_rate": 3e-3, "steps": 8, "checkpoint_minutes": 1e-9}
     return job_of(recipe_of(folder, "classification", source, values | write_toy(folder, "classification") | train))
 
@@ -158,10 +169,10 @@ def test_a_run_that_was_stopped_ends_with_the_same_zeros(
 ) -> None:
     monkeypatch.setattr(loop, "_TELL_EVERY_S", 0.0)
     wanted = job(tmp_path, lively(), sparse=MOVEMENT | {"by": by})
-    whole, uncut = loop.train(replace(wanted, checkpoints=tmp_path / "others"), silent)
+    whole, uncut = fine_tune(replace(wanted, checkpoints=tmp_path / "others"), silent)
     with pytest.raises(Stop):
-        loop.train(wanted, stop_after(0.6))
-    resumed, cut = loop.train(wanted, silent)
+        fine_tune(wanted, stop_after(0.6))
+    resumed, cut = fine_tune(wanted, silent)
     assert cut.resumed_at == [4]
     assert [(one.step, one.loss) for one in cut.curve] == [(one.step, one.loss) for one in uncut.curve]
     assert all(torch.equal(resumed.state_dict()[name], tensor) for name, tensor in whole.state_dict().items())
@@ -177,26 +188,26 @@ def test_a_run_that_was_stopped_ends_with_the_same_zeros(
 def test_other_scores_give_other_zeros(lively: Callable[..., Path], tmp_path: Path) -> None:
     found = []
     for by in ("movement", "magnitude"):
-        model, _ = loop.train(job(tmp_path, lively(), sparse=MOVEMENT | {"by": by}), silent)
+        model, _ = fine_tune(job(tmp_path, lively(), sparse=MOVEMENT | {"by": by}), silent)
         found.append(torch.cat([one.flatten() for one in zeros_of(model).values()]))
     assert 0.1 < float((found[0] != found[1]).float().mean()) < 0.9
 
 
 def test_more_zeros_are_added_to_those_that_a_student_has(lively: Callable[..., Path]) -> None:
     model = loaded(lively())
-    unstructured.by_magnitude(model, Sparse(sparsity=0.3))
+    prune_by_magnitude(model, Sparse(sparsity=0.3))
     before = zeros_of(model)
-    growing = gradual.Gradual(model, GradualSparse(sparsity=0.6, warmup_fraction=0.5, cooldown_fraction=0.0))
+    growing = GradualPruning(model, GradualSparse(sparsity=0.6, warmup_fraction=0.5, cooldown_fraction=0.0))
     growing.begin(10)
     shares = []
     for done in range(1, 11):
-        for one in unstructured.weights(model).values():
+        for one in layer_matrices(model).values():
             one.grad = torch.ones_like(one)
-        growing.before(1.0, 1.0)
+        growing.before_update(1.0, 1.0)
         with torch.no_grad():
-            for one in unstructured.weights(model).values():
+            for one in layer_matrices(model).values():
                 one.add_(0.01)
-        growing.after(done)
+        growing.after_update(done)
         after = zeros_of(model)
         assert all(bool((after[name] | ~zeros).all()) for name, zeros in before.items())
         shares.append(float(torch.cat([one.flatten() for one in after.values()]).float().mean()))
@@ -210,13 +221,13 @@ def test_zeros_that_a_student_has_are_held(
 ) -> None:
     before = loaded(sparse)
     if what == "train":
-        after = loop.train(job(tmp_path, sparse), silent)[0].base_model
+        after = fine_tune(job(tmp_path, sparse), silent)[0].base_model
     else:
         after = distilled(tmp_path, sparse, lively())
-    mine = unstructured.weights(after)
+    mine = layer_matrices(after)
     for name, zeros in zeros_of(before).items():
         assert torch.equal(mine[name] == 0, zeros)
-        assert not torch.equal(mine[name], unstructured.weights(before)[name])
+        assert not torch.equal(mine[name], layer_matrices(before)[name])
 
 
 def distilled(place: Path, source: Path, teacher: Path, **settings: Any) -> Any:
@@ -226,7 +237,7 @@ def distilled(place: Path, source: Path, teacher: Path, **settings: Any) -> Any:
     section = DistilSection.model_validate(values | settings)
     out = place / "out"
     out.mkdir()
-    distil.make(source, teacher, "embedding", section, Material((text,)), place / "checkpoints", out)
+    distil.make(source, teacher, "embedding", section, DistilData((text,)), place / "checkpoints", out)
     return loaded(out)
 
 

@@ -1,9 +1,11 @@
 """Fine-tuning learns, goes on after a stop as if there had been none, and refuses data that cannot be learnt from."""
 
 import contextlib
+import io
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -19,10 +21,12 @@ import psutil
 import pytest
 import torch
 from conftest import COMMAND, LABELS, environment, recipe_file, run_command
+from rich.console import Console
 from safetensors.torch import load_file
 
 from pipeline import artifact
 from pipeline.checkpoint import source as student
+from pipeline.cli import console
 from pipeline.data import datasets as data
 from pipeline.data import files as own
 from pipeline.errors import InputError, RecipeError
@@ -30,16 +34,15 @@ from pipeline.metrics import scoring
 from pipeline.recipe import loading as recipes
 from pipeline.schemes import SCHEMES
 from pipeline.tasks import TASKS
-from pipeline.train import batches, checkpoints, examples, loop, model, record
-from pipeline.train import stage as finetune
-from pipeline.train.job import Job
-from pipeline.train.objectives import OBJECTIVES
+from pipeline.train import checkpoints, examples, loop, model, stage
+from pipeline.train.job import TrainingJob, read_record
+from pipeline.train.objectives import TASK_LOSSES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 FILLER = ("the", "house", "river", "of", "seven", "old", "tables", "and", "paper", "runs", "slowly", "under")
 NAMES, COLOURS = ("alice", "bob", "clara"), ("red", "blue", "green", "black")
-TRAINED = [name for name, task in TASKS.items() if task.output_kind in OBJECTIVES]
+TRAINED = [name for name, task in TASKS.items() if task.output_kind in TASK_LOSSES]
 FAST = {"learning_rate": 2e-3, "batch_size": 16, "max_length": 32, "steps": 60}
 
 
@@ -106,9 +109,9 @@ def recipe_of(folder: Path, task: str, source: Path | str, train: dict[str, Any]
     return recipe_file(folder, task=task, student={"source": str(source)}, train=train, **more)
 
 
-def job_of(path: Path) -> Job:
+def job_of(path: Path) -> TrainingJob:
     found, file = recipes.read(str(path))
-    return finetune.job(found, file, student.find(found, file), path.parent / "checkpoints")
+    return stage.job(found, file, student.find(found, file), path.parent / "checkpoints")
 
 
 def silent(what: str, fraction: float) -> None:
@@ -116,10 +119,10 @@ def silent(what: str, fraction: float) -> None:
 
 
 @pytest.fixture
-def toy(tmp_path: Path, tiny_student: Callable[..., Path]) -> Callable[..., Job]:
+def toy(tmp_path: Path, tiny_student: Callable[..., Path]) -> Callable[..., TrainingJob]:
     """A factory of jobs over toy data, on a tiny encoder without a head; a setting that is None is left out."""
 
-    def make(task: str = "classification", **settings: Any) -> Job:
+    def make(task: str = "classification", **settings: Any) -> TrainingJob:
         source = tiny_student(settings.pop("architecture", "bert"), settings.pop("head", "embedding"))
         asked = FAST | write_toy(tmp_path, task) | settings
         return job_of(
@@ -139,7 +142,7 @@ def test_every_task_but_embedding_is_trained():
 @pytest.mark.parametrize("task", TRAINED)
 def test_a_rule_is_learnt(task, toy):
     told: list[float] = []
-    trained, found = loop.train(toy(task), lambda what, fraction: told.append(fraction))
+    trained, found = stage.fine_tune(toy(task), lambda what, fraction: told.append(fraction))
     losses = [point.loss for point in found.curve]
     assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:3])
     assert found.dev[-1].value > 0.8
@@ -152,14 +155,14 @@ def test_a_rule_is_learnt(task, toy):
 
 
 def test_the_learning_rate_rises_and_falls_in_lines(toy):
-    _, found = loop.train(toy(steps=20, warmup_fraction=0.5), silent)
+    _, found = stage.fine_tune(toy(steps=20, warmup_fraction=0.5), silent)
     rates = [point.learning_rate for point in found.curve]
     # After n updates: the rate of the next one.
     assert rates == pytest.approx([2e-3 * (n / 10 if n <= 10 else (20 - n) / 10) for n in range(1, 21)])
 
 
 def test_biases_and_norms_do_not_decay(toy):
-    found, _ = model.load(toy())
+    found, _ = model.load_for_task(toy())
     matrices, vectors = model.decay_groups(found, 0.01)
     assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.01, 0.0)
     names = {id(parameter): name for name, parameter in found.named_parameters()}
@@ -170,7 +173,7 @@ def test_biases_and_norms_do_not_decay(toy):
 
 @pytest.mark.parametrize("architecture", ["albert", "distilbert", "electra", "mobilebert", "roberta"])
 def test_other_architectures_train(architecture, toy):
-    _, found = loop.train(toy(architecture=architecture, steps=3), silent)
+    _, found = stage.fine_tune(toy(architecture=architecture, steps=3), silent)
     assert np.isfinite([point.loss for point in found.curve]).all()
 
 
@@ -181,9 +184,9 @@ def test_epochs_are_passes_over_the_rows_each_in_an_order_of_its_own(toy, monkey
         orders.append(number)
         return epoch(lengths, batch_size, seed=seed, number=number)
 
-    epoch = batches.epoch
-    monkeypatch.setattr(batches, "epoch", watched)
-    _, found = loop.train(toy(steps=None, epochs=1.5), silent)
+    epoch = examples.epoch_batches
+    monkeypatch.setattr(examples, "epoch_batches", watched)
+    _, found = stage.fine_tune(toy(steps=None, epochs=1.5), silent)
     assert (found.steps, found.epochs, orders) == (30, 1.5, [0, 1]), "320 rows, 16 an update"
     assert [score.epoch for score in found.dev] == [1.0, 1.5]
     lengths = np.arange(3, 67)
@@ -196,7 +199,7 @@ def test_epochs_are_passes_over_the_rows_each_in_an_order_of_its_own(toy, monkey
 
 
 def test_a_seed_decides_the_head(toy):
-    first, again, other = (loop.train(toy(steps=5, seed=seed), silent)[0].state_dict() for seed in (1, 1, 2))
+    first, again, other = (stage.fine_tune(toy(steps=5, seed=seed), silent)[0].state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["classifier.weight"], other["classifier.weight"])
 
@@ -208,18 +211,20 @@ def test_a_seed_decides_order_and_dropout(what, toy, monkeypatch):
     if what == "order":
         settings["dropout"] = 0.0
     else:
-        epoch = batches.epoch
+        epoch = examples.epoch_batches
         monkeypatch.setattr(
-            batches, "epoch", lambda lengths, size, *, seed, number: epoch(lengths, size, seed=0, number=number)
+            examples,
+            "epoch_batches",
+            lambda lengths, size, *, seed, number: epoch(lengths, size, seed=0, number=number),
         )
-    first, again, other = (loop.train(toy(seed=seed, **settings), silent)[0].state_dict() for seed in (1, 1, 2))
+    first, again, other = (stage.fine_tune(toy(seed=seed, **settings), silent)[0].state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["classifier.weight"], other["classifier.weight"])
 
 
 @pytest.mark.parametrize("architecture", ["albert", "bert", "distilbert", "electra", "mobilebert", "roberta"])
 def test_without_dropout_a_student_that_learns_is_the_one_that_is_judged(architecture, toy):
-    learner, _ = model.load(toy(architecture=architecture))
+    learner, _ = model.load_for_task(toy(architecture=architecture))
     ids = torch.arange(5, 29).reshape(2, 12)
     model.set_dropout(learner, 0.5)
     assert not torch.equal(learner.train()(ids).logits, learner.eval()(ids).logits)
@@ -230,8 +235,8 @@ def test_without_dropout_a_student_that_learns_is_the_one_that_is_judged(archite
 def test_dropout_is_of_the_run_and_not_of_what_is_saved(toy):
     asked, plain = toy(steps=1, dropout=0.0), toy(steps=1)
     assert (asked.settings.model_dump()["dropout"], "dropout" in plain.settings.model_dump()) == (0.0, False)
-    config = loop.train(asked, silent)[0].config
-    assert config.hidden_dropout_prob == loop.train(plain, silent)[0].config.hidden_dropout_prob > 0
+    config = stage.fine_tune(asked, silent)[0].config
+    assert config.hidden_dropout_prob == stage.fine_tune(plain, silent)[0].config.hidden_dropout_prob > 0
 
 
 def test_parts_of_an_update_are_the_same_update(tmp_path, tiny_student):
@@ -242,7 +247,7 @@ def test_parts_of_an_update_are_the_same_update(tmp_path, tiny_student):
     for count in (1, 4):
         job = job_of(recipe_of(tmp_path, "token_classification", source, train | {"gradient_accumulation": count}))
         # AdamW does not see gradients that are all scaled alike; their norms tell.
-        found = loop.train(job, silent)[1].curve
+        found = stage.fine_tune(job, silent)[1].curve
         curves.append([value for point in found for value in (point.loss, point.gradient_norm)])
     assert curves[0] == pytest.approx(curves[1], rel=1e-4)
 
@@ -255,10 +260,10 @@ def test_a_head_that_fits_is_kept_and_a_new_one_is_made_on_request(tmp_path, tin
     kept = job_of(recipe_of(tmp_path, "classification", source, train))
     new = job_of(recipe_of(tmp_path, "classification", source, train | {"new_head": True}))
     before = load_file(source / "model.safetensors")["classifier.weight"]
-    assert model.load(kept)[1] == []
-    assert torch.equal(model.load(kept)[0].classifier.weight, before)
-    assert model.load(new)[1] == ["classifier.bias", "classifier.weight"]
-    assert not torch.equal(model.load(new)[0].classifier.weight, before)
+    assert model.load_for_task(kept)[1] == []
+    assert torch.equal(model.load_for_task(kept)[0].classifier.weight, before)
+    assert model.load_for_task(new)[1] == ["classifier.bias", "classifier.weight"]
+    assert not torch.equal(model.load_for_task(new)[0].classifier.weight, before)
 
 
 # --- batches, examples, losses ------------------------------------------------------------------------------------
@@ -266,7 +271,7 @@ def test_a_head_that_fits_is_kept_and_a_new_one_is_made_on_request(tmp_path, tin
 
 def test_an_epoch_holds_each_row_once_in_another_order_each_time(seed):
     lengths = np.random.default_rng(seed).integers(2, 60, 1003)
-    first, second = (batches.epoch(lengths, 8, seed=seed, number=number) for number in (0, 1))
+    first, second = (examples.epoch_batches(lengths, 8, seed=seed, number=number) for number in (0, 1))
     for order in (first, second):
         assert sorted(np.concatenate(order)) == list(range(1003))
         assert [len(rows) for rows in order].count(8) == 125
@@ -278,7 +283,7 @@ def test_an_epoch_holds_each_row_once_in_another_order_each_time(seed):
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_processes_and_parts_share_an_update(processes):
     rows = np.arange(10, 17)
-    shares = [batches.parts(rows, process=one, processes=processes, count=2) for one in range(processes)]
+    shares = [examples.process_batches(rows, process=one, processes=processes, count=2) for one in range(processes)]
     assert sorted(np.concatenate([part for share in shares for part in share])) == list(rows)
     assert {len(share) for share in shares} == {2}
 
@@ -312,9 +317,9 @@ def test_padding_takes_no_part_in_a_span_s_loss():
     logits = torch.randn(2, 1, 5)
     mask = torch.tensor([[1, 1, 1, 0, 0]])
     target = torch.tensor([[1, 2]])
-    long = batches.Batch({"attention_mask": mask}, target)
-    short = batches.Batch({"attention_mask": mask[:, :3]}, target)
-    loss = OBJECTIVES["spans"].loss
+    long = examples.Batch({"attention_mask": mask}, target)
+    short = examples.Batch({"attention_mask": mask[:, :3]}, target)
+    loss = TASK_LOSSES["spans"].loss
     whole = loss(SimpleNamespace(start_logits=logits[0], end_logits=logits[1]), long)
     assert whole == loss(SimpleNamespace(start_logits=logits[0, :, :3], end_logits=logits[1, :, :3]), short)
 
@@ -354,11 +359,11 @@ def each_step(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 @pytest.mark.parametrize("task", ["classification", "token_classification"])
 def test_a_run_that_was_stopped_ends_with_the_same_weights(task, toy, each_step, tmp_path):
     job = toy(task, **each_step)
-    whole, uncut = loop.train(replace(job, checkpoints=tmp_path / "others"), silent)
+    whole, uncut = stage.fine_tune(replace(job, checkpoints=tmp_path / "others"), silent)
     for done in (0.4, 0.8):
         with pytest.raises(Stop):
-            loop.train(job, stop_after(done))
-    resumed, cut = loop.train(job, silent)
+            stage.fine_tune(job, stop_after(done))
+    resumed, cut = stage.fine_tune(job, silent)
     assert cut.resumed_at == [3, 7]
     assert [(one.step, one.loss) for one in cut.curve] == [(one.step, one.loss) for one in uncut.curve]
     assert cut.dev == uncut.dev
@@ -367,24 +372,24 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(task, toy, each_step,
 
 def test_a_checkpoint_of_another_setting_is_not_used(toy, each_step):
     with pytest.raises(Stop):
-        loop.train(toy(**each_step), stop_after(0.5))
-    _, other = loop.train(toy(**each_step | {"learning_rate": 1e-3}), silent)
+        stage.fine_tune(toy(**each_step), stop_after(0.5))
+    _, other = stage.fine_tune(toy(**each_step | {"learning_rate": 1e-3}), silent)
     assert other.resumed_at == []
 
 
 def test_a_checkpoint_that_was_not_whole_is_not_used(toy, each_step):
     job = toy(**each_step)
     with pytest.raises(Stop):
-        loop.train(job, stop_after(0.5))
+        stage.fine_tune(job, stop_after(0.5))
     (place,) = (job.checkpoints / job.key).glob("step-*")
     (place / "state.json").unlink()
-    assert loop.train(job, silent)[1].resumed_at == []
+    assert stage.fine_tune(job, silent)[1].resumed_at == []
 
 
 def test_nothing_in_a_checkpoint_is_pickled(toy, each_step):
     job = toy(**each_step)
     with pytest.raises(Stop):
-        loop.train(job, stop_after(0.5))
+        stage.fine_tune(job, stop_after(0.5))
     (place,) = (job.checkpoints / job.key).iterdir()
     assert {path.suffix for path in place.iterdir()} == {".safetensors", ".json"}
     assert checkpoints.load(job.checkpoints, "another key", SimpleNamespace()) is None
@@ -405,7 +410,7 @@ def test_the_command_trains_keeps_and_hands_on(tmp_path, tiny_student):
     config = json.loads((folder / "student" / "config.json").read_text())
     assert (config["label2id"], config["problem_type"]) == ({"blue": 0, "red": 1}, "single_label_classification")
     assert artifact.load(folder / "trained")
-    assert record.read(folder / "trained").dev[-1].value == trained["metrics"]["dev"]
+    assert read_record(folder / "trained").dev[-1].value == trained["metrics"]["dev"]
     assert not (folder / "checkpoints").exists()
 
     planned = run_command("plan", path, "--json", cwd=tmp_path)
@@ -415,6 +420,34 @@ def test_the_command_trains_keeps_and_hands_on(tmp_path, tiny_student):
     (tmp_path / "dev.csv").write_text((tmp_path / "dev.csv").read_text() + "a red river,red\n")
     changed = run_command("plan", path, "--json", cwd=tmp_path)
     assert {step["name"]: step["made"] for step in changed.document["steps"]}["train"]
+
+
+def test_a_training_in_a_pipe_prints_how_far_it_is(tmp_path, tiny_student):
+    train = FAST | write_toy(tmp_path, "classification") | {"steps": None, "epochs": 20}
+    train = {key: value for key, value in train.items() if value is not None}
+    path = recipe_of(tmp_path, "classification", tiny_student("bert", "embedding"), train)
+    done = run_command("train", path, cwd=tmp_path, OMP_NUM_THREADS="1")
+    assert done.rc == 0, done.stderr
+    figures = r"(loss \d.\d{4}, )?(dev metric \d.\d{4}, )?[\d.]+ steps/s, \d+:\d\d left"
+    found = re.findall(rf"^ +(\d+) %  train: step (\d+) of 400, {figures}$", done.stderr, re.MULTILINE)
+    assert len(found) > 1, done.stderr
+    assert all(int(percent) == pytest.approx(int(step) / 4, abs=1) for percent, step, *_ in found)
+    assert found[-1][2], "the loss is known by then"
+    assert found[-1][3], "an epoch is done by then"
+
+
+def test_without_a_terminal_a_line_comes_at_each_tenth_and_every_half_minute(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(console, "_err", Console(file=io.StringIO(), width=200))
+    with console.Progress(quiet=False) as progress:
+        progress.started("train")
+        for second in range(100):
+            now[0] = float(second)
+            progress.advanced("train", f"second {second}", 0.0 if second < 70 else 0.25 + (second - 70) / 1000)
+    lines = console._err.file.getvalue().splitlines()
+    seconds = [int(line.rpartition(" ")[2]) for line in lines if "second" in line]
+    assert seconds == [30, 60, 70]
 
 
 @pytest.mark.full
@@ -440,7 +473,7 @@ def test_a_command_that_was_killed_goes_on_to_the_same_weights(tmp_path, tiny_st
     assert not (tmp_path / "build" / "tiny" / "trained").exists()
     outcome = run_command("train", path, cwd=tmp_path)
     assert outcome.rc == 0, outcome.stderr
-    assert len(record.read(tmp_path / "build" / "tiny" / "trained").resumed_at) == 2
+    assert len(read_record(tmp_path / "build" / "tiny" / "trained").resumed_at) == 2
     resumed, whole = (tmp_path / place / "tiny" / "trained" / "model.safetensors" for place in ("build", "whole"))
     assert resumed.read_bytes() == whole.read_bytes()
     assert not (tmp_path / "build" / "tiny" / "checkpoints").exists()
@@ -484,7 +517,7 @@ def test_two_processes_learn_what_one_does(tmp_path, tiny_student):
             timeout=300,
         )
         assert done.returncode == 0, done.stderr[-3000:]
-        found = record.read(out)
+        found = read_record(out)
         assert found.processes == count
         curves.append([value for point in found.curve for value in (point.loss, point.gradient_norm)])
     assert curves[0] == pytest.approx(curves[1], rel=1e-3)
@@ -499,7 +532,12 @@ BAD_FILES: dict[str, tuple[str, str, str, str]] = {
     "empty": ("classification", "train.csv", "text,label\n", r"train\.csv holds no rows"),
     "no header": ("classification", "train.csv", "one,x\ntwo,y\n", r"no column 'text'; there are: one, x"),
     "empty label": ("classification", "train.csv", "text,label\na,x\nb,\n", r"row 2: column 'label' is empty"),
-    "one class": ("classification", "train.csv", "text,label\na,x\nb,x\n", r"all 2 rows have the one label 'x'"),
+    "one class": (
+        "classification",
+        "train.csv",
+        "text,label\na,x\nb,x\n",
+        r"all 2 rows have the label 'x', and at least two",
+    ),
     "another way to tag": (
         "token_classification",
         "train.conll",
@@ -532,7 +570,7 @@ BAD_FILES: dict[str, tuple[str, str, str, str]] = {
     "no number": ("regression", "train.csv", "text,label\na,0.5\nb,high\n", r"label 'high' is not a number"),
     "infinite": ("regression", "train.csv", "text,label\na,0.5\nb,inf\n", r"'inf' is not a finite number"),
     "a word without a tag": ("token_classification", "train.conll", "a O\nb\n", r"line 2: 'b' has no tag"),
-    "one tag": ("token_classification", "train.conll", "a O\nb O\n", r"the one label 'O'"),
+    "one tag": ("token_classification", "train.conll", "a O\nb O\n", r"the label 'O', and at least two"),
     "not SQuAD": ("question_answering", "train.json", '{"data": 3}', r"train\.json is not SQuAD's JSON"),
     "no answer": (
         "question_answering",
@@ -582,7 +620,7 @@ def test_a_dev_split_of_one_label_is_refused(task, tmp_path, tiny_student):
     (tmp_path / train).write_text(rows)
     (tmp_path / dev).write_text(same)
     values = {"train_file": train, "dev_file": dev, "max_length": 32}
-    with pytest.raises(InputError, match=r"data to judge by .*dev\..*: all \d rows have the one label"):
+    with pytest.raises(InputError, match=r"dev data .*dev\..*: all \d rows have the label"):
         job_of(recipe_of(tmp_path, task, tiny_student("bert", "embedding"), values))
 
 
@@ -663,7 +701,7 @@ def test_rows_longer_than_the_model_takes_are_refused(toy):
     ("task", "message"),
     [
         ("classification", r"does not fit .*: its labels are blue, red, and the checkpoint has negative, .*new_head"),
-        ("regression", r"gives 3 numbers; task regression has 1\. train\.new_head = true"),
+        ("regression", r"has 3 outputs, and task regression needs 1\. Set train\.new_head = true"),
     ],
 )
 def test_a_head_of_other_labels_is_refused(task, message, tmp_path, tiny_student):
@@ -678,7 +716,7 @@ def test_data_that_are_not_here_are_named(tmp_path, monkeypatch):
     monkeypatch.delenv(data.DATA_VARIABLE, raising=False)
     found, file = recipes.read("sst2")
     with pytest.raises(InputError, match="sst2: POCKETBERT_DATA is not set"):
-        finetune.job(found, file, student.find(found, file), tmp_path)
+        stage.job(found, file, student.find(found, file), tmp_path)
 
 
 def test_an_answer_is_learnt_where_it_stands_and_not_where_its_word_is_first(tmp_path, monkeypatch):
@@ -702,14 +740,14 @@ def test_a_loss_that_is_no_number_ends_the_run(toy):
     job = toy("regression", steps=40)
     broken = replace(job, settings=job.settings.model_copy(update={"learning_rate": 1e30}))
     with pytest.raises(InputError, match=r"the loss is (nan|inf) after \d+ updates\. Lower train\.learning_rate"):
-        loop.train(broken, silent)
+        stage.fine_tune(broken, silent)
 
 
 def test_half_precision_without_a_device_for_it_is_refused(toy):
     if torch.accelerator.is_available():
         pytest.skip("there is one here")
     with other_precision(), pytest.raises(RecipeError, match=r"train\.precision = 'fp16' needs a GPU"):
-        loop.train(toy(precision="fp16"), silent)
+        stage.fine_tune(toy(precision="fp16"), silent)
 
 
 @contextlib.contextmanager
@@ -724,7 +762,7 @@ def other_precision():
 
 def test_bfloat16_trains_float32_weights(toy):
     with other_precision():
-        trained, found = loop.train(toy(precision="bf16", steps=20), silent)
+        trained, found = stage.fine_tune(toy(precision="bf16", steps=20), silent)
     assert {tensor.dtype for tensor in trained.state_dict().values()} <= {torch.float32, torch.int64}
     assert found.curve[-1].loss < found.curve[0].loss
 

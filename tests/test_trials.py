@@ -33,7 +33,6 @@ from benchmarks.trials import Bound, Row, Table, Trial
 from benchmarks.trials_record import File, Metric, Record
 from pipeline import artifact
 from pipeline.benchmark.record import BenchmarkRecord, ModelFacts
-from pipeline.checkpoint import source as student
 from pipeline.compress.distil import stage as distil
 from pipeline.data import datasets as data
 from pipeline.devices import host
@@ -41,6 +40,7 @@ from pipeline.errors import InputError
 from pipeline.metrics import scoring
 from pipeline.metrics.outputs import RowOutputs
 from pipeline.metrics.scoring import Labels
+from pipeline.student import stage as student_stage
 
 TABLES = {"compression": compression_rows.TABLE, "ablation": ablation_rows.TABLE}
 EXAMPLES = 872
@@ -135,7 +135,7 @@ def test_a_record_of_other_settings_or_code_is_stale(
 ) -> None:
     other = tiny
     if change == "code":
-        monkeypatch.setattr(student, "VERSION", -1)
+        monkeypatch.setattr(student_stage, "VERSION", -1)
     else:
         other = dataclasses.replace(tiny, lengths={"embedding": (16, 64)})
     assert trials_record.read(other, Trial(trials_tiny.WHOLE, 0)) == (None, "stale")
@@ -203,7 +203,7 @@ def test_a_training_that_was_killed_goes_on_where_it_was(tiny: Table, tmp_path: 
     folder, only = tiny.folder / "learnt-0", ("--only", "learnt", "--seed", "0")
     killed(command(tiny, *only), lambda: any((folder / "checkpoints-distil").glob("*/step-*")), tmp_path / "log")
     assert subprocess.run(command(tiny, *only), env=environment(), stdout=subprocess.DEVNULL).returncode == 0
-    assert distil.read(folder / "distilled").resumed_at
+    assert distil.read_record(folder / "distilled").resumed_at
     assert not list(folder.glob("checkpoints*"))
     assert found(tiny, "learnt").stages[0].updates == 80
     assert "seed 1 not run" in cells(tiny, "learnt")

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import sys
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +36,10 @@ _err = Console(stderr=True, highlight=False)
 _VERDICT = {"passed": "[green]passed[/green]", "failed": "[red]FAILED[/red]", "not_run": "[yellow]not run[/yellow]"}
 
 
+_LINE_EVERY_S = 30.0
+"""Without a terminal: seconds after which a step under way prints a line, although it is still in the same tenth."""
+
+
 class Progress:
     """A line for each step, and bars for those under way where the terminal can show them."""
 
@@ -44,7 +49,8 @@ class Progress:
         self._quiet = quiet
         self._bars = Bars(*columns, console=_err, transient=True, disable=quiet or not _err.is_terminal)
         self._tasks: dict[str, TaskID] = {}
-        self._told: dict[str, int] = {}
+        self._lines: dict[str, tuple[int, float]] = {}
+        """For each step under way the tenth and the time of its last line, where no terminal shows bars."""
         # Steps run side by side in threads.
         self._lock = threading.Lock()
 
@@ -52,26 +58,33 @@ class Progress:
         """Show a step as under way."""
         with self._lock:
             self._tasks[step] = self._bars.add_task(escape(step), total=None)
+            self._lines[step] = (0, time.monotonic())
             if not _err.is_terminal:
                 self._say(f"  …    {step}")
 
     def advanced(self, step: str, what: str, fraction: float) -> None:
-        """Show how far a step is; without a terminal, a line every quarter."""
+        """Show how far a step is; without a terminal, print a line at each tenth of the way and every 30 seconds."""
         with self._lock:
             if step in self._tasks:
                 self._bars.update(
                     self._tasks[step], description=escape(f"{step}: {what}"), total=1.0, completed=fraction
                 )
-            quarter = int(fraction * 4)
-            if not _err.is_terminal and quarter > self._told.get(step, 0):
-                self._told[step] = quarter
-                self._say(f"  {25 * quarter:2d} %  {step}: {what}")
+            if not _err.is_terminal:
+                self._line(step, what, fraction)
+
+    def _line(self, step: str, what: str, fraction: float) -> None:
+        now, tenth = time.monotonic(), int(10 * fraction)
+        last_tenth, last_time = self._lines.setdefault(step, (0, now))
+        if tenth > last_tenth or now - last_time >= _LINE_EVERY_S:
+            self._lines[step] = (tenth, now)
+            self._say(f"  {100 * fraction:2.0f} %  {escape(step)}: {escape(what)}")
 
     def finished(self, step: Step) -> None:
         """Turn a step into a line."""
         with self._lock:
             if step.name in self._tasks:
                 self._bars.remove_task(self._tasks.pop(step.name))
+            self._lines.pop(step.name, None)
             if step.artifact is None:
                 return
             if step.made:

@@ -9,12 +9,11 @@ from typing import Any
 from pipeline import backends, compress, devices
 from pipeline.checkpoint.architectures import ARCHITECTURES, UNSUPPORTED
 from pipeline.checkpoint.source import RECIPE
-from pipeline.compress.distil.terms import TERMS
 from pipeline.data import datasets as data
 from pipeline.data.datasets import Dataset
 from pipeline.graph import checkpoints
 from pipeline.recipe import loading as recipe
-from pipeline.recipe.presets import PRESETS
+from pipeline.recipe.losses import LOSSES, PRESETS
 from pipeline.recipe.schema import Recipe
 from pipeline.schemes import SCHEMES
 from pipeline.tasks import TASKS
@@ -29,7 +28,7 @@ def take() -> dict[str, dict[str, str]]:
         "backends": {name: _backend(name) for name in backends.NAMES},
         "schemes": {name: _scheme(name) for name in SCHEMES},
         "data sets": {name: _dataset(row) for name, row in data.DATASETS.items()},
-        "losses": {name: row.said for name, row in TERMS.items()},
+        "losses": {name: row.summary for name, row in LOSSES.items()},
         "presets": {name: _preset(row) for name, row in PRESETS.items()},
         "devices": {name: row.summary for name, row in devices.read().items()},
         "recipes": {name: _recipe(name) for name in recipe.names()},

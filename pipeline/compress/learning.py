@@ -7,9 +7,9 @@ from typing import Any
 from pipeline import tasks
 from pipeline.checkpoint import layers
 from pipeline.checkpoint.source import Source, inspect_folder
-from pipeline.compress.distil import checks, material, rows
+from pipeline.compress.distil import checks, dataset
 from pipeline.compress.distil import stage as distil
-from pipeline.compress.distil.terms import TERMS
+from pipeline.compress.distil.dataset import DistilData
 from pipeline.compress.prune import parts
 from pipeline.compress.smaller import SOURCE, corpus_of
 from pipeline.compress.stage import Context, Stage, Work
@@ -18,9 +18,11 @@ from pipeline.data.datasets import Dataset
 from pipeline.errors import RecipeError
 from pipeline.graph.node import Input, Scratch
 from pipeline.recipe.compression import UNPRUNED, DistilSection
+from pipeline.recipe.losses import LOSSES
 from pipeline.recipe.schema import Recipe
 from pipeline.text import tokenizers
 from pipeline.text.encoding import Encoder
+from pipeline.train.checks import MASKED_LM_SUFFIX
 
 _SMALLER = ("start", "vocabulary", "prune", "factorise", "share")
 """Sections that give a student something to learn again."""
@@ -31,7 +33,7 @@ def own_data(context: Context) -> Dataset | None:
     section = context.recipe.distil
     if section is None or section.train_file is None:
         return None
-    return _material(context, section).dataset
+    return _data(context, section).dataset
 
 
 def _check_head(context: Context, source: Source) -> None:
@@ -49,29 +51,29 @@ def _check_head(context: Context, source: Source) -> None:
             f"[{behind[0]}] leaves the head behind that [head] trains, and no [distil] learns from it. Leave [head] "
             "out, or distil with head = 'masked_lm'."
         )
-    checks.check_head(section, source, material.files(section, context.recipe_file))
+    checks.check_head(section, source, dataset.text_files(section, context.recipe_file))
 
 
 def _head(context: Context, source: Source) -> Work:
     section = context.recipe.head
     assert section
-    files = material.files(section, context.recipe_file)
-    params = distil.order_params(section, context.recipe.task, material.Material(files))
+    files = dataset.text_files(section, context.recipe_file)
+    params = distil.order_params(section, context.recipe.task, DistilData(files))
     arguments = (SOURCE, section, files, Scratch())
     return Work(distil.VERSION, params, distil.DISTRIBUTIONS, distil.make_head, arguments, 900, trains=True)
 
 
 def _expected_head(context: Context, source: Source) -> Source:
-    return source.foretold(architectures=[material.MASKED_LM])
+    return source.foretold(architectures=[MASKED_LM_SUFFIX])
 
 
 def _teacher(context: Context, section: DistilSection) -> Source | None:
     return distil.teacher_of(section, context.unpruned, context.recipe_file, context.made)
 
 
-def _material(context: Context, section: DistilSection) -> material.Material:
+def _data(context: Context, section: DistilSection) -> DistilData:
     task = tasks.get(context.recipe.task)
-    return material.find(section, task, context.unpruned, context.recipe_file, context.made)
+    return dataset.find_data(section, task, context.unpruned, context.recipe_file, context.made)
 
 
 def _check_distil(context: Context, source: Source) -> None:
@@ -93,16 +95,16 @@ def _check_distil(context: Context, source: Source) -> None:
     factorised, pruned = context.recipe.factorise, context.recipe.prune
     if section.head == "masked_lm" and factorised and factorised.embedding is not None:
         raise RecipeError(
-            "distil.head = 'masked_lm' is tied to the table of words, which factorise.embedding puts into two factors "
-            "before. Distil first, and factorise in a recipe of its own."
+            "distil.head = 'masked_lm' is tied to the embedding table, which factorise.embedding splits into two "
+            "factors before. Distil first, and factorise in a recipe of its own."
         )
-    teacher, found = _teacher(context, section), _material(context, section)
-    loses_heads = [name for name in ("heads", "compute") if pruned and getattr(pruned, name) is not None]
+    teacher, data = _teacher(context, section), _data(context, section)
+    loses_heads = [name for name in ("attention_heads", "compute") if pruned and getattr(pruned, name) is not None]
     if loses_heads and teacher is not None:
         _check_fewer_heads(section, context.unpruned, teacher, loses_heads[0])
-    checks.check(section, source, task, teacher, found)
+    checks.check(section, source, task, teacher, data)
     if teacher is not None and checks.token_losses(section, task):
-        _check_trimmed(context, section, source, teacher, found)
+        _check_trimmed(context, section, source, teacher, data)
     if teacher is context.unpruned and not _learns_more(context.recipe, section):
         smaller = ", ".join(f"[{name}]" for name in _SMALLER)
         raise RecipeError(
@@ -128,8 +130,8 @@ def _check_fewer_heads(section: DistilSection, unpruned: Source, teacher: Source
     if size % (section.relation_heads or theirs):
         said = "the teacher's heads" if section.relation_heads is None else f"relation_heads = {section.relation_heads}"
         raise RecipeError(
-            f"distil.losses.relations: {said} need not divide the columns that prune.{asked} leaves. Give a "
-            f"distil.relation_heads that divides the {size} columns of a head, such as {size // 2 or 1}."
+            f"distil.losses.relations: {said} need not divide the features that prune.{asked} leaves. Give a "
+            f"distil.relation_heads that divides the {size} features of a head, such as {size // 2 or 1}."
         )
 
 
@@ -138,11 +140,11 @@ def _called(teacher: Source, unpruned: Source) -> str:
 
 
 def _check_trimmed(
-    context: Context, section: DistilSection, source: Source, teacher: Source, found: material.Material
+    context: Context, section: DistilSection, source: Source, teacher: Source, data: DistilData
 ) -> None:
     """Refuse losses token by token on texts that the trimmed vocabulary will cut otherwise than the teacher's.
 
-    The stage itself sees it when it encodes its rows, which may be hours later.
+    The stage itself finds out when it encodes its rows, which may be hours later.
     """
     trims, task = context.recipe.vocabulary, tasks.get(context.recipe.task)
     if trims is None:
@@ -150,11 +152,11 @@ def _check_trimmed(
     if section.augment is not None:
         raise RecipeError(
             f"distil.losses.{checks.token_losses(section, task)[0]} compares token by token, and the words that "
-            "[distil.augment] puts in need not be pieces that [vocabulary] keeps. Trim in a recipe of its own, or "
-            "leave one of them out."
+            "[distil.augment] puts in need not be in the vocabulary that [vocabulary] keeps. Trim in a recipe of its "
+            "own, or leave one of them out."
         )
     corpus = corpus_of(context, trims)
-    texts = rows.texts(section, task, found)
+    texts = dataset.training_texts(section, task, data)
     known = set(corpus) if trims.wanted(source.vocab_size) is None else set()
     if all({row.first, row.second or row.first} <= known for row in texts):
         # Every text of the corpus keeps its tokens.
@@ -165,27 +167,27 @@ def _check_trimmed(
     )
     # Labels do not matter here.
     unlabelled = section.model_copy(update={"alpha": 0.0})
-    both = [rows.encode(one, unlabelled, task, None, texts, labels=()) for one in (mine, theirs)]
-    rows.check_same_tokens(mine, theirs, zip(*both, strict=True))
+    both = [dataset.encode(one, unlabelled, task, None, texts, labels=()) for one in (mine, theirs)]
+    dataset.check_same_tokens(mine, theirs, zip(*both, strict=True))
 
 
 def _learns_more(recipe: Recipe, section: DistilSection) -> bool:
     """Return whether a student that learns from the recipe's own checkpoint has anything to learn."""
     changed = any(getattr(recipe, name) is not None for name in _SMALLER)
-    alone = section.alpha == 0 and section.sparse is None and all(TERMS[name].teacher for name in section.losses)
+    alone = section.alpha == 0 and section.sparse is None and all(LOSSES[name].needs_teacher for name in section.losses)
     return changed or not alone
 
 
 def _distil(context: Context, source: Source) -> Work:
     section, task = context.recipe.distil, tasks.get(context.recipe.task)
     assert section
-    teacher, found = _teacher(context, section), _material(context, section)
+    teacher, data = _teacher(context, section), _data(context, section)
     # The model that replaces words may not be made yet: it is an input, and not one of the parameters.
-    known = replace(found, augmenter=None)
+    known = replace(data, augmenter=None)
     learns_from: dict[str, str | None] = {}
     if teacher:
         learns_from["teacher"] = None if section.teacher == UNPRUNED else section.teacher
-    if section.augment and found.augmenter:
+    if section.augment and data.augmenter:
         learns_from["augmenter"] = None if section.augment.model == UNPRUNED else section.augment.model
     folders = [Input(name) if name in learns_from else None for name in ("teacher", "augmenter")]
     arguments = (SOURCE, *folders, task.name, section, known, Scratch())
@@ -199,14 +201,13 @@ def _make_distil(
     augmenter: Path | None,
     task_name: str,
     section: DistilSection,
-    known: material.Material,
+    known: DistilData,
     scratch: Path,
     out: Path,
 ) -> dict[str, Any]:
     """Distil, as a node does it; see `distil.make`."""
     if augmenter:
-        found = inspect_folder(augmenter, origin=augmenter.name, licence=None)
-        known = replace(known, augmenter=found)
+        known = replace(known, augmenter=inspect_folder(augmenter, origin=augmenter.name, licence=None))
     return distil.make(source, teacher, task_name, section, known, scratch, out)
 
 
@@ -215,10 +216,10 @@ def _expected_distil(context: Context, source: Source) -> Source:
     section, task = context.recipe.distil, tasks.get(context.recipe.task)
     assert section
     if section.head == "masked_lm":
-        return source.foretold(architectures=[material.MASKED_LM])
+        return source.foretold(architectures=[MASKED_LM_SUFFIX])
     learnt: dict[str, Any] = {"architectures": [task.head_suffix]}
     if task.has_labels:
-        names = material.labels(source, task, _teacher(context, section), _material(context, section).dataset)
+        names = dataset.head_labels(source, task, _teacher(context, section), _data(context, section).dataset)
         learnt["id2label"] = {str(number): name for number, name in enumerate(names)}
     return source.foretold(**learnt)
 

@@ -8,7 +8,6 @@ from pipeline.artifact import digest_of
 from pipeline.backends import litert
 from pipeline.checkpoint.source import Source
 from pipeline.compress import factorise, prune, share, vocabulary
-from pipeline.compress.distil import material
 from pipeline.compress.stage import Context, Stage, Work
 from pipeline.compress.start import checks
 from pipeline.data import calibration
@@ -17,7 +16,7 @@ from pipeline.devices import host
 from pipeline.errors import RecipeError
 from pipeline.graph.node import Input, versions
 from pipeline.recipe.compression import FactoriseSection, PruneSection, StartSection, VocabularySection
-from pipeline.train.checks import has_head
+from pipeline.train.checks import class_of, has_head
 
 SOURCE = Input("source")
 """The checkpoint before a stage."""
@@ -85,7 +84,7 @@ def _check_prune(context: Context, source: Source) -> None:
     if start and start.kind == "shared" and context.recipe.prune.layers is not None:
         raise RecipeError(
             "start.kind = 'shared' ties all layers, and prune.layers cannot take some of one. Name those that stay in "
-            "start.layers."
+            "start.teacher_layers."
         )
     prune.check(context.recipe.prune, source, tasks.get(context.recipe.task))
     _texts(context, "prune", context.recipe.prune)
@@ -104,7 +103,7 @@ def _prune(context: Context, source: Source) -> Work:
 
 def _expected_prune(context: Context, source: Source) -> Source:
     assert context.recipe.prune
-    layers, hidden = context.recipe.prune.layers, context.recipe.prune.hidden
+    layers, hidden = context.recipe.prune.layers, context.recipe.prune.hidden_size
     if not context.recipe.prune.cuts:
         return _left_behind(context, source)
     if layers is not None:
@@ -172,10 +171,10 @@ def _check_share(context: Context, source: Source) -> None:
     start, pruned = context.recipe.start, context.recipe.prune
     if start and start.kind in ("albert", "shared"):
         raise RecipeError(f"start.kind = {start.kind!r} ties all layers already; leave [share] out.")
-    if pruned and pruned.counts and not pruned.even:
+    if pruned and pruned.counts and not pruned.uniform:
         raise RecipeError(
-            "[prune] keeps heads and rows wherever they matter, and layers of different shapes cannot be tied by "
-            "[share]. Give prune.even = true, which keeps as many in each layer."
+            "[prune] keeps heads and intermediate neurons wherever they matter, and layers of different shapes cannot "
+            "be tied by [share]. Give prune.uniform = true, which keeps the same number in each layer."
         )
     factorised = context.recipe.factorise and context.recipe.factorise.feed_forward
     if factorised and factorised.rank is None and context.recipe.share.what != "attention":
@@ -212,7 +211,7 @@ def _need_head(context: Context, source: Source, section: str) -> None:
     if task.uses_head and not has_head(task, source):
         raise RecipeError(
             f"[{section}] takes a model with its head, and {source.origin} has none for task {task.name}: it is saved "
-            f"as {material.saved_as(source)}. Add [train], or a start that keeps the head, or do this in a recipe of "
+            f"as {class_of(source)}. Add [train], or a start that keeps the head, or do this in a recipe of "
             "task embedding."
         )
 

@@ -13,7 +13,6 @@ from typing import Any, Literal
 from pipeline import compress, tasks
 from pipeline.checkpoint.source import RECIPE, Source, find, inspect_folder
 from pipeline.compress.distil.checks import needs_teacher
-from pipeline.compress.distil.material import saved_as
 from pipeline.compress.stage import Context, Stage
 from pipeline.data.datasets import Dataset
 from pipeline.errors import PipelineError, RecipeError
@@ -22,7 +21,7 @@ from pipeline.recipe import loading
 from pipeline.recipe.schema import Recipe
 from pipeline.student import reference
 from pipeline.train import stage as train
-from pipeline.train.checks import has_head
+from pipeline.train.checks import class_of, has_head
 
 Until = Literal["train", "compress", "student", "convert", "verify", "benchmark", "report"]
 
@@ -238,7 +237,7 @@ def _refuse_headless(wanted: Branch, source: Source) -> None:
     if recipe.train is None and recipe.student.source in wanted.before:
         raise RecipeError(
             f"{recipe.student.source} ends in a checkpoint without a head for task {recipe.task}: it is saved as "
-            f"{saved_as(source)}. Add [train] or [distil], with which the student learns one."
+            f"{class_of(source)}. Add [train] or [distil], with which the student learns one."
         )
 
 

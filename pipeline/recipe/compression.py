@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from pipeline.recipe.fields import Fraction, LabelledUpdates, Length, Names, Natural, Positive, Section, Sparse, Updates
-from pipeline.recipe.presets import PRESETS
+from pipeline.recipe.losses import PRESETS, Head
 
 
 def _listed(value: Any) -> Any:
@@ -18,16 +18,14 @@ PartKept = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Weights = Annotated[dict[str, Positive], Field(min_length=1)]
 
 
-Layers = Annotated[
-    tuple[Annotated[int, Field(ge=1, le=1000)], ...], BeforeValidator(_listed), Field(min_length=1, max_length=1000)
-]
+LayerNumber = Annotated[int, Field(ge=0, lt=1000)]
+"""From 0, as in the checkpoint's `encoder.layer.0`."""
+
+Layers = Annotated[tuple[LayerNumber, ...], BeforeValidator(_listed), Field(min_length=1, max_length=1000)]
 
 
 UNPRUNED = "unpruned"
 """The checkpoint of the recipe before compression."""
-
-
-Head = Literal["task", "masked_lm"]
 
 
 DEFAULT_TEMPERATURE = 2.0
@@ -81,8 +79,9 @@ class DistilSection(LabelledUpdates):
     """Of `soft_targets`."""
     head: Head = "task"
     """Which head's logits are compared: the task's, or the masked-LM head's, on blocks of text with masked tokens."""
-    layers: Literal["uniform"] | Layers = "uniform"
-    """The teacher's layer, from 1, for each of the student's; `uniform`: its every (teacher's / student's layers)th."""
+    teacher_layers: Literal["uniform"] | Layers = "uniform"
+    """The teacher's layer, from 0, for each of the student's; `uniform`: the last of every (teacher's / student's)
+    layers."""
     relation_heads: Natural | None = None
     """Into how many heads `relations` splits both sides; the teacher's own number unless given."""
     texts: Names | None = None
@@ -112,8 +111,10 @@ class StartSection(Section):
     """`layers`: some of the teacher's. `width`: the first columns of everything. `random`: only the shape.
     `distilbert`: some layers, without token types and pooler. `albert`: one layer's weights for all, in ALBERT's own
     class. `shared`: the same in the teacher's class."""
-    layers: Literal["every_other"] | Annotated[tuple[Natural, ...], BeforeValidator(_listed)] = "every_other"
-    """The teacher's layers that are kept, from 1; `every_other` begins with the first. `albert` and `shared` take the
+    teacher_layers: Literal["every_other"] | Annotated[tuple[LayerNumber, ...], BeforeValidator(_listed)] = (
+        "every_other"
+    )
+    """The teacher's layers that are kept, from 0; `every_other` begins with the first. `albert` and `shared` take the
     first of them for all, and have as many passes as the teacher has layers."""
     hidden_size: Natural | None = None
     """Of `width`; whole heads."""
@@ -147,7 +148,7 @@ class VocabularySection(Section):
 
 COST_LENGTH = 128
 """Tokens of the row at which encoders are compared."""
-STRUCTURE = ("compute", "heads", "feed_forward", "layers", "hidden")
+STRUCTURE = ("compute", "attention_heads", "intermediate_size", "layers", "hidden_size")
 
 
 def _some(value: int | tuple[int, ...] | None) -> int | tuple[int, ...] | None:
@@ -167,20 +168,20 @@ class PruneSection(Section):
     """What is kept of a student's encoder. `compute` alone is the usual one: the search shares it out."""
 
     compute: PartKept | None = None
-    """Of the encoder's `costs` at `cost_length` tokens: 0.5 is two times less. Heads and feed-forward rows are
-    chosen wherever they matter least."""
-    heads: PartKept | None = None
-    """Of all attention heads of the layers that stay; each layer keeps one."""
-    feed_forward: PartKept | None = None
-    """Of all feed-forward rows of the layers that stay; each layer keeps `row_multiple`."""
+    """Fraction of the encoder's `costs` at `cost_length` tokens that is kept: 0.5 halves it. Attention heads and
+    intermediate neurons go wherever they matter least."""
+    attention_heads: PartKept | None = None
+    """Fraction of all attention heads of the layers that stay; each layer keeps one."""
+    intermediate_size: PartKept | None = None
+    """Fraction of all intermediate neurons of the layers that stay; each layer keeps `intermediate_multiple`."""
     layers: Annotated[int | tuple[int, ...] | None, BeforeValidator(_listed), AfterValidator(_some)] = None
     """The numbers of the layers that stay, from 0; or how many, and the least important ones leave."""
-    hidden: Natural | None = None
-    """Columns of the hidden states that stay, in all layers and tables. Needs training afterwards to be any good."""
+    hidden_size: Natural | None = None
+    """Hidden size that stays, in all layers and embeddings. Needs training afterwards to be any good."""
     sparse: SparseNow | None = None
     """Single weights that become zero in what is left. Only Core ML stores them smaller, and no format is faster."""
-    importance: Literal["surgeon", "fisher", "taylor", "magnitude"] = "surgeon"
-    """What units are judged by: `pipeline.compress.prune.importance`."""
+    importance: Literal["optimal_brain_surgeon", "fisher", "taylor", "magnitude"] = "optimal_brain_surgeon"
+    """What heads and neurons are judged by: `pipeline.compress.prune.importance`."""
     reconstruct: bool = True
     """Solve the linears behind what was cut for what the whole student gave: no labels, no training, a minute."""
     calibration: Names | None = None
@@ -191,22 +192,22 @@ class PruneSection(Section):
     """Unlabelled texts on which importance and reconstruction rest; the hidden states of all are held at once."""
     max_length: Length = 128
     """Calibration texts are cut to so many tokens."""
-    costs: Literal["flops", "latency"] = "flops"
-    """What `compute` is a fraction of: multiply-adds; or milliseconds, measured in LiteRT on int8_dynamic files of one
-    layer, which differ from machine to machine and from run to run."""
+    costs: Literal["macs", "latency"] = "macs"
+    """What `compute` is a fraction of: MACs (multiply-adds); or milliseconds, measured in LiteRT on int8_dynamic files
+    of one layer, which differ from machine to machine and from run to run."""
     cost_length: Length = COST_LENGTH
-    """Tokens of the row whose cost counts."""
-    row_multiple: Annotated[int, Field(ge=1, le=256)] = 8
-    """Feed-forward rows stay in so many, which is what runtimes compute at once."""
-    even: bool = False
-    """Keep as many heads and as many rows in each layer, instead of wherever they matter: layers that `[share]` ties
-    need equal shapes."""
+    """Sequence length at which the cost counts."""
+    intermediate_multiple: Annotated[int, Field(ge=1, le=256)] = 8
+    """The intermediate size of each layer is a multiple of it, which is what runtimes compute at once."""
+    uniform: bool = False
+    """Keep the same number of heads and of intermediate neurons in each layer, instead of wherever they matter: layers
+    that `[share]` ties need equal shapes."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
 
     @property
     def counts(self) -> bool:
-        """Whether heads and rows are chosen, which may leave each layer another number of them."""
-        return any(one is not None for one in (self.compute, self.heads, self.feed_forward))
+        """Whether heads and neurons are chosen, which may leave each layer another number of them."""
+        return any(one is not None for one in (self.compute, self.attention_heads, self.intermediate_size))
 
     @property
     def cuts(self) -> bool:

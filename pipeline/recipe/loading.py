@@ -15,15 +15,13 @@ from pydantic_core import ErrorDetails
 
 from pipeline import backends, tasks
 from pipeline.compat import floors
-from pipeline.compress.distil.terms import TERMS
 from pipeline.data import datasets as data
 from pipeline.data.files import ENDINGS, TRAINED
 from pipeline.errors import RecipeError
-from pipeline.recipe.compression import (
-    DistilSection,
-)
+from pipeline.recipe.compression import DistilSection
 from pipeline.recipe.fields import LabelledUpdates
-from pipeline.recipe.schema import Recipe, TrainSection
+from pipeline.recipe.losses import LOSSES
+from pipeline.recipe.schema import RENAMED, Recipe, TrainSection
 from pipeline.schemes import SCHEMES, Gates, OutputKind
 from pipeline.tasks import Task
 
@@ -116,6 +114,9 @@ def checked(values: Mapping[str, Any], origin: Path) -> Recipe:
 def _explain(error: ErrorDetails, origin: Path, model: type[BaseModel]) -> str:
     """Turn one pydantic error into a line with file, key, what was found and what exists."""
     key = ".".join(str(part) for part in error["loc"] if not _OF_UNION.fullmatch(str(part)))
+    found = key if error["type"] == "extra_forbidden" else f"{key} = {error['input']!r}"
+    if found in RENAMED:
+        return f"{origin}: {found} was renamed {RENAMED[found]}."
     if error["type"] == "extra_forbidden":
         known = _keys_beside(model, error["loc"])
         close = difflib.get_close_matches(str(error["loc"][-1]), known, 1)
@@ -208,7 +209,7 @@ def _check_train(recipe: Recipe, train: TrainSection, task: Task, origin: Path) 
 
 def _check_distil(section: DistilSection, origin: Path) -> None:
     """Refuse losses and data sets that do not exist."""
-    asked: list[tuple[str, str, Collection[str]]] = [("losses", name, TERMS) for name in section.losses]
+    asked: list[tuple[str, str, Collection[str]]] = [("losses", name, LOSSES) for name in section.losses]
     if section.dataset is not None:
         asked.append(("dataset", section.dataset, data.DATASETS))
     for key, name, known in asked:

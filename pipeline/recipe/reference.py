@@ -14,7 +14,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from pipeline.errors import InputError
-from pipeline.recipe.presets import PRESETS
+from pipeline.recipe.losses import PRESETS
 from pipeline.recipe.schema import Recipe
 
 _REFERENCE = "#/$defs/"

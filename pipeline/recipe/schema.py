@@ -1,5 +1,6 @@
 """What a recipe can say. Settings alone: what fits together is checked beside the stages."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -17,6 +18,18 @@ from pipeline.recipe.compression import (
 from pipeline.recipe.fields import LabelledUpdates, Lengths, Names, Section
 from pipeline.schemes import SCHEMES, Gates
 
+RENAMED: Mapping[str, str] = {
+    "distil.layers": "distil.teacher_layers, and counts from 0 now",
+    "prune.costs = 'flops'": "'macs'",
+    "prune.even": "prune.uniform",
+    "prune.feed_forward": "prune.intermediate_size",
+    "prune.heads": "prune.attention_heads",
+    "prune.hidden": "prune.hidden_size",
+    "prune.importance = 'surgeon'": "'optimal_brain_surgeon'",
+    "prune.row_multiple": "prune.intermediate_multiple",
+    "start.layers": "start.teacher_layers, and counts from 0 now",
+}
+"""What keys, or their values, are called now: a recipe that has the old name is refused, and told the new one."""
 _PLAIN_NAME = r"^[a-z0-9][a-z0-9._-]*$"
 
 

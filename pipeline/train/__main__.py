@@ -1,4 +1,4 @@
-"""Train outside the line, with as many processes as `accelerate launch` starts.
+"""Train without the graph, in as many processes as `accelerate launch` starts.
 
 ::
 
@@ -12,11 +12,10 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from pipeline.checkpoint import source as student
-from pipeline.recipe import loading as recipe
-from pipeline.train import loop, outside
-from pipeline.train import stage as finetune
-from pipeline.train.record import Training
+from pipeline.checkpoint import source
+from pipeline.recipe import loading
+from pipeline.train import launch, stage
+from pipeline.train.job import TrainingRecord
 
 
 def main() -> int:
@@ -24,19 +23,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m pipeline.train", description="Train by a recipe's [train].")
     parser.add_argument("recipe", help="name of a ready recipe, or path to a .toml")
     parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint; it must not exist")
-    asked = parser.parse_args()
-    return outside.answered(partial(_train, asked.recipe, asked.out))
+    arguments = parser.parse_args()
+    return launch.exit_code_of(partial(_train, arguments.recipe, arguments.out))
 
 
 def _train(name: str, out: Path) -> None:
-    checkpoints = outside.checkpoints(out)
-    found, file = recipe.read(name)
-    wanted = finetune.job(found, file, student.find(found, file), checkpoints)
-    model, record = loop.train(wanted, outside.told)
-    outside.keep(out, partial(finetune.write, model, record, wanted.source), partial(_said, record))
+    checkpoints = launch.checkpoints_beside(out)
+    recipe, recipe_file = loading.read(name)
+    job = stage.job(recipe, recipe_file, source.find(recipe, recipe_file), checkpoints)
+    model, record = stage.fine_tune(job, launch.print_progress)
+    launch.publish(out, partial(stage.write, model, record, job.source), partial(_summary, record))
 
 
-def _said(record: Training) -> str:
+def _summary(record: TrainingRecord) -> str:
     return f"{record.metric} {record.dev[-1].value:.4f} on {record.dataset}"
 
 

@@ -1,4 +1,4 @@
-"""The dev metric: the rows and the metric that verification uses, computed in padded batches on the training device."""
+"""The dev metric during training: verification's rows and metric, computed in padded batches on the training device."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,8 +18,8 @@ from pipeline.text.encoding import Encoder, Row
 _BATCH = 64
 
 
-class Dev:
-    """The dev split, encoded once."""
+class DevSet:
+    """The dev split of a dataset, encoded once."""
 
     def __init__(
         self,
@@ -28,33 +28,33 @@ class Dev:
         labels: Sequence[str],
         encoder: Encoder,
         *,
-        names: tuple[str, ...],
+        input_names: tuple[str, ...],
         pad_token_id: int,
     ) -> None:
         """Read and encode the split.
 
         Args:
             task: decides what is computed.
-            dataset: whose dev split it is.
-            labels: names of the head's numbers in order.
+            dataset: whose dev split is read.
+            labels: labels in the order of the head's outputs.
             encoder: of the student.
-            names: the architecture's inputs.
+            input_names: inputs of the architecture.
             pad_token_id: id of padding.
         """
         book = Book(encoder, task, labels)
         self.labels: Labels = book.add_dataset(dataset)
         self._rows = book.rows
         self._task = task
-        self._names = names
+        self._input_names = input_names
         self._pad_token_id = pad_token_id
 
-    def score(self, model: Any, device: torch.device) -> float:
-        """Return the metric of a model, which is left as it was found."""
+    def metric(self, model: Any, device: torch.device) -> float:
+        """Return the metric of a model, whose training mode stays as it is."""
         training = model.training
         model.eval()
-        found = self._outputs(model, device)
+        outputs = self._outputs(model, device)
         model.train(training)
-        return scoring.score(self._task.output_kind, self.labels, found)
+        return scoring.score(self._task.output_kind, self.labels, outputs)
 
     def _outputs(self, model: Any, device: torch.device) -> RowOutputs:
         order = sorted(range(len(self._rows)), key=lambda number: len(self._rows[number]))
@@ -72,8 +72,8 @@ class Dev:
 
     def _inputs(self, rows: Sequence[Row], device: torch.device) -> dict[str, torch.Tensor]:
         longest = max(map(len, rows))
-        padded = [row.padded(self._names, longest, pad_token_id=self._pad_token_id) for row in rows]
-        joined = {name: np.concatenate([one[name] for one in padded]) for name in self._names}
+        padded = [row.padded(self._input_names, longest, pad_token_id=self._pad_token_id) for row in rows]
+        joined = {name: np.concatenate([one[name] for one in padded]) for name in self._input_names}
         return {name: torch.from_numpy(value).long().to(device) for name, value in joined.items()}
 
 
@@ -81,5 +81,5 @@ def _values(task: Task, output: Any, mask: torch.Tensor) -> NDArray[np.float32]:
     """Return `(batch, labels)`, `(batch, seq_len, labels)` or `(batch, seq_len, 2)`."""
     results = task.finish(output, mask.float())
     whole = results[0] if len(results) == 1 else torch.stack(results, -1)
-    found: NDArray[np.float32] = whole.float().cpu().numpy()
-    return found
+    values: NDArray[np.float32] = whole.float().cpu().numpy()
+    return values

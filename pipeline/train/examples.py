@@ -1,19 +1,21 @@
-"""Labelled rows as ids and targets, in a memory-mapped Arrow file.
+"""Labelled rows as token ids and targets in a memory-mapped Arrow file, and the padded batches of an update.
 
 ===============  =====================================================================
 kind of output   target
 ===============  =====================================================================
-`logits`         the class's number
+`logits`         the number of the class
 `value`          the number
 `token_logits`   for each token the tag of the word that it begins, else `IGNORED`
 `spans`          the answer's first and last token; 0 and 0 in a window without it
 ===============  =====================================================================
+
+The order of rows is a function of seed and epoch alone, so the number of updates says where a run was interrupted.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,53 +27,60 @@ from pipeline.schemes import OutputKind
 from pipeline.tasks import Task
 from pipeline.text.encoding import Encoder, Row, Window
 
+if TYPE_CHECKING:
+    import torch
+
 IGNORED = -100
-"""A token without a target: special ones, and all but the first of a word. Source: torch's `ignore_index`."""
+"""Target of special tokens and of all tokens but the first of a word. Source: torch's `ignore_index`."""
+_SORTED_TOGETHER = 50
+"""Batches whose rows are sorted by length together: enough to pad little, and to mix.
+
+Source: transformers, `LengthGroupedSampler`."""
 
 
 @dataclass(frozen=True)
-class Example:
-    """One encoded row with what is right for it."""
+class EncodedExample:
+    """One encoded row with its target."""
 
     row: Row
     target: tuple[float, ...]
 
 
-def encode(encoder: Encoder, task: Task, rows: Sequence[Labelled], ids: Sequence[int]) -> Iterator[Example]:
+def encode(encoder: Encoder, task: Task, rows: Sequence[Labelled], ids: Sequence[int]) -> Iterator[EncodedExample]:
     """Encode rows as verification does.
 
     Args:
-        encoder: of the student, with the length to which rows are cut.
+        encoder: of the student, with the length at which rows are truncated.
         task: decides what a target is.
-        rows: in the order of the data set.
-        ids: the head's number of each of the data set's labels.
+        rows: in the order of the dataset.
+        ids: the number of the head's output for each label of the dataset.
 
     Raises:
         InputError: a question leaves no room for its passage.
     """
     for number, row in enumerate(rows, 1):
         if task.output_kind == "token_logits":
-            yield _tagged(encoder, row, ids)
+            yield _with_tags(encoder, row, ids)
         elif task.output_kind == "spans":
-            yield from _asked(encoder, row, number)
+            yield from _answer_windows(encoder, row, number)
         else:
             label = float(ids[int(row.label)]) if task.has_labels else row.label
-            yield Example(encoder.encode(row.first, row.second), (label,))
+            yield EncodedExample(encoder.encode(row.first, row.second), (label,))
 
 
-def _tagged(encoder: Encoder, labelled: Labelled, ids: Sequence[int]) -> Example:
-    """Put each word's tag on its first token. Source: Devlin et al. 2019, section 5.3."""
+def _with_tags(encoder: Encoder, labelled: Labelled, ids: Sequence[int]) -> EncodedExample:
+    """Put the tag of each word on its first token. Source: Devlin et al. 2019, section 5.3."""
     row, offsets = encoder.encode_with_offsets(labelled.first)
     target = [float(IGNORED)] * len(row)
     firsts = decoding.first_tokens(decoding.word_places(labelled.first), offsets)
     for at, tag in zip(firsts, labelled.tags, strict=True):
         if at is not None:
             target[at] = float(ids[tag])
-    return Example(row, tuple(target))
+    return EncodedExample(row, tuple(target))
 
 
-def _asked(encoder: Encoder, labelled: Labelled, number: int) -> Iterator[Example]:
-    """Cut the passage into windows; one that lacks the answer points to the first token.
+def _answer_windows(encoder: Encoder, labelled: Labelled, number: int) -> Iterator[EncodedExample]:
+    """Cut the passage into windows; the target of a window without the answer is its first token.
 
     Source: google-research/bert, run_squad.py, `out_of_span`.
     """
@@ -79,7 +88,7 @@ def _asked(encoder: Encoder, labelled: Labelled, number: int) -> Iterator[Exampl
     start = labelled.answer_start if isinstance(labelled, Placed) else passage.find(labelled.answers[0])
     if start < 0:
         raise InputError(f"question {number}: answer {labelled.answers[0][:40]!r} is not in its passage.")
-    # Tokens are without the spaces around them.
+    # Tokens do not cover the spaces around them.
     answer = labelled.answers[0]
     start += len(answer) - len(answer.lstrip())
     end = start + len(answer.strip())
@@ -88,14 +97,15 @@ def _asked(encoder: Encoder, labelled: Labelled, number: int) -> Iterator[Exampl
     except InputError as error:
         raise InputError(f"training question {number}: {error}") from error
     for window in windows:
-        yield Example(window.row, _place(window, start, end))
+        yield EncodedExample(window.row, _answer_tokens(window, start, end))
 
 
-def _place(window: Window, start: int, end: int) -> tuple[float, float]:
+def _answer_tokens(window: Window, start: int, end: int) -> tuple[float, float]:
+    """Return the first and last token of the answer, both 0 if the window does not hold all of it."""
     tokens = [
         token
-        for token, place in enumerate(window.offsets)
-        if place and place[1] > place[0] and place[0] < end and place[1] > start
+        for token, offsets in enumerate(window.offsets)
+        if offsets and offsets[1] > offsets[0] and offsets[0] < end and offsets[1] > start
     ]
     if not tokens:
         return 0.0, 0.0
@@ -104,15 +114,18 @@ def _place(window: Window, start: int, end: int) -> tuple[float, float]:
     return (float(tokens[0]), float(tokens[-1])) if whole else (0.0, 0.0)
 
 
-def write(examples: Iterator[Example], path: Path, kind: OutputKind) -> None:
-    """Write examples to an Arrow file: a big data set need not fit into memory, and processes share it."""
+# --- the Arrow file --------------------------------------------------------------------------------------------------
+
+
+def write(examples: Iterator[EncodedExample], path: Path, kind: OutputKind) -> None:
+    """Write examples to an Arrow file: a large dataset need not fit into memory, and processes share it."""
     from datasets import Features, List, Value
     from datasets.arrow_writer import ArrowWriter
 
     number = Value("float32" if kind == "value" else "int32")
     features = Features({"ids": List(Value("int32")), "types": List(Value("int32")), "target": List(number)})
     cast = float if kind == "value" else int
-    # Aside: the run before this one may still have the file mapped.
+    # Beside the old file, which an earlier run may still have mapped.
     aside = path.with_suffix(".new")
     with ArrowWriter(path=str(aside), features=features) as writer:
         for one in examples:
@@ -129,20 +142,92 @@ def read(path: Path) -> Any:
     return datasets.Dataset.from_file(str(path)).with_format("numpy")
 
 
-def lengths(data: Any) -> NDArray[np.int64]:
-    """Return the tokens of each row of `read`."""
+def lengths(examples: Any) -> NDArray[np.int64]:
+    """Return the number of tokens of each row of `read`."""
     from pyarrow import compute
 
-    found: NDArray[np.int64] = compute.list_value_length(data.data.column("ids")).to_numpy().astype(np.int64)
-    return found
+    result: NDArray[np.int64] = compute.list_value_length(examples.data.column("ids")).to_numpy().astype(np.int64)
+    return result
 
 
-def take(data: Any, rows: NDArray[np.int64]) -> list[dict[str, NDArray[Any]]]:
+def take(examples: Any, rows: NDArray[np.int64]) -> list[dict[str, NDArray[Any]]]:
     """Return some rows of `read`: `ids`, `types` and `target` of each."""
-    found = data[rows.tolist()]
-    return [{name: found[name][number] for name in found} for number in range(len(rows))]
+    columns = examples[rows.tolist()]
+    return [{name: columns[name][number] for name in columns} for number in range(len(rows))]
 
 
-def targets(data: Any, rows: NDArray[np.int64]) -> list[NDArray[Any]]:
+def targets(examples: Any, rows: NDArray[np.int64]) -> list[NDArray[Any]]:
     """Return the targets of some rows of `read`."""
-    return [row["target"] for row in take(data, rows)]
+    return [row["target"] for row in take(examples, rows)]
+
+
+# --- the batches of an update ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Padded rows with their targets."""
+
+    inputs: dict[str, "torch.Tensor"]
+    """The architecture's inputs, each `(batch, seq_len)`."""
+    target: "torch.Tensor"
+    """`(batch, 1)`, `(batch, seq_len)` or `(batch, 2)`, see the table above."""
+
+    def to(self, device: "torch.device") -> "Batch":
+        """Return the batch on a device."""
+        return Batch({name: value.to(device) for name, value in self.inputs.items()}, self.target.to(device))
+
+
+def epoch_batches(lengths: NDArray[np.int64], batch_size: int, *, seed: int, number: int) -> list[NDArray[np.int64]]:
+    """Return the rows of each update of an epoch, each row once.
+
+    Args:
+        lengths: tokens of each row.
+        batch_size: rows of an update; the last one may have fewer.
+        seed: of the run.
+        number: of the epoch, from 0.
+    """
+    draw = np.random.default_rng((seed, number))
+    order = draw.permutation(len(lengths))
+    chunk = _SORTED_TOGETHER * batch_size
+    chunks = [order[start : start + chunk] for start in range(0, len(order), chunk)]
+    ordered = np.concatenate([rows[np.argsort(-lengths[rows], kind="stable")] for rows in chunks])
+    batches = [ordered[start : start + batch_size] for start in range(0, len(ordered), batch_size)]
+    return [batches[at] for at in draw.permutation(len(batches))]
+
+
+def process_batches(rows: NDArray[np.int64], *, process: int, processes: int, count: int) -> list[NDArray[np.int64]]:
+    """Return the rows of an update that one process runs, as `count` batches; some may be empty."""
+    return np.array_split(rows[process::processes], count)
+
+
+def collate(
+    rows: Sequence[dict[str, Any]], input_names: tuple[str, ...], *, pad_token_id: int, per_token: bool
+) -> Batch:
+    """Pad rows to the longest of them.
+
+    Args:
+        rows: of `take`.
+        input_names: inputs of the architecture.
+        pad_token_id: id of padding, whose mask and type are 0.
+        per_token: whether each token has a target.
+    """
+    import torch
+
+    arrays = {
+        "input_ids": _padded([row["ids"] for row in rows], pad_token_id),
+        "attention_mask": _padded([np.ones_like(row["ids"]) for row in rows], 0),
+        "token_type_ids": _padded([row["types"] for row in rows], 0),
+    }
+    target = _padded([row["target"] for row in rows], IGNORED) if per_token else np.stack([r["target"] for r in rows])
+    dtype = torch.float32 if target.dtype == np.float32 else torch.int64
+    return Batch(
+        {name: torch.from_numpy(arrays[name]).long() for name in input_names}, torch.from_numpy(target).to(dtype)
+    )
+
+
+def _padded(rows: Sequence[NDArray[Any]], value: int) -> NDArray[Any]:
+    result = np.full((len(rows), max(map(len, rows))), value, rows[0].dtype)
+    for number, row in enumerate(rows):
+        result[number, : len(row)] = row
+    return result

@@ -1,4 +1,4 @@
-"""The student with its head: kept where the checkpoint has one, new and drawn from the seed where it has none."""
+"""A student with its head, the checkpoint's own or a new one: loading, writing, parameter groups."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,111 +11,111 @@ from pydantic import BaseModel
 from pipeline.checkpoint import architectures, shapes
 from pipeline.errors import StudentError
 from pipeline.text import tokenizers
-from pipeline.train.job import Job
+from pipeline.train.job import TrainingJob
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which class a checkpoint is loaded into, and with which head."""
+class LoadSpec:
+    """The class that a checkpoint is loaded into, and its head."""
 
     folder: Path
     auto_class: str
     """Name of one of transformers' auto classes."""
     keeps_head: bool
     seed: int
-    """Of what is new."""
+    """Seed of new tensors."""
     labels: Sequence[str] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of the config that are set."""
+    """Keys of the config to set."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the class, see `Architecture.backbone_options`."""
 
 
-def load(job: Job) -> tuple[Any, list[str]]:
+def load_for_task(job: TrainingJob) -> tuple[Any, list[str]]:
     """Load a checkpoint in fp32 into the class of its task.
 
     Returns:
         The model, and the names of the tensors that are new.
 
     Raises:
-        StudentError: it does not load, it holds NaN, or more than a head is missing.
+        StudentError: it does not load, contains NaN, or lacks more than a head.
     """
     problems = {"logits": "single_label_classification", "value": "regression"}
     config: dict[str, Any] = {"problem_type": problems.get(job.task.output_kind)}
     if not job.labels and job.task.most_labels is not None:
         config["num_labels"] = job.task.most_labels
     seed = job.settings.seed
-    return load_as(Wanted(job.source, job.task.auto_class, job.keeps_head, seed, job.labels, config))
+    return load_model(LoadSpec(job.source, job.task.auto_class, job.keeps_head, seed, job.labels, config))
 
 
-def load_as(wanted: Wanted) -> tuple[Any, list[str]]:
-    """Load a checkpoint in fp32 into a class; see `load`."""
+def load_model(spec: LoadSpec) -> tuple[Any, list[str]]:
+    """Load a checkpoint in fp32 into a class; see `load_for_task`."""
     import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    auto = getattr(transformers, wanted.auto_class)
-    config = _config(wanted)
-    torch.manual_seed(wanted.seed)
+    auto = getattr(transformers, spec.auto_class)
+    config = _config(spec)
+    torch.manual_seed(spec.seed)
     try:
         model, info = shapes.from_pretrained(
             auto,
-            wanted.folder,
+            spec.folder,
             config,
             dtype=torch.float32,
-            # A head that is thrown away has other shapes than the new one.
-            ignore_mismatched_sizes=not wanted.keeps_head,
-            **wanted.options,
+            # A head that is replaced has other shapes than the new one.
+            ignore_mismatched_sizes=not spec.keeps_head,
+            **spec.options,
         )
-    except Exception as error:  # transformers has a class of its own for each kind of nonsense in a config
+    except Exception as error:  # transformers has a class of its own for each kind of fault in a config
         reason = " ".join(str(error).split())[:300]
-        raise StudentError(f"{wanted.folder} does not load as {wanted.auto_class}: {reason}") from error
+        raise StudentError(f"{spec.folder} does not load as {spec.auto_class}: {reason}") from error
     backbone = shapes.encoder_prefix(model)
     new = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
     every = dict(model.named_parameters(remove_duplicate=False))
     of_head = {name for name in every if not name.startswith(backbone)}
-    if not wanted.keeps_head:
+    if not spec.keeps_head:
         new |= of_head
-    # XLM-R's tied table of words is met first as the head's, and is the encoder's all the same.
-    own = {id(parameter) for parameter in model.base_model.parameters()}
-    new -= {name for name in of_head if id(every[name]) in own}
-    _check(wanted, model, new, backbone)
-    _draw(model, auto, new, wanted)
+    # XLM-R's tied embedding table is listed under the head first, and belongs to the encoder.
+    encoder = {id(parameter) for parameter in model.base_model.parameters()}
+    new -= {name for name in of_head if id(every[name]) in encoder}
+    _check(spec, model, new, backbone)
+    _draw(model, auto, new, spec)
     architectures.hear_no_padding(model)
     return model, sorted(new)
 
 
-def _config(wanted: Wanted) -> Any:
-    """Return the checkpoint's config with the labels and the kind of problem."""
+def _config(spec: LoadSpec) -> Any:
+    """Return the checkpoint's config with the labels and the keys of the spec."""
     import transformers
 
-    config = transformers.AutoConfig.from_pretrained(wanted.folder, trust_remote_code=False)
-    if wanted.labels:
-        config.id2label = dict(enumerate(wanted.labels))
-        config.label2id = {name: number for number, name in enumerate(wanted.labels)}
-    for key, value in wanted.config.items():
+    config = transformers.AutoConfig.from_pretrained(spec.folder, trust_remote_code=False)
+    if spec.labels:
+        config.id2label = dict(enumerate(spec.labels))
+        config.label2id = {name: number for number, name in enumerate(spec.labels)}
+    for key, value in spec.config.items():
         setattr(config, key, value)
     return config
 
 
-def _check(wanted: Wanted, model: Any, new: set[str], backbone: str) -> None:
-    # A pooler belongs to the head: a checkpoint that pools the mean was often saved without one.
+def _check(spec: LoadSpec, model: Any, new: set[str], backbone: str) -> None:
+    # A pooler belongs to the head: checkpoints with mean pooling are often saved without one.
     lost = sorted(name for name in new if name.startswith(backbone) and ".pooler." not in name)
     if lost:
-        lacks = f"{wanted.folder} lacks {len(lost)} tensors of its encoder, {lost[0]} first"
-        raise StudentError(f"{lacks}; a head can be new, an encoder not.")
-    if wanted.keeps_head and new:
-        raise StudentError(f"{wanted.folder} lacks {min(new)} of its head; train.new_head = true begins a new one.")
+        lacks = f"{spec.folder} lacks {len(lost)} tensors of its encoder, such as {lost[0]}"
+        raise StudentError(f"{lacks}. Training can begin a new head, but not a new encoder.")
+    if spec.keeps_head and new:
+        raise StudentError(f"{spec.folder} lacks {min(new)} of its head. Set train.new_head = true to begin a new one.")
     if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
-        raise StudentError(f"{wanted.folder} holds NaN or infinite weights.")
+        raise StudentError(f"{spec.folder} contains NaN or infinite weights.")
 
 
-def _draw(model: Any, auto: Any, new: set[str], wanted: Wanted) -> None:
+def _draw(model: Any, auto: Any, new: set[str], spec: LoadSpec) -> None:
     """Fill the new tensors as transformers draws them for a model without a checkpoint."""
     if not new:
         return
-    torch.manual_seed(wanted.seed)
-    fresh = auto.from_config(model.config, **wanted.options).state_dict()
+    torch.manual_seed(spec.seed)
+    fresh = auto.from_config(model.config, **spec.options).state_dict()
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
             if name in new:
@@ -123,29 +123,29 @@ def _draw(model: Any, auto: Any, new: set[str], wanted: Wanted) -> None:
 
 
 def save(model: Any, source: Path, out: Path) -> None:
-    """Write a trained model in the layout of the checkpoint that it began with, plain or compressed."""
+    """Write a trained model in the layout of its source checkpoint, plain or compressed."""
     if shapes.compressed(source) is None:
         model.save_pretrained(out, safe_serialization=True, max_shard_size="10GB")
     else:
         shapes.save(model, out)
 
 
-def write(model: Any, source: Path, out: Path, *, record: BaseModel, name: str) -> None:
-    """Write a trained model with the tokenizer of the checkpoint that it began with, and its record under a name."""
+def save_with_record(model: Any, source: Path, out: Path, *, record: BaseModel, file_name: str) -> None:
+    """Write a trained model with the tokenizer of its source checkpoint, and its record."""
     save(model, source, out)
     tokenizers.copy(source, out)
-    (out / name).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    (out / file_name).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 
 def set_dropout(model: Any, probability: float) -> None:
-    """Give every dropout of a model one probability; its configuration, and so what is saved, stays as it is."""
+    """Set the probability of every dropout of a model; its config, and so what is saved, stays as it is."""
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = probability
 
 
 def decay_groups(model: Any, weight_decay: float) -> list[dict[str, Any]]:
-    """Return AdamW's groups: biases and norms, which are vectors, do not decay.
+    """Return AdamW's parameter groups: biases and norms, which are vectors, do not decay.
 
     Source: google-research/bert, optimization.py, `exclude_from_weight_decay`.
     """

@@ -1,27 +1,26 @@
-"""Fine-tune stage: a recipe's `[train]` turns the student that it names into one that is trained for the task."""
+"""The fine-tune stage: a recipe's `[train]` turns the checkpoint that it names into one trained for the task."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pipeline import tasks
 from pipeline.artifact import digest_of
-from pipeline.checkpoint import source as student
-from pipeline.checkpoint.source import Source
-from pipeline.data import datasets as data
+from pipeline.checkpoint.source import Source, fine_tuned
 from pipeline.data import files, places
-from pipeline.data.datasets import Dataset
+from pipeline.data.datasets import DATASETS, Dataset
 from pipeline.errors import RecipeError
 from pipeline.graph.worker import tell
 from pipeline.recipe.schema import Recipe, TrainSection
 from pipeline.train import checks
-from pipeline.train.job import Job
+from pipeline.train.job import RECORD_FILE, DevScore, LossPoint, TrainingJob, TrainingRecord
 
 VERSION = 2
 DISTRIBUTIONS = ("torch", "transformers", "tokenizers", "accelerate")
-"""What decides the weights."""
+"""Packages that decide the weights."""
 _NOT_IN_KEY = {"train_file", "dev_file", "checkpoint_minutes"}
-"""Paths, whose content is in the key instead, and what does not change the result."""
+"""Paths, whose contents are in the key instead, and settings that do not change the result."""
 
 
 def section(recipe: Recipe) -> TrainSection:
@@ -38,14 +37,14 @@ def section(recipe: Recipe) -> TrainSection:
     return recipe.train
 
 
-def job(recipe: Recipe, recipe_file: Path, source: Source, checkpoints: Path) -> Job:
-    """Return what training needs, after everything that can be known of it was checked.
+def job(recipe: Recipe, recipe_file: Path, source: Source, checkpoints: Path) -> TrainingJob:
+    """Return the job of a recipe's `[train]`, after all checks that need no training.
 
     Args:
         recipe: with a `[train]`.
-        recipe_file: relative files are meant from there.
+        recipe_file: relative paths are relative to its folder.
         source: the checkpoint to begin with.
-        checkpoints: folder for what a run that was stopped goes on from.
+        checkpoints: folder for the checkpoints from which an interrupted run continues.
 
     Raises:
         RecipeError: there is no `[train]`, or it does not fit the checkpoint.
@@ -58,13 +57,13 @@ def job(recipe: Recipe, recipe_file: Path, source: Source, checkpoints: Path) ->
     labels = tuple(checks.checkpoint_labels(source) if keeps_head else dataset.names) if task.has_labels else ()
     params = order_params(recipe, dataset)
     key = digest_of([VERSION, params, source.digest])
-    return Job(key, source.folder, recipe.task, dataset, settings, keeps_head, labels, checkpoints)
+    return TrainingJob(key, source.folder, recipe.task, dataset, settings, keeps_head, labels, checkpoints)
 
 
 def _dataset(recipe: Recipe, recipe_file: Path) -> Dataset:
     settings = section(recipe)
     if settings.dataset is not None:
-        return data.DATASETS[settings.dataset]
+        return DATASETS[settings.dataset]
     assert settings.train_file is not None
     assert settings.dev_file is not None
     train, dev = (places.find(name, recipe_file) for name in (settings.train_file, settings.dev_file))
@@ -87,37 +86,79 @@ def order_params(recipe: Recipe, dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def expected(wanted: Job, source: Source) -> Source:
-    """Return a checkpoint as training will leave it, as far as it can be known: for checks of what comes after."""
-    task = wanted.task
-    names = wanted.labels or tuple(f"LABEL_{number}" for number in range(task.most_labels or 0))
+def expected(job: TrainingJob, source: Source) -> Source:
+    """Return a checkpoint as training will leave it, as far as this is known before, for the checks of later stages."""
+    task = job.task
+    names = job.labels or tuple(f"LABEL_{number}" for number in range(task.most_labels or 0))
     config = {
         **source.config,
         "architectures": [f"{source.architecture.model_type}{task.head_suffix}"],
         "id2label": {str(number): name for number, name in enumerate(names)},
     }
-    return replace(source, config=config, origin=student.fine_tuned(source.origin, wanted.dataset.name))
+    return replace(source, config=config, origin=fine_tuned(source.origin, job.dataset.name))
 
 
-def make(wanted: Job, out: Path) -> dict[str, Any]:
+def make(job: TrainingJob, out: Path) -> dict[str, Any]:
     """Train, and write a folder in Hugging Face layout. Runs in a worker, since it imports torch.
 
     Returns:
-        The dev metric, the tensors that were new, and what it took.
+        The dev metric, the new tensors, and the time it took.
+    """
+    model, record = fine_tune(job, tell)
+    return write(model, record, job.source, out)
+
+
+def fine_tune(job: TrainingJob, tell: Callable[[str, float], None]) -> tuple[Any, TrainingRecord]:
+    """Fine-tune a student.
+
+    Args:
+        job: the run.
+        tell: called with a message and the fraction that is done.
+
+    Returns:
+        The trained model on the CPU, and the record.
+
+    Raises:
+        InputError: this machine lacks the precision, or the loss is not finite.
+        StudentError: the checkpoint does not load.
     """
     from pipeline.train import loop
+    from pipeline.train.objectives import LabelledObjective
+    from pipeline.train.sparsity import zeros_in_training
 
-    model, record = loop.train(wanted, tell)
-    return write(model, record, wanted.source, out)
+    plan = loop.RunPlan(job.key, job.checkpoints, job.settings, "train", job.settings.passes)
+    with loop.open_accelerator(plan) as accelerator:
+        objective = LabelledObjective(job, accelerator)
+        zeros = zeros_in_training(objective.model, job.settings.sparse)
+        finished = loop.run(objective, plan, accelerator, tell, zeros)
+        record = TrainingRecord(
+            task=job.task_name,
+            dataset=job.dataset.name,
+            metric=job.dataset.metric,
+            settings=job.settings.model_dump(exclude=_NOT_IN_KEY),
+            labels=list(job.labels),
+            new_tensors=objective.new_tensors,
+            train_rows=objective.train_rows,
+            encoded_rows=len(objective.lengths),
+            dev_rows=len(objective.dev.labels.gold),
+            steps=finished.steps,
+            epochs=finished.epochs,
+            seconds=finished.history.seconds,
+            resumed_at=finished.history.resumed_at,
+            device=str(accelerator.device),
+            processes=accelerator.num_processes,
+            curve=[LossPoint.model_validate(point) for point in finished.history.curve],
+            dev=[DevScore.model_validate(score) for score in finished.history.dev],
+        )
+        return objective.model.cpu().eval(), record
 
 
-def write(model: Any, record: Any, source: Path, out: Path) -> dict[str, Any]:
-    """Write a trained model with the tokenizer of the checkpoint that it began with, and `training.json`."""
-    from pipeline.compress.prune import gradual
-    from pipeline.train.model import write
-    from pipeline.train.record import FILE
+def write(model: Any, record: TrainingRecord, source: Path, out: Path) -> dict[str, Any]:
+    """Write a trained model with the tokenizer of its source checkpoint, and `training.json`."""
+    from pipeline.train.model import save_with_record
+    from pipeline.train.sparsity import metrics_if_sparse
 
-    write(model, source, out, record=record, name=FILE)
+    save_with_record(model, source, out, record=record, file_name=RECORD_FILE)
     return {
         "dataset": record.dataset,
         "metric": record.metric,
@@ -128,4 +169,4 @@ def write(model: Any, record: Any, source: Path, out: Path) -> dict[str, Any]:
         "final_loss": record.curve[-1].loss,
         "train_seconds": record.seconds,
         "device": record.device,
-    } | gradual.reached(model)
+    } | metrics_if_sparse(model)

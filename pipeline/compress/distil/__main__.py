@@ -1,12 +1,12 @@
-"""Distil outside the line, with as many processes as `accelerate launch` starts.
+"""Distil without the graph, in as many processes as `accelerate launch` starts.
 
 ::
 
     accelerate launch -m pipeline.compress.distil SETTINGS.toml \
         --student FOLDER --teacher FOLDER --task embedding --out FOLDER
 
-The file holds what a recipe's `[distil]` holds; its files are meant from where it lies, and the
-`unpruned` checkpoint is the teacher.
+The file has the keys of a recipe's `[distil]`; its paths are relative to its own folder, and the `unpruned` checkpoint
+is the teacher.
 """
 
 import argparse
@@ -18,12 +18,14 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from pipeline import tasks
-from pipeline.checkpoint import source as student
-from pipeline.compress.distil import material, stage
-from pipeline.compress.distil.stage import Distilled
+from pipeline.checkpoint.source import inspect_folder
+from pipeline.compress.distil import stage
+from pipeline.compress.distil.dataset import find_data
+from pipeline.compress.distil.stage import DistilRecord
 from pipeline.errors import RecipeError
 from pipeline.recipe.compression import UNPRUNED, DistilSection
-from pipeline.train import outside
+from pipeline.recipe.schema import RENAMED
+from pipeline.train import launch
 
 
 def main() -> int:
@@ -33,26 +35,28 @@ def main() -> int:
     )
     parser.add_argument("settings", type=Path, help="TOML with the keys of a recipe's [distil]")
     parser.add_argument("--student", type=Path, required=True, help="folder of the checkpoint to begin with")
-    parser.add_argument("--teacher", type=Path, help="folder of the teacher, where a loss compares with one")
+    parser.add_argument("--teacher", type=Path, help="folder of the teacher, if a loss needs one")
     parser.add_argument("--task", required=True, help="a task's name, such as embedding")
     parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint; it must not exist")
-    asked = parser.parse_args()
-    return outside.answered(partial(_distil, asked))
+    return launch.exit_code_of(partial(_distil, parser.parse_args()))
 
 
-def _distil(asked: argparse.Namespace) -> None:
-    checkpoints = outside.checkpoints(asked.out)
-    section = _read(asked.settings)
+def _distil(arguments: argparse.Namespace) -> None:
+    checkpoints = launch.checkpoints_beside(arguments.out)
+    section = _read(arguments.settings)
     if section.teacher != UNPRUNED:
-        raise RecipeError(f"{asked.settings}: teacher = {section.teacher!r} is for recipes; name it by --teacher here.")
-    unpruned = student.inspect_folder(asked.teacher, origin=asked.teacher.name, licence=None) if asked.teacher else None
-    found = material.find(section, tasks.get(asked.task), unpruned, asked.settings)
-    wanted = stage.work(asked.student, asked.teacher, asked.task, section, found, checkpoints)
-    model, record = stage.distil(wanted, outside.told)
-    outside.keep(asked.out, partial(stage.write, model, record, wanted.source), partial(_said, record))
+        raise RecipeError(
+            f"{arguments.settings}: teacher = {section.teacher!r} is for recipes. Name the teacher by --teacher here."
+        )
+    teacher: Path | None = arguments.teacher
+    unpruned = inspect_folder(teacher, origin=teacher.name, licence=None) if teacher else None
+    data = find_data(section, tasks.get(arguments.task), unpruned, arguments.settings)
+    job = stage.job(arguments.student, teacher, arguments.task, section, data, checkpoints)
+    model, record = stage.distil(job, launch.print_progress)
+    launch.publish(arguments.out, partial(stage.write, model, record, job.source), partial(_summary, record))
 
 
-def _said(record: Distilled) -> str:
+def _summary(record: DistilRecord) -> str:
     return f"loss {record.curve[0].loss:.4f} to {record.curve[-1].loss:.4f}"
 
 
@@ -66,6 +70,8 @@ def _read(path: Path) -> DistilSection:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
+        if f"distil.{key}" in RENAMED:
+            raise RecipeError(f"{path}: distil.{key} was renamed {RENAMED[f'distil.{key}']}.") from error
         raise RecipeError(f"{path}: {key}: {first['msg']}.") from error
     except ValueError as error:
         raise RecipeError(f"{path} is not valid TOML in UTF-8: {error}.") from error

@@ -1,133 +1,137 @@
-"""What cannot go well between a student and a teacher, found before anything heavy is imported."""
+"""Checks of a distillation's settings, data and checkpoints that run before anything heavy is imported."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.checkpoint import layers
 from pipeline.checkpoint.source import Source
-from pipeline.compress.distil import masked, material
-from pipeline.compress.distil.material import Material
-from pipeline.compress.distil.terms import EQUAL_WIDTHS, TERMS, WHOLE_UPDATES
+from pipeline.compress.distil import dataset
+from pipeline.compress.distil.dataset import DistilData
+from pipeline.compress.distil.masked_lm import check_enough_text
 from pipeline.compress.prune.parts import head_count, hidden_size, layer_count
 from pipeline.errors import RecipeError, StudentError
 from pipeline.recipe.compression import DEFAULT_TEMPERATURE, DistilSection, HeadSection
 from pipeline.recipe.fields import Updates
+from pipeline.recipe.losses import EQUAL_HIDDEN_SIZES, LOSSES, WITHIN_UPDATE
 from pipeline.tasks import Task
 from pipeline.text import tokenizers
-from pipeline.train.checks import check_precision, checkpoint_labels, has_head
+from pipeline.train.checks import check_precision, checkpoint_labels, class_of, has_head, has_masked_lm_head
 
 
-def check(section: DistilSection, source: Source, task: Task, teacher: Source | None, found: Material) -> None:
-    """Refuse a distillation that cannot go well.
+def check(section: DistilSection, source: Source, task: Task, teacher: Source | None, data: DistilData) -> None:
+    """Refuse a distillation that cannot succeed.
 
     Args:
         section: the settings.
         source: the student to begin with.
         task: decides the head and the metric.
-        teacher: None where no loss compares with one.
-        found: what is learnt on.
+        teacher: None if no loss needs one.
+        data: what the student is trained on.
 
     Raises:
-        RecipeError: losses, layers or data that do not go together, or do not fit a checkpoint.
-        InputError: texts or labels that are absent or malformed.
-        StudentError: a teacher of another vocabulary, or without the head that is asked for.
+        RecipeError: losses, layers or data do not fit each other or a checkpoint.
+        InputError: texts or labels are absent or malformed.
+        StudentError: the teacher has another vocabulary, or lacks the head that is compared.
     """
     check_precision(section, "distil")
     _check_losses(section, task)
-    material.check(section, task, found)
-    lines = material.plain(found.files)
+    dataset.check_data(section, task, data)
+    lines = dataset.plain_lines(data.text_files)
     _check_lengths(section, "distil", [source] if teacher is None else [source, teacher])
-    if section.head == "masked_lm" and found.files:
-        masked.check_enough(tokenizers.load_tokenizer(source.folder), lines, length=section.max_length)
+    if section.head == "masked_lm" and data.text_files:
+        check_enough_text(tokenizers.load_tokenizer(source.folder), lines, length=section.max_length)
     if teacher is None and needs_teacher(section):
-        raise RecipeError("distil.losses compare with a teacher, and there is none; name one in distil.teacher.")
+        raise RecipeError("distil.losses compare with a teacher, and there is none. Name one in distil.teacher.")
     if teacher is not None:
         _check_tokens(section, task, source, teacher)
         _check_heads(section, task, source, teacher)
         _check_layers(section, source, teacher)
-        _check_widths(section, source, teacher)
-    # Labels of one's own files judge the student even where it learns nothing from them.
-    asked = section.alpha > 0 or section.train_file is not None
-    if asked and found.dataset is not None and task.has_labels:
-        material.check_labels(source, task, teacher, found.dataset)
+        _check_hidden_sizes(section, source, teacher)
+    # A user's own labels evaluate the student even if it is not trained on them.
+    uses_labels = section.alpha > 0 or section.train_file is not None
+    if uses_labels and data.dataset is not None and task.has_labels:
+        dataset.check_labels(source, task, teacher, data.dataset)
 
 
 def check_head(section: HeadSection, source: Source, files: Sequence[Path]) -> None:
-    """Refuse to train a masked-LM head where it cannot be done; see `check`."""
+    """Refuse training of a masked-LM head that cannot succeed; see `check`."""
     check_precision(section, "head")
-    lines = material.plain(files)
+    lines = dataset.plain_lines(files)
     _check_passes(section, "head")
     _check_lengths(section, "head", [source])
     _mask_token(source)
-    masked.check_enough(tokenizers.load_tokenizer(source.folder), lines, length=section.max_length)
+    check_enough_text(tokenizers.load_tokenizer(source.folder), lines, length=section.max_length)
 
 
 def needs_teacher(section: DistilSection) -> bool:
     """Return whether a loss compares with a teacher."""
-    return any(TERMS[name].teacher for name in section.losses)
+    return any(LOSSES[name].needs_teacher for name in section.losses)
 
 
-def mapping(section: DistilSection, student_layers: int, teacher_layers: int) -> tuple[int, ...]:
-    """Return the teacher's layer, from 1, for each of the student's.
+def map_layers(section: DistilSection, student_layers: int, teacher_layers: int) -> tuple[int, ...]:
+    """Return the teacher's layer, from 0, for each of the student's.
 
     Raises:
-        RecipeError: they do not map.
+        RecipeError: the numbers of layers do not fit.
 
-    Source: Jiao et al. 2020 (TinyBERT), section 4.1, the uniform strategy g(m) = m · N / M.
+    Source: Jiao et al. 2020 (TinyBERT), section 4.1, the uniform strategy g(m) = m · N / M, with layers from 1.
     """
-    if section.layers == "uniform":
+    if section.teacher_layers == "uniform":
         if teacher_layers % student_layers:
             raise RecipeError(
-                f"distil.layers = 'uniform': the teacher's {teacher_layers} layers do not divide by the student's "
-                f"{student_layers}. Name one of the teacher's layers for each, such as layers = "
+                f"distil.teacher_layers = 'uniform': the teacher's {teacher_layers} layers do not divide by the "
+                f"student's {student_layers}. Name one of the teacher's layers for each, such as teacher_layers = "
                 f"{_some_layers(student_layers, teacher_layers)}."
             )
         each = teacher_layers // student_layers
-        return tuple(each * (number + 1) for number in range(student_layers))
-    if len(section.layers) != student_layers:
-        raise RecipeError(f"distil.layers names {len(section.layers)} layers, and the student has {student_layers}.")
-    beyond = [number for number in section.layers if number > teacher_layers]
+        return tuple(each * (number + 1) - 1 for number in range(student_layers))
+    named = section.teacher_layers
+    if len(named) != student_layers:
+        raise RecipeError(f"distil.teacher_layers names {len(named)} layers, and the student has {student_layers}.")
+    beyond = [number for number in named if number >= teacher_layers]
     if beyond:
-        raise RecipeError(f"distil.layers names layer {beyond[0]}, and the teacher has {teacher_layers}.")
-    return section.layers
+        raise RecipeError(f"distil.teacher_layers names layer {beyond[0]}; the teacher has 0 to {teacher_layers - 1}.")
+    return named
 
 
 def _some_layers(student_layers: int, teacher_layers: int) -> list[int]:
     if student_layers > teacher_layers:
-        return [min(number + 1, teacher_layers) for number in range(student_layers)]
-    return [round((number + 1) * teacher_layers / student_layers) for number in range(student_layers)]
+        return [min(number, teacher_layers - 1) for number in range(student_layers)]
+    return [round((number + 1) * teacher_layers / student_layers) - 1 for number in range(student_layers)]
 
 
 def _check_losses(section: DistilSection, task: Task) -> None:
     for name in section.losses:
-        if name not in TERMS:
-            raise RecipeError(f"distil.losses.{name} does not exist; there are: {', '.join(TERMS)}.")
-        term = TERMS[name]
-        if section.head not in term.heads:
-            raise RecipeError(f"distil.losses.{name} needs distil.head = {term.heads[0]!r}.")
-        if section.head == "task" and task.output_kind not in term.kinds:
-            able = ", ".join(one for one, row in TERMS.items() if task.output_kind in row.kinds and row.teacher)
+        if name not in LOSSES:
+            raise RecipeError(f"distil.losses.{name} does not exist; there are: {', '.join(LOSSES)}.")
+        loss = LOSSES[name]
+        if section.head not in loss.heads:
+            raise RecipeError(f"distil.losses.{name} needs distil.head = {loss.heads[0]!r}.")
+        if section.head == "task" and task.output_kind not in loss.kinds:
+            able = ", ".join(one for one, row in LOSSES.items() if task.output_kind in row.kinds and row.needs_teacher)
             raise RecipeError(f"distil.losses.{name} does not fit task {task.name}; there are: {able}.")
-        if name in WHOLE_UPDATES and section.gradient_accumulation > 1:
+        if name in WITHIN_UPDATE and section.gradient_accumulation > 1:
             raise RecipeError(
-                f"distil.losses.{name} compares the rows of an update with each other; distil.gradient_accumulation "
-                "has to be 1."
+                f"distil.losses.{name} compares the rows of an update with each other; set "
+                "distil.gradient_accumulation = 1."
             )
-        if name in WHOLE_UPDATES and section.batch_size == 1:
-            raise RecipeError(f"distil.losses.{name} compares the rows of an update; distil.batch_size = 1 has one.")
-    if section.layers != "uniform" and not any(TERMS[name].by_layer for name in section.losses):
-        able = ", ".join(name for name, term in TERMS.items() if term.by_layer)
-        raise RecipeError(f"distil.layers maps layers, and none of the losses compares any; those that do: {able}.")
+        if name in WITHIN_UPDATE and section.batch_size == 1:
+            raise RecipeError(f"distil.losses.{name} compares the rows of an update, and distil.batch_size is 1.")
+    if section.teacher_layers != "uniform" and not any(LOSSES[name].maps_layers for name in section.losses):
+        able = ", ".join(name for name, loss in LOSSES.items() if loss.maps_layers)
+        raise RecipeError(
+            f"distil.teacher_layers maps layers, and none of the losses compares layers; those that do: {able}."
+        )
     if section.relation_heads is not None and "relations" not in section.losses:
-        raise RecipeError("distil.relation_heads is for losses.relations, which is not asked for.")
-    # Both the default and 1, which `prediction` has, say nothing else than what is done.
+        raise RecipeError("distil.relation_heads is for losses.relations, which is not in distil.losses.")
+    # The default, and the 1 of `prediction`, contradict nothing.
     if section.temperature not in (1.0, DEFAULT_TEMPERATURE) and "soft_targets" not in section.losses:
         raise RecipeError(
-            f"distil.temperature = {section.temperature:g} is for losses.soft_targets, which is not asked for."
+            f"distil.temperature = {section.temperature:g} is for losses.soft_targets, which is not in distil.losses."
         )
     _check_passes(section, "distil")
     if section.alpha == 1:
-        raise RecipeError("distil.alpha = 1 leaves nothing of the losses; that is [train]. Give less than 1.")
+        raise RecipeError("distil.alpha = 1 leaves no weight for distil.losses. Give less than 1, or use [train].")
 
 
 def _check_passes(section: Updates, name: str) -> None:
@@ -143,63 +147,59 @@ def _check_lengths(section: Updates, name: str, sources: Sequence[Source]) -> No
 
 
 def token_losses(section: DistilSection, task: Task) -> list[str]:
-    """Return the losses that compare token by token, so that both sides need the same tokens."""
-    levels = ["token"]
+    """Return the losses that compare token by token, so that both models need the same tokens."""
+    alignments = ["token"]
     if section.head == "masked_lm" or task.output_kind in ("token_logits", "spans"):
-        levels.append("head")
-    return [name for name in section.losses if TERMS[name].level in levels]
-
-
-def same_vocabulary(source: Source, teacher: Source) -> bool:
-    """Return whether both give each piece the same id."""
-    return _vocabulary(source) == _vocabulary(teacher)
+        alignments.append("head")
+    return [name for name in section.losses if LOSSES[name].alignment in alignments]
 
 
 def _vocabulary(source: Source) -> dict[str, int]:
-    found: dict[str, int] = tokenizers.load_tokenizer(source.folder).get_vocab()
-    return found
+    vocabulary: dict[str, int] = tokenizers.load_tokenizer(source.folder).get_vocab()
+    return vocabulary
 
 
 def _check_tokens(section: DistilSection, task: Task, source: Source, teacher: Source) -> None:
-    """Refuse token by token losses between vocabularies of which one is not a part of the other."""
+    """Refuse losses token by token if the student's vocabulary is not part of the teacher's."""
     by_token = token_losses(section, task)
     if not by_token:
         return
     mine, theirs = _vocabulary(source), _vocabulary(teacher)
     if mine == theirs:
         return
-    sizes = f"the student has {len(mine)} pieces and {teacher.origin} has {len(theirs)}"
+    sizes = f"the student has {len(mine)} tokens and {teacher.origin} has {len(theirs)}"
     if section.head == "masked_lm":
         raise StudentError(
-            f"the teacher has another vocabulary ({sizes}); on masked tokens both need the same. Distil first, and "
-            "trim the vocabulary then."
+            f"the teacher has another vocabulary ({sizes}), and head = 'masked_lm' needs the same for both. Distil "
+            "first, and trim the vocabulary afterwards."
         )
-    # A trimmed vocabulary cuts a text that it was trimmed on as before; that it did is seen when the rows are encoded.
+    # A trimmed vocabulary splits the texts it was trimmed on as before; encoding the rows checks that it does.
     if not mine.keys() <= theirs.keys():
-        able = ", ".join(name for name, term in TERMS.items() if term.level == "row" and term.teacher)
+        able = ", ".join(name for name, loss in LOSSES.items() if loss.alignment == "row" and loss.needs_teacher)
         raise StudentError(
             f"the teacher has another vocabulary ({sizes}), so losses.{by_token[0]} has no tokens to compare. "
-            f"Losses over whole texts need no common vocabulary: {able}."
+            f"Losses of whole texts need no common vocabulary: {able}."
         )
 
 
 def _check_heads(section: DistilSection, task: Task, source: Source, teacher: Source) -> None:
     if section.head == "masked_lm":
         _mask_token(source)
-        compared = [name for name in section.losses if "logits" in TERMS[name].needs and TERMS[name].teacher]
+        compared = [name for name in section.losses if "logits" in LOSSES[name].outputs and LOSSES[name].needs_teacher]
         if compared:
             check_trained_head(teacher)
-            _check_rows_of_tables(compared[0], source, teacher)
+            _check_vocab_sizes(compared[0], source, teacher)
         return
-    if not task.uses_head or not any("logits" in TERMS[name].needs for name in section.losses):
+    if not task.uses_head or not any("logits" in LOSSES[name].outputs for name in section.losses):
         return
     if not has_head(task, teacher):
-        saved = material.saved_as(teacher)
-        raise StudentError(f"the teacher {teacher.origin} has no head for {task.name}: it was saved as {saved}.")
+        raise StudentError(
+            f"the teacher {teacher.origin} has no head for {task.name}: it was saved as {class_of(teacher)}."
+        )
     mine, theirs = checkpoint_labels(source), checkpoint_labels(teacher)
     if not task.fits(len(theirs)):
         raise StudentError(
-            f"the head of the teacher {teacher.origin} gives {len(theirs)} numbers; task {task.name} has {task.widths}."
+            f"the head of the teacher {teacher.origin} has {len(theirs)} outputs; task {task.name} has {task.widths}."
         )
     if has_head(task, source) and mine != theirs:
         raise StudentError(
@@ -207,22 +207,23 @@ def _check_heads(section: DistilSection, task: Task, source: Source, teacher: So
         )
 
 
-def _check_rows_of_tables(name: str, source: Source, teacher: Source) -> None:
+def _check_vocab_sizes(name: str, source: Source, teacher: Source) -> None:
     mine, theirs = source.vocab_size, teacher.vocab_size
     if mine != theirs:
         raise StudentError(
-            f"distil.losses.{name} compares masked-LM logits, and the student's table has {mine} rows (vocab_size in "
-            f"config.json) where that of {teacher.origin} has {theirs}. Give both as many."
+            f"distil.losses.{name} compares masked-LM logits, and the student's vocab_size in config.json is {mine} "
+            f"where that of {teacher.origin} is {theirs}. Both embedding tables need the same number of rows."
         )
 
 
 def check_trained_head(teacher: Source) -> None:
     """Refuse a teacher that was saved without a masked-LM head."""
-    if not material.has_masked_lm(teacher):
-        saved = material.saved_as(teacher)
+    if not has_masked_lm_head(teacher):
+        saved = class_of(teacher)
         raise StudentError(
             f"the teacher {teacher.origin} has no trained masked-LM head: it was saved as {saved}. "
-            "Train one on plain text first, by the recipe's [head], or distil states: cosine, hidden, relations."
+            "Train one on plain text first, by the recipe's [head], or use losses of hidden states: cosine, hidden, "
+            "relations."
         )
 
 
@@ -232,31 +233,31 @@ def _mask_token(source: Source) -> None:
 
 
 def mask_token_id(folder: Path) -> int | None:
-    """Return the id of the mask token, or None where there is none."""
+    """Return the id of the mask token, or None if the vocabulary has none."""
     tokenizer = tokenizers.load_tokenizer(folder)
-    found = [tokenizer.token_to_id(name) for name in ("[MASK]", "<mask>")]
-    return next((number for number in found if number is not None), None)
+    ids = [tokenizer.token_to_id(name) for name in ("[MASK]", "<mask>")]
+    return next((number for number in ids if number is not None), None)
 
 
 def _check_layers(section: DistilSection, source: Source, teacher: Source) -> None:
-    if any(TERMS[name].by_layer for name in section.losses):
-        mapping(section, layer_count(source), layer_count(teacher))
-    if not any("scores" in TERMS[name].needs for name in section.losses):
+    if any(LOSSES[name].maps_layers for name in section.losses):
+        map_layers(section, layer_count(source), layer_count(teacher))
+    if not any("projections" in LOSSES[name].outputs for name in section.losses):
         return
     for one in (source, teacher):
         layers.layout_of(one.architecture.model_type)
-    # Compressed layers have other numbers of heads than the config says; those are compared when both models are there.
+    # Compressed layers have other numbers of heads than the config says; they are checked once both models are loaded.
     if any(one.config.get("pocketbert") is not None for one in (source, teacher)):
         return
     if "attention" in section.losses:
-        refuse_heads(1, head_count(source.config), 1, head_count(teacher.config))
+        check_equal_heads(0, head_count(source.config), 0, head_count(teacher.config))
     if "relations" in section.losses:
-        for one, whose in ((source, "student"), (teacher, "teacher")):
-            refuse_columns(section.relation_heads or head_count(teacher.config), hidden_size(one), whose)
+        for one, model in ((source, "student"), (teacher, "teacher")):
+            check_relation_heads(section.relation_heads or head_count(teacher.config), hidden_size(one), model)
 
 
-def refuse_heads(layer: int, mine: int, at: int, theirs: int) -> None:
-    """Refuse to compare the attention of two layers head by head where they have different numbers of heads.
+def check_equal_heads(layer: int, mine: int, teacher_layer: int, theirs: int) -> None:
+    """Refuse to compare the attention of two layers that have different numbers of heads.
 
     Raises:
         RecipeError: with both numbers.
@@ -264,29 +265,29 @@ def refuse_heads(layer: int, mine: int, at: int, theirs: int) -> None:
     if mine != theirs:
         raise RecipeError(
             f"distil.losses.attention compares head by head, and layer {layer} of the student has {mine} where the "
-            f"teacher's layer {at} has {theirs}. losses.relations does without equal heads."
+            f"teacher's layer {teacher_layer} has {theirs}. losses.relations needs no equal numbers of heads."
         )
 
 
-def refuse_columns(heads: int, columns: int, whose: str) -> None:
-    """Refuse to split columns into heads that do not divide them.
+def check_relation_heads(heads: int, features: int, model: str) -> None:
+    """Refuse to split the features of a model's last layer into a number of heads that does not divide them.
 
     Raises:
         RecipeError: with both numbers.
     """
-    if columns % heads:
+    if features % heads:
         raise RecipeError(
-            f"distil.relation_heads = {heads} does not divide the {columns} columns of the {whose}'s last layer; "
-            "give a number that divides those of both."
+            f"distil.relation_heads = {heads} does not divide the {features} features of the {model}'s last layer. "
+            "Give a number that divides those of both models."
         )
 
 
-def _check_widths(section: DistilSection, source: Source, teacher: Source) -> None:
-    """Refuse losses without a projection between states of different sizes."""
+def _check_hidden_sizes(section: DistilSection, source: Source, teacher: Source) -> None:
+    """Refuse losses without a projection between models of different hidden sizes."""
     mine, theirs = hidden_size(source), hidden_size(teacher)
-    for name in EQUAL_WIDTHS:
+    for name in EQUAL_HIDDEN_SIZES:
         if name in section.losses and mine != theirs:
             raise RecipeError(
                 f"distil.losses.{name} needs equal hidden sizes; the student has {mine} and the teacher {theirs}. "
-                "hidden, relations and similarity do without."
+                "losses.hidden, relations and similarity need none."
             )

@@ -1,4 +1,4 @@
-"""The student and the teacher, in the class of the head that is compared."""
+"""One distillation as data, and its two models: the student and the teacher, with the head that is compared."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,23 +8,21 @@ import torch
 
 from pipeline import tasks
 from pipeline.checkpoint import architectures
-from pipeline.checkpoint import source as student
 from pipeline.checkpoint.loading import load_checkpoint
-from pipeline.checkpoint.source import Source
-from pipeline.compress.distil import material
-from pipeline.compress.distil.material import Material, has_masked_lm
+from pipeline.checkpoint.source import Source, inspect_folder
+from pipeline.compress.distil.dataset import DistilData, head_labels
 from pipeline.errors import StudentError
 from pipeline.recipe.compression import DistilSection
 from pipeline.tasks import Task
-from pipeline.train import model
-from pipeline.train.checks import has_head
+from pipeline.train.checks import has_head, has_masked_lm_head
+from pipeline.train.model import LoadSpec, load_model
 
-_MASKED_LM = "AutoModelForMaskedLM"
+_MASKED_LM_CLASS = "AutoModelForMaskedLM"
 
 
 @dataclass(frozen=True)
-class Work:
-    """One distillation, as a value that can be handed to another process."""
+class DistilJob:
+    """What one distillation is given, as a value that can be sent to another process."""
 
     key: str
     """Sha256 over everything that decides the result."""
@@ -32,15 +30,14 @@ class Work:
     """The student to begin with."""
     teacher: Path | None
     teacher_digest: str
-    """Content digest of the teacher's files; empty without one."""
+    """Content digest of the teacher's files; empty without a teacher."""
     task_name: str
     section: DistilSection
-    material: Material
-    """What is learnt on."""
+    data: DistilData
     checkpoints: Path
-    """Folder for what a run that was stopped goes on from."""
+    """Folder for the checkpoints from which an interrupted run continues."""
     cache: Path
-    """Folder for teachers' outputs; runs may share it."""
+    """Folder for outputs of teachers and candidates of augmentation; runs may share it."""
     only_head: bool = False
     """Whether the encoder stays as it is."""
 
@@ -49,67 +46,68 @@ class Work:
         """The task's row."""
         return tasks.get(self.task_name)
 
+    @property
+    def masked_lm(self) -> bool:
+        """Whether it distils with the masked-LM head on blocks of text."""
+        return self.section.head == "masked_lm"
 
-def load_student(work: Work) -> tuple[Any, list[str], tuple[str, ...]]:
+
+def load_student(job: DistilJob) -> tuple[Any, list[str], tuple[str, ...]]:
     """Load the student.
 
     Returns:
         The model, the names of its new tensors, and the labels of its head.
     """
-    source = student.inspect_folder(work.source, origin=work.source.name, licence=None)
-    if work.section.head == "masked_lm":
-        found, new = load_masked_lm(work.source, keeps_head=has_masked_lm(source), seed=work.section.seed)
-        if work.only_head:
-            _freeze(found)
-        return found, new, ()
-    task = work.task
-    keeps = not task.uses_head or has_head(task, source)
-    labels = material.labels(source, task, _teacher(work), work.material.dataset) if task.has_labels else ()
+    source = read_folder(job.source)
+    if job.masked_lm:
+        model, new = load_masked_lm(job.source, keeps_head=has_masked_lm_head(source), seed=job.section.seed)
+        if job.only_head:
+            # The embedding table, to which the head is tied, belongs to the encoder.
+            model.base_model.requires_grad_(False)
+        return model, new, ()
+    task = job.task
+    keeps_head = not task.uses_head or has_head(task, source)
+    teacher = read_folder(job.teacher) if job.teacher else None
+    labels = head_labels(source, task, teacher, job.data.dataset) if task.has_labels else ()
     config = {"num_labels": task.most_labels} if task.uses_head and task.most_labels and not labels else {}
     options = {} if task.uses_head else architectures.get(source.architecture.model_type).backbone_options
-    wanted = model.Wanted(work.source, task.auto_class, keeps, work.section.seed, labels, config, options)
-    return *model.load_as(wanted), labels
+    spec = LoadSpec(job.source, task.auto_class, keeps_head, job.section.seed, labels, config, options)
+    return *load_model(spec), labels
 
 
-def _teacher(work: Work) -> Source | None:
-    if work.teacher is None:
-        return None
-    return student.inspect_folder(work.teacher, origin=work.teacher.name, licence=None)
-
-
-def load_teacher(work: Work) -> Any:
+def load_teacher(job: DistilJob) -> Any:
     """Load the teacher, which is never trained."""
-    assert work.teacher is not None
-    if work.section.head == "masked_lm":
-        source = student.inspect_folder(work.teacher, origin=work.teacher.name, licence=None)
-        found, _ = load_masked_lm(work.teacher, keeps_head=has_masked_lm(source), seed=work.section.seed)
+    assert job.teacher is not None
+    if job.masked_lm:
+        keeps_head = has_masked_lm_head(read_folder(job.teacher))
+        model, _ = load_masked_lm(job.teacher, keeps_head=keeps_head, seed=job.section.seed)
     else:
-        found = load_checkpoint(work.teacher, work.task)
-        architectures.hear_no_padding(found)
-    return found.eval().requires_grad_(False)
+        model = load_checkpoint(job.teacher, job.task)
+        architectures.hear_no_padding(model)
+    return model.eval().requires_grad_(False)
 
 
 def load_masked_lm(folder: Path, *, keeps_head: bool, seed: int) -> tuple[Any, list[str]]:
-    """Load a checkpoint with its masked-LM head, or a new one that is tied to the table of tokens.
+    """Load a checkpoint with its masked-LM head, or with a new one that is tied to the embedding table.
 
     Returns:
         The model, and the names of its new tensors.
 
     Raises:
-        StudentError: it does not load, or the head cannot be tied to the table.
+        StudentError: it does not load, or the head cannot be tied to the embedding table.
     """
-    found, new = model.load_as(model.Wanted(folder, _MASKED_LM, keeps_head, seed))
-    table, head = found.get_input_embeddings(), found.get_output_embeddings()
+    model, new = load_model(LoadSpec(folder, _MASKED_LM_CLASS, keeps_head, seed))
+    table, head = model.get_input_embeddings(), model.get_output_embeddings()
     if not isinstance(table, torch.nn.Embedding) or head.weight.shape != table.weight.shape:
         raise StudentError(
-            f"{folder}: a masked-LM head is tied to the table of tokens, and this one is factorised or of another "
-            "shape. Distil on masked tokens first, and factorise then."
+            f"{folder}: a masked-LM head is tied to the embedding table, and this table is factorised or has another "
+            "shape than the head. Distil on masked tokens first, and factorise afterwards."
         )
-    # A table that was given another shape is another tensor than the one that the class tied.
+    # A table that compression reshaped is another tensor than the one that the class tied.
     head.weight = table.weight
-    return found, new
+    return model, new
 
 
-def _freeze(model: Any) -> None:
-    """Leave the head alone to be trained; the table that it is tied to belongs to the encoder."""
-    model.base_model.requires_grad_(False)
+def read_folder(folder: Path) -> Source:
+    """Inspect a checkpoint where the work is done: its files are what counts there."""
+    return inspect_folder(folder, origin=folder.name, licence=None)

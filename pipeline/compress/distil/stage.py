@@ -1,119 +1,98 @@
-"""Distil stage: a student and a teacher in, a folder in Hugging Face layout out, with the record of how it went."""
+"""The distil stage: a student and a teacher turn into a distilled student in Hugging Face layout, with its record."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
-
 from pipeline import tasks
 from pipeline.artifact import digest_of
-from pipeline.checkpoint import source as student
-from pipeline.checkpoint.source import Made, Source
-from pipeline.compress.distil import checks, terms
-from pipeline.compress.distil.material import Material
+from pipeline.checkpoint.source import NOTHING, Made, Source, inspect_folder
+from pipeline.checkpoint.source import at as checkpoint_at
+from pipeline.compress.distil import checks
+from pipeline.compress.distil.dataset import DistilData
 from pipeline.graph.worker import tell
 from pipeline.recipe.compression import UNPRUNED, DistilSection, HeadSection
+from pipeline.recipe.losses import loss_versions
+from pipeline.train.job import DevScore, FrozenRecord, LossPoint
 
 if TYPE_CHECKING:
-    from pipeline.compress.distil.models import Work
+    from pipeline.compress.distil.models import DistilJob
 
 VERSION = 3
 DISTRIBUTIONS = ("torch", "transformers", "tokenizers", "accelerate")
-"""What decides the weights."""
-FILE = "distillation.json"
+"""Packages that decide the weights."""
+RECORD_FILE = "distillation.json"
 _NOT_IN_KEY: dict[str, Any] = dict.fromkeys(("texts", "teacher", "train_file", "dev_file", "checkpoint_minutes"), True)
 _NOT_IN_KEY["augment"] = {"model"}
-"""Paths, whose content is in the key instead, and what does not change the result."""
+"""Paths, whose contents are in the key instead, and settings that do not change the result."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+class DistilLossPoint(LossPoint):
+    """One point of the loss curve; `loss` is the weighted sum of the terms."""
 
-
-class Point(_Strict):
-    """One point of the loss curve."""
-
-    step: int
-    """Updates done."""
-    loss: float
-    """Weighted sum of the terms, mean over the updates since the point before."""
-    learning_rate: float
-    gradient_norm: float | None = None
-    """Before the gradient is cut, mean over the same updates; None where one overflowed, or not recorded yet."""
     terms: dict[str, float]
     """Each loss before its weight."""
 
 
-class Score(_Strict):
-    """The dev metric at one moment."""
-
-    step: int
-    epoch: float
-    value: float
-
-
-class Distilled(_Strict):
+class DistilRecord(FrozenRecord):
     """A finished distillation."""
 
     task: str
     settings: dict[str, Any]
     """The recipe's `[distil]`, defaults included, without paths."""
-    layers: tuple[int, ...]
-    """The teacher's layer, from 1, for each of the student's, where layers are compared."""
+    teacher_layers: tuple[int, ...]
+    """The teacher's layer, from 0, for each of the student's, if layers are compared."""
     cached: bool
     """Whether the teacher's outputs were computed once."""
     new_tensors: list[str]
     rows: int
-    """Learnt on."""
+    """Rows that the student was trained on."""
     augmented_rows: int
-    """Of them, copies with words replaced."""
+    """Copies with words replaced among these rows."""
     tokens: int
     steps: int
     epochs: float
     seconds: float
-    """Of updates and dev metrics, summed over the parts of a run that was stopped."""
+    """Time of updates and dev metrics, summed over the parts of an interrupted run."""
     resumed_at: list[int]
     device: str
     processes: int
     dataset: str | None
-    """What the metric was measured on; None where it was nothing, or text that is not learnt on."""
+    """The dataset of the metric; None without a metric, and for held-out text."""
     metric: str | None
-    """A row of `metrics.scoring.METRICS`; `perplexity`, of which less is better; None where nothing was measured."""
+    """A row of `pipeline.metrics.scoring.METRICS`; or `perplexity`, of which less is better; or None."""
     before: float | None
-    """The metric of the student to begin with."""
-    dev: list[Score]
+    """The metric of the student before distillation."""
+    dev: list[DevScore]
     """After each epoch and at the end."""
-    curve: list[Point]
+    curve: list[DistilLossPoint]
 
 
-def read(folder: Path) -> Distilled:
-    """Read a distilled artifact's record."""
-    return Distilled.model_validate_json((folder / FILE).read_bytes())
+def read_record(folder: Path) -> DistilRecord:
+    """Read the record of a distilled artifact."""
+    return DistilRecord.model_validate_json((folder / RECORD_FILE).read_bytes())
 
 
-def teacher_of(
-    section: DistilSection, unpruned: Source, recipe_file: Path, made: Made = student.NOTHING
-) -> Source | None:
-    """Return the teacher's checkpoint, or None where no loss compares with one.
+def teacher_of(section: DistilSection, unpruned: Source, recipe_file: Path, made: Made = NOTHING) -> Source | None:
+    """Return the teacher's checkpoint, or None if no loss needs one.
 
     Args:
         section: the settings.
         unpruned: the recipe's checkpoint before compression.
-        recipe_file: a relative folder is meant from there.
-        made: by other recipes.
+        recipe_file: a relative folder is relative to its folder.
+        made: checkpoints that other recipes made.
     """
     if not checks.needs_teacher(section):
         return None
-    return unpruned if section.teacher == UNPRUNED else student.at(section.teacher, recipe_file, made)
+    return unpruned if section.teacher == UNPRUNED else checkpoint_at(section.teacher, recipe_file, made)
 
 
-def order_params(section: DistilSection | HeadSection, task_name: str, found: Material) -> dict[str, Any]:
+def order_params(section: DistilSection | HeadSection, task_name: str, data: DistilData) -> dict[str, Any]:
     """Return what decides the result, besides student and teacher."""
     settings = section.model_dump(mode="json", exclude=_NOT_IN_KEY)
-    newer = terms.versions(section.losses) if isinstance(section, DistilSection) else {}
-    return {"task": task_name, "settings": settings, **found.params} | ({"losses": newer} if newer else {})
+    versions = loss_versions(section.losses) if isinstance(section, DistilSection) else {}
+    return {"task": task_name, "settings": settings, **data.params} | ({"losses": versions} if versions else {})
 
 
 def make(
@@ -121,7 +100,7 @@ def make(
     teacher: Path | None,
     task_name: str,
     section: DistilSection,
-    found: Material,
+    data: DistilData,
     checkpoints: Path,
     out: Path,
 ) -> dict[str, Any]:
@@ -129,123 +108,124 @@ def make(
 
     Args:
         source: the student to begin with.
-        teacher: None where no loss compares with one.
+        teacher: None if no loss needs one.
         task_name: a row of `tasks.py`.
         section: the settings.
-        found: what is learnt on.
-        checkpoints: folder for what a run that was stopped goes on from, and for the teacher's outputs.
+        data: what the student is trained on.
+        checkpoints: folder for the checkpoints of an interrupted run and for the teacher's outputs.
         out: the artifact's directory.
 
     Returns:
-        The dev metric before and after, the losses, and what it took.
+        The dev metric before and after, the losses, and the time it took.
 
     Raises:
-        RecipeError: what cannot go together, see `checks.check`.
-        InputError: texts or labels that are absent or malformed, or a loss that is no number.
-        StudentError: a checkpoint that does not load, or a teacher that does not fit.
+        RecipeError: the settings do not fit the checkpoints, see `checks.check`.
+        InputError: texts or labels are absent or malformed, or the loss is not finite.
+        StudentError: a checkpoint does not load, or the teacher does not fit.
     """
-    return _make(work(source, teacher, task_name, section, found, checkpoints), out)
+    return _make(job(source, teacher, task_name, section, data, checkpoints), out)
 
 
-def work(
+def job(
     source: Path,
     teacher: Path | None,
     task_name: str,
     section: DistilSection,
-    found: Material,
+    data: DistilData,
     checkpoints: Path,
-) -> "Work":
-    """Return a distillation that was checked; see `make`."""
-    from pipeline.compress.distil.models import Work
+) -> "DistilJob":
+    """Return the job of a distillation after its checks; see `make`."""
+    from pipeline.compress.distil.models import DistilJob, read_folder
 
-    both = [_look_at(one) for one in (source, teacher) if one]
-    if found.augmenter:
-        found = replace(found, augmenter=_look_at(found.augmenter.folder))
-    checks.check(section, both[0], tasks.get(task_name), both[1] if teacher else None, found)
-    params = order_params(section, task_name, found)
+    both = [read_folder(one) for one in (source, teacher) if one]
+    if data.augmenter:
+        data = replace(data, augmenter=read_folder(data.augmenter.folder))
+    checks.check(section, both[0], tasks.get(task_name), both[1] if teacher else None, data)
+    params = order_params(section, task_name, data)
     digests = [one.digest for one in both]
     key = digest_of([VERSION, params, digests])
-    return Work(
-        key, source, teacher, digests[-1] if teacher else "", task_name, section, found, checkpoints, checkpoints
-    )
-
-
-def _look_at(folder: Path) -> Source:
-    """Look at a checkpoint again where the work is done: its files are what counts there."""
-    return student.inspect_folder(folder, origin=folder.name, licence=None)
+    teacher_digest = digests[-1] if teacher else ""
+    return DistilJob(key, source, teacher, teacher_digest, task_name, section, data, checkpoints, checkpoints)
 
 
 def make_head(
-    source: Path, section: HeadSection, files: tuple[Path, ...], checkpoints: Path, out: Path
+    source: Path, section: HeadSection, text_files: tuple[Path, ...], checkpoints: Path, out: Path
 ) -> dict[str, Any]:
     """Train a tied masked-LM head on plain text; the encoder stays as it is. Runs in a worker, since it imports torch.
 
     Returns:
         The perplexity before and after.
     """
-    from dataclasses import replace
-
-    checks.check_head(section, _look_at(source), files)
+    checks.check_head(section, inspect_folder(source, origin=source.name, licence=None), text_files)
     settings = section.model_dump() | {"losses": {"masked_lm": 1.0}, "head": "masked_lm"}
-    whole = work(source, None, "embedding", DistilSection.model_validate(settings), Material(files), checkpoints)
+    whole = job(source, None, "embedding", DistilSection.model_validate(settings), DistilData(text_files), checkpoints)
     return _make(replace(whole, key=digest_of([whole.key, "head"]), only_head=True), out)
 
 
-def _make(wanted: "Work", out: Path) -> dict[str, Any]:
-    model, record = distil(wanted)
-    return write(model, record, wanted.source, out)
+def _make(job: "DistilJob", out: Path) -> dict[str, Any]:
+    model, record = distil(job)
+    return write(model, record, job.source, out)
 
 
-def distil(wanted: "Work", told: Callable[[str, float], None] | None = None) -> tuple[Any, Distilled]:
-    """Distil; return the student on the CPU and the record. `told` hears how far it is, or who owns this worker."""
-    from pipeline.compress.distil.goal import DistilGoal
-    from pipeline.compress.prune import gradual
+def distil(job: "DistilJob", told: Callable[[str, float], None] | None = None) -> tuple[Any, DistilRecord]:
+    """Distil a student.
+
+    Args:
+        job: the distillation.
+        told: called with a message and the fraction that is done; by default the parent of this worker is told.
+
+    Returns:
+        The student on the CPU, and the record.
+    """
+    from pipeline.compress.distil.objective import DistilObjective
     from pipeline.train import loop
+    from pipeline.train.sparsity import zeros_in_training
 
     told = told or tell
-    plan = loop.Plan(wanted.key, wanted.checkpoints, wanted.section, "distil", wanted.section.passes)
-    with loop.prepared(plan) as accelerator:
-        goal = DistilGoal(wanted, accelerator, told)
-        before = goal.score(accelerator.device)
-        finished = loop.run(goal, plan, accelerator, told, gradual.of(goal.model.student, wanted.section.sparse))
-        return goal.model.student.cpu().eval(), _record(wanted, goal, finished, accelerator, before)
+    plan = loop.RunPlan(job.key, job.checkpoints, job.section, "distil", job.section.passes)
+    with loop.open_accelerator(plan) as accelerator:
+        objective = DistilObjective(job, accelerator, told)
+        before = objective.dev_metric(accelerator.device)
+        zeros = zeros_in_training(objective.model.student, job.section.sparse)
+        finished = loop.run(objective, plan, accelerator, told, zeros)
+        record = _record(job, objective, finished, accelerator, before)
+        return objective.model.student.cpu().eval(), record
 
 
-def _record(wanted: "Work", goal: Any, finished: Any, accelerator: Any, before: float | None) -> Distilled:
-    notes, (first, *_) = finished.notes, goal.weights
-    # A single term has no curve of its own.
-    curve = [{"terms": {first: one["loss"] / goal.weights[first]}} | one for one in notes.curve]
-    dataset = wanted.material.dataset
-    measured = dataset if goal.dev is not None else None
-    return Distilled(
-        task=wanted.task_name,
-        settings=wanted.section.model_dump(mode="json", exclude=_NOT_IN_KEY),
-        layers=goal.mapping,
-        cached=goal.cached,
-        new_tensors=goal.new_tensors,
-        rows=len(goal.lengths),
-        augmented_rows=goal.batches.augmented_rows,
-        tokens=int(goal.lengths.sum()),
+def _record(job: "DistilJob", objective: Any, finished: Any, accelerator: Any, before: float | None) -> DistilRecord:
+    history, (first, *_) = finished.history, objective.weights
+    # The history of a single loss has no terms.
+    curve = [{"terms": {first: point["loss"] / objective.weights[first]}} | point for point in history.curve]
+    measured = job.data.dataset if objective.dev is not None else None
+    return DistilRecord(
+        task=job.task_name,
+        settings=job.section.model_dump(mode="json", exclude=_NOT_IN_KEY),
+        teacher_layers=objective.teacher_layers,
+        cached=objective.cached,
+        new_tensors=objective.new_tensors,
+        rows=len(objective.lengths),
+        augmented_rows=objective.batches.augmented_rows,
+        tokens=int(objective.lengths.sum()),
         steps=finished.steps,
         epochs=finished.epochs,
-        seconds=notes.seconds,
-        resumed_at=notes.resumed_at,
+        seconds=history.seconds,
+        resumed_at=history.resumed_at,
         device=str(accelerator.device),
         processes=accelerator.num_processes,
         dataset=measured.name if measured else None,
-        metric="perplexity" if wanted.section.head == "masked_lm" else measured.metric if measured else None,
+        metric="perplexity" if job.masked_lm else measured.metric if measured else None,
         before=before,
-        dev=[Score.model_validate(one) for one in notes.dev],
-        curve=[Point.model_validate(one) for one in curve],
+        dev=[DevScore.model_validate(score) for score in history.dev],
+        curve=[DistilLossPoint.model_validate(point) for point in curve],
     )
 
 
-def write(model: Any, record: Distilled, source: Path, out: Path) -> dict[str, Any]:
-    """Write a distilled student with the tokenizer of the one that it began with, and its record."""
-    from pipeline.compress.prune import gradual
-    from pipeline.train.model import write
+def write(model: Any, record: DistilRecord, source: Path, out: Path) -> dict[str, Any]:
+    """Write a distilled student with the tokenizer of its source checkpoint, and `distillation.json`."""
+    from pipeline.train.model import save_with_record
+    from pipeline.train.sparsity import metrics_if_sparse
 
-    write(model, source, out, record=record, name=FILE)
+    save_with_record(model, source, out, record=record, file_name=RECORD_FILE)
     return {
         "dataset": record.dataset,
         "metric": record.metric,
@@ -261,4 +241,4 @@ def write(model: Any, record: Distilled, source: Path, out: Path) -> dict[str, A
         "new_tensors": record.new_tensors,
         "train_seconds": record.seconds,
         "device": record.device,
-    } | gradual.reached(model)
+    } | metrics_if_sparse(model)

@@ -1,8 +1,8 @@
 """Prune stage: a student with fewer heads, feed-forward rows, layers or columns, dense, and good without training.
 
 What is kept is searched under a budget (`search`) by what each unit is worth (`importance`), the rest is cut out
-(`cut`), and what is left is solved for what the whole student gave (`reconstruct`). Single weights become zero at once
-(`unstructured`) or while a student is trained (`gradual`), which saves no compute. Imports nothing heavy.
+(`cut`), and what is left is solved for what the whole student gave (`reconstruct`). Single weights become zero at
+once or while a student is trained (`pipeline.train.sparsity`), which saves no compute. Imports nothing heavy.
 """
 
 from collections.abc import Sequence

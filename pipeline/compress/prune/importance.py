@@ -97,7 +97,7 @@ CRITERIA: dict[str, Criterion] = {
     "magnitude": magnitude,
     "taylor": taylor,
     "fisher": fisher,
-    "surgeon": after_refit,
+    "optimal_brain_surgeon": after_refit,
 }
 
 

@@ -56,7 +56,7 @@ def per_unit_ms(model: Any, *, length: int) -> dict[Kind, float]:
             continue
         if took >= full:
             said = f"{part.units} {part.kind} took {full:.3f} ms in LiteRT and {units} no less"
-            raise ToolchainError(f"{said}; measure on a quiet machine, or prune by costs = 'flops'.")
+            raise ToolchainError(f"{said}; measure on a quiet machine, or prune by costs = 'macs'.")
         measured[part.kind] = (full - took) / (part.units - units)
     return _with_single_units(measured, parts.outline(whole), length)
 

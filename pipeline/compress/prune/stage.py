@@ -11,7 +11,7 @@ from pipeline import tasks
 from pipeline.checkpoint import shapes
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.loading import load_checkpoint
-from pipeline.compress.prune import costs, cut, depth, importance, parts, reconstruct, search, unstructured, width
+from pipeline.compress.prune import costs, cut, depth, importance, parts, reconstruct, search, width
 from pipeline.compress.prune.parts import Kind, Outline
 from pipeline.compress.prune.search import Kept
 from pipeline.compress.prune.section import check, narrowed
@@ -24,6 +24,7 @@ from pipeline.recipe.compression import PruneSection
 from pipeline.tasks import Task
 from pipeline.text import tokenizers
 from pipeline.train.model import save
+from pipeline.train.sparsity import prune_by_magnitude, sparsity_metrics
 
 
 def run(source: Path, task_name: str, section: PruneSection, texts: Sequence[Unlabelled], out: Path) -> dict[str, Any]:
@@ -50,8 +51,8 @@ def _sparse(model: Any, section: PruneSection) -> dict[str, Any]:
     """Set single weights to zero where it is asked for, in place."""
     if section.sparse is None:
         return {}
-    unstructured.by_magnitude(model, section.sparse)
-    return {"parameters": sum(one.numel() for one in model.parameters())} | unstructured.metrics(model)
+    prune_by_magnitude(model, section.sparse)
+    return {"parameters": sum(one.numel() for one in model.parameters())} | sparsity_metrics(model)
 
 
 def pruned(full: Any, task: Task, section: PruneSection, batches: Batches) -> tuple[Any, dict[str, Any]]:
@@ -68,8 +69,8 @@ def pruned(full: Any, task: Task, section: PruneSection, batches: Batches) -> tu
     kept = _kept(less, task, section, batches, before, measured)
     cut.units(less, parts.blocks(less), kept)
     columns = None
-    if section.hidden is not None:
-        columns = width.chosen(full, task, batches, section.hidden, section.importance, seed=section.seed)
+    if section.hidden_size is not None:
+        columns = width.chosen(full, task, batches, section.hidden_size, section.importance, seed=section.seed)
         width.columns(less, columns)
     left = None if columns is None else torch.from_numpy(columns)
     tell("reconstruction", 0.5)
@@ -93,21 +94,21 @@ def _kept(
     if not section.counts:
         return kept
     found = importance.of(section.importance, model, task, blocks, batches, seed=section.seed)
-    rows = section.row_multiple
+    rows = section.intermediate_multiple
     if section.compute is not None:
         budget = section.compute * costs.total(before, _prices(before, section, measured))
         prices = _prices(narrowed(section, shape), section, measured)
-        kept = search.within(shape.parts, found, prices, budget=budget, rows=rows, even=section.even)
-    shares: dict[Kind, float | None] = {"heads": section.heads, "feed_forward": section.feed_forward}
+        kept = search.within(shape.parts, found, prices, budget=budget, rows=rows, even=section.uniform)
+    shares: dict[Kind, float | None] = {"heads": section.attention_heads, "feed_forward": section.intermediate_size}
     for kind, share in shares.items():
         if share is not None:
-            kept = search.fraction(shape.parts, found, kept, kind, of=share, rows=rows, even=section.even)
+            kept = search.fraction(shape.parts, found, kept, kind, of=share, rows=rows, even=section.uniform)
     return search.rearranged(kept, found)
 
 
 def _measured(model: Any, section: PruneSection) -> dict[Kind, float] | None:
     """Return the milliseconds of a head and of a row, where the section counts by them."""
-    if section.costs == "flops" or section.compute is None:
+    if section.costs == "macs" or section.compute is None:
         return None
     from pipeline.compress.prune import latency
 

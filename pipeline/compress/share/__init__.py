@@ -121,5 +121,5 @@ def _check_shapes(part: str, group: Mapping[int, Layer], source: Path) -> None:
                 shapes = " and ".join(str(sizes.get(name, "none")) for sizes in (wanted, found))
                 raise StudentError(
                     f"{source}: layers {first} and {number} cannot share their {part}: {name} has shapes {shapes}. "
-                    "Prune with prune.even = true, which keeps as many units in each layer, or tie other groups."
+                    "Prune with prune.uniform = true, which keeps the same numbers in each layer, or tie other groups."
                 )

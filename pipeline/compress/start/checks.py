@@ -2,10 +2,10 @@
 
 from pipeline.checkpoint import layers
 from pipeline.checkpoint.source import Source
-from pipeline.compress.distil.material import has_masked_lm
 from pipeline.compress.prune.parts import head_count, hidden_size, layer_count
 from pipeline.errors import RecipeError, StudentError
 from pipeline.recipe.compression import StartSection
+from pipeline.train.checks import has_masked_lm_head
 
 VERSION = 1
 """Of what `starts` makes."""
@@ -21,15 +21,16 @@ def chosen(section: StartSection, count: int) -> tuple[int, ...]:
 
     Source: Sanh et al. 2019 (DistilBERT), section 3: one layer of two.
     """
-    if section.layers == "every_other":
+    if section.teacher_layers == "every_other":
         return tuple(range(0, count, 2))
-    beyond = [number for number in section.layers if number > count]
-    if beyond or not section.layers:
-        named = f"layer {beyond[0]}" if beyond else "no layer"
-        raise RecipeError(f"start.layers names {named}, and the teacher has {count}.")
-    if list(section.layers) != sorted(set(section.layers)):
-        raise RecipeError("start.layers has to rise, each layer once.")
-    return tuple(number - 1 for number in section.layers)
+    if not section.teacher_layers:
+        raise RecipeError(f"start.teacher_layers names no layer; the teacher has 0 to {count - 1}.")
+    beyond = [number for number in section.teacher_layers if number >= count]
+    if beyond:
+        raise RecipeError(f"start.teacher_layers names layer {beyond[0]}; the teacher has 0 to {count - 1}.")
+    if list(section.teacher_layers) != sorted(set(section.teacher_layers)):
+        raise RecipeError("start.teacher_layers has to rise, each layer once.")
+    return section.teacher_layers
 
 
 def check(section: StartSection, teacher: Source) -> None:
@@ -45,8 +46,10 @@ def check(section: StartSection, teacher: Source) -> None:
         raise StudentError(
             f"start.kind = {section.kind!r} is made of a plain checkpoint, and this is a compressed one."
         )
-    if section.kind in ("layers", "shared") and kind == "albert" and section.layers != "every_other":
-        raise RecipeError("ALBERT's layers are one; name how many are kept by start.layers = 'every_other' alone.")
+    if section.kind in ("layers", "shared") and kind == "albert" and section.teacher_layers != "every_other":
+        raise RecipeError(
+            "ALBERT's layers are one; name how many are kept by start.teacher_layers = 'every_other' alone."
+        )
     if section.kind == "width":
         _check_width(section, teacher)
 
@@ -56,7 +59,7 @@ def _check_asked(section: StartSection, teacher: Source) -> None:
     kinds: dict[str, tuple[str, ...]] = {
         "hidden_size": ("width",),
         "embedding_size": ("albert",),
-        "layers": ("layers", "random", "distilbert", "albert", "shared"),
+        "teacher_layers": ("layers", "random", "distilbert", "albert", "shared"),
     }
     for key, able in kinds.items():
         if key in section.model_fields_set and section.kind not in able:
@@ -76,7 +79,7 @@ def expected(section: StartSection, teacher: Source) -> Source:
         assert section.hidden_size is not None
         heads = section.hidden_size * head_count(teacher.config) // hidden_size(teacher)
         teacher = _with(with_hidden_size(teacher, section.hidden_size), ("num_attention_heads", "n_heads"), heads)
-    if section.kind == "albert" or (section.kind == "distilbert" and not has_masked_lm(teacher)):
+    if section.kind == "albert" or (section.kind == "distilbert" and not has_masked_lm_head(teacher)):
         return without_head(teacher)
     return teacher
 

@@ -1,0 +1,303 @@
+"""The data of a distillation: plain text, a known dataset or a user's labelled files.
+
+Imports nothing heavy, so that wrong data are refused before any work.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.artifact import sha256_file
+from pipeline.checkpoint.source import NOTHING, Made, Source
+from pipeline.checkpoint.source import at as checkpoint_at
+from pipeline.data import corpus, files, places
+from pipeline.data.datasets import DATASETS, Dataset, Labelled, sample
+from pipeline.errors import InputError, RecipeError, StudentError
+from pipeline.recipe.compression import UNPRUNED, AugmentSection, DistilSection, HeadSection
+from pipeline.tasks import Task
+from pipeline.text.encoding import Encoder
+from pipeline.train import examples
+from pipeline.train.checks import (
+    check_dev_split,
+    checkpoint_labels,
+    class_of,
+    has_head,
+    has_masked_lm_head,
+    single_label_problem,
+    training_rows,
+)
+from pipeline.train.examples import EncodedExample
+
+
+@dataclass(frozen=True)
+class DistilData:
+    """What a distillation trains on, as a value that can be sent to another process."""
+
+    text_files: tuple[Path, ...] = ()
+    """Plain text."""
+    dataset: Dataset | None = None
+    """Gives the rows to train on if there is no plain text, and the metric."""
+    augmenter: Source | None = None
+    """The model that replaces words."""
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """What decides the result."""
+        dataset = self.dataset
+        return {
+            "texts": [sha256_file(path) for path in self.text_files],
+            "dataset": dataset
+            and {
+                "name": dataset.name,
+                "names": dataset.names,
+                "train": dataset.digest("train"),
+                "dev": dataset.digest(),
+            },
+            "augmenter": self.augmenter and self.augmenter.digest,
+        }
+
+
+# --- find the data ---------------------------------------------------------------------------------------------------
+
+
+def find_data(
+    section: DistilSection,
+    task: Task,
+    unpruned: Source | None,
+    recipe_file: Path,
+    made: Made = NOTHING,
+) -> DistilData:
+    """Find the data that the settings name.
+
+    Args:
+        section: the settings.
+        task: decides how a user's own files are read.
+        unpruned: the recipe's checkpoint before compression.
+        recipe_file: relative paths are relative to its folder.
+        made: checkpoints that other recipes made.
+
+    Raises:
+        RecipeError: no data are named, or two kinds, or a kind that the task does not have.
+        InputError: labelled files are absent or malformed.
+        StudentError: the checkpoint to replace words with does not exist.
+    """
+    _check_named(section, task)
+    model = _augmenter(section.augment, unpruned, recipe_file, made) if section.augment else None
+    return DistilData(text_files(section, recipe_file), _dataset(section, task, recipe_file), model)
+
+
+def text_files(section: DistilSection | HeadSection, recipe_file: Path) -> tuple[Path, ...]:
+    """Return the files of plain text."""
+    return tuple(corpus.plain_file(name, recipe_file, "texts") for name in section.texts or ())
+
+
+def _augmenter(section: AugmentSection, unpruned: Source | None, recipe_file: Path, made: Made) -> Source:
+    if section.model != UNPRUNED:
+        return checkpoint_at(section.model, recipe_file, made)
+    if unpruned is None:
+        raise RecipeError("distil.augment.model = 'unpruned' needs a recipe, and there is none. Give a folder instead.")
+    return unpruned
+
+
+def _dataset(section: DistilSection, task: Task, recipe_file: Path) -> Dataset | None:
+    if section.dataset is not None:
+        return DATASETS[section.dataset]
+    if section.train_file is None or section.dev_file is None:
+        return None
+    train, dev = (places.find(name, recipe_file) for name in (section.train_file, section.dev_file))
+    return files.dataset(task, train, dev, files.Columns(section.text, section.pair, section.label))
+
+
+def _check_named(section: DistilSection, task: Task) -> None:
+    given = {"train_file": section.train_file, "dev_file": section.dev_file}
+    named = [key for key, file in given.items() if file is not None]
+    if section.dataset is None and section.texts is None and not named:
+        raise RecipeError(
+            "distil has no data. Give texts to train on without a metric; or dataset, or train_file and dev_file, to "
+            "have one."
+        )
+    if section.dataset is not None and named:
+        raise RecipeError(f"distil has dataset and {named[0]}; give one of them.")
+    if len(named) == 1:
+        raise RecipeError(f"distil has {named[0]} alone; give train_file and dev_file.")
+    if section.dataset is not None and section.dataset not in DATASETS:
+        raise RecipeError(f"distil.dataset: {section.dataset!r} does not exist; there are: {', '.join(DATASETS)}.")
+    suffixes = files.ENDINGS[task.output_kind]
+    wrong = [key for key in named if Path(str(given[key])).suffix.lower() not in suffixes]
+    if wrong:
+        file, kinds = given[wrong[0]], " or ".join(suffixes)
+        raise RecipeError(f"distil.{wrong[0]} = {file!r}: task {task.name} is distilled on {kinds}.")
+    if named and task.output_kind == "embedding" and section.pair is None:
+        raise RecipeError(
+            "distil.train_file: embeddings are evaluated on scored pairs, and distil.pair names no column of the "
+            "second text. Name one, or give plain text as texts."
+        )
+
+
+# --- check it --------------------------------------------------------------------------------------------------------
+
+
+def plain_lines(paths: Sequence[Path]) -> list[str]:
+    """Return the lines of plain text files, stripped.
+
+    Raises:
+        InputError: a file is absent, not UTF-8, or has no text.
+    """
+    return [line.strip() for path in paths for line in corpus.lines(path, "texts")]
+
+
+def has_task_labels(dataset: Dataset | None, section: DistilSection, task: Task) -> bool:
+    """Return whether a dataset has labels of the task."""
+    return dataset is not None and (section.dataset is None or dataset.name in task.datasets)
+
+
+def check_data(section: DistilSection, task: Task, data: DistilData) -> None:
+    """Refuse rows to train on; `plain_lines` refuses text, and `check_labels` labels that the models lack.
+
+    Raises:
+        RecipeError: hard labels are asked for and there are none, or words cannot be replaced.
+        InputError: the data are absent, malformed, empty or of one label.
+        StudentError: the model that replaces words has no masked-LM head.
+    """
+    if section.alpha > 0:
+        _check_alpha(section, task, data.dataset)
+    if data.dataset is not None:
+        _check_rows(section, task, data.dataset, trained_on=not data.text_files)
+    if section.augment is not None and data.augmenter is not None:
+        _check_augment(section.augment, section, task, data.augmenter)
+
+
+def _check_rows(section: DistilSection, task: Task, dataset: Dataset, *, trained_on: bool) -> None:
+    absent = dataset.absent("train") if trained_on else None
+    if absent:
+        raise InputError(f"distil: training data of {dataset.name}: {absent}. Or give plain text files as texts.")
+    rows = training_rows(dataset, section) if trained_on else []
+    uses_labels = section.alpha > 0 or task.output_kind == "spans"
+    if trained_on and uses_labels and (problem := single_label_problem(rows, dataset, task.output_kind)):
+        raise InputError(f"training data {dataset.path('train')}: {problem}.")
+    if has_task_labels(dataset, section, task) and not dataset.absent():
+        check_dev_split(dataset, task.output_kind)
+
+
+def _check_alpha(section: DistilSection, task: Task, dataset: Dataset | None) -> None:
+    request = f"distil.alpha = {section.alpha} asks for hard labels"
+    if section.head == "masked_lm":
+        raise RecipeError(f"{request}, and blocks of text have none. The loss on masked tokens is losses.masked_lm.")
+    if task.output_kind not in files.TRAINED:
+        raise RecipeError(f"{request}, and task {task.name} cannot be trained on labels. Set alpha = 0.")
+    if section.texts is not None or dataset is None:
+        raise RecipeError(
+            f"{request}, and distil.texts have no labels. Give dataset, or train_file and dev_file, alone; or "
+            "alpha = 0."
+        )
+    if not has_task_labels(dataset, section, task):
+        able = ", ".join(name for name in task.datasets if DATASETS[name].train)
+        raise RecipeError(f"{request}, and dataset {dataset.name} has none of task {task.name}; there are: {able}.")
+
+
+def head_labels(source: Source, task: Task, teacher: Source | None, dataset: Dataset | None) -> tuple[str, ...]:
+    """Return the labels in the order of the head's outputs: those of the student's or teacher's head, or the data's."""
+    owner = next((one for one in (source, teacher) if one is not None and has_head(task, one)), None)
+    if owner is None and dataset is not None and dataset.names:
+        return dataset.names
+    return tuple(checkpoint_labels(owner or source))
+
+
+def check_labels(source: Source, task: Task, teacher: Source | None, dataset: Dataset) -> None:
+    """Refuse hard labels that are not those of the head.
+
+    Raises:
+        InputError: with the labels of both.
+    """
+    ids = dataset.label_ids(head_labels(source, task, teacher, dataset))
+    if isinstance(ids, str):
+        owner = source if teacher is None or has_head(task, source) else teacher
+        raise InputError(f"dataset {dataset.name} does not fit {owner.origin}: {ids}.")
+
+
+def _check_augment(section: AugmentSection, distil: DistilSection, task: Task, model: Source) -> None:
+    if distil.head == "masked_lm":
+        raise RecipeError(
+            "distil.augment is for the texts of a task. With head = 'masked_lm', each pass masks other tokens."
+        )
+    if task.output_kind == "spans":
+        raise RecipeError(f"distil.augment: answers of task {task.name} are parts of passages, which must not change.")
+    if distil.max_length > model.max_length:
+        limit = f"distil.augment.model {model.origin}, {model.max_length} positions"
+        raise RecipeError(f"distil.max_length = {distil.max_length} is beyond the limit of {limit}.")
+    if section.single_pieces == "masked_lm" and not has_masked_lm_head(model):
+        raise StudentError(
+            f"distil.augment.model {model.origin} has no trained masked-LM head: it was saved as {class_of(model)}. "
+            "Name a checkpoint that has one (a recipe's [head] trains it), or set single_pieces = 'neighbours'."
+        )
+
+
+# --- encode it -------------------------------------------------------------------------------------------------------
+
+
+def training_texts(section: DistilSection, task: Task, data: DistilData) -> list[Labelled]:
+    """Return the rows to train on, in a fixed order; the label of plain text is 0.
+
+    Embeddings and masked tokens are of single texts, so each text of a pair is a row of its own there, once.
+    """
+    if data.text_files or data.dataset is None:
+        rows = [Labelled(line, None) for line in plain_lines(data.text_files)]
+    else:
+        rows = data.dataset.load("train")
+        if task.output_kind == "embedding" or section.head == "masked_lm":
+            singles = dict.fromkeys(text for row in rows for text in (row.first, row.second) if text)
+            rows = [Labelled(text, None) for text in singles]
+    return sample(rows, section.max_rows, seed=section.seed)
+
+
+def encode(
+    encoder: Encoder,
+    section: DistilSection,
+    task: Task,
+    dataset: Dataset | None,
+    rows: Sequence[Labelled],
+    *,
+    labels: Sequence[str],
+) -> Iterator[EncodedExample]:
+    """Encode rows, with targets if hard labels are used.
+
+    Args:
+        encoder: of the student or of the teacher.
+        section: the settings.
+        task: decides what a target is, and whether passages are cut into windows.
+        dataset: whose labels they are.
+        rows: of `training_texts`, and their augmented copies.
+        labels: labels in the order of the head's outputs.
+    """
+    if section.alpha > 0 and dataset is not None:
+        return examples.encode(encoder, task, rows, _label_ids(dataset, labels) if task.has_labels else [])
+    if task.output_kind == "spans" and section.texts is None:
+        return examples.encode(encoder, task, rows, [])
+    return (EncodedExample(encoder.encode(row.first, row.second), ()) for row in rows)
+
+
+def _label_ids(dataset: Dataset, labels: Sequence[str]) -> list[int]:
+    ids = dataset.label_ids(labels)
+    if isinstance(ids, str):
+        raise InputError(f"dataset {dataset.name} does not fit the student: {ids}.")
+    return ids
+
+
+def check_same_tokens(
+    student: Encoder, teacher: Encoder, rows: Iterable[tuple[EncodedExample, EncodedExample]]
+) -> None:
+    """Refuse rows that the two tokenizers split differently.
+
+    Raises:
+        InputError: with the first such row.
+    """
+    for number, (mine, theirs) in enumerate(rows, 1):
+        first, second = student.tokens(mine.row), teacher.tokens(theirs.row)
+        if first != second:
+            at = next((i for i, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]), 0)
+            raise InputError(
+                f"row {number}: the student's vocabulary gives {first[at]!r} where the teacher's gives {second[at]!r}, "
+                "and losses token by token need the same tokens. Trim the vocabulary on these texts, or use losses of "
+                "whole texts."
+            )

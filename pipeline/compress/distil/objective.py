@@ -1,0 +1,258 @@
+"""Distillation as an objective of the training loop: the student's losses against a teacher, and perhaps labels."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from pipeline.compress.distil import checks, masked_lm, models, outputs
+from pipeline.compress.distil.batches import DistilBatches, PairedBatch
+from pipeline.compress.distil.dataset import has_task_labels
+from pipeline.compress.distil.losses import DistillationLosses, LossContext
+from pipeline.compress.distil.models import DistilJob
+from pipeline.compress.distil.outputs import ModelOutputs, ObservedModel
+from pipeline.errors import RecipeError, StudentError
+from pipeline.recipe.compression import DistilSection
+from pipeline.recipe.losses import HARD_LABELS, LOSSES, WITHIN_UPDATE, Output
+from pipeline.train import examples
+from pipeline.train.evaluation import DevSet
+from pipeline.train.examples import Batch
+from pipeline.train.objectives import TASK_LOSSES
+
+_BLOCKS_AT_ONCE = 16
+"""Held-out blocks of a batch when the perplexity is measured."""
+
+
+class StudentWithLosses(nn.Module):
+    """The student and what is trained beside it; `forward` returns the losses, so that processes share gradients."""
+
+    def __init__(self, job: DistilJob, student: Any, losses: DistillationLosses) -> None:
+        """Take over a student."""
+        super().__init__()
+        self.student = student
+        self.losses = losses
+        self._hard = TASK_LOSSES[job.task.output_kind].loss if job.section.alpha > 0 else None
+        self._observed = ObservedModel(
+            student, _needed_outputs(job, of_teacher=False), job.task, masked_lm=job.masked_lm
+        )
+
+    def outputs(self, inputs: Mapping[str, Tensor]) -> ModelOutputs:
+        """Return the student's outputs for a batch."""
+        return self._observed.run(inputs)
+
+    def forward(self, batch: Batch, teacher: ModelOutputs, context: LossContext) -> dict[str, Tensor]:
+        """Return the sum of each loss over its items."""
+        mine = self.outputs(batch.inputs)
+        sums = dict(self.losses(mine, teacher, context))
+        if self._hard is not None:
+            sums[HARD_LABELS] = self._hard(mine.raw, batch)
+        return sums
+
+
+class DistilObjective:
+    """The losses of `[distil]` on its data; satisfies `pipeline.train.objectives.Objective`."""
+
+    uses_all_parameters = False
+
+    def __init__(self, job: DistilJob, accelerator: Accelerator, tell: Callable[[str, float], None]) -> None:
+        """Load both models, encode the rows and fill the teacher's cache; every process has to call this.
+
+        Raises:
+            RecipeError: the losses do not fit the two models or several processes.
+            StudentError: a checkpoint does not load, or the teacher's masked-LM head is untrained.
+        """
+        self.job = job
+        self.section = job.section
+        self._accelerator = accelerator
+        within = [name for name in WITHIN_UPDATE if name in job.section.losses]
+        if accelerator.num_processes > 1 and within:
+            raise RecipeError(
+                f"distil.losses.{within[0]} compares the rows of an update with each other: use 1 process."
+            )
+        student, self.new_tensors, self.labels = models.load_student(job)
+        teacher = models.load_teacher(job) if job.teacher and checks.needs_teacher(job.section) else None
+        configs = (student.config, None if teacher is None else teacher.config)
+        self.batches = DistilBatches(job, self.labels, configs, accelerator, tell)
+        self.lengths = self.batches.lengths
+        self.teacher_layers = self._map_layers(*configs)
+        losses = DistillationLosses(job.section, job.task.output_kind, self.teacher_layers)
+        losses.add_projections(*(None if one is None else int(one.hidden_size) for one in configs))
+        self.model = StudentWithLosses(job, student, losses).to(accelerator.device)
+        self.dev = self._dev_set()
+        self._teacher = self._observe(teacher)
+        self._cache: Any = None
+        self._check_models()
+        self._fill_cache(tell)
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Weight of each loss, and of the hard labels if they are used."""
+        alpha = self.section.alpha
+        soft = {name: (1 - alpha) * weight for name, weight in self.section.losses.items()}
+        return soft | {HARD_LABELS: alpha} if alpha > 0 else soft
+
+    @property
+    def cached(self) -> bool:
+        """Whether the teacher's outputs were computed once."""
+        return self._cache is not None
+
+    # --- set-up ------------------------------------------------------------------------------------------------------
+
+    def _map_layers(self, student: Any, teacher: Any) -> tuple[int, ...]:
+        if teacher is None or not any(LOSSES[name].maps_layers for name in self.section.losses):
+            return ()
+        return checks.map_layers(self.section, int(student.num_hidden_layers), int(teacher.num_hidden_layers))
+
+    def _dev_set(self) -> DevSet | None:
+        dataset, task, inputs = self.job.data.dataset, self.job.task, self.batches.student
+        if dataset is None or self.job.masked_lm or dataset.absent():
+            return None
+        if not has_task_labels(dataset, self.section, task):
+            return None
+        if task.has_labels and isinstance(dataset.label_ids(self.labels), str):
+            return None
+        return DevSet(
+            task,
+            dataset,
+            self.labels,
+            inputs.encoder,
+            input_names=inputs.input_names,
+            pad_token_id=inputs.pad_token_id,
+        )
+
+    def _observe(self, teacher: Any) -> ObservedModel | None:
+        if teacher is None:
+            return None
+        needed = _needed_outputs(self.job, of_teacher=True)
+        return ObservedModel(teacher.to(self._accelerator.device), needed, self.job.task, masked_lm=self.job.masked_lm)
+
+    def _check_models(self) -> None:
+        """Compare the outputs of both models for one row, and refuse an untrained masked-LM head of the teacher."""
+        if self._teacher is None:
+            return
+        pair = self.batches.pair(np.arange(1), 0).to(self._accelerator.device)
+        self.model.eval()
+        with torch.no_grad():
+            mine, theirs = self.model.outputs(pair.student.inputs), self._teacher.run(pair.teacher)
+        self.model.train()
+        check_outputs(self.section, mine, theirs, self.teacher_layers)
+        if self.job.masked_lm and theirs.logits is not None:
+            perplexity, size = self._perplexity(self._teacher, of_teacher=True), int(theirs.logits.shape[-1])
+            if not perplexity < masked_lm.UNTRAINED_FROM * size:
+                raise StudentError(
+                    f"the teacher's masked-LM head was never trained: its perplexity on the texts is {perplexity:.0f}, "
+                    f"and uniform guessing among its {size} tokens has {size}. Train the head on plain text first."
+                )
+
+    def _fill_cache(self, tell: Callable[[str, float], None]) -> None:
+        """Compute the teacher's outputs once if they can be cached; the first process does it for all."""
+        names = outputs.cached_names(self.section, self.job.task)
+        inputs = self.batches.teacher
+        if self._teacher is None or inputs is None or not names:
+            return
+        first = self._run_teacher(np.arange(1))
+        width = sum(int(getattr(first, name).shape[-1]) for name in names)
+        if not outputs.fits_cache(len(inputs.examples), width):
+            return
+        folder = self.job.cache / f"teacher-{outputs.cache_key(self.job.teacher_digest, inputs.examples, names)}"
+        if self._accelerator.is_main_process:
+            outputs.write_cache(folder, examples.lengths(inputs.examples), names, self._run_teacher, tell)
+        self._accelerator.wait_for_everyone()
+        self._cache = outputs.read_cache(folder)
+
+    def _run_teacher(self, rows: NDArray[np.int64]) -> ModelOutputs:
+        assert self._teacher is not None
+        with torch.no_grad():
+            return self._teacher.run(self.batches.pair(rows, 0).to(self._accelerator.device).teacher)
+
+    # --- what the loop calls -----------------------------------------------------------------------------------------
+
+    def count_items(self, rows: NDArray[np.int64], step: int) -> Mapping[str, int]:
+        """Return for each loss the number of items in all rows of an update."""
+        lengths = self.batches.row_lengths(rows)
+        by_token = self.job.masked_lm or self.job.task.output_kind == "token_logits"
+        counts = {"rows": len(rows), "tokens": int(lengths.sum()), "pairs": int((lengths**2).sum())}
+        counts["logits"] = counts["tokens" if by_token else "rows"]
+        if "masked_lm" in self.section.losses:
+            counts["masked"] = self.batches.masked_tokens(rows, step)
+        items = {name: counts[LOSSES[name].items] for name in self.section.losses}
+        if self.section.alpha > 0:
+            targets = examples.targets(self.batches.student.examples, rows)
+            items[HARD_LABELS] = TASK_LOSSES[self.job.task.output_kind].count_items(targets)
+        return items
+
+    def losses(self, wrapped: Any, rows: NDArray[np.int64], step: int, device: torch.device) -> Mapping[str, Tensor]:
+        """Return for each loss its sum over some rows of an update."""
+        pair = self.batches.pair(rows, step).to(device)
+        sums: Mapping[str, Tensor] = wrapped(pair.student, self._teacher_outputs(rows, pair, device), pair.context)
+        return sums
+
+    def _teacher_outputs(self, rows: NDArray[np.int64], pair: PairedBatch, device: torch.device) -> ModelOutputs:
+        if self._cache is not None:
+            return outputs.cached_outputs(self._cache, rows, device)
+        if self._teacher is None:
+            return ModelOutputs()
+        with torch.no_grad(), self._accelerator.autocast():
+            return self._teacher.run(pair.teacher)
+
+    def dev_metric(self, device: torch.device) -> float | None:
+        """Return the dataset's metric, or the perplexity on held-out blocks."""
+        if self.job.masked_lm:
+            self.model.eval()
+            needed: set[Output] = {"logits"}
+            student = ObservedModel(self.model.student, needed, self.job.task, masked_lm=True)
+            perplexity = self._perplexity(student, of_teacher=False)
+            self.model.train()
+            return perplexity
+        return None if self.dev is None else self.dev.metric(self.model.student, device)
+
+    def _perplexity(self, model: ObservedModel, *, of_teacher: bool) -> float:
+        """Return exp of the mean loss over masked tokens; it is bounded, since a record holds no infinity."""
+        total, count = 0.0, 0
+        for start in range(0, len(self.batches.held_out), _BLOCKS_AT_ONCE):
+            blocks = np.arange(start, min(start + _BLOCKS_AT_ONCE, len(self.batches.held_out)))
+            pair = self.batches.held_out_pair(blocks).to(self._accelerator.device)
+            target = pair.context.masked_tokens
+            assert target is not None
+            with torch.no_grad():
+                logits = model.run(pair.teacher if of_teacher else pair.student.inputs).logits
+            assert logits is not None
+            chosen = target != examples.IGNORED
+            losses = nn.functional.cross_entropy(logits[chosen].float(), target[chosen], reduction="sum")
+            total, count = total + losses.item(), count + int(chosen.sum())
+        return math.exp(min(total / max(count, 1), 100.0))
+
+
+def _needed_outputs(job: DistilJob, *, of_teacher: bool) -> set[Output]:
+    losses = [LOSSES[name] for name in job.section.losses]
+    return {output for loss in losses if loss.needs_teacher or not of_teacher for output in loss.outputs}
+
+
+def check_outputs(
+    section: DistilSection, student: ModelOutputs, teacher: ModelOutputs, teacher_layers: tuple[int, ...]
+) -> None:
+    """Refuse losses that do not fit the outputs of the two models, before the first update.
+
+    Raises:
+        RecipeError: their numbers of heads or classes do not fit.
+    """
+    for name in ("soft_targets", "prediction", "logits_mse"):
+        if name in section.losses and (mine := _width(student.logits)) != (theirs := _width(teacher.logits)):
+            raise RecipeError(f"distil.losses.{name}: the student has {mine} outputs and the teacher {theirs}.")
+    if "attention" in section.losses:
+        for number, layer in enumerate(teacher_layers):
+            mine = student.projections["query"][number].heads
+            checks.check_equal_heads(number, mine, layer, teacher.projections["query"][layer].heads)
+    if "relations" in section.losses:
+        heads = section.relation_heads or teacher.projections["query"][-1].heads
+        for name, model in (("student", student), ("teacher", teacher)):
+            checks.check_relation_heads(heads, _width(model.projections["query"][-1].features), name)
+
+
+def _width(tensor: Any) -> int:
+    return int(tensor.shape[-1])
