@@ -18,8 +18,7 @@ from pipeline.benchmark import stage as benchmark
 from pipeline.benchmark.record import BenchmarkRecord
 from pipeline.checkpoint import source as student
 from pipeline.cli.console import Progress, print_error, say
-from pipeline.compress.prune import costs, parts
-from pipeline.compress.prune.parts import Outline
+from pipeline.compress.prune.structure import EncoderShape, encoder_macs, stored_shape
 from pipeline.convert.stage import Target, targets
 from pipeline.convert.targets import finished_model
 from pipeline.data import datasets as data
@@ -42,7 +41,7 @@ class Timed:
     recipe: Recipe
     folder: Path
     """Where its files are shown."""
-    shape: Outline
+    shape: EncoderShape
 
     @property
     def name(self) -> str:
@@ -129,7 +128,7 @@ def _make(request: Request, build: Path, progress: Progress) -> Timed:
     made = running.run(request, build, progress).at(request.recipe.name, "student")
     assert made is not None, "conversion makes it"
     source = student.inspect_folder(made.path, origin=request.recipe.name, licence=None)
-    return Timed(request.recipe, build / request.recipe.name, parts.read(source))
+    return Timed(request.recipe, build / request.recipe.name, stored_shape(source))
 
 
 def _rows(
@@ -143,8 +142,8 @@ def _rows(
         for target in wanted:
             for length in settings.lengths:
                 before, after = (by_name[f"{other.name}-{target}"][length] for other in (unpruned, one))
-                whole = costs.encoder_multiply_adds(unpruned.shape, length=before.ran_at)
-                left = costs.encoder_multiply_adds(one.shape, length=after.ran_at)
+                whole = encoder_macs(unpruned.shape, length=before.ran_at)
+                left = encoder_macs(one.shape, length=after.ran_at)
                 names = (one.name, target.backend, target.scheme)
                 rows.append(row(names, before, after, whole / left, settings.rounds))
     return rows

@@ -13,7 +13,7 @@ from pipeline.artifact import Artifact
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.source import Source
 from pipeline.cli.console import Progress
-from pipeline.compress.prune import costs, parts
+from pipeline.compress.prune.structure import encoder_macs, stored_shape
 from pipeline.convert.stage import Target, targets
 from pipeline.data import datasets as data
 from pipeline.devices import host
@@ -142,7 +142,7 @@ def _compute(source: Source, table: Table) -> float | None:
     """Return the encoder's multiply-adds as a fraction of those of the table's own student."""
     whole = student.at(table.student, table.folder / "recipes" / "any.toml")
     try:
-        found, full = (costs.encoder_multiply_adds(parts.read(one)) for one in (source, whole))
+        found, full = (encoder_macs(stored_shape(one)) for one in (source, whole))
     except StudentError:
         return None
     return found / full

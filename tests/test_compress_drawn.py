@@ -11,7 +11,7 @@ from faults.students import Student
 
 from pipeline import tasks
 from pipeline.checkpoint.source import Source, inspect_folder
-from pipeline.compress.prune.parts import hidden_size, layer_count
+from pipeline.compress.prune.structure import hidden_size, layer_count
 from pipeline.errors import PipelineError, RecipeError
 from pipeline.graph.checkpoints import Branch
 from pipeline.graph.node import Node, resolve

@@ -18,9 +18,30 @@ from pipeline.checkpoint import layers, shapes
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.compress import factorise, prune
-from pipeline.compress.prune import costs, cut, importance, parts, reconstruct, search, signals, surgeon
-from pipeline.compress.prune.importance import CRITERIA, Importance
-from pipeline.compress.prune.parts import Outline, Part
+from pipeline.compress.prune.activations import batch_tensors
+from pipeline.compress.prune.importance import (
+    CRITERIA,
+    Importance,
+    gate_gradients,
+    gated,
+    importance_by,
+    output_moments,
+)
+from pipeline.compress.prune.optimal_brain_surgeon import removal_losses
+from pipeline.compress.prune.reconstruction import reconstruct
+from pipeline.compress.prune.removal import keep_structures
+from pipeline.compress.prune.search import keep_all, rearrange, search_budget, search_fraction
+from pipeline.compress.prune.structure import (
+    KINDS,
+    EncoderShape,
+    Sublayer,
+    SublayerShape,
+    encoder_macs,
+    encoder_shape,
+    parameters_each,
+    stored_shape,
+    sublayers,
+)
 from pipeline.compress.start import stage as starts
 from pipeline.data import calibration, corpus
 from pipeline.data import datasets as data
@@ -61,7 +82,7 @@ def outputs(model: Any, batches: Batches, task: str = "embedding") -> torch.Tens
     with torch.no_grad():
         results = []
         for number in range(len(batches)):
-            given = signals.inputs(batches, number)
+            given = batch_tensors(batches, number)
             results.append(tasks.get(task).finish(model(**given), given["attention_mask"].float())[0])
     return torch.cat(results)
 
@@ -70,65 +91,71 @@ def outputs(model: Any, batches: Batches, task: str = "embedding") -> torch.Tens
 
 
 def test_costs_are_those_of_the_matrix_products() -> None:
-    shape = Outline((Part("heads", 0, 4, 1), Part("feed_forward", 0, 128, 1)), 64, 16, 1)
+    shape = EncoderShape((SublayerShape("attention", 0, 4, 1), SublayerShape("feed_forward", 0, 128, 1)), 64, 16, 1)
     length, hidden, rows = 32, 64, 128
     products = 4 * length * hidden * hidden + 2 * length * length * hidden + 2 * length * hidden * rows
-    assert costs.encoder_multiply_adds(shape, length=length) == products
+    assert encoder_macs(shape, length=length) == products
     linears = [torch.nn.Linear(64, 64) for _ in "qkv"] + [torch.nn.Linear(64, 64, bias=False)]
     linears += [torch.nn.Linear(64, 128), torch.nn.Linear(128, 64, bias=False)]
-    owned = sum(part.units * costs.unit_parameters(part, shape) for part in shape.parts)
+    owned = sum(sublayer.size * parameters_each(sublayer, shape) for sublayer in shape.sublayers)
     assert owned == sum(one.numel() for linear in linears for one in linear.parameters())
 
 
 def test_the_search_finds_the_best_that_a_budget_buys(seed: int) -> None:
     draw = np.random.default_rng(seed)
     some = [
-        Part("heads", 0, 3, 1),
-        Part("feed_forward", 0, 4, 1),
-        Part("heads", 1, 3, 1),
-        Part("feed_forward", 1, 4, 1),
+        SublayerShape("attention", 0, 3, 1),
+        SublayerShape("feed_forward", 0, 4, 1),
+        SublayerShape("attention", 1, 3, 1),
+        SublayerShape("feed_forward", 1, 4, 1),
     ]
     prices = [5.0, 2.0, 5.0, 2.0]
     for _ in range(10):
-        worth = [Importance(draw.gamma(0.5, size=part.units)) for part in some]
-        kept = search.within(some, worth, prices, budget=27.0, rows=1)
-        value = sum(one.units[numbers].sum() for one, numbers in zip(worth, kept, strict=True))
-        sums = [np.concatenate([[0], np.cumsum(np.sort(one.units)[::-1])]) for one in worth]
-        counts = itertools.product(*(range(1, part.units + 1) for part in some))
+        worth = [Importance(draw.gamma(0.5, size=sublayer.size)) for sublayer in some]
+        kept = search_budget(some, worth, prices, budget=27.0, intermediate_multiple=1)
+        value = sum(one.each[numbers].sum() for one, numbers in zip(worth, kept, strict=True))
+        sums = [np.concatenate([[0], np.cumsum(np.sort(one.each)[::-1])]) for one in worth]
+        counts = itertools.product(*(range(1, sublayer.size + 1) for sublayer in some))
         allowed = [one for one in counts if sum(n * price for n, price in zip(one, prices, strict=True)) <= 27.0]
         best = max(sum(total[n] for total, n in zip(sums, one, strict=True)) for one in allowed)
         assert value == pytest.approx(best)
 
 
-def test_an_even_search_finds_the_best_counts_for_all_layers(seed: int) -> None:
+def test_a_uniform_search_finds_the_best_counts_for_all_layers(seed: int) -> None:
     draw = np.random.default_rng(seed)
-    some = [Part(kind, layer, 4 if kind == "heads" else 8, 1) for layer in range(3) for kind in parts.KINDS]
-    prices = [5.0 if part.kind == "heads" else 1.0 for part in some]
+    some = [SublayerShape(kind, layer, 4 if kind == "attention" else 8, 1) for layer in range(3) for kind in KINDS]
+    prices = [5.0 if sublayer.kind == "attention" else 1.0 for sublayer in some]
     for _ in range(10):
-        worth = [Importance(draw.gamma(0.5, size=part.units)) for part in some]
-        kept = search.within(some, worth, prices, budget=48.0, rows=2, even=True)
+        worth = [Importance(draw.gamma(0.5, size=sublayer.size)) for sublayer in some]
+        kept = search_budget(some, worth, prices, budget=48.0, intermediate_multiple=2, uniform=True)
         assert len({len(kept[number]) for number in (0, 2, 4)}) == len({len(kept[number]) for number in (1, 3, 5)}) == 1
-        sums = [np.concatenate([[0], np.cumsum(np.sort(one.units)[::-1])]) for one in worth]
+        sums = [np.concatenate([[0], np.cumsum(np.sort(one.each)[::-1])]) for one in worth]
         allowed = [(h, r) for h in range(1, 5) for r in (2, 4, 6, 8) if 3 * (5 * h + r) <= 48]
         best = max(sum(total[h if at % 2 == 0 else r] for at, total in enumerate(sums)) for h, r in allowed)
-        assert sum(one.units[left].sum() for one, left in zip(worth, kept, strict=True)) == pytest.approx(best)
-        half = search.fraction(some, worth, search.everything(some), "heads", of=0.7, rows=2, even=True)
+        assert sum(one.each[left].sum() for one, left in zip(worth, kept, strict=True)) == pytest.approx(best)
+        half = search_fraction(
+            some, worth, keep_all(some), "attention", fraction=0.7, intermediate_multiple=2, uniform=True
+        )
         assert [len(one) for one in half] == [2, 8, 2, 8, 2, 8]
 
 
-def test_an_even_search_leaves_uneven_layers_even() -> None:
-    some = [Part("heads", 0, 4, 1), Part("feed_forward", 0, 100, 1), Part("heads", 1, 4, 1)]
-    some.append(Part("feed_forward", 1, 128, 1))
-    worth = [Importance(np.ones(part.units)) for part in some]
-    kept = search.within(some, worth, [5.0, 1.0, 5.0, 1.0], budget=260.0, rows=8, even=True)
+def test_a_uniform_search_makes_layers_of_unequal_sizes_equal() -> None:
+    some = [
+        SublayerShape("attention", 0, 4, 1),
+        SublayerShape("feed_forward", 0, 100, 1),
+        SublayerShape("attention", 1, 4, 1),
+    ]
+    some.append(SublayerShape("feed_forward", 1, 128, 1))
+    worth = [Importance(np.ones(sublayer.size)) for sublayer in some]
+    kept = search_budget(some, worth, [5.0, 1.0, 5.0, 1.0], budget=260.0, intermediate_multiple=8, uniform=True)
     assert [len(one) for one in kept] == [4, 96, 4, 96]
 
 
-def test_an_even_search_of_larger_pieces_than_a_layer_has_keeps_to_its_budget() -> None:
-    some = [Part(kind, layer, 4 if kind == "heads" else 8, 1) for layer in range(3) for kind in parts.KINDS]
-    prices = [5.0 if part.kind == "heads" else 1.0 for part in some]
-    worth = [Importance(np.ones(part.units)) for part in some]
-    kept = search.within(some, worth, prices, budget=54.0, rows=256, even=True)
+def test_a_uniform_search_in_multiples_above_the_intermediate_size_keeps_to_its_budget() -> None:
+    some = [SublayerShape(kind, layer, 4 if kind == "attention" else 8, 1) for layer in range(3) for kind in KINDS]
+    prices = [5.0 if sublayer.kind == "attention" else 1.0 for sublayer in some]
+    worth = [Importance(np.ones(sublayer.size)) for sublayer in some]
+    kept = search_budget(some, worth, prices, budget=54.0, intermediate_multiple=256, uniform=True)
     assert [len(one) for one in kept] == [2, 8, 2, 8, 2, 8]
 
 
@@ -142,8 +169,8 @@ def test_rearranging_lowers_what_is_lost_together(seed: int) -> None:
         gone = np.setdiff1d(np.arange(12), kept)
         return float(together[np.ix_(gone, gone)].sum())
 
-    first = np.sort(np.argsort(-one.units)[:6])
-    (second,) = search.rearranged([first], [one])
+    first = np.sort(np.argsort(-one.each)[:6])
+    (second,) = rearrange([first], [one])
     assert len(second) == 6
     assert lost(second) < 0.9 * lost(first)
 
@@ -154,7 +181,7 @@ def test_removal_losses_are_those_of_the_best_refit(seed: int) -> None:
     columns = torch.randn(4000, 6, generator=draw, dtype=torch.float64) @ mixed.double()
     columns -= columns.mean(0)
     weight, factor = torch.randn(3, 6, generator=draw).double(), torch.randn(3, 3, generator=draw).double()
-    losses = surgeon.removal_losses(columns.T @ columns / 4000, weight, factor @ factor.T, size=2, damping=1e-9)
+    losses = removal_losses(columns.T @ columns / 4000, weight, factor @ factor.T, size=2, damping=1e-9)
 
     def refitted(unit: int) -> float:
         left = [column for column in range(6) if column // 2 != unit]
@@ -174,7 +201,7 @@ def test_groups_that_are_not_passed_alike_are_refused(case: dict[str, int], live
     path = source / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | case))
     with pytest.raises(PipelineError, match=r"groups of one layer are passed equally often"):
-        parts.read(found(source))
+        stored_shape(found(source))
 
 
 @pytest.mark.full
@@ -188,8 +215,8 @@ def test_a_factored_table_and_a_single_head_are_timed_too(lively: Students, tmp_
     wanted = section(compute=0.7, costs="latency", cost_length=64)
     with Worker(tmp_path / "log") as worker:
         metrics = worker.call(prune.make, tmp_path / "single", "embedding", wanted, TEXTS, out)
-    assert metrics["heads"] == [1, 1]
-    assert metrics["unit_ms"]["heads"] > metrics["unit_ms"]["feed_forward"] > 0
+    assert metrics["attention_heads"] == [1, 1]
+    assert metrics["structure_ms"]["attention"] > metrics["structure_ms"]["feed_forward"] > 0
 
 
 @pytest.mark.full
@@ -200,7 +227,7 @@ def test_costs_are_measured_in_the_real_runtime(lively: Students, tmp_path: Path
     wanted = section(compute=0.6, costs="latency", cost_length=64)
     with Worker(tmp_path / "log") as worker:
         metrics = worker.call(prune.make, lively("bert", "classification"), "classification", wanted, TEXTS, out)
-    assert metrics["unit_ms"]["heads"] > 2 * metrics["unit_ms"]["feed_forward"] > 0
+    assert metrics["structure_ms"]["attention"] > 2 * metrics["structure_ms"]["feed_forward"] > 0
     assert 0.3 < metrics["compute"] < 0.8
 
 
@@ -218,19 +245,19 @@ def test_what_adds_nothing_goes_first_and_is_not_missed(
         layer.get("attended").weight[:, 16:32] = 0
         layer.get("narrow").weight[:, 40:56] = 0
     batches = rows(lively(architecture, task), model)
-    blocks = parts.blocks(model)
-    judged = importance.of(criterion, model, tasks.get(task), blocks, batches, seed=0)
-    assert judged[-2].units.argmin() == 1
-    assert set(np.argsort(judged[-1].units)[:16]) == set(range(40, 56))
-    own = [block.part for block in blocks]
-    everything = search.everything(own)
-    count = sum(part.units for part in own if part.kind == "heads")
-    kept = search.fraction(own, judged, everything, "heads", of=(count - 1) / count, rows=8)
-    count = sum(part.units for part in own if part.kind == "feed_forward")
-    kept = search.fraction(own, judged, kept, "feed_forward", of=(count - 16) / count, rows=8)
+    blocks = sublayers(model)
+    judged = importance_by(criterion, model, tasks.get(task), blocks, batches, seed=0)
+    assert judged[-2].each.argmin() == 1
+    assert set(np.argsort(judged[-1].each)[:16]) == set(range(40, 56))
+    own = [block.shape for block in blocks]
+    everything = keep_all(own)
+    count = sum(sublayer.size for sublayer in own if sublayer.kind == "attention")
+    kept = search_fraction(own, judged, everything, "attention", fraction=(count - 1) / count, intermediate_multiple=8)
+    count = sum(sublayer.size for sublayer in own if sublayer.kind == "feed_forward")
+    kept = search_fraction(own, judged, kept, "feed_forward", fraction=(count - 16) / count, intermediate_multiple=8)
     before = outputs(model, batches, task)
-    cut.units(model, blocks, kept)
-    assert [block.part.units for block in parts.blocks(model)][-2:] == [3, 112]
+    keep_structures(model, blocks, kept)
+    assert [block.shape.size for block in sublayers(model)][-2:] == [3, 112]
     torch.testing.assert_close(outputs(model, batches, task), before, rtol=1e-4, atol=1e-5)
 
 
@@ -239,29 +266,29 @@ def test_gate_gradients_are_those_of_single_texts(task: str, lively: Students) -
     """No text's gradient hangs on what it is batched with, so each is squared by itself."""
     model = loaded(lively("bert", task), task)
     batches = rows(lively("bert", task), model)
-    blocks = parts.blocks(model)
-    together = signals.gate_gradients(model, tasks.get(task), blocks, batches, seed=0)
-    assert [one.shape for one in together] == [(len(TEXTS), block.part.units) for block in blocks]
+    blocks = sublayers(model)
+    together = gate_gradients(model, tasks.get(task), blocks, batches, seed=0)
+    assert [one.shape for one in together] == [(len(TEXTS), block.shape.size) for block in blocks]
     assert all(np.isfinite(one).all() and np.abs(one).max() > 0 for one in together)
     first = Batches((batches.rows[0][:1],), batches.names, batches.pad_token_id)
     if task == "regression":  # a direction in one dimension is a sign, whose square is one
-        alone = signals.gate_gradients(model, tasks.get(task), blocks, first, seed=0)
+        alone = gate_gradients(model, tasks.get(task), blocks, first, seed=0)
         for one, other in zip(together, alone, strict=True):
             np.testing.assert_allclose(np.abs(one[0]), np.abs(other[0]), rtol=1e-3, atol=1e-6)
 
 
 def test_each_criterion_is_its_formula(lively: Students) -> None:
     model = loaded(lively())
-    batches, blocks, task = rows(lively(), model), parts.blocks(model), tasks.get("embedding")
-    gradients = signals.gate_gradients(model, task, blocks, batches, seed=3)
+    batches, blocks, task = rows(lively(), model), sublayers(model), tasks.get("embedding")
+    gradients = gate_gradients(model, task, blocks, batches, seed=3)
     for name, wanted in (("taylor", lambda one: np.abs(one).mean(0)), ("fisher", lambda one: (one**2).mean(0) / 2)):
-        judged = importance.of(name, model, task, blocks, batches, seed=3)
+        judged = importance_by(name, model, task, blocks, batches, seed=3)
         for one, gradient in zip(judged, gradients, strict=True):
-            np.testing.assert_allclose(one.units, wanted(gradient), rtol=1e-5)
-    judged = importance.of("magnitude", model, task, blocks, batches, seed=3)
-    for kind, inner, outer, size in (("heads", "value", "attended", 16), ("feed_forward", "widen", "narrow", 1)):
-        chosen = [one for one, block in zip(judged, blocks, strict=True) if block.part.kind == kind]
-        found = np.concatenate([one.units for one in chosen])
+            np.testing.assert_allclose(one.each, wanted(gradient), rtol=1e-5)
+    judged = importance_by("magnitude", model, task, blocks, batches, seed=3)
+    for kind, inner, outer, size in (("attention", "value", "attended", 16), ("feed_forward", "widen", "narrow", 1)):
+        chosen = [one for one, block in zip(judged, blocks, strict=True) if block.shape.kind == kind]
+        found = np.concatenate([one.each for one in chosen])
         norms = []
         for layer in layers.layers(model):
             reads, writes = (layer.get(name).weight.detach().double().numpy() for name in (inner, outer))
@@ -277,16 +304,16 @@ def test_the_fisher_is_the_divergence_that_a_gate_causes(lively: Students) -> No
     model = loaded(folder, "classification")
     short = rows(folder, model)
     many = Batches(short.rows * 12, short.names, short.pad_token_id)
-    blocks = parts.blocks(model)
-    judged = importance.of("fisher", model, tasks.get("classification"), blocks, many, seed=0)[0]
+    blocks = sublayers(model)
+    judged = importance_by("fisher", model, tasks.get("classification"), blocks, many, seed=0)[0]
     step, wanted = 0.02, outputs(model, short, "classification").log_softmax(-1)
     for unit in range(4):
         gate = torch.ones(4)
         gate[unit] -= step
-        with signals.gated(blocks[:1], [gate]):
+        with gated(blocks[:1], [gate]):
             found = outputs(model, short, "classification").log_softmax(-1)
         divergence = float((wanted.exp() * (wanted - found)).sum(-1).mean()) / step**2
-        assert judged.units[unit] == pytest.approx(divergence, rel=0.35)
+        assert judged.each[unit] == pytest.approx(divergence, rel=0.35)
 
 
 # --- cutting -----------------------------------------------------------------------------------------------------
@@ -301,24 +328,24 @@ def test_a_pruned_folder_keeps_the_budget_and_is_the_masked_model(
     metrics = make(source, tmp_path / "out", task, compute=0.6, importance="fisher", reconstruct=False)
     assert 0.55 < metrics["compute"] <= 0.6
     full, less = loaded(source, task), loaded(tmp_path / "out", task)
-    shape = parts.outline(less)
-    assert parts.read(found(tmp_path / "out")) == shape
-    assert parts.read(found(source)) == parts.outline(full)
-    assert [part.units for part in shape.parts if part.kind == "heads"] == metrics["heads"]
-    assert all(units % 8 == 0 for units in metrics["feed_forward"])
+    shape = encoder_shape(less)
+    assert stored_shape(found(tmp_path / "out")) == shape
+    assert stored_shape(found(source)) == encoder_shape(full)
+    assert [sublayer.size for sublayer in shape.sublayers if sublayer.kind == "attention"] == metrics["attention_heads"]
+    assert all(units % 8 == 0 for units in metrics["intermediate_size"])
     batches = rows(source, full)
-    blocks = parts.blocks(full)
-    masks = [mask(whole, left) for whole, left in zip(blocks, parts.blocks(less), strict=True)]
+    blocks = sublayers(full)
+    masks = [mask(whole, left) for whole, left in zip(blocks, sublayers(less), strict=True)]
     assert any(float(one.min()) == 0 for one in masks)
-    with signals.gated(blocks, masks):
+    with gated(blocks, masks):
         wanted = outputs(full, batches, task)
     torch.testing.assert_close(outputs(less, batches, task), wanted, rtol=1e-4, atol=1e-5)
 
 
-def mask(whole: parts.Block, left: parts.Block) -> torch.Tensor:
-    """Find the units that are left by their columns, which cutting does not change."""
-    every = whole.outer.weight.T.reshape(whole.part.units, -1)
-    kept = left.outer.weight.T.reshape(left.part.units, -1)
+def mask(whole: Sublayer, left: Sublayer) -> torch.Tensor:
+    """Find the structures that are left by their columns, which cutting does not change."""
+    every = whole.output_linear.weight.T.reshape(whole.shape.size, -1)
+    kept = left.output_linear.weight.T.reshape(left.shape.size, -1)
     return torch.tensor([float(any(torch.equal(one, other) for other in kept)) for one in every])
 
 
@@ -334,26 +361,26 @@ def test_layers_are_left_out(architecture: str, kept: int | tuple[int, ...], liv
         == 1
     )
     less = loaded(tmp_path / "out")
-    assert parts.outline(less).layers == 1
+    assert encoder_shape(less).layers == 1
     if kept == (1,):
         theirs = layers.layers(loaded(lively(architecture)))[1].get("query").weight
         assert torch.equal(layers.layers(less)[0].get("query").weight, theirs)
 
 
-def test_what_is_kept_of_heads_and_of_rows_is_what_was_asked(lively: Students, tmp_path: Path) -> None:
+def test_the_fractions_of_heads_and_neurons_are_kept(lively: Students, tmp_path: Path) -> None:
     metrics = make(lively(), tmp_path / "out", attention_heads=0.5, intermediate_size=0.25, reconstruct=False)
-    full = parts.outline(loaded(lively()))
-    sums = {kind: sum(part.units for part in full.parts if part.kind == kind) for kind in parts.KINDS}
-    assert sum(metrics["heads"]) == sums["heads"] // 2
-    assert sum(metrics["feed_forward"]) == sums["feed_forward"] // 4
-    even = make(
-        lively(), tmp_path / "even", attention_heads=0.5, intermediate_size=0.25, uniform=True, reconstruct=False
+    full = encoder_shape(loaded(lively()))
+    sums = {kind: sum(sublayer.size for sublayer in full.sublayers if sublayer.kind == kind) for kind in KINDS}
+    assert sum(metrics["attention_heads"]) == sums["attention"] // 2
+    assert sum(metrics["intermediate_size"]) == sums["feed_forward"] // 4
+    uniform = make(
+        lively(), tmp_path / "uniform", attention_heads=0.5, intermediate_size=0.25, uniform=True, reconstruct=False
     )
-    assert len(set(even["heads"])) == len(set(even["feed_forward"])) == 1
+    assert len(set(uniform["attention_heads"])) == len(set(uniform["intermediate_size"])) == 1
 
 
 @pytest.mark.parametrize("importance", ["magnitude", "taylor", "fisher"])
-def test_the_columns_that_matter_stay_and_their_numbers_with_them(
+def test_the_hidden_columns_that_matter_stay_and_their_weights_with_them(
     importance: str, lively: Students, tmp_path: Path
 ) -> None:
     """In every tensor with hidden columns, what is left is the whole one's at those that were chosen."""
@@ -400,7 +427,7 @@ def test_the_layer_that_changes_least_goes(quiet: int, lively: Students, tmp_pat
 
 @pytest.mark.parametrize("task", ["embedding", "classification"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_hidden_columns_are_left_out_everywhere(architecture: str, task: str, lively: Students, tmp_path: Path) -> None:
+def test_hidden_columns_are_removed_everywhere(architecture: str, task: str, lively: Students, tmp_path: Path) -> None:
     model = loaded(lively(architecture, task), task)
     metrics = make(lively(architecture, task), tmp_path / "out", task, hidden_size=40, compute=0.4)
     assert metrics["hidden_size"] == 40
@@ -444,7 +471,7 @@ def test_a_layer_makes_up_for_those_left_out_behind_it(lively: Students, tmp_pat
     assert torch.equal(mine.weight, theirs.weight)
 
 
-def test_a_shared_part_is_cut_once(lively: Students, tmp_path: Path) -> None:
+def test_a_shared_sublayer_is_cut_once(lively: Students, tmp_path: Path) -> None:
     source = tmp_path / "shared"
     source.mkdir()
     model = loaded(lively())
@@ -452,10 +479,10 @@ def test_a_shared_part_is_cut_once(lively: Students, tmp_path: Path) -> None:
     shapes.use(second, first, "feed_forward")
     shapes.save(model, source)
     (source / "tokenizer.json").write_bytes((lively() / "tokenizer.json").read_bytes())
-    assert parts.read(found(source)) == parts.outline(model)
+    assert stored_shape(found(source)) == encoder_shape(model)
     metrics = make(source, tmp_path / "out", compute=0.6)
     assert metrics["compute"] <= 0.6
-    assert (len(metrics["heads"]), len(metrics["feed_forward"])) == (2, 1)
+    assert (len(metrics["attention_heads"]), len(metrics["intermediate_size"])) == (2, 1)
     again, last = layers.layers(loaded(tmp_path / "out"))
     assert again.get("narrow") is last.get("narrow")
 
@@ -467,7 +494,7 @@ def test_a_shared_part_is_cut_once(lively: Students, tmp_path: Path) -> None:
 def test_nothing_cut_is_nothing_changed(architecture: str, lively: Students) -> None:
     full = loaded(lively(architecture))
     same = copy.deepcopy(full)
-    errors = reconstruct.run(full, same, rows(lively(architecture), full), numbers=[0, 1])
+    errors = reconstruct(full, same, rows(lively(architecture), full), numbers=[0, 1])
     assert max(errors) == 0
     assert all(torch.equal(one, other) for one, other in zip(full.parameters(), same.parameters(), strict=True))
 
@@ -477,9 +504,9 @@ def test_reconstruction_comes_nearer_than_cutting(architecture: str, lively: Stu
     source = lively(architecture)
     plain = make(source, tmp_path / "cut", compute=0.7, reconstruct=False)
     solved = make(source, tmp_path / "solved", compute=0.7)
-    assert solved["heads"] == plain["heads"]
+    assert solved["attention_heads"] == plain["attention_heads"]
     assert solved["mean_layer_error"] < 0.8 * plain["mean_layer_error"]
-    # On texts that took no part.
+    # On texts that took no sublayer.
     full = loaded(source)
     others = calibration.batches(
         source, architecture, data.everyday_sentences()[60:120], max_length=32, pad=int(full.config.pad_token_id or 0)
@@ -489,7 +516,7 @@ def test_reconstruction_comes_nearer_than_cutting(architecture: str, lively: Stu
     assert distances[1] < distances[0]
 
 
-def test_rows_that_say_the_same_are_merged(lively: Students) -> None:
+def test_neurons_that_compute_the_same_are_merged(lively: Students) -> None:
     """Either of a pair can go for nothing, but not both, and the other takes over what it gave."""
     full = loaded(lively())
     with torch.no_grad():
@@ -498,19 +525,19 @@ def test_rows_that_say_the_same_are_merged(lively: Students) -> None:
             layer.get("widen").bias[64:] = layer.get("widen").bias[:64]
     batches = rows(lively(), full)
     full.requires_grad_(False)
-    blocks = parts.blocks(full)
-    moments = signals.token_moments(full, tasks.get("embedding"), blocks, batches, seed=0)
-    kept = search.everything([block.part for block in blocks])
+    blocks = sublayers(full)
+    moments = output_moments(full, tasks.get("embedding"), blocks, batches, seed=0)
+    kept = keep_all([block.shape for block in blocks])
     for number in (1, 3):
         inside, outside = (some[number] for some in moments)
-        weight = blocks[number].outer.weight.detach()
-        losses = surgeon.removal_losses(inside.covariance, weight, outside.products, size=1, damping=1e-9)
+        weight = blocks[number].output_linear.weight.detach()
+        losses = removal_losses(inside.covariance, weight, outside.products, size=1, damping=1e-9)
         kept[number] = np.sort(np.argsort(-losses.numpy())[:64])
         assert sorted(int(row) % 64 for row in kept[number]) == list(range(64))
     less = copy.deepcopy(full)
-    cut.units(less, parts.blocks(less), kept)
+    keep_structures(less, sublayers(less), kept)
     before = float((outputs(less, batches) - outputs(full, batches)).norm())
-    errors = reconstruct.run(full, less, batches, numbers=[0, 1])
+    errors = reconstruct(full, less, batches, numbers=[0, 1])
     assert max(errors) < 2e-3
     assert float((outputs(less, batches) - outputs(full, batches)).norm()) < 0.02 * before
 
@@ -518,16 +545,14 @@ def test_rows_that_say_the_same_are_merged(lively: Students) -> None:
 def test_padding_takes_no_part(lively: Students) -> None:
     full = loaded(lively())
     batches = rows(lively(), full)
-    entering, gradients = signals.token_moments(full, tasks.get("embedding"), parts.blocks(full), batches, seed=0)
+    entering, gradients = output_moments(full, tasks.get("embedding"), sublayers(full), batches, seed=0)
     tokens = sum(len(row) for group in batches.rows for row in group)
     assert {one.tokens for one in (*entering, *gradients)} == {tokens}
     assert any(len({len(row) for row in group}) > 1 for group in batches.rows)
     less = copy.deepcopy(full)
-    cut.units(less, parts.blocks(less), [np.arange(2), np.arange(64)] * 2)
+    keep_structures(less, sublayers(less), [np.arange(2), np.arange(64)] * 2)
     singly = Batches(tuple((row,) for group in batches.rows for row in group), batches.names, batches.pad_token_id)
-    errors = [
-        reconstruct.run(full, copy.deepcopy(less), some, numbers=[0, 1], gain=False) for some in (batches, singly)
-    ]
+    errors = [reconstruct(full, copy.deepcopy(less), some, numbers=[0, 1], solve=False) for some in (batches, singly)]
     assert errors[0] == pytest.approx(errors[1], rel=1e-4)
 
 
@@ -596,7 +621,10 @@ BAD = [
         id="few heads",
     ),
     pytest.param(
-        "bert", {"intermediate_size": 0.05}, r"intermediate_size = 0.05 keeps 12 of 256; 8 intermediate", id="few rows"
+        "bert",
+        {"intermediate_size": 0.05},
+        r"intermediate_size = 0.05 keeps 12 of 256; 8 intermediate",
+        id="few neurons",
     ),
     pytest.param("bert", {"layers": 2}, r"layers = 2, and the checkpoint has 2; keep fewer", id="all layers"),
     pytest.param("bert", {"layers": [0, 2]}, r"names layer 2; the checkpoint has 0 to 1", id="no such layer"),

@@ -10,7 +10,7 @@ from pipeline.checkpoint.source import Source, inspect_folder
 from pipeline.compress.distil import checks, dataset
 from pipeline.compress.distil import stage as distil
 from pipeline.compress.distil.dataset import DistilData
-from pipeline.compress.prune import parts
+from pipeline.compress.prune.structure import head_count, stored_shape
 from pipeline.compress.smaller import SOURCE, corpus_of
 from pipeline.compress.stage import Context, Stage, Work
 from pipeline.compress.vocabulary import trim
@@ -115,7 +115,7 @@ def _check_distil(context: Context, source: Source) -> None:
 
 def _check_fewer_heads(section: DistilSection, unpruned: Source, teacher: Source, asked: str) -> None:
     """Refuse losses by heads that need not go with as many as pruning will leave."""
-    mine, theirs = parts.head_count(unpruned.config), parts.head_count(teacher.config)
+    mine, theirs = head_count(unpruned.config), head_count(teacher.config)
     # A teacher of fewer heads, or a pruned one, may happen to have those; that is seen when both models are there.
     plain = teacher is unpruned or teacher.config.get("pocketbert") is None
     if "attention" in section.losses and plain and theirs >= mine:
@@ -126,7 +126,7 @@ def _check_fewer_heads(section: DistilSection, unpruned: Source, teacher: Source
         )
     if "relations" not in section.losses:
         return
-    size = parts.read(unpruned).head_size
+    size = stored_shape(unpruned).head_size
     if size % (section.relation_heads or theirs):
         said = "the teacher's heads" if section.relation_heads is None else f"relation_heads = {section.relation_heads}"
         raise RecipeError(

@@ -8,7 +8,7 @@ from pipeline.checkpoint.source import Source
 from pipeline.compress.distil import dataset
 from pipeline.compress.distil.dataset import DistilData
 from pipeline.compress.distil.masked_lm import check_enough_text
-from pipeline.compress.prune.parts import head_count, hidden_size, layer_count
+from pipeline.compress.prune.structure import head_count, hidden_size, layer_count
 from pipeline.errors import RecipeError, StudentError
 from pipeline.recipe.compression import DEFAULT_TEMPERATURE, DistilSection, HeadSection
 from pipeline.recipe.fields import Updates

@@ -14,7 +14,7 @@ from pipeline.checkpoint import loading as checkpoint
 from pipeline.compress.factorise import lowrank, observe, ranks
 from pipeline.compress.factorise.lowrank import Spectrum
 from pipeline.compress.factorise.section import check_ranks
-from pipeline.compress.prune.signals import Moments
+from pipeline.compress.prune.activations import Moments
 from pipeline.data import datasets as data
 from pipeline.data.calibration import Batches, batches
 from pipeline.data.corpus import Unlabelled

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipeline.compress.prune.signals import Moments, inputs
+from pipeline.compress.prune.activations import Moments, batch_tensors
 from pipeline.data.calibration import Batches
 
 
@@ -28,7 +28,7 @@ def moments_of(model: Any, linears: Sequence[nn.Linear], batches: Batches) -> li
     found = [Moments(linear.in_features) for linear in linears]
     with torch.no_grad():
         for number in range(len(batches)):
-            given = inputs(batches, number)
+            given = batch_tensors(batches, number)
             with _watched(linears, found, given["attention_mask"] > 0):
                 model(**given)
     return found

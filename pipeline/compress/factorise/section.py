@@ -3,7 +3,7 @@
 from pipeline.checkpoint.source import Source
 from pipeline.compress.factorise import ranks
 from pipeline.compress.factorise.ranks import Shape
-from pipeline.compress.prune import parts
+from pipeline.compress.prune.structure import stored_shape
 from pipeline.errors import RecipeError, StudentError
 from pipeline.recipe.compression import FactoriseSection, Rank
 from pipeline.tasks import Task
@@ -18,14 +18,14 @@ def check(section: FactoriseSection, source: Source, task: Task) -> None:
     """
     if section.embedding is None and section.feed_forward is None:
         raise RecipeError("[factorise] asks for nothing; give embedding = 128, or feed_forward = {energy = 0.9}.")
-    outline = parts.read(source)
+    encoder = stored_shape(source)
     if section.embedding is not None:
         _check_table(source)
-        table = (source.vocab_size, outline.hidden)
+        table = (source.vocab_size, encoder.hidden_size)
         check_ranks("embedding", section.embedding, [table])
     if section.feed_forward is not None:
-        units = [part.units for part in outline.parts if part.kind == "feed_forward"]
-        shapes = [(rows, outline.hidden) for rows in units for _ in ("widen", "narrow")]
+        sizes = [sublayer.size for sublayer in encoder.sublayers if sublayer.kind == "feed_forward"]
+        shapes = [(size, encoder.hidden_size) for size in sizes for _ in ("widen", "narrow")]
         check_ranks("feed_forward", section.feed_forward, shapes)
 
 

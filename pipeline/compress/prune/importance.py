@@ -1,16 +1,25 @@
-"""How much each head and each feed-forward row matters: one row of a table for each criterion."""
+"""How much each attention head and each intermediate neuron matters: one row of `CRITERIA` for each criterion.
 
-from collections.abc import Callable, Sequence
+Criteria that follow gradients take those of a score that needs no labels: its square is the Fisher information where
+the task's outputs are logits, and the Gauss-Newton matrix along a random direction of unit length where they are a
+vector or a number.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn import functional
 
-from pipeline.compress.prune import costs, parts, signals, surgeon
-from pipeline.compress.prune.parts import Block
+from pipeline.compress.prune.activations import Moments, batch_tensors
+from pipeline.compress.prune.optimal_brain_surgeon import removal_losses
+from pipeline.compress.prune.structure import Sublayer, encoder_shape, parameters_each
 from pipeline.data.calibration import Batches
+from pipeline.schemes import OutputKind
 from pipeline.tasks import Task
 
 Floats = NDArray[np.float64]
@@ -18,91 +27,235 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Importance:
-    """Of the units of one block."""
+    """Importance of the structures of one sublayer."""
 
-    units: Floats
-    """What is lost without each, `(units,)`; comparable between blocks."""
-    together: Floats | None = None
-    """`(units, units)`: Σ over pairs of what is lost by both; None where a criterion knows no pairs."""
-
-
-Criterion = Callable[[Any, Task, Sequence[Block], Batches, int], list[Importance]]
-"""`(model, task, blocks, calibration rows, seed) -> of each block`."""
+    each: Floats
+    """The loss that removing each structure alone causes, `(structures,)`; comparable between sublayers."""
+    pairs: Floats | None = None
+    """The loss that removing pairs causes, `(structures, structures)`; None where a criterion knows no pairs."""
 
 
-def magnitude(model: Any, task: Task, blocks: Sequence[Block], batches: Batches, seed: int) -> list[Importance]:
-    """Return ‖rows that a unit owns‖ · ‖its columns in the output‖, the rows being the value's for a head.
+Criterion = Callable[[Any, Task, Sequence[Sublayer], Batches, int], list[Importance]]
+"""`(model, task, sublayers, calibration batches, seed) -> importance in each sublayer`."""
 
-    Weights have no unit that heads and rows share, so each kind is scaled to a mean of its blocks' parameters per unit.
 
-    Source: Han et al. 2015 and Li et al. 2017 (norms of filters), for units of two linears.
+def importance_by(
+    criterion: str, model: Any, task: Task, sublayers: Sequence[Sublayer], batches: Batches, *, seed: int
+) -> list[Importance]:
+    """Return the importance in each sublayer by a criterion of `CRITERIA`; the model's parameters get frozen."""
+    model.requires_grad_(False)
+    with torch.enable_grad():
+        return CRITERIA[criterion](model, task, sublayers, batches, seed)
+
+
+def magnitude(model: Any, task: Task, sublayers: Sequence[Sublayer], batches: Batches, seed: int) -> list[Importance]:
+    """Return ‖input rows‖ · ‖output columns‖ of each structure; the input rows of a head are those of its value.
+
+    Norms of heads and of neurons are not comparable, so each kind is scaled to a mean of its parameters per structure.
+
+    Source: Han et al. 2015 and Li et al. 2017 (norms of filters), for structures of two linears.
     """
-    norms = [_norms(block) for block in blocks]
-    shape = parts.outline(model)
-    found = []
-    for block, norm in zip(blocks, norms, strict=True):
-        alike = [other for one, other in zip(blocks, norms, strict=True) if one.part.kind == block.part.kind]
-        found.append(Importance(norm / np.concatenate(alike).mean() * costs.unit_parameters(block.part, shape)))
-    return found
+    norms = [_weight_norms(sublayer) for sublayer in sublayers]
+    encoder = encoder_shape(model)
+    result = []
+    for sublayer, norm in zip(sublayers, norms, strict=True):
+        same_kind = [
+            other for one, other in zip(sublayers, norms, strict=True) if one.shape.kind == sublayer.shape.kind
+        ]
+        scale = np.concatenate(same_kind).mean()
+        result.append(Importance(norm / scale * parameters_each(sublayer.shape, encoder)))
+    return result
 
 
-def _norms(block: Block) -> Floats:
-    inner = _last(block.inner[-1]).weight.detach().double()
-    outer = block.outer.weight.detach().double()
-    units, size = block.part.units, block.size
-    rows = inner.reshape(units, size, -1).square().sum((1, 2)).sqrt()
-    columns = outer.reshape(-1, units, size).square().sum((0, 2)).sqrt()
-    found: Floats = (rows * columns).numpy()
-    return found
+def _weight_norms(sublayer: Sublayer) -> Floats:
+    last = sublayer.input_linears[-1]
+    inner = (last[-1] if hasattr(last, "__getitem__") else last).weight.detach().double()
+    outer = sublayer.output_linear.weight.detach().double()
+    count, size = sublayer.shape.size, sublayer.columns_each
+    rows = inner.reshape(count, size, -1).square().sum((1, 2)).sqrt()
+    columns = outer.reshape(-1, count, size).square().sum((0, 2)).sqrt()
+    norms: Floats = (rows * columns).numpy()
+    return norms
 
 
-def _last(linear: Any) -> Any:
-    return linear[-1] if hasattr(linear, "__getitem__") else linear
-
-
-def taylor(model: Any, task: Task, blocks: Sequence[Block], batches: Batches, seed: int) -> list[Importance]:
-    """Return E|∂s/∂m · m| over texts at gates m of one, s the score of `signals`.
+def taylor(model: Any, task: Task, sublayers: Sequence[Sublayer], batches: Batches, seed: int) -> list[Importance]:
+    """Return E|∂s/∂m · m| over texts at gates m of one; s is the score of `score_batch`.
 
     Source: Molchanov et al. 2019, first order, without their square; Michel et al. 2019 for heads.
     """
-    gradients = signals.gate_gradients(model, task, blocks, batches, seed=seed)
+    gradients = gate_gradients(model, task, sublayers, batches, seed=seed)
     return [Importance(np.abs(gradient).mean(0)) for gradient in gradients]
 
 
-def fisher(model: Any, task: Task, blocks: Sequence[Block], batches: Batches, seed: int) -> list[Importance]:
-    """Return E[(∂s/∂m)²] over texts at gates of one, and E[∂s/∂m_i ∂s/∂m_j] within a block.
+def fisher(model: Any, task: Task, sublayers: Sequence[Sublayer], batches: Batches, seed: int) -> list[Importance]:
+    """Return E[(∂s/∂m)²] over texts at gates m of one, and E[∂s/∂m_i ∂s/∂m_j] within a sublayer.
 
     Half of the quadratic form is the Kullback-Leibler divergence that a mask causes, to second order.
 
-    Source: Kwon et al. 2022; labels drawn from the model's own softmax, as the true Fisher has them.
+    Source: Kwon et al. 2022; labels are drawn from the model's own softmax, as in the true Fisher information.
     """
-    gradients = signals.gate_gradients(model, task, blocks, batches, seed=seed)
+    gradients = gate_gradients(model, task, sublayers, batches, seed=seed)
     products = [gradient.T @ gradient / len(gradient) for gradient in gradients]
     return [Importance(product.diagonal() / 2, product / 2) for product in products]
 
 
-def after_refit(model: Any, task: Task, blocks: Sequence[Block], batches: Batches, seed: int) -> list[Importance]:
-    """Return what each unit costs at its turn once the rest has been refitted, see `surgeon.removal_losses`."""
-    entering, gradients = signals.token_moments(model, task, blocks, batches, seed=seed)
-    found = []
-    for block, inside, outside in zip(blocks, entering, gradients, strict=True):
-        metric = outside.products / outside.tokens
-        weight = block.outer.weight.detach()
-        losses = surgeon.removal_losses(inside.covariance, weight, metric, size=block.size)
-        found.append(Importance(losses.numpy() * inside.tokens / batches.count))
-    return found
+def optimal_brain_surgeon(
+    model: Any, task: Task, sublayers: Sequence[Sublayer], batches: Batches, seed: int
+) -> list[Importance]:
+    """Return the loss of removing each structure at its turn, after the others are refitted; see `removal_losses`."""
+    inputs, gradients = output_moments(model, task, sublayers, batches, seed=seed)
+    result = []
+    for sublayer, entering, leaving in zip(sublayers, inputs, gradients, strict=True):
+        metric = leaving.products / leaving.tokens
+        weight = sublayer.output_linear.weight.detach()
+        losses = removal_losses(entering.covariance, weight, metric, size=sublayer.columns_each)
+        result.append(Importance(losses.numpy() * entering.tokens / batches.count))
+    return result
 
 
 CRITERIA: dict[str, Criterion] = {
     "magnitude": magnitude,
     "taylor": taylor,
     "fisher": fisher,
-    "optimal_brain_surgeon": after_refit,
+    "optimal_brain_surgeon": optimal_brain_surgeon,
 }
 
 
-def of(name: str, model: Any, task: Task, blocks: Sequence[Block], batches: Batches, *, seed: int) -> list[Importance]:
-    """Return what a criterion of `CRITERIA` says of each block; the model's parameters are frozen by it."""
-    model.requires_grad_(False)
-    with torch.enable_grad():
-        return CRITERIA[name](model, task, blocks, batches, seed)
+# --- the score whose gradients are taken -----------------------------------------------------------------------------
+
+Score = Callable[[tuple[torch.Tensor, ...], torch.Tensor, torch.Generator], torch.Tensor]
+"""`(the task's outputs, mask (batch, seq_len), generator) -> sum over the texts of the batch`."""
+
+
+def score_batch(model: Any, task: Task, tensors: dict[str, torch.Tensor], generator: torch.Generator) -> torch.Tensor:
+    """Return the score of a batch, summed over its texts, which do not influence one another."""
+    mask = tensors["attention_mask"].float()
+    return SCORES[task.output_kind](task.finish(model(**tensors), mask), mask, generator)
+
+
+def _drawn_log_likelihood(logits: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return log p(y), `(items,)`, of labels y drawn from the softmax of logits `(items, classes)`."""
+    probabilities = functional.softmax(logits.detach(), -1)
+    labels = torch.multinomial(probabilities, 1, generator=generator)
+    return functional.log_softmax(logits, -1).gather(-1, labels)[:, 0]
+
+
+def _score_class(outputs: tuple[torch.Tensor, ...], mask: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return _drawn_log_likelihood(outputs[0], generator).sum()
+
+
+def _score_tags(outputs: tuple[torch.Tensor, ...], mask: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return _drawn_log_likelihood(outputs[0][mask > 0], generator).sum()
+
+
+def _score_span(outputs: tuple[torch.Tensor, ...], mask: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    logits = [output.masked_fill(mask == 0, float("-inf")) for output in outputs]
+    return torch.stack([_score_position(one, generator) for one in logits]).sum()
+
+
+def _score_position(logits: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    labels = torch.multinomial(functional.softmax(logits.detach(), -1), 1, generator=generator)
+    return -functional.cross_entropy(logits, labels[:, 0], reduction="sum")
+
+
+def _score_vector(outputs: tuple[torch.Tensor, ...], mask: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    direction = torch.randn(outputs[0].shape, generator=generator)
+    return (outputs[0] * functional.normalize(direction, dim=-1)).sum()
+
+
+SCORES: dict[OutputKind, Score] = {
+    "logits": _score_class,
+    "token_logits": _score_tags,
+    "spans": _score_span,
+    "value": _score_vector,
+    "embedding": _score_vector,
+}
+
+
+# --- gradients and moments at the output linears ---------------------------------------------------------------------
+
+
+@contextmanager
+def gated(sublayers: Sequence[Sublayer], gates: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Multiply each structure's output by its gate, `(structures,)` or `(batch, structures)`, in every pass."""
+
+    def multiply(sublayer: Sublayer, gate: torch.Tensor) -> Callable[[Any, tuple[torch.Tensor, ...]], torch.Tensor]:
+        columns = gate.repeat_interleave(sublayer.columns_each, -1)
+        if columns.ndim > 1:
+            columns = columns[:, None]  # (batch, 1, columns)
+        return lambda module, args: args[0] * columns
+
+    handles = [
+        sublayer.output_linear.register_forward_pre_hook(multiply(sublayer, gate))
+        for sublayer, gate in zip(sublayers, gates, strict=True)
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def gate_gradients(
+    model: Any, task: Task, sublayers: Sequence[Sublayer], batches: Batches, *, seed: int
+) -> list[Floats]:
+    """Return for each sublayer the gradients of each text's score at gates of one, `(texts, structures)`, in float64.
+
+    Source: Michel et al. 2019 (head mask variables); Kwon et al. 2022 (per example, for heads and neurons).
+    """
+    generator = torch.Generator().manual_seed(seed)
+    collected: list[list[torch.Tensor]] = [[] for _ in sublayers]
+    for number in range(len(batches)):
+        tensors = batch_tensors(batches, number)
+        texts = len(tensors["input_ids"])
+        gates = [torch.ones(texts, sublayer.shape.size, requires_grad=True) for sublayer in sublayers]
+        with gated(sublayers, gates):
+            score = score_batch(model, task, tensors, generator)
+        for of_sublayer, gradient in zip(collected, torch.autograd.grad(score, gates), strict=True):
+            of_sublayer.append(gradient.double())
+    return [torch.cat(of_sublayer).numpy() for of_sublayer in collected]
+
+
+def output_moments(
+    model: Any, task: Task, sublayers: Sequence[Sublayer], batches: Batches, *, seed: int
+) -> tuple[list[Moments], list[Moments]]:
+    """Return for each sublayer the moments of its output linear's inputs, and those of the gradients at its outputs."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs = [Moments(sublayer.shape.size * sublayer.columns_each) for sublayer in sublayers]
+    gradients = [Moments(int(sublayer.output_linear.out_features)) for sublayer in sublayers]
+    for number in range(len(batches)):
+        tensors = batch_tensors(batches, number)
+        present = tensors["attention_mask"] > 0
+        probes: list[tuple[int, torch.Tensor]] = []
+        with _probed(sublayers, inputs, present, probes):
+            score = score_batch(model, task, tensors, generator)
+        at_probes = torch.autograd.grad(score, [probe for _, probe in probes])
+        for (index, _), gradient in zip(probes, at_probes, strict=True):
+            gradients[index].add(gradient[present])
+    return inputs, gradients
+
+
+@contextmanager
+def _probed(
+    sublayers: Sequence[Sublayer],
+    inputs: Sequence[Moments],
+    present: torch.Tensor,
+    probes: list[tuple[int, torch.Tensor]],
+) -> Iterator[None]:
+    """Add zeros to the output linears' outputs, at which gradients can be taken, and sum up their inputs."""
+
+    def probe(index: int) -> Callable[[Any, tuple[torch.Tensor, ...], torch.Tensor], torch.Tensor]:
+        def add_zero(module: Any, args: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
+            inputs[index].add(args[0].detach()[present])
+            zero = torch.zeros_like(output, requires_grad=True)
+            probes.append((index, zero))
+            return output + zero
+
+        return add_zero
+
+    handles = [sublayer.output_linear.register_forward_hook(probe(index)) for index, sublayer in enumerate(sublayers)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,8 +1,9 @@
-"""What a head and a feed-forward row cost in milliseconds, measured in LiteRT on int8_dynamic files of one layer.
+"""The milliseconds of an attention head and of an intermediate neuron, measured in LiteRT on int8_dynamic files.
 
-Three files differ in the number of heads, or of rows, alone; the embeddings and all overhead cancel in the difference.
-In int8, which is what ships, products with weights are three times as fast as in fp32 and attention's own are not:
-a head of MiniLM costs as much as 120 rows there at 128 tokens, as 81 in fp32, and as 75 by multiply-adds.
+Each file has one layer, and they differ in the number of heads, or of neurons, alone: the embeddings and all overhead
+cancel in the difference. In int8, which is what ships, products with weights are three times as fast as in fp32 and
+attention's own are not: a head of MiniLM costs as much as 120 neurons there at 128 tokens, as 81 in fp32, and as 75 by
+MACs.
 """
 
 import contextlib
@@ -21,88 +22,102 @@ from pipeline.backends import ConvertRequest, Inputs, Session, litert
 from pipeline.backends.signature import Function, Signature
 from pipeline.checkpoint import shapes
 from pipeline.checkpoint.layers import layers, put
-from pipeline.compress.prune import costs, cut, parts
-from pipeline.compress.prune.parts import Kind, Outline
+from pipeline.compress.prune.removal import keep_layers, keep_structures
+from pipeline.compress.prune.structure import (
+    KINDS,
+    STRUCTURES,
+    EncoderShape,
+    SublayerKind,
+    encoder_shape,
+    structure_macs,
+    sublayers,
+)
 from pipeline.errors import ToolchainError
 
-_WORDS = 128
-"""Rows of the table in the small files; a look-up costs the same in any table."""
+_VOCABULARY_SIZE = 128
+"""Of the small files; a look-up costs the same in any embedding table."""
 _SCHEME = "int8_dynamic"
 _ROUNDS, _RUNS = 12, 5
-"""Files take turns of so many runs, so that a moment in which the machine is busy is no file's alone; the fastest
-counts, since whatever else runs only adds to it."""
+"""Files take turns of so many runs, so that a busy moment of the machine hits all of them; the fastest run counts,
+since whatever else runs only adds to it."""
 
 
-def per_unit_ms(model: Any, *, length: int) -> dict[Kind, float]:
-    """Return the milliseconds that one head and one feed-forward row of a layer take, on one thread.
+def measure_structures_ms(model: Any, *, length: int) -> dict[SublayerKind, float]:
+    """Return the milliseconds of one structure of each kind of sublayer, a head and a neuron, on one thread.
 
     Args:
         model: a Hugging Face model, left as it is.
-        length: tokens of the row that is timed.
+        length: sequence length that is timed.
 
     Raises:
-        ToolchainError: half as many units did not take less time.
+        ToolchainError: a layer with half as many structures did not take less time.
     """
     whole = _one_layer(model)
-    found = parts.outline(whole).parts
-    fewer = [max(1, part.units // 2) for part in found]
-    smaller = [_with(whole, number, units) for number, units in enumerate(fewer)]
+    shapes_of_sublayers = encoder_shape(whole).sublayers
+    fewer = [max(1, shape.size // 2) for shape in shapes_of_sublayers]
+    smaller = [_with_fewer(whole, number, size) for number, size in enumerate(fewer)]
     with TemporaryDirectory() as name:
-        files = [_file(one, length, Path(name, str(number))) for number, one in enumerate([whole, *smaller])]
+        files = [_convert(one, length, Path(name, str(number))) for number, one in enumerate([whole, *smaller])]
         full, *less = _fastest_ms(files)
-    measured: dict[Kind, float] = {}
-    for part, units, took in zip(found, fewer, less, strict=True):
-        if part.units == units:
+    measured: dict[SublayerKind, float] = {}
+    for shape, size, took in zip(shapes_of_sublayers, fewer, less, strict=True):
+        if shape.size == size:
             continue
         if took >= full:
-            said = f"{part.units} {part.kind} took {full:.3f} ms in LiteRT and {units} no less"
-            raise ToolchainError(f"{said}; measure on a quiet machine, or prune by costs = 'macs'.")
-        measured[part.kind] = (full - took) / (part.units - units)
-    return _with_single_units(measured, parts.outline(whole), length)
+            raise ToolchainError(
+                f"{shape.size} {STRUCTURES[shape.kind]} took {full:.3f} ms in LiteRT and {size} no less; measure on a "
+                "quiet machine, or prune by costs = 'macs'."
+            )
+        measured[shape.kind] = (full - took) / (shape.size - size)
+    return _with_single_structures(measured, encoder_shape(whole), length)
 
 
-def _with_single_units(measured: dict[Kind, float], shape: Outline, length: int) -> dict[Kind, float]:
-    """Price a kind of which the layer has one unit, that no smaller file tells, by multiply-adds beside the other."""
-    adds = {part.kind: one for part, one in zip(shape.parts, costs.unit_costs(shape, length=length), strict=True)}
+def _with_single_structures(
+    measured: dict[SublayerKind, float], encoder: EncoderShape, length: int
+) -> dict[SublayerKind, float]:
+    """Price a kind of which the layer has one structure, so that no smaller file exists, by its MACs."""
+    macs = {
+        shape.kind: one for shape, one in zip(encoder.sublayers, structure_macs(encoder, length=length), strict=True)
+    }
     if not measured:
-        raise ToolchainError("the layers have one head and one row; there is nothing to time, nor to prune.")
+        raise ToolchainError("the layers have one head and one neuron; there is nothing to time, nor to prune.")
     (known, ms), *_ = measured.items()
-    return {kind: ms * adds[kind] / adds[known] for kind in parts.KINDS} | measured
+    return {kind: ms * macs[kind] / macs[known] for kind in KINDS} | measured
 
 
 def _one_layer(model: Any) -> Any:
-    """Return a bare encoder with the layer that has most feed-forward rows alone, and with few words."""
+    """Return a bare encoder with a small vocabulary and only the layer of the largest intermediate size."""
     base = copy.deepcopy(model.base_model)
-    found = layers(base)
-    widest = max(range(len(found)), key=lambda number: found[number].feed_forward_size)
-    cut.layers(base, [widest])
+    every = layers(base)
+    widest = max(range(len(every)), key=lambda number: every[number].feed_forward_size)
+    keep_layers(base, [widest])
     table = base.get_input_embeddings()
     # In front of the other factor, where it was put into two.
     table = table[0] if isinstance(table, nn.Sequential) else table
     assert isinstance(table, nn.Embedding)
-    few = nn.Embedding.from_pretrained(table.weight.detach()[:_WORDS].clone(), freeze=False)
+    few = nn.Embedding.from_pretrained(table.weight.detach()[:_VOCABULARY_SIZE].clone(), freeze=False)
     put(base, next(path for path, module in base.named_modules() if module is table), few)
-    base.config.vocab_size = _WORDS
+    base.config.vocab_size = _VOCABULARY_SIZE
     return base
 
 
-def _with(whole: Any, number: int, units: int) -> Any:
-    """Return a copy with only the first units of one part."""
-    less = copy.deepcopy(whole)
-    kept = [np.arange(part.units) for part in parts.outline(less).parts]
-    kept[number] = np.arange(units)
-    cut.units(less, parts.blocks(less), kept)
-    return less
+def _with_fewer(whole: Any, number: int, size: int) -> Any:
+    """Return a copy with only the first structures of one sublayer."""
+    copied = copy.deepcopy(whole)
+    kept = [np.arange(shape.size) for shape in encoder_shape(copied).sublayers]
+    kept[number] = np.arange(size)
+    keep_structures(copied, sublayers(copied), kept)
+    return copied
 
 
-def _file(model: Any, length: int, place: Path) -> Path:
-    """Write a model's file at one length, by way of the one that it is made from."""
-    folder = place / "student"
+def _convert(model: Any, length: int, parent: Path) -> Path:
+    """Write a model's file at one length, by way of the fp32 file that it is made from."""
+    folder = parent / "student"
     folder.mkdir(parents=True)
     shapes.save(model, folder)
     file = None
     for scheme in ("fp32", _SCHEME):
-        out = place / scheme
+        out = parent / scheme
         out.mkdir()
         request = ConvertRequest(
             folder, "embedding", scheme, (length,), minimum_ios=18, base=file, metadata={}, labels=None

@@ -1,6 +1,6 @@
-"""Which units are kept: as much importance as a budget buys.
+"""Which structures are kept: as much importance as a budget buys.
 
-Source: Kwon et al. 2022, mask search (the number of heads is swept, rows fill the rest) and mask rearrangement.
+Source: Kwon et al. 2022, mask search (the number of heads is swept, neurons fill the rest) and mask rearrangement.
 """
 
 from collections.abc import Sequence
@@ -9,184 +9,214 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.compress.prune.costs import least_cost
 from pipeline.compress.prune.importance import Importance
-from pipeline.compress.prune.parts import KINDS, Kind, Part
+from pipeline.compress.prune.structure import KINDS, STRUCTURES, SublayerKind, SublayerShape, least_cost
 from pipeline.errors import RecipeError
 
 Kept = list[NDArray[np.int64]]
-"""For each part the numbers of the units that are kept, ascending."""
+"""For each sublayer the numbers of the structures that are kept, ascending."""
 
 
 @dataclass(frozen=True)
-class _Pieces:
-    """What is bought one by one: a head, or so many rows of one layer, dearest first by importance per cost."""
+class _Chunks:
+    """What is bought one by one: a head, or a multiple of neurons of one layer, by falling importance per cost."""
 
-    parts: NDArray[np.int64]
+    sublayers: NDArray[np.int64]
     importance: NDArray[np.float64]
     costs: NDArray[np.float64]
 
-    def counts(self, bought: int, parts: int) -> NDArray[np.int64]:
-        """Return how many pieces of each part are among the first `bought`."""
-        return np.bincount(self.parts[:bought], minlength=parts)
+    def counts(self, bought: int, sublayers: int) -> NDArray[np.int64]:
+        """Return how many chunks of each sublayer are among the first `bought`."""
+        return np.bincount(self.sublayers[:bought], minlength=sublayers)
 
 
-def everything(parts: Sequence[Part]) -> Kept:
-    """Return all units of each part."""
-    return [np.arange(part.units) for part in parts]
+def keep_all(sublayers: Sequence[SublayerShape]) -> Kept:
+    """Return all structures of each sublayer."""
+    return [np.arange(sublayer.size) for sublayer in sublayers]
 
 
-def within(
-    parts: Sequence[Part],
+def search_budget(
+    sublayers: Sequence[SublayerShape],
     importances: Sequence[Importance],
     costs: Sequence[float],
     *,
     budget: float,
-    rows: int,
-    even: bool = False,
+    intermediate_multiple: int,
+    uniform: bool = False,
 ) -> Kept:
-    """Return the units kept so that together they cost no more than a budget.
+    """Return the structures to keep so that together they cost no more than a budget.
 
     Args:
-        parts: of the encoder.
-        importances: of the units of each part.
-        costs: of one unit of each part: multiply-adds, or measured milliseconds.
+        sublayers: of the encoder.
+        importances: in each sublayer.
+        costs: of one structure of each sublayer: MACs, or measured milliseconds.
         budget: in the unit of `costs`.
-        rows: feed-forward rows are kept by so many, which is what runtimes compute at once.
-        even: each part of a kind keeps as many.
+        intermediate_multiple: neurons are kept in multiples of it.
+        uniform: whether all layers keep the same numbers.
 
     Raises:
-        RecipeError: the budget does not buy a head and `rows` rows for each part.
+        RecipeError: the budget does not buy one head and one multiple of neurons for each layer.
     """
-    spare = budget - least_cost(parts, costs, rows=rows)
+    spare = budget - least_cost(sublayers, costs, intermediate_multiple=intermediate_multiple)
     if spare < 0:
-        raise RecipeError(f"the budget {budget:.4g} does not buy a head and {rows} rows of each layer.")
-    if even:
-        return _evenly(parts, importances, costs, budget=budget, rows=rows)
-    heads = _pieces(parts, importances, costs, "heads", rows)
-    feed_forward = _pieces(parts, importances, costs, "feed_forward", rows)
-    paid, gained = _running(feed_forward.costs), _running(feed_forward.importance)
+        raise _too_small(budget, intermediate_multiple)
+    if uniform:
+        return _search_uniform(
+            sublayers, importances, costs, budget=budget, intermediate_multiple=intermediate_multiple
+        )
+    heads = _chunks(sublayers, importances, costs, "attention", 1)
+    neurons = _chunks(sublayers, importances, costs, "feed_forward", intermediate_multiple)
+    paid, gained = _running_sum(neurons.costs), _running_sum(neurons.importance)
     best, choice = -np.inf, (0, 0)
-    for bought, (cost, gain) in enumerate(zip(_running(heads.costs), _running(heads.importance), strict=True)):
+    running = zip(_running_sum(heads.costs), _running_sum(heads.importance), strict=True)
+    for bought, (cost, gain) in enumerate(running):
         if cost > spare * (1 + 1e-12):
             break
         filled = int(np.searchsorted(paid, (spare - cost) * (1 + 1e-12), side="right")) - 1
         if gain + gained[filled] > best:
             best, choice = gain + gained[filled], (bought, filled)
-    counts = heads.counts(choice[0], len(parts)) + feed_forward.counts(choice[1], len(parts))
-    return [_top(part, one, 1 + int(count), rows) for part, one, count in zip(parts, importances, counts, strict=True)]
+    counts = heads.counts(choice[0], len(sublayers)) + neurons.counts(choice[1], len(sublayers))
+    return [
+        _most_important(sublayer, importance, 1 + int(count), intermediate_multiple)
+        for sublayer, importance, count in zip(sublayers, importances, counts, strict=True)
+    ]
 
 
-def _evenly(
-    parts: Sequence[Part], importances: Sequence[Importance], costs: Sequence[float], *, budget: float, rows: int
+def _too_small(budget: float, intermediate_multiple: int) -> RecipeError:
+    return RecipeError(
+        f"the budget {budget:.4g} does not buy a head and {intermediate_multiple} intermediate neurons of each layer."
+    )
+
+
+def _search_uniform(
+    sublayers: Sequence[SublayerShape],
+    importances: Sequence[Importance],
+    costs: Sequence[float],
+    *,
+    budget: float,
+    intermediate_multiple: int,
 ) -> Kept:
-    """Return as many heads and as many rows of each layer: each number of heads is tried, and rows fill the rest."""
-    prices = {kind: sum(cost for part, cost in zip(parts, costs, strict=True) if part.kind == kind) for kind in KINDS}
-    most = {kind: min(part.units for part in parts if part.kind == kind) for kind in KINDS}
-    rows = min(rows, most["feed_forward"])
-    # A last piece that is not whole is as large in each layer only where all have as many rows.
-    alike = len({part.units for part in parts if part.kind == "feed_forward"}) == 1
-    largest = -(-most["feed_forward"] // rows) if alike else most["feed_forward"] // rows
+    """Return the same number of heads and of neurons in each layer; each number of heads is tried, neurons fill up."""
+    prices = {
+        kind: sum(cost for sublayer, cost in zip(sublayers, costs, strict=True) if sublayer.kind == kind)
+        for kind in KINDS
+    }
+    smallest = {kind: min(sublayer.size for sublayer in sublayers if sublayer.kind == kind) for kind in KINDS}
+    multiple = min(intermediate_multiple, smallest["feed_forward"])
+    # A last chunk that is not whole is as large in each layer only where all have the same intermediate size.
+    same_size = len({sublayer.size for sublayer in sublayers if sublayer.kind == "feed_forward"}) == 1
+    most_chunks = -(-smallest["feed_forward"] // multiple) if same_size else smallest["feed_forward"] // multiple
     best, choice = -np.inf, None
-    for heads in range(1, most["heads"] + 1):
-        spare = (budget - heads * prices["heads"]) * (1 + 1e-12)
-        pieces = min(int(spare // (rows * prices["feed_forward"])), largest)
-        if pieces < 1:
+    for heads in range(1, smallest["attention"] + 1):
+        spare = (budget - heads * prices["attention"]) * (1 + 1e-12)
+        chunks = min(int(spare // (multiple * prices["feed_forward"])), most_chunks)
+        if chunks < 1:
             break
         kept = [
-            _top(part, one, heads if part.kind == "heads" else pieces, rows)
-            for part, one in zip(parts, importances, strict=True)
+            _most_important(sublayer, importance, heads if sublayer.kind == "attention" else chunks, multiple)
+            for sublayer, importance in zip(sublayers, importances, strict=True)
         ]
-        worth = sum(float(one.units[numbers].sum()) for one, numbers in zip(importances, kept, strict=True))
-        if worth > best:
-            best, choice = worth, kept
+        total = sum(
+            float(importance.each[numbers].sum()) for importance, numbers in zip(importances, kept, strict=True)
+        )
+        if total > best:
+            best, choice = total, kept
     if choice is None:
-        raise RecipeError(f"the budget {budget:.4g} does not buy a head and {rows} rows of each layer.")
+        raise _too_small(budget, multiple)
     return choice
 
 
-def fraction(
-    parts: Sequence[Part],
+def search_fraction(
+    sublayers: Sequence[SublayerShape],
     importances: Sequence[Importance],
     kept: Kept,
-    kind: Kind,
+    kind: SublayerKind,
     *,
-    of: float,
-    rows: int,
-    even: bool = False,
+    fraction: float,
+    intermediate_multiple: int,
+    uniform: bool = False,
 ) -> Kept:
-    """Return `kept` with the given fraction of all units of one kind, wherever they matter most.
+    """Return `kept` with a fraction of all structures of one kind of sublayer, wherever they matter most.
 
-    With `even` the fraction is of each part's own, rounded down to whole pieces.
+    With `uniform` the fraction is of each sublayer's own, rounded down to whole multiples.
 
     Raises:
-        RecipeError: that is less than a head, or `rows` rows, for each part.
+        RecipeError: that is less than one head, or one multiple of neurons, for each layer.
     """
-    costs = [float(part.passes) if part.kind == kind else 0.0 for part in parts]
-    budget = of * sum(part.units * cost for part, cost in zip(parts, costs, strict=True))
-    spare = budget - least_cost(parts, costs, rows=rows)
+    costs = [float(sublayer.passes) if sublayer.kind == kind else 0.0 for sublayer in sublayers]
+    budget = fraction * sum(sublayer.size * cost for sublayer, cost in zip(sublayers, costs, strict=True))
+    spare = budget - least_cost(sublayers, costs, intermediate_multiple=intermediate_multiple)
     if spare < 0:
-        raise RecipeError(f"{kind} = {of} leaves no unit for some layer; each keeps a head and {rows} rows.")
-    if even:
-        fewest = min(part.units for part in parts if part.kind == kind)
-        each = int(of * fewest * (1 + 1e-12)) // (1 if kind == "heads" else rows)
-        counts = [max(1, each)] * len(parts)
+        raise RecipeError(
+            f"keeping {fraction} of the {STRUCTURES[kind]} leaves none for some layer; each layer keeps a head and "
+            f"{intermediate_multiple} intermediate neurons."
+        )
+    multiple = 1 if kind == "attention" else intermediate_multiple
+    if uniform:
+        smallest = min(sublayer.size for sublayer in sublayers if sublayer.kind == kind)
+        each = int(fraction * smallest * (1 + 1e-12)) // multiple
+        counts = [max(1, each)] * len(sublayers)
     else:
-        pieces = _pieces(parts, importances, costs, kind, rows)
-        bought = int(np.searchsorted(_running(pieces.costs), spare * (1 + 1e-12), side="right")) - 1
-        counts = [1 + int(count) for count in pieces.counts(bought, len(parts))]
+        chunks = _chunks(sublayers, importances, costs, kind, multiple)
+        bought = int(np.searchsorted(_running_sum(chunks.costs), spare * (1 + 1e-12), side="right")) - 1
+        counts = [1 + int(count) for count in chunks.counts(bought, len(sublayers))]
     return [
-        _top(part, one, count, rows) if part.kind == kind else before
-        for part, one, count, before in zip(parts, importances, counts, kept, strict=True)
+        _most_important(sublayer, importance, count, intermediate_multiple) if sublayer.kind == kind else before
+        for sublayer, importance, count, before in zip(sublayers, importances, counts, kept, strict=True)
     ]
 
 
-def _running(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.concatenate([[0.0], np.cumsum(values)])
+def _running_sum(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.concatenate([[0.0], np.cumsum(numbers)])
 
 
-def _pieces(
-    parts: Sequence[Part], importances: Sequence[Importance], costs: Sequence[float], kind: Kind, rows: int
-) -> _Pieces:
-    """Return all pieces of a kind but the first of each part, which is kept anyway."""
+def _chunks(
+    sublayers: Sequence[SublayerShape],
+    importances: Sequence[Importance],
+    costs: Sequence[float],
+    kind: SublayerKind,
+    multiple: int,
+) -> _Chunks:
+    """Return the chunks of all sublayers of a kind without the first of each, which is kept anyway."""
     owners, gains, prices = [], [], []
-    for number, (part, importance, cost) in enumerate(zip(parts, importances, costs, strict=True)):
-        size = 1 if kind == "heads" else rows
-        ordered = np.sort(importance.units)[::-1] if part.kind == kind else np.zeros(0)
-        for start in range(size, len(ordered), size):
-            piece = ordered[start : start + size]
+    for number, (sublayer, importance, cost) in enumerate(zip(sublayers, importances, costs, strict=True)):
+        ordered = np.sort(importance.each)[::-1] if sublayer.kind == kind else np.zeros(0)
+        for start in range(multiple, len(ordered), multiple):
+            chunk = ordered[start : start + multiple]
             owners.append(number)
-            gains.append(float(piece.sum()))
-            prices.append(cost * len(piece))
-    worth = np.array(gains) / np.array(prices)
-    order = np.argsort(-worth, kind="stable")
-    return _Pieces(np.array(owners, np.int64)[order], np.array(gains)[order], np.array(prices)[order])
+            gains.append(float(chunk.sum()))
+            prices.append(cost * len(chunk))
+    gain_per_cost = np.array(gains) / np.array(prices)
+    order = np.argsort(-gain_per_cost, kind="stable")
+    return _Chunks(np.array(owners, np.int64)[order], np.array(gains)[order], np.array(prices)[order])
 
 
-def _top(part: Part, importance: Importance, pieces: int, rows: int) -> NDArray[np.int64]:
-    count = min(part.units, pieces * (1 if part.kind == "heads" else rows))
-    return np.sort(np.argsort(-importance.units, kind="stable")[:count])
+def _most_important(
+    sublayer: SublayerShape, importance: Importance, chunks: int, intermediate_multiple: int
+) -> NDArray[np.int64]:
+    count = min(sublayer.size, chunks * (1 if sublayer.kind == "attention" else intermediate_multiple))
+    return np.sort(np.argsort(-importance.each, kind="stable")[:count])
 
 
-def rearranged(kept: Kept, importances: Sequence[Importance]) -> Kept:
-    """Exchange units within each part, their number as it is, while that lessens Σ over pairs of what is lost."""
+def rearrange(kept: Kept, importances: Sequence[Importance]) -> Kept:
+    """Exchange structures within each sublayer while that lowers the loss that all removed pairs cause together."""
     return [
-        one if importance.together is None else _exchanged(one, importance.together)
-        for one, importance in zip(kept, importances, strict=True)
+        numbers if importance.pairs is None else _exchange(numbers, importance.pairs)
+        for numbers, importance in zip(kept, importances, strict=True)
     ]
 
 
-def _exchanged(kept: NDArray[np.int64], together: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Try each lost unit once against the best kept one. The loss of lost units p is pᵀ F p."""
-    lost = np.ones(len(together), bool)
-    lost[kept] = False
-    own = together.diagonal()
-    shared = together @ lost
-    for back in np.flatnonzero(lost):
-        others = shared - together[:, back]
-        change = np.where(lost, np.inf, own + 2 * others) - (own[back] + 2 * others[back])
+def _exchange(kept: NDArray[np.int64], pairs: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Try each removed structure once against the best kept one. The loss of removed structures p is pᵀ F p."""
+    removed = np.ones(len(pairs), bool)
+    removed[kept] = False
+    alone = pairs.diagonal()
+    shared = pairs @ removed
+    for back in np.flatnonzero(removed):
+        others = shared - pairs[:, back]
+        change = np.where(removed, np.inf, alone + 2 * others) - (alone[back] + 2 * others[back])
         away = int(np.argmin(change))
-        if change[away] < -1e-12 * abs(own[back]):
-            lost[back], lost[away] = False, True
-            shared = others + together[:, away]
-    return np.flatnonzero(~lost)
+        if change[away] < -1e-12 * abs(alone[back]):
+            removed[back], removed[away] = False, True
+            shared = others + pairs[:, away]
+    return np.flatnonzero(~removed)

@@ -17,7 +17,7 @@ from typing import Any
 from pipeline.checkpoint import layers
 from pipeline.checkpoint.layers import Layer
 from pipeline.checkpoint.source import Source
-from pipeline.compress.prune import parts
+from pipeline.compress.prune.structure import layer_count
 from pipeline.errors import RecipeError, StudentError
 from pipeline.recipe.compression import ShareSection
 from pipeline.tasks import Task
@@ -44,7 +44,7 @@ def check(section: ShareSection, source: Source, task: Task) -> None:
     said = source.config.get("pocketbert") or {}
     if layout.inner or said.get("attention") or said.get("feed_forward"):
         raise StudentError(f"{source.origin} shares parameters between its layers already; leave [share] out.")
-    _check_groups(section.groups, parts.layer_count(source))
+    _check_groups(section.groups, layer_count(source))
 
 
 def _check_groups(groups: int, count: int) -> None:

@@ -2,7 +2,7 @@
 
 from pipeline.checkpoint import layers
 from pipeline.checkpoint.source import Source
-from pipeline.compress.prune.parts import head_count, hidden_size, layer_count
+from pipeline.compress.prune.structure import head_count, hidden_size, layer_count
 from pipeline.errors import RecipeError, StudentError
 from pipeline.recipe.compression import StartSection
 from pipeline.train.checks import has_masked_lm_head

@@ -1,16 +1,22 @@
-"""`[prune]` of a recipe, and what is wrong with it for a checkpoint. Imports nothing heavy."""
+"""Refuse a `[prune]` that a checkpoint cannot follow, before any work. Imports nothing heavy."""
 
 from dataclasses import replace
 
 from pipeline.checkpoint.source import Source
-from pipeline.compress.prune import costs, parts
-from pipeline.compress.prune.parts import Outline
+from pipeline.compress.prune.structure import (
+    EncoderShape,
+    SublayerKind,
+    encoder_macs,
+    least_cost,
+    stored_shape,
+    structure_macs,
+)
 from pipeline.errors import RecipeError, StudentError
 from pipeline.recipe.compression import STRUCTURE, PruneSection
 from pipeline.tasks import Task
 
 
-def check(section: PruneSection, source: Source, task: Task) -> Outline:
+def check(section: PruneSection, source: Source, task: Task) -> EncoderShape:
     """Refuse pruning that cannot be carried out.
 
     Returns:
@@ -20,7 +26,7 @@ def check(section: PruneSection, source: Source, task: Task) -> Outline:
         RecipeError: the section asks for nothing, for two things at once, or for what the checkpoint does not have.
         StudentError: the checkpoint's layers cannot be taken apart.
     """
-    shape = parts.read(source)
+    shape = stored_shape(source)
     _check_asked(section)
     if not section.cuts:
         return shape
@@ -33,9 +39,10 @@ def check(section: PruneSection, source: Source, task: Task) -> Outline:
     _check_compute(section, shape)
     if section.costs == "latency":
         _check_timed(section, source)
-    for kind, kept in (("heads", section.attention_heads), ("feed_forward", section.intermediate_size)):
-        if kept is not None:
-            _check_fraction(shape, kind, kept, section.intermediate_multiple)
+    if section.attention_heads is not None:
+        _check_fraction(section, shape, "attention", section.attention_heads)
+    if section.intermediate_size is not None:
+        _check_fraction(section, shape, "feed_forward", section.intermediate_size)
     return shape
 
 
@@ -55,9 +62,9 @@ def _check_asked(section: PruneSection) -> None:
         )
 
 
-def _check_layers(section: PruneSection, shape: Outline, source: Source) -> None:
-    wanted = section.layers
-    if wanted is None:
+def _check_layers(section: PruneSection, shape: EncoderShape, source: Source) -> None:
+    named = section.layers
+    if named is None:
         return
     if int(source.config.get("num_hidden_groups") or 1) > 1:
         raise StudentError(
@@ -65,15 +72,15 @@ def _check_layers(section: PruneSection, shape: Outline, source: Source) -> None
         )
     if any((source.config.get("pocketbert") or {}).get(name) for name in ("attention", "feed_forward")):
         raise StudentError(f"{source.origin} shares parts between its layers; prune layers first, and share then.")
-    if isinstance(wanted, int):
-        if wanted >= shape.layers:
-            raise RecipeError(f"prune.layers = {wanted}, and the checkpoint has {shape.layers}; keep fewer.")
+    if isinstance(named, int):
+        if named >= shape.layers:
+            raise RecipeError(f"prune.layers = {named}, and the checkpoint has {shape.layers}; keep fewer.")
         return
-    absent = [number for number in wanted if not 0 <= number < shape.layers]
+    absent = [number for number in named if not 0 <= number < shape.layers]
     if absent:
         raise RecipeError(f"prune.layers names layer {absent[0]}; the checkpoint has 0 to {shape.layers - 1}.")
-    if list(wanted) != sorted(set(wanted)) or len(wanted) == shape.layers:
-        raise RecipeError(f"prune.layers = {list(wanted)} has to rise, each number once, and leave a layer out.")
+    if list(named) != sorted(set(named)) or len(named) == shape.layers:
+        raise RecipeError(f"prune.layers = {list(named)} has to rise, each number once, and leave a layer out.")
 
 
 def _check_timed(section: PruneSection, source: Source) -> None:
@@ -92,12 +99,12 @@ def _check_timed(section: PruneSection, source: Source) -> None:
         )
 
 
-def _check_hidden(section: PruneSection, shape: Outline, source: Source) -> None:
+def _check_hidden(section: PruneSection, shape: EncoderShape, source: Source) -> None:
     assert section.hidden_size is not None
-    if not 8 <= section.hidden_size < shape.hidden:
+    if not 8 <= section.hidden_size < shape.hidden_size:
         raise RecipeError(
-            f"prune.hidden_size = {section.hidden_size}; the checkpoint has {shape.hidden} columns: keep 8 or more of "
-            "them, and not all."
+            f"prune.hidden_size = {section.hidden_size}; the checkpoint has {shape.hidden_size} columns: keep 8 or "
+            "more of them, and not all."
         )
     # transformers' ELECTRA leaves the projection out where both are equal, so that it would be lost.
     if source.architecture.model_type == "electra" and section.hidden_size == source.config.get("embedding_size"):
@@ -108,13 +115,13 @@ def _check_hidden(section: PruneSection, shape: Outline, source: Source) -> None
         )
 
 
-def _check_compute(section: PruneSection, shape: Outline) -> None:
+def _check_compute(section: PruneSection, shape: EncoderShape) -> None:
     if section.compute is None:
         return
-    whole = costs.encoder_multiply_adds(shape, length=section.cost_length)
-    prices = costs.unit_costs(narrowed(section, shape), length=section.cost_length)
-    left = kept_share(section, shape)
-    least = costs.least_cost(shape.parts, prices, rows=section.intermediate_multiple) * left / whole
+    whole = encoder_macs(shape, length=section.cost_length)
+    prices = structure_macs(narrowed(section, shape), length=section.cost_length)
+    share = _kept_layers_share(section, shape)
+    least = least_cost(shape.sublayers, prices, intermediate_multiple=section.intermediate_multiple) * share / whole
     if section.compute < least:
         raise RecipeError(
             f"prune.compute = {section.compute} leaves no head for some layer: a head and "
@@ -123,26 +130,31 @@ def _check_compute(section: PruneSection, shape: Outline) -> None:
         )
 
 
-def narrowed(section: PruneSection, shape: Outline) -> Outline:
-    """Return an encoder's shape with the hidden columns that stay."""
-    return shape if section.hidden_size is None else replace(shape, hidden=section.hidden_size)
+def narrowed(section: PruneSection, shape: EncoderShape) -> EncoderShape:
+    """Return an encoder's shape with the hidden size that `[prune]` leaves."""
+    return shape if section.hidden_size is None else replace(shape, hidden_size=section.hidden_size)
 
 
-def kept_share(section: PruneSection, shape: Outline) -> float:
-    """Return the share of layers that stay."""
+def _kept_layers_share(section: PruneSection, shape: EncoderShape) -> float:
     if section.layers is None:
         return 1.0
     return (section.layers if isinstance(section.layers, int) else len(section.layers)) / shape.layers
 
 
-def _check_fraction(shape: Outline, kind: str, kept: float, rows: int) -> None:
-    of_kind = [part for part in shape.parts if part.kind == kind]
-    every = sum(part.units * part.passes for part in of_kind)
-    least = sum((1 if kind == "heads" else min(rows, part.units)) * part.passes for part in of_kind)
-    if kept * every < least:
-        key, each = (
-            ("attention_heads", "a head") if kind == "heads" else ("intermediate_size", f"{rows} intermediate neurons")
-        )
+def _check_fraction(section: PruneSection, shape: EncoderShape, kind: SublayerKind, fraction: float) -> None:
+    multiple = section.intermediate_multiple
+    key, each = (
+        ("attention_heads", "a head")
+        if kind == "attention"
+        else ("intermediate_size", f"{multiple} intermediate neurons")
+    )
+    same_kind = [sublayer for sublayer in shape.sublayers if sublayer.kind == kind]
+    every = sum(sublayer.size * sublayer.passes for sublayer in same_kind)
+    least = sum(
+        (1 if kind == "attention" else min(multiple, sublayer.size)) * sublayer.passes for sublayer in same_kind
+    )
+    if fraction * every < least:
         raise RecipeError(
-            f"prune.{key} = {kept} keeps {int(kept * every)} of {every}; {each} of each layer are {least}. Keep more."
+            f"prune.{key} = {fraction} keeps {int(fraction * every)} of {every}; {each} of each layer are {least}. "
+            "Keep more."
         )

@@ -1,0 +1,135 @@
+"""Layer pruning and hidden-size pruning: which layers and hidden columns stay, where a recipe gives their number."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pipeline.checkpoint import layers
+from pipeline.compress.prune.activations import (
+    LayerInput,
+    batch_tensors,
+    cosine_distance,
+    first_layer_inputs,
+    pass_layer,
+)
+from pipeline.compress.prune.importance import score_batch
+from pipeline.compress.prune.structure import INPUT_LINEARS, RESIDUAL_NORM, layer_sequence
+from pipeline.data.calibration import Batches
+from pipeline.graph.worker import tell
+from pipeline.tasks import Task
+
+# --- layers ----------------------------------------------------------------------------------------------------------
+
+
+def select_layers(model: Any, batches: Batches, keep: int | Sequence[int]) -> list[int]:
+    """Return the numbers of the layers that stay, ascending.
+
+    Args:
+        model: a Hugging Face model.
+        batches: the calibration set.
+        keep: the numbers themselves; or how many, and then layers leave one by one, each time the one without which
+            the last hidden states change least in cosine.
+
+    Source: Kim et al. 2024 (Shortened LLaMA): a layer's importance is measured by leaving it out.
+    """
+    every = layer_sequence(model)
+    if not isinstance(keep, int):
+        return sorted(keep)
+    kept = list(range(len(every)))
+    if all(layer.module is every[0].module for layer in every):
+        return kept[:keep]
+    with torch.no_grad():
+        start = first_layer_inputs(model, batches)
+        truth = _pass_layers(model, start, kept)
+        while len(kept) > keep:
+            tell("layers", 0.1 * (len(every) - len(kept)) / (len(every) - keep))
+            changes, before = {}, start
+            for position, number in enumerate(kept):
+                changes[number] = cosine_distance(truth, _pass_layers(model, before, kept[position + 1 :]))
+                before = _pass_layers(model, before, [number])
+            kept.remove(min(kept, key=lambda number: changes[number]))
+    return kept
+
+
+def _pass_layers(model: Any, states: Sequence[LayerInput], numbers: Sequence[int]) -> list[LayerInput]:
+    every = layer_sequence(model)
+    result = []
+    for state in states:
+        for number in numbers:
+            state = pass_layer(every[number], state)
+        result.append(state)
+    return result
+
+
+# --- hidden columns --------------------------------------------------------------------------------------------------
+
+
+def select_hidden_columns(
+    model: Any, task: Task, batches: Batches, hidden_size: int, importance: str, *, seed: int
+) -> NDArray[np.int64]:
+    """Return the numbers of the most important hidden columns, ascending.
+
+    Args:
+        model: a Hugging Face model; its parameters get frozen.
+        task: gives the score.
+        batches: the calibration set.
+        hidden_size: columns that stay.
+        importance: `magnitude`: ‖weights that read a column‖ over all layers; `taylor`: E|∂s/∂m| at a gate m of one on
+            the column, wherever it occurs; else E[(∂s/∂m)²].
+        seed: of the labels or directions that are drawn.
+
+    Source: Molchanov et al. 2019, for gates that belong together across residual connections.
+    """
+    if importance == "magnitude":
+        scores = _column_norms(model)
+    else:
+        gradients = _column_gradients(model, task, batches, seed)
+        scores = (gradients.abs() if importance == "taylor" else gradients.square()).mean(0)
+    best = torch.argsort(-scores, stable=True)[:hidden_size]
+    return np.sort(best.numpy())
+
+
+def _column_norms(model: Any) -> torch.Tensor:
+    linears = [layer.get(name) for layer in layers.layers(model) for names in INPUT_LINEARS.values() for name in names]
+    return torch.stack([linear.weight.detach().double().square().sum(0) for linear in linears]).sum(0).sqrt()
+
+
+def _column_gradients(model: Any, task: Task, batches: Batches, seed: int) -> torch.Tensor:
+    """Return the gradient of each text's score at each column's gate, `(texts, hidden)`."""
+    model.requires_grad_(False)
+    generator = torch.Generator().manual_seed(seed)
+    hidden = int(model.config.hidden_size)
+    gradients = []
+    for number in range(len(batches)):
+        tensors = batch_tensors(batches, number)
+        gate = torch.ones(len(tensors["input_ids"]), 1, hidden, requires_grad=True)
+        with torch.enable_grad(), _gated_columns(model, gate):
+            score = score_batch(model, task, tensors, generator)
+        gradients.append(torch.autograd.grad(score, gate)[0][:, 0].double())
+    return torch.cat(gradients)
+
+
+@contextmanager
+def _gated_columns(model: Any, gate: torch.Tensor) -> Iterator[None]:
+    """Multiply the hidden columns in front of the first layer and behind each norm."""
+    norms = {layer.get(name) for layer in layers.layers(model) for name in RESIDUAL_NORM.values()}
+    handles = [norm.register_forward_hook(lambda module, args, output: output * gate) for norm in norms]
+    first = layer_sequence(model)[0].module
+    passed = False
+
+    def once(module: Any, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        # A shared first layer is entered again with columns that were gated behind its norm.
+        nonlocal passed
+        again, passed = passed, True
+        return None if again else (args[0] * gate, *args[1:])
+
+    handles.append(first.register_forward_pre_hook(once))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,234 @@
+"""The structures that pruning removes, attention heads and intermediate neurons, and what each of them costs.
+
+An encoder layer has two sublayers, attention and feed-forward. A sublayer that several layers share, as all of ALBERT's
+do, counts once and is passed several times. Imports nothing heavy.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pipeline.checkpoint import layers
+from pipeline.checkpoint.layers import Layer, Layout
+from pipeline.errors import StudentError
+from pipeline.recipe.compression import COST_LENGTH
+
+if TYPE_CHECKING:
+    from pipeline.checkpoint.source import Source
+
+SublayerKind = Literal["attention", "feed_forward"]
+KINDS: tuple[SublayerKind, ...] = ("attention", "feed_forward")
+"""In the order in which tokens pass them."""
+STRUCTURES: Mapping[SublayerKind, str] = {"attention": "attention heads", "feed_forward": "intermediate neurons"}
+"""What each kind of sublayer consists of."""
+INPUT_LINEARS: Mapping[SublayerKind, tuple[str, ...]] = {
+    "attention": ("query", "key", "value"),
+    "feed_forward": ("widen",),
+}
+"""The linears whose output rows belong to single structures."""
+OUTPUT_LINEAR: Mapping[SublayerKind, str] = {"attention": "attended", "feed_forward": "narrow"}
+"""The linear whose input columns belong to single structures, and which can make up for removed ones."""
+RESIDUAL_NORM: Mapping[SublayerKind, str] = {"attention": "attention_norm", "feed_forward": "norm"}
+"""The norm that takes the sum of the sublayer's output and its input."""
+
+
+@dataclass(frozen=True)
+class SublayerShape:
+    """The size of one sublayer, which one or several layers use."""
+
+    kind: SublayerKind
+    layer: int
+    """The first layer that uses it."""
+    size: int
+    """Attention heads or intermediate neurons."""
+    passes: int
+    """How often tokens pass it on their way through the encoder."""
+
+
+@dataclass(frozen=True)
+class EncoderShape:
+    """The sizes of an encoder."""
+
+    sublayers: tuple[SublayerShape, ...]
+    """In the order of their first use, a layer's attention before its feed-forward."""
+    hidden_size: int
+    head_size: int
+    layers: int
+    """Layers that tokens pass; a shared one counts each time."""
+
+
+@dataclass(frozen=True)
+class Sublayer:
+    """A sublayer of a model: its shape and the layer that holds its modules."""
+
+    shape: SublayerShape
+    layer: Layer
+
+    @property
+    def columns_each(self) -> int:
+        """Columns of `output_linear` that belong to one structure: the head size, or 1 for a neuron."""
+        return self.layer.head_size if self.shape.kind == "attention" else 1
+
+    @property
+    def output_linear(self) -> Any:
+        """The linear whose input columns belong to single structures."""
+        return self.layer.get(OUTPUT_LINEAR[self.shape.kind])
+
+    @property
+    def input_linears(self) -> list[Any]:
+        """The linears whose output rows belong to single structures."""
+        return [self.layer.get(name) for name in INPUT_LINEARS[self.shape.kind]]
+
+
+# --- shapes of models and of checkpoints -----------------------------------------------------------------------------
+
+
+def sublayers(model: Any) -> list[Sublayer]:
+    """Return the sublayers of a Hugging Face model, each once, in the order of their first use."""
+    every = layers.layers(model)
+    result = []
+    for number, layer in enumerate(every):
+        for kind in KINDS:
+            size = layer.heads if kind == "attention" else layer.feed_forward_size
+            users = [other for other in every if other.get(OUTPUT_LINEAR[kind]) is layer.get(OUTPUT_LINEAR[kind])]
+            if users[0] is layer:
+                passes = sum(user.passes for user in users)
+                result.append(Sublayer(SublayerShape(kind, number, size, passes), layer))
+    return result
+
+
+def encoder_shape(model: Any) -> EncoderShape:
+    """Return the shape of a Hugging Face model's encoder."""
+    every, parts = layers.layers(model), sublayers(model)
+    return EncoderShape(
+        tuple(part.shape for part in parts),
+        hidden_size=int(parts[0].output_linear.out_features),
+        head_size=every[0].head_size,
+        layers=sum(layer.passes for layer in every),
+    )
+
+
+def layer_sequence(model: Any) -> list[Layer]:
+    """Return the layers in the order in which tokens pass them, a shared one as often as it is passed."""
+    return [layer for layer in layers.layers(model) for _ in range(layer.passes)]
+
+
+def stored_shape(source: "Source") -> EncoderShape:
+    """Return the shape of a checkpoint's encoder from its config and the header of its weights.
+
+    Raises:
+        StudentError: its layers cannot be taken apart, or are factorised already.
+    """
+    layout = layers.layout_of(source.architecture.model_type)
+    tensors = _tensor_shapes(source.folder, layout)
+    compressed = source.config.get("pocketbert") or {}
+    total = layer_count(source)
+    groups = int(source.config.get("num_hidden_groups") or 1) if layout.inner else total
+    layers.check_groups(layout, total, groups, int(source.config.get("inner_group_num") or 1))
+    hidden = _tensor_shape(source, tensors, layout, 0, "attended")[0]
+    head_size = int(compressed["head_size"]) if compressed else hidden // head_count(source.config)
+    result = []
+    for layer in range(groups):
+        for kind in KINDS:
+            owners = compressed.get(kind) or list(range(groups))
+            if owners[layer] == layer:
+                columns = _tensor_shape(source, tensors, layout, layer, OUTPUT_LINEAR[kind])[1]
+                size = columns // head_size if kind == "attention" else columns
+                passes = owners.count(layer) * (total // groups)
+                result.append(SublayerShape(kind, layer, size, passes))
+    # The config comes first: a plan foretells there the hidden size that an earlier stage will leave.
+    return EncoderShape(tuple(result), hidden_size(source) or hidden, head_size, total)
+
+
+def layer_count(source: "Source") -> int:
+    """Return the number of layers that tokens pass; a shared one counts each time.
+
+    Raises:
+        StudentError: config.json does not tell.
+    """
+    count = source.config.get("num_hidden_layers") or source.config.get("n_layers")
+    if not isinstance(count, int):
+        raise StudentError(f"{source.origin}: config.json does not say how many layers it has (num_hidden_layers).")
+    return count
+
+
+def hidden_size(source: "Source") -> int:
+    """Return the hidden size in a checkpoint's config; 0 where the config leaves it to the class's default."""
+    return int(source.config.get("hidden_size") or source.config.get("dim") or 0)
+
+
+def head_count(config: Mapping[str, Any]) -> int:
+    """Return the number of attention heads in a checkpoint's config; a compressed one's layers may have fewer."""
+    # DistilBERT has its own name; a config without either has its class's default of 12.
+    return int(config.get("num_attention_heads") or config.get("n_heads") or 12)
+
+
+def _tensor_shapes(folder: Path, layout: Layout) -> dict[str, Sequence[int]]:
+    """Return the shapes of the encoder's tensors by their names below the stack of layers."""
+    from safetensors import safe_open
+
+    result = {}
+    with safe_open(folder / "model.safetensors", framework="numpy") as handle:
+        for name in handle.keys():  # noqa: SIM118  # not a dict
+            _, stack, rest = f".{name}".partition(f".{layout.stack}.")
+            if stack:
+                result[rest] = handle.get_slice(name).get_shape()
+    return result
+
+
+def _tensor_shape(
+    source: "Source", tensors: Mapping[str, Sequence[int]], layout: Layout, layer: int, name: str
+) -> Sequence[int]:
+    path = ".".join(filter(None, (str(layer), layout.inner, getattr(layout, name))))
+    if f"{path}.0.weight" in tensors:
+        raise StudentError(
+            f"{source.origin}: {layout.stack}.{path} is factorised already; prune first, factorise what is left."
+        )
+    if f"{path}.weight" not in tensors:
+        raise StudentError(f"{source.folder}/model.safetensors has no {layout.stack}.{path}.weight.")
+    return tensors[f"{path}.weight"]
+
+
+# --- costs -----------------------------------------------------------------------------------------------------------
+
+
+def macs_each(sublayer: SublayerShape, encoder: EncoderShape, *, length: int) -> int:
+    """Return the MACs of one structure at a sequence length, over all passes.
+
+    A head: query, key, value and output 4·L·d·k, scores and weighted sum 2·L²·k. An intermediate neuron: 2·L·d.
+
+    Source: Vaswani et al. 2017, section 3.2; biases, norms and softmax are left out, as is usual.
+    """
+    hidden, size = encoder.hidden_size, encoder.head_size
+    head, neuron = 4 * length * hidden * size + 2 * length**2 * size, 2 * length * hidden
+    return (head if sublayer.kind == "attention" else neuron) * sublayer.passes
+
+
+def parameters_each(sublayer: SublayerShape, encoder: EncoderShape) -> int:
+    """Return the parameters of one structure, the biases of its input linears included."""
+    hidden, size = encoder.hidden_size, encoder.head_size
+    return 4 * hidden * size + 3 * size if sublayer.kind == "attention" else 2 * hidden + 1
+
+
+def structure_macs(encoder: EncoderShape, *, length: int = COST_LENGTH) -> list[float]:
+    """Return the MACs of one structure of each sublayer; the search takes measured milliseconds as well."""
+    return [float(macs_each(sublayer, encoder, length=length)) for sublayer in encoder.sublayers]
+
+
+def total_cost(encoder: EncoderShape, costs: Sequence[float]) -> float:
+    """Return the cost of all structures, given that of one structure of each sublayer."""
+    return sum(sublayer.size * cost for sublayer, cost in zip(encoder.sublayers, costs, strict=True))
+
+
+def encoder_macs(encoder: EncoderShape, *, length: int = COST_LENGTH) -> int:
+    """Return the MACs of all layers at a sequence length."""
+    return int(total_cost(encoder, structure_macs(encoder, length=length)))
+
+
+def least_cost(sublayers: Sequence[SublayerShape], costs: Sequence[float], *, intermediate_multiple: int) -> float:
+    """Return the cost of the smallest encoder: a head in each attention, a multiple of neurons in each feed-forward."""
+    return sum(
+        cost * (1 if sublayer.kind == "attention" else min(intermediate_multiple, sublayer.size))
+        for sublayer, cost in zip(sublayers, costs, strict=True)
+    )
