@@ -53,7 +53,7 @@ def error(weight: torch.Tensor, approximation: torch.Tensor, covariance: torch.T
 def test_the_error_of_a_linear_is_the_tail_of_its_singular_values(seed: int) -> None:
     weight, covariance = random(24, 16, seed=seed), spread(16, seed=seed + 1)
     for used in (None, covariance):
-        spectrum = lowrank.of_linear(weight, used)
+        spectrum = lowrank.decompose_linear(weight, used)
         measured = torch.eye(16).double() if used is None else used
         for rank in (1, 5, 15):
             tail = float(spectrum.values[rank:].square().sum())
@@ -63,7 +63,7 @@ def test_the_error_of_a_linear_is_the_tail_of_its_singular_values(seed: int) -> 
 def test_the_error_of_a_table_is_the_tail_of_its_singular_values(seed: int) -> None:
     table, weights = random(60, 16, seed=seed), random(60, seed=seed + 1).square() + 1e-3
     for used in (None, weights):
-        spectrum = lowrank.of_table(table, used)
+        spectrum = lowrank.decompose_table(table, used)
         measured = torch.ones(60).double() if used is None else used
         for rank in (1, 5, 15):
             found = float((measured[:, None] * (table - product(spectrum, rank)).square()).sum())
@@ -72,17 +72,17 @@ def test_the_error_of_a_table_is_the_tail_of_its_singular_values(seed: int) -> N
 
 def test_weights_make_the_error_less_on_what_they_weigh(seed: int) -> None:
     weight, covariance = random(24, 16, seed=seed), spread(16, seed=seed + 1)
-    plain, weighted = (product(lowrank.of_linear(weight, one), 6) for one in (None, covariance))
+    plain, weighted = (product(lowrank.decompose_linear(weight, one), 6) for one in (None, covariance))
     assert error(weight, weighted, covariance) < 0.5 * error(weight, plain, covariance)
 
 
 def test_a_matrix_of_low_rank_is_kept_exactly(seed: int) -> None:
     weight = random(24, 4, seed=seed) @ random(4, 16, seed=seed + 1)
     spectra = (
-        lowrank.of_linear(weight, None),
-        lowrank.of_linear(weight, spread(16, seed=seed + 2)),
-        lowrank.of_table(weight, None),
-        lowrank.of_table(weight, torch.arange(1.0, 25.0)),
+        lowrank.decompose_linear(weight, None),
+        lowrank.decompose_linear(weight, spread(16, seed=seed + 2)),
+        lowrank.decompose_table(weight, None),
+        lowrank.decompose_table(weight, torch.arange(1.0, 25.0)),
     )
     for spectrum in spectra:
         torch.testing.assert_close(product(spectrum, 4), weight, rtol=1e-6, atol=1e-7)
@@ -93,7 +93,7 @@ def test_a_budget_is_kept_and_no_other_shares_keep_more() -> None:
     shapes = [(64, 48), (48, 64)]
     spectra = [np.linspace(1, 0.1, 48) ** 3, np.linspace(1, 0.5, 48)]
     budget = int(0.6 * 2 * 64 * 48)
-    chosen = ranks.by_budget(spectra, shapes, 0.6)
+    chosen = ranks.ranks_by_budget(spectra, shapes, 0.6)
     steps = range(8, 49, 8)
     usable = [(a, b) for a in steps for b in steps if (a + b) * 112 <= budget and max(a, b) * 112 < 64 * 48]
 
@@ -106,7 +106,7 @@ def test_a_budget_is_kept_and_no_other_shares_keep_more() -> None:
 
 def test_energy_takes_the_smallest_rank_of_eights_that_keeps_it() -> None:
     values = np.ones(40)
-    assert ranks.by_energy(values, 0.5) == 24  # 20 values, in eights
+    assert ranks.rank_by_energy(values, 0.5) == 24  # 20 values, in eights
     assert ranks.kept_energy(values, 24) >= 0.5 > ranks.kept_energy(values, 16)
 
 
@@ -244,8 +244,8 @@ def test_a_matrix_that_would_grow_is_left_whole(tmp_path: Path) -> None:
         ("bert", {"embedding": 64}, "rank 64 saves nothing in 30522 × 64; it has to be below 64"),
         ("bert", {"feed_forward": 43}, "rank 43 saves nothing in 128 × 64; it has to be below 43"),
         ("bert", {"feed_forward": {"parameters": 0.1}}, "less than rank 8 everywhere takes, 0.188"),
-        ("albert", {"embedding": 16}, "table of words in two factors already"),
-        ("electra", {"embedding": 16}, "table of words in two factors already"),
+        ("albert", {"embedding": 16}, "embedding table in two factors already"),
+        ("electra", {"embedding": 16}, "embedding table in two factors already"),
         ("mobilebert", {"feed_forward": 16}, "mobilebert cannot be compressed here"),
     ],
 )

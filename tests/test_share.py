@@ -18,7 +18,8 @@ from pipeline.checkpoint import source as student
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.source import Source
 from pipeline.compress import factorise, share
-from pipeline.compress.share import tying
+from pipeline.compress.share.stage import SHARED, layer_groups
+from pipeline.compress.share.tying import align, sublayer_tensors
 from pipeline.data import datasets as data
 from pipeline.errors import PipelineError
 from pipeline.recipe.compression import FactoriseSection, ShareSection
@@ -95,8 +96,8 @@ def test_a_shuffled_copy_of_a_layer_is_aligned_back_exactly(architecture: str, t
     shuffle(second, seed=7)
     assert not torch.equal(first.get("widen").weight, second.get("widen").weight)
     for part, size in (("attention", first.head_size), ("feed_forward", 1)):
-        wanted = tying.tensors(first, part)
-        found = tying.align(tying.tensors(second, part), wanted, part, size)
+        wanted = sublayer_tensors(first, part)
+        found = align(sublayer_tensors(second, part), wanted, part, size)
         assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
     model.save_pretrained(source)
     tied, metrics = make(source, tmp_path / "out")
@@ -134,8 +135,8 @@ def test_what_is_shared_is_stored_once(architecture: str, what: str, tmp_path: P
     tied = {
         part: first.get(role) is second.get(role) for part, role in (("attention", "key"), ("feed_forward", "norm"))
     }
-    assert tied == {part: part in share.PARTS[what] for part in tied}
-    owned = [tensor.numel() for part in share.PARTS[what] for tensor in tying.tensors(first, part).values()]
+    assert tied == {part: part in SHARED[what] for part in tied}
+    owned = [tensor.numel() for part in SHARED[what] for tensor in sublayer_tensors(first, part).values()]
     assert metrics["parameters_before"] - metrics["parameters"] == sum(owned)
     assert metrics["parameters"] == sum(parameter.numel() for parameter in model.parameters())
     assert 0 < metrics["relative_distance"] < 1
@@ -157,7 +158,7 @@ def test_groups_are_albert_s(tmp_path: Path) -> None:
     """Source: transformers, `int(i / (num_hidden_layers / num_hidden_groups))`."""
     for count, groups in ((12, 1), (12, 3), (12, 4), (6, 2), (5, 2), (7, 3)):
         of_albert = [int(number / (count / groups)) for number in range(count)]
-        found = share.grouped(count, groups)
+        found = layer_groups(count, groups)
         assert [next(at for at, group in enumerate(found) if number in group) for number in range(count)] == of_albert
 
 

@@ -125,7 +125,7 @@ def _check_factorise(context: Context, source: Source) -> None:
     start = context.recipe.start
     if start and start.kind == "albert" and context.recipe.factorise.embedding is not None:
         raise RecipeError(
-            "start.kind = 'albert' puts the table of words into two factors already. Give start.embedding_size in the "
+            "start.kind = 'albert' puts the embedding table into two factors already. Give start.embedding_size in the "
             "place of factorise.embedding."
         )
     _need_head(context, source, "factorise")

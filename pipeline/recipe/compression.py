@@ -250,7 +250,7 @@ class FactoriseSection(Section):
     """Which matrices become two thin ones. A whole number in the place of a table is the rank."""
 
     embedding: Ranked | None = None
-    """The table of words: ALBERT's E, of which 64, 128 and 256 are published."""
+    """The embedding table: ALBERT's E, of which 64, 128 and 256 are published."""
     feed_forward: Ranked | None = None
     """Both linears of every feed-forward."""
     weighted: bool = True

@@ -1,6 +1,7 @@
-"""Put factors in the place of a model's matrices, and save it."""
+"""Replace matrices of a model by low-rank factors, weighted by what calibration texts show of their use."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,22 +9,21 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipeline import tasks
-from pipeline.checkpoint import architectures, layers, shapes
-from pipeline.checkpoint import loading as checkpoint
-from pipeline.compress.factorise import lowrank, observe, ranks
-from pipeline.compress.factorise.lowrank import Spectrum
-from pipeline.compress.factorise.section import check_ranks
-from pipeline.compress.prune.activations import Moments
-from pipeline.data import datasets as data
-from pipeline.data.calibration import Batches, batches
-from pipeline.data.corpus import Unlabelled
+from pipeline.checkpoint import layers
+from pipeline.compress.factorise.checks import check_ranks
+from pipeline.compress.factorise.lowrank import (
+    Spectrum,
+    decompose_linear,
+    decompose_table,
+    dense,
+    linear_pair,
+    table_pair,
+)
+from pipeline.compress.factorise.ranks import kept_energy, rank_by_energy, ranks_by_budget, saves
+from pipeline.compress.prune.activations import Moments, batch_tensors
+from pipeline.data.calibration import Batches
 from pipeline.errors import RecipeError, StudentError
 from pipeline.recipe.compression import FactoriseSection, Rank
-from pipeline.text import tokenizers
-
-_LENGTH = 128
-"""Calibration texts are cut to so many tokens."""
 
 
 @dataclass(frozen=True)
@@ -37,109 +37,152 @@ class _Matrix:
     """Put the factors of a rank in its place."""
 
 
-def write(
-    source: Path, task_name: str, section: FactoriseSection, texts: Sequence[Unlabelled], out: Path
-) -> dict[str, Any]:
-    """Factorise a checkpoint into `out`, see `pipeline.compress.factorise.make`."""
-    model = checkpoint.load_checkpoint(source, tasks.get(task_name))
-    before = _parameters(model)
-    seen = _batches(model, source, section, texts) if section.weighted else None
+def factorise_model(model: Any, source: Path, section: FactoriseSection, batches: Batches | None) -> dict[str, Any]:
+    """Replace a model's matrices by factors, in place.
+
+    Args:
+        model: a Hugging Face model.
+        source: its folder, for error messages.
+        section: `[factorise]` of the recipe.
+        batches: the calibration set; None for the plain decomposition.
+
+    Returns:
+        For `feed_forward` and `embedding`, each matrix with its rank and energy, or why it was left whole.
+    """
     metrics: dict[str, Any] = {}
-    # The feed-forwards first: what enters them is seen with the whole table.
+    # The feed-forwards first: their inputs are those of the whole embedding table.
     if section.feed_forward is not None:
-        metrics["feed_forward"] = _factorise("feed_forward", _feed_forwards(model, source, seen), section.feed_forward)
+        matrices = _feed_forward_matrices(model, source, batches)
+        metrics["feed_forward"] = _replace("feed_forward", matrices, section.feed_forward)
     if section.embedding is not None:
-        metrics["embedding"] = _factorise("embedding", [_table(model, source, seen)], section.embedding)
-    shapes.save(model, out)
-    tokenizers.copy(source, out)
-    return {"parameters_before": before, "parameters": _parameters(model), "weighted": section.weighted, **metrics}
+        metrics["embedding"] = _replace("embedding", [_embedding_matrix(model, source, batches)], section.embedding)
+    return metrics
 
 
-def _parameters(model: Any) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
-def _batches(model: Any, source: Path, section: FactoriseSection, texts: Sequence[Unlabelled]) -> Batches:
-    row = architectures.get(model.config.model_type)
-    longest = min(_LENGTH, row.max_length(model.config.to_dict()))
-    chosen = data.sample(texts, section.calibration_texts, seed=section.seed)
-    return batches(source, row.model_type, chosen, max_length=longest, pad=int(model.config.pad_token_id or 0))
-
-
-def _factorise(name: str, matrices: Sequence[_Matrix], wanted: Rank) -> list[dict[str, Any]]:
-    """Choose ranks, replace what gets smaller, and say what became of each matrix."""
-    check_ranks(name, wanted, [one.shape for one in matrices])
+def _replace(name: str, matrices: Sequence[_Matrix], setting: Rank) -> list[dict[str, Any]]:
+    """Choose ranks, replace the matrices that get smaller, and return what became of each."""
+    check_ranks(name, setting, [matrix.shape for matrix in matrices])
     rows = []
-    for matrix, rank in zip(matrices, _chosen(matrices, wanted), strict=True):
+    for matrix, rank in zip(matrices, _chosen_ranks(matrices, setting), strict=True):
         values = matrix.spectrum.values.numpy()
-        smaller = ranks.saves(rank, matrix.shape)
+        smaller = saves(rank, matrix.shape)
         if smaller:
             matrix.replace(rank)
-        kept = {"rank": rank, "energy": ranks.kept_energy(values, rank)}
+        kept = {"rank": rank, "energy": kept_energy(values, rank)}
         rows.append({"matrix": matrix.name, **(kept if smaller else {"left_whole": f"rank {rank} saves nothing"})})
     if not any("rank" in row for row in rows):
         raise RecipeError(f"factorise.{name}: the ranks that were chosen save nothing in any matrix. Keep less energy.")
     return rows
 
 
-def _chosen(matrices: Sequence[_Matrix], wanted: Rank) -> list[int]:
-    spectra = [one.spectrum.values.numpy() for one in matrices]
-    if wanted.rank is not None:
-        return [wanted.rank] * len(matrices)
-    if wanted.energy is not None:
-        return [ranks.by_energy(values, wanted.energy) for values in spectra]
-    assert wanted.parameters is not None
-    return ranks.by_budget(spectra, [one.shape for one in matrices], wanted.parameters)
+def _chosen_ranks(matrices: Sequence[_Matrix], setting: Rank) -> list[int]:
+    spectra = [matrix.spectrum.values.numpy() for matrix in matrices]
+    if setting.rank is not None:
+        return [setting.rank] * len(matrices)
+    if setting.energy is not None:
+        return [rank_by_energy(values, setting.energy) for values in spectra]
+    assert setting.parameters is not None
+    return ranks_by_budget(spectra, [matrix.shape for matrix in matrices], setting.parameters)
 
 
-def _table(model: Any, source: Path, seen: Batches | None) -> _Matrix:
+# --- the embedding table ---------------------------------------------------------------------------------------------
+
+
+def _embedding_matrix(model: Any, source: Path, batches: Batches | None) -> _Matrix:
     table = model.get_input_embeddings()
-    width = layers.layers(model)[0].get("attended")
-    if not isinstance(table, nn.Embedding) or table.embedding_dim != layers.width(width):
-        raise StudentError(f"{source} has its table of words in two factors already; leave factorise.embedding out.")
+    first = layers.layers(model)[0].get("attended")
+    if not isinstance(table, nn.Embedding) or table.embedding_dim != layers.width(first):
+        raise StudentError(f"{source} has its embedding table in two factors already; leave factorise.embedding out.")
     path = next(path for path, module in model.named_modules() if module is table)
-    weights = observe.weights_of_pieces(seen, table.num_embeddings) if seen else None
-    spectrum = lowrank.of_table(table.weight.detach(), weights)
+    weights = token_weights(batches, table.num_embeddings) if batches else None
+    spectrum = decompose_table(table.weight.detach(), weights)
     padding = table.padding_idx
 
     def replace(rank: int) -> None:
-        layers.put(model, path, lowrank.table_pair(spectrum, rank, padding))
+        layers.put(model, path, table_pair(spectrum, rank, padding))
 
     return _Matrix("word_embeddings", (table.num_embeddings, table.embedding_dim), spectrum, replace)
 
 
-def _feed_forwards(model: Any, source: Path, seen: Batches | None) -> list[_Matrix]:
+def token_weights(batches: Batches, vocabulary_size: int) -> torch.Tensor:
+    """Return a weight for each token of the vocabulary, `(vocabulary,)`: half from counts, half the same for all.
+
+    The second half stands for text that is not in the calibration set: a count of zero proves nothing.
+    """
+    counts = torch.zeros(vocabulary_size, dtype=torch.float64)
+    for group in batches.rows:
+        for row in group:
+            counts += torch.bincount(torch.tensor(row.ids), minlength=vocabulary_size)
+    return counts / counts.sum() / 2 + 1 / vocabulary_size / 2
+
+
+# --- feed-forwards ---------------------------------------------------------------------------------------------------
+
+
+def _feed_forward_matrices(model: Any, source: Path, batches: Batches | None) -> list[_Matrix]:
     """Return each linear once, though several layers may use it."""
-    found: dict[int, tuple[str, nn.Linear]] = {}
+    named: dict[int, tuple[str, nn.Linear]] = {}
     for number, layer in enumerate(layers.layers(model)):
-        for part in ("widen", "narrow"):
-            linear = layer.get(part)
+        for role in ("widen", "narrow"):
+            linear = layer.get(role)
             if not isinstance(linear, nn.Linear):
                 raise StudentError(
                     f"{source}: the feed-forward of layer {number} has two factors already; leave feed_forward out."
                 )
-            found.setdefault(id(linear), (f"layer {number} {part}", linear))
-    linears = [linear for _, linear in found.values()]
-    moments = observe.moments_of(model, linears, seen) if seen else [None] * len(linears)
-    return [_linear(model, name, one, moment) for (name, one), moment in zip(found.values(), moments, strict=True)]
+            named.setdefault(id(linear), (f"layer {number} {role}", linear))
+    linears = [linear for _, linear in named.values()]
+    moments = input_moments(model, linears, batches) if batches else [None] * len(linears)
+    return [
+        _linear_matrix(model, name, linear, moment)
+        for (name, linear), moment in zip(named.values(), moments, strict=True)
+    ]
 
 
-def _linear(model: Any, name: str, linear: nn.Linear, moments: Moments | None) -> _Matrix:
-    spectrum = lowrank.of_linear(linear.weight.detach(), moments.covariance if moments else None)
+def _linear_matrix(model: Any, name: str, linear: nn.Linear, moments: Moments | None) -> _Matrix:
+    spectrum = decompose_linear(linear.weight.detach(), moments.covariance if moments else None)
 
     def replace(rank: int) -> None:
-        pair = lowrank.linear_pair(spectrum, rank, linear.bias.detach())
+        pair = linear_pair(spectrum, rank, linear.bias.detach())
         if moments:
-            pair[1].bias = nn.Parameter(_centred(linear, pair, moments.total / moments.tokens))
+            pair[1].bias = nn.Parameter(_centred_bias(linear, pair, moments.total / moments.tokens))
         for layer in layers.layers(model):
-            for part in ("widen", "narrow"):
-                if layer.get(part) is linear:
-                    layer.put(part, pair)
+            for role in ("widen", "narrow"):
+                if layer.get(role) is linear:
+                    layer.put(role, pair)
 
     return _Matrix(name, (linear.out_features, linear.in_features), spectrum, replace)
 
 
-def _centred(linear: nn.Linear, pair: nn.Sequential, mean: torch.Tensor) -> torch.Tensor:
-    """Return the bias with which the pair gives what the linear gave at the mean input: only what varies errs."""
-    weight, bias = lowrank.dense(pair)
+def _centred_bias(linear: nn.Linear, pair: nn.Sequential, mean: torch.Tensor) -> torch.Tensor:
+    """Return the bias with which the pair gives the linear's output at the mean input: only what varies errs."""
+    weight, bias = dense(pair)
     return (bias.double() + (linear.weight.detach().double() - weight) @ mean).float()
+
+
+def input_moments(model: Any, linears: Sequence[nn.Linear], batches: Batches) -> list[Moments]:
+    """Return the moments of each linear's inputs, over the tokens that are not padding."""
+    moments = [Moments(linear.in_features) for linear in linears]
+    with torch.no_grad():
+        for number in range(len(batches)):
+            tensors = batch_tensors(batches, number)
+            with _summed_inputs(linears, moments, tensors["attention_mask"] > 0):
+                model(**tensors)
+    return moments
+
+
+@contextmanager
+def _summed_inputs(linears: Sequence[nn.Linear], moments: Sequence[Moments], present: torch.Tensor) -> Iterator[None]:
+    def hook(of_linear: Moments) -> Callable[[Any, tuple[torch.Tensor, ...]], None]:
+        def add(module: Any, args: tuple[torch.Tensor, ...]) -> None:
+            of_linear.add(args[0][present])
+
+        return add
+
+    handles = [
+        linear.register_forward_pre_hook(hook(of_linear)) for linear, of_linear in zip(linears, moments, strict=True)
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

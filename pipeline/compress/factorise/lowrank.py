@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 _LEAST_SPREAD = 1e-8
-"""Of the largest: directions that calibration text never takes count so much, so that the whitening has an inverse."""
+"""Of the largest: directions that calibration texts never take count so much, so that the whitening has an inverse."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Spectrum:
         return root[:, None] * self.right[:rank], self.left[:, :rank] * root
 
 
-def of_linear(weight: torch.Tensor, covariance: torch.Tensor | None) -> Spectrum:
+def decompose_linear(weight: torch.Tensor, covariance: torch.Tensor | None) -> Spectrum:
     """Decompose a linear's weight so that min over A, B of E||(W - AB)(x - mean)||² is the tail of the values.
 
     With C = S S' the covariance of the inputs, the error is ||(W - AB) S||², so W S is cut off, and B takes S back out.
@@ -47,14 +47,14 @@ def of_linear(weight: torch.Tensor, covariance: torch.Tensor | None) -> Spectrum
     return Spectrum(left, values, (right / root) @ directions.T)
 
 
-def of_table(table: torch.Tensor, weights: torch.Tensor | None) -> Spectrum:
-    """Decompose a table so that the sum over rows of weight · ||row - its approximation||² is the tail of the values.
+def decompose_table(table: torch.Tensor, weights: torch.Tensor | None) -> Spectrum:
+    """Decompose an embedding table so that Σ over rows of weight · ||row - its approximation||² is the tail of the values.
 
     Scaled rows D E = U S V'; the factors are E V and V', so that every row is projected onto the same directions.
 
     Args:
-        table: (pieces, columns).
-        weights: of the rows, (pieces,), above zero; None for equal ones.
+        table: (vocabulary, columns).
+        weights: one for each row, (vocabulary,), above zero; None for equal ones.
 
     Source: Srebro and Jaakkola 2003 (weights of rows alone); Hsu et al. 2022 (FWSVD), with Fisher's weights.
     """
@@ -67,7 +67,7 @@ def of_table(table: torch.Tensor, weights: torch.Tensor | None) -> Spectrum:
 
 
 def table_pair(spectrum: Spectrum, rank: int, padding: int | None) -> nn.Sequential:
-    """Return a thin table and a linear in the place of a table."""
+    """Return a thin table and a linear that replace an embedding table."""
     right, left = spectrum.factors(rank)
     table = nn.Embedding(left.shape[0], rank, padding_idx=padding)
     widen = nn.Linear(rank, right.shape[1], bias=False)
@@ -77,7 +77,7 @@ def table_pair(spectrum: Spectrum, rank: int, padding: int | None) -> nn.Sequent
 
 
 def linear_pair(spectrum: Spectrum, rank: int, bias: torch.Tensor) -> nn.Sequential:
-    """Return two linears in the place of one; the second has the bias."""
+    """Return two linears that replace one; the second has the bias."""
     right, left = spectrum.factors(rank)
     first, second = nn.Linear(right.shape[1], rank, bias=False), nn.Linear(rank, left.shape[0])
     first.weight, second.weight = nn.Parameter(right.float().contiguous()), nn.Parameter(left.float().contiguous())

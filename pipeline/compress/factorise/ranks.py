@@ -9,22 +9,22 @@ Shape = tuple[int, int]
 Values = NDArray[np.float64]
 """Singular values, falling."""
 STEP = 8
-"""Ranks that are chosen are multiples of it: runtimes compute so many columns at once."""
+"""Chosen ranks are multiples of it: runtimes compute so many columns at once."""
 
 
-def cost(rank: int, shape: Shape) -> int:
+def factor_parameters(rank: int, shape: Shape) -> int:
     """Return the parameters of two factors."""
     return rank * sum(shape)
 
 
 def saves(rank: int, shape: Shape) -> bool:
     """Return whether two factors are smaller than the matrix."""
-    return cost(rank, shape) < shape[0] * shape[1]
+    return factor_parameters(rank, shape) < shape[0] * shape[1]
 
 
 def least_fraction(shapes: Sequence[Shape]) -> float:
-    """Return what the smallest rank that is chosen leaves of all the matrices' parameters."""
-    return sum(cost(STEP, shape) for shape in shapes) / sum(rows * columns for rows, columns in shapes)
+    """Return the fraction of all the matrices' parameters that the smallest rank keeps."""
+    return sum(factor_parameters(STEP, shape) for shape in shapes) / sum(rows * columns for rows, columns in shapes)
 
 
 def kept_energy(values: Values, rank: int) -> float:
@@ -36,17 +36,17 @@ def kept_energy(values: Values, rank: int) -> float:
     return float(squares[:rank].sum() / squares.sum())
 
 
-def by_energy(values: Values, energy: float) -> int:
+def rank_by_energy(values: Values, energy: float) -> int:
     """Return the smallest multiple of `STEP` that keeps so much energy; all values where there are fewer."""
     running = np.cumsum(values**2)
     needed = int(np.searchsorted(running, energy * running[-1])) + 1
     return min(-(-needed // STEP) * STEP, len(values))
 
 
-def by_budget(spectra: Sequence[Values], shapes: Sequence[Shape], fraction: float) -> list[int]:
-    """Share a budget out: the step that keeps most energy for its parameters comes first.
+def ranks_by_budget(spectra: Sequence[Values], shapes: Sequence[Shape], fraction: float) -> list[int]:
+    """Return ranks within a budget of parameters: the step that keeps most energy for its parameters comes first.
 
-    Steps of a matrix keep less and less, so that taking the best one each time is the best way. Energies are relative
+    Steps of a matrix keep less and less, so that taking the best one each time is optimal. Energies are relative
     to each matrix, since layers differ in scale.
 
     Args:
@@ -55,16 +55,16 @@ def by_budget(spectra: Sequence[Values], shapes: Sequence[Shape], fraction: floa
         fraction: of all their parameters.
     """
     left = int(fraction * sum(rows * columns for rows, columns in shapes))
-    left -= sum(cost(STEP, shape) for shape in shapes)
+    left -= sum(factor_parameters(STEP, shape) for shape in shapes)
     steps = [
-        (-(kept_energy(values, rank) - kept_energy(values, rank - STEP)) / cost(STEP, shape), number, rank)
+        (-(kept_energy(values, rank) - kept_energy(values, rank - STEP)) / factor_parameters(STEP, shape), number, rank)
         for number, (values, shape) in enumerate(zip(spectra, shapes, strict=True))
         for rank in range(2 * STEP, len(values) + 1, STEP)
         if saves(rank, shape)
     ]
     chosen = [STEP] * len(spectra)
     for _, number, rank in sorted(steps):
-        if cost(STEP, shapes[number]) <= left and rank == chosen[number] + STEP:
+        if factor_parameters(STEP, shapes[number]) <= left and rank == chosen[number] + STEP:
             chosen[number] = rank
-            left -= cost(STEP, shapes[number])
+            left -= factor_parameters(STEP, shapes[number])
     return chosen

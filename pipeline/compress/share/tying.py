@@ -1,7 +1,6 @@
-"""Tie layers in torch: bring their heads and feed-forward rows into one order, average, and use one for all."""
+"""Tie layers in torch: align their heads and intermediate neurons, average, and let all layers use one sublayer."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from scipy.optimize import linear_sum_assignment
@@ -9,111 +8,102 @@ from torch import nn
 
 from pipeline.checkpoint import layers, shapes
 from pipeline.checkpoint.layers import Layer
-from pipeline.compress.factorise import lowrank
+from pipeline.compress.factorise.lowrank import decompose_linear, dense, linear_pair
+from pipeline.compress.prune.structure import INPUT_LINEARS, OUTPUT_LINEAR, RESIDUAL_NORM, SublayerKind
 
 Tensors = dict[str, torch.Tensor]
-"""Weights and biases of a part by role, such as `query.weight`, in float64; two factors are multiplied out."""
+"""Weights and biases of a sublayer by role, such as `query.weight`, in float64; two factors are multiplied out."""
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Roles of the modules of a part."""
-
-    inner: tuple[str, ...]
-    """Linears whose rows the units own; a unit is a head or a feed-forward row."""
-    outer: str
-    """The linear whose columns they own."""
-    norm: str
+def _roles(kind: SublayerKind) -> tuple[str, ...]:
+    return *INPUT_LINEARS[kind], OUTPUT_LINEAR[kind], RESIDUAL_NORM[kind]
 
 
-_PARTS = {
-    "attention": _Part(("query", "key", "value"), "attended", "attention_norm"),
-    "feed_forward": _Part(("widen",), "narrow", "norm"),
-}
-
-
-def sizes(layer: Layer, part: str) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every tensor of a part, by path."""
+def tensor_shapes(layer: Layer, kind: SublayerKind) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every tensor of a sublayer, by path."""
     return {
         f"{path}.{name}": tuple(tensor.shape)
-        for path in getattr(layer.layout, part)
+        for path in getattr(layer.layout, kind)
         for name, tensor in layer.module.get_submodule(path).named_parameters()
     }
 
 
-def tie(group: Sequence[Layer], part: str, start: str) -> float:
-    """Let the layers of a group use one `attention` or `feed_forward`.
+def tie(group: Sequence[Layer], kind: SublayerKind, start: str) -> float:
+    """Let the layers of a group use one sublayer.
+
+    Args:
+        group: layers of one model, changed in place.
+        kind: `attention` or `feed_forward`.
+        start: `average` of the aligned layers, or the parameters of the `first` or `middle` one.
 
     Returns:
-        How far the layers' own parameters were from what all use now: squared, relative to their squares, in one order.
+        Squared distance of the layers' aligned parameters to those that all use now, relative to their squared norm.
     """
-    own = [tensors(layer, part) for layer in group]
-    aligned = [align(one, own[0], part, _unit_size(group[0], part)) for one in own]
-    at = {"average": 0, "first": 0, "middle": len(group) // 2}[start]
-    owner, begin = group[at], aligned[at]
+    every = [sublayer_tensors(layer, kind) for layer in group]
+    aligned = [align(tensors, every[0], kind, _columns_each(group[0], kind)) for tensors in every]
+    position = {"average": 0, "first": 0, "middle": len(group) // 2}[start]
+    owner, shared = group[position], aligned[position]
     if start == "average":
-        begin = {name: torch.stack([one[name] for one in aligned]).mean(0) for name in begin}
-        _fill(owner, begin, part)
+        shared = {name: torch.stack([one[name] for one in aligned]).mean(0) for name in shared}
+        _fill(owner, shared, kind)
     for layer in group:
         if layer is not owner:
-            shapes.use(layer, owner, part)
-    error = sum(float((one[name] - begin[name]).square().sum()) for one in aligned for name in begin)
+            shapes.use(layer, owner, kind)
+    error = sum(float((one[name] - shared[name]).square().sum()) for one in aligned for name in shared)
     return error / sum(float(tensor.square().sum()) for one in aligned for tensor in one.values())
 
 
-def tensors(layer: Layer, part: str) -> Tensors:
-    """Return a copy of a part's parameters."""
-    names = _PARTS[part]
-    found: Tensors = {}
-    for role in (*names.inner, names.outer, names.norm):
-        weight, bias = lowrank.dense(layer.get(role))
-        found |= {f"{role}.weight": weight.double().clone(), f"{role}.bias": bias.double().clone()}
-    return found
+def sublayer_tensors(layer: Layer, kind: SublayerKind) -> Tensors:
+    """Return a copy of a sublayer's parameters."""
+    result: Tensors = {}
+    for role in _roles(kind):
+        weight, bias = dense(layer.get(role))
+        result |= {f"{role}.weight": weight.double().clone(), f"{role}.bias": bias.double().clone()}
+    return result
 
 
-def align(found: Tensors, reference: Tensors, part: str, size: int) -> Tensors:
-    """Return a part's parameters with its units in the order in which they are most like those of another layer.
+def align(tensors: Tensors, reference: Tensors, kind: SublayerKind, size: int) -> Tensors:
+    """Return a sublayer's parameters with its structures in the order that is most like another layer's.
 
-    The sum of inner products of units is maximised over all orders, which is the least squared distance. The layer
-    computes the same: rows and columns move together.
+    The sum of inner products of structures is maximised over all orders, which minimises the squared distance. The
+    layer computes the same: rows and columns move together.
 
     Args:
-        found: of the layer.
+        tensors: of the layer.
         reference: of the layer whose order is taken.
-        part: `attention` or `feed_forward`.
-        size: rows of a unit.
+        kind: `attention` or `feed_forward`.
+        size: rows of one structure, a head or an intermediate neuron.
 
     Source: Kuhn 1955 (assignment); Ainsworth et al. 2023, section 3.2.
     """
-    names = _PARTS[part]
-    likeness = _units(reference, names, size) @ _units(found, names, size).T
-    _, order = linear_sum_assignment(likeness.numpy(), maximize=True)
+    similarity = _by_structure(reference, kind, size) @ _by_structure(tensors, kind, size).T
+    _, order = linear_sum_assignment(similarity.numpy(), maximize=True)
     rows = (torch.from_numpy(order)[:, None] * size + torch.arange(size)).flatten()
-    moved = dict(found)
-    for role in names.inner:
-        moved |= {f"{role}.{kind}": found[f"{role}.{kind}"][rows] for kind in ("weight", "bias")}
-    moved[f"{names.outer}.weight"] = found[f"{names.outer}.weight"][:, rows]
+    moved = dict(tensors)
+    for role in INPUT_LINEARS[kind]:
+        moved |= {f"{role}.{name}": tensors[f"{role}.{name}"][rows] for name in ("weight", "bias")}
+    output = f"{OUTPUT_LINEAR[kind]}.weight"
+    moved[output] = tensors[output][:, rows]
     return moved
 
 
-def _units(found: Mapping[str, torch.Tensor], names: _Part, size: int) -> torch.Tensor:
-    """Return all that a unit owns, `(units, numbers)`."""
-    owned = [found[f"{role}.{kind}"] for role in names.inner for kind in ("weight", "bias")]
-    owned.append(found[f"{names.outer}.weight"].T)
-    units = len(owned[0]) // size
-    return torch.cat([one.reshape(units, -1) for one in owned], 1)
+def _by_structure(tensors: Mapping[str, torch.Tensor], kind: SublayerKind, size: int) -> torch.Tensor:
+    """Return all parameters that belong to single structures, `(structures, parameters)`."""
+    blocks = [tensors[f"{role}.{name}"] for role in INPUT_LINEARS[kind] for name in ("weight", "bias")]
+    blocks.append(tensors[f"{OUTPUT_LINEAR[kind]}.weight"].T)
+    count = len(blocks[0]) // size
+    return torch.cat([block.reshape(count, -1) for block in blocks], 1)
 
 
-def _unit_size(layer: Layer, part: str) -> int:
-    return layer.head_size if part == "attention" else 1
+def _columns_each(layer: Layer, kind: SublayerKind) -> int:
+    return layer.head_size if kind == "attention" else 1
 
 
-def _fill(layer: Layer, wanted: Tensors, part: str) -> None:
-    """Put parameters into a layer's part; two factors get the best ones of their rank."""
-    names = _PARTS[part]
-    for role in (*names.inner, names.outer, names.norm):
-        module, weight, bias = layer.get(role), wanted[f"{role}.weight"], wanted[f"{role}.bias"]
+def _fill(layer: Layer, tensors: Tensors, kind: SublayerKind) -> None:
+    """Put parameters into a layer's sublayer; two factors get the best ones of their rank."""
+    for role in _roles(kind):
+        module, weight, bias = layer.get(role), tensors[f"{role}.weight"], tensors[f"{role}.bias"]
         if isinstance(module, nn.Sequential):
-            layer.put(role, lowrank.linear_pair(lowrank.of_linear(weight, None), layers.width(module[0]), bias))
+            layer.put(role, linear_pair(decompose_linear(weight, None), layers.width(module[0]), bias))
         else:
             module.weight, module.bias = nn.Parameter(weight.float()), nn.Parameter(bias.float())

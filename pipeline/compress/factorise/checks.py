@@ -1,8 +1,7 @@
-"""`[factorise]` of a recipe, and what is wrong with it for a checkpoint. Imports nothing heavy."""
+"""Refuse a `[factorise]` that a checkpoint cannot follow, or that saves nothing. Imports nothing heavy."""
 
 from pipeline.checkpoint.source import Source
-from pipeline.compress.factorise import ranks
-from pipeline.compress.factorise.ranks import Shape
+from pipeline.compress.factorise.ranks import STEP, Shape, least_fraction, saves
 from pipeline.compress.prune.structure import stored_shape
 from pipeline.errors import RecipeError, StudentError
 from pipeline.recipe.compression import FactoriseSection, Rank
@@ -33,32 +32,32 @@ def _check_table(source: Source) -> None:
     from safetensors import safe_open
 
     config = source.config
-    own = source.architecture.model_type == "albert" or config.get("embedding_size", 0) not in (
+    has_projection = source.architecture.model_type == "albert" or config.get("embedding_size", 0) not in (
         0,
         config.get("hidden_size"),
     )
     with safe_open(source.folder / "model.safetensors", framework="numpy") as handle:
         stored = any(name.endswith("embeddings.word_embeddings.0.weight") for name in handle.keys())  # noqa: SIM118
-    if own or stored:
+    if has_projection or stored:
         raise StudentError(
-            f"{source.origin} has its table of words in two factors already; leave factorise.embedding out."
+            f"{source.origin} has its embedding table in two factors already; leave factorise.embedding out."
         )
 
 
-def check_ranks(name: str, wanted: Rank, shapes: list[Shape]) -> None:
+def check_ranks(name: str, setting: Rank, shapes: list[Shape]) -> None:
     """Refuse ranks that save nothing in any of the matrices, or a budget that is too small for all.
 
     Raises:
         RecipeError: they do.
     """
-    if wanted.rank is not None and not any(ranks.saves(wanted.rank, shape) for shape in shapes):
+    if setting.rank is not None and not any(saves(setting.rank, shape) for shape in shapes):
         rows, columns = max(shapes)
         limit = -(-rows * columns // (rows + columns))
         raise RecipeError(
-            f"factorise.{name}: rank {wanted.rank} saves nothing in {rows} × {columns}; it has to be below {limit}."
+            f"factorise.{name}: rank {setting.rank} saves nothing in {rows} × {columns}; it has to be below {limit}."
         )
-    if wanted.parameters is not None and ranks.least_fraction(shapes) > wanted.parameters:
+    if setting.parameters is not None and least_fraction(shapes) > setting.parameters:
         raise RecipeError(
-            f"factorise.{name}: parameters = {wanted.parameters} is less than rank {ranks.STEP} everywhere takes, "
-            f"{ranks.least_fraction(shapes):.3f}. Keep more."
+            f"factorise.{name}: parameters = {setting.parameters} is less than rank {STEP} everywhere takes, "
+            f"{least_fraction(shapes):.3f}. Keep more."
         )
