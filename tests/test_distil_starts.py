@@ -87,8 +87,8 @@ def test_chosen_layers_are_kept_in_order(teacher, tmp_path):
     model = made(teacher, tmp_path / "out", teacher_layers=[1])
     wanted = layers.layers(load(teacher))[1].get("widen").weight
     assert torch.equal(layers.layers(model)[0].get("widen").weight, wanted)
-    assert checks.chosen(StartSection(), 6) == (0, 2, 4)
-    assert checks.chosen(StartSection(teacher_layers=(0, 5)), 6) == (0, 5)
+    assert checks.kept_layers(StartSection(), 6) == (0, 2, 4)
+    assert checks.kept_layers(StartSection(teacher_layers=(0, 5)), 6) == (0, 5)
 
 
 def test_a_compressed_teacher_s_layers_keep_their_shapes(teacher, tmp_path):

@@ -22,7 +22,8 @@ from pipeline.checkpoint import source as student
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.source import Source
 from pipeline.compress import vocabulary
-from pipeline.compress.vocabulary import pieces, trim
+from pipeline.compress.vocabulary.selection import CONFIG_IDS, Vocabulary
+from pipeline.compress.vocabulary.trimming import Changes, compare, count_tokens
 from pipeline.data import datasets as data
 from pipeline.errors import InputError, PipelineError, StudentError
 from pipeline.recipe.compression import VocabularySection
@@ -108,7 +109,7 @@ def test_special_tokens_stay_and_every_file_has_their_new_ids(kind: str, tmp_pat
     old = json.loads((source / "config.json").read_text())
     assert config["vocab_size"] == tokenizer.get_vocab_size()
     names = {number: token for token, number in listed.items()}
-    for key in pieces.CONFIG_IDS:
+    for key in CONFIG_IDS:
         if isinstance(old.get(key), int):
             assert tokenizer.id_to_token(config[key]) == tokenizers.load_tokenizer(source).id_to_token(old[key])
     assert config["pad_token_id"] == old["pad_token_id"]  # RoBERTa counts positions from it on
@@ -133,13 +134,13 @@ def test_new_words_are_spelled_from_characters(kind: str, tmp_path: Path) -> Non
     letters = set("".join(CORPUS))
     known = [text for text in UNSEEN if set(text) <= letters]
     assert len(known) > 10
-    trimmed = pieces.Vocabulary(tokenizers.load_tokenizer(out), out)
+    trimmed = Vocabulary(tokenizers.load_tokenizer(out), out)
     assert all(trimmed.unknown not in trimmed.tokenizer.encode(text).ids for text in known)
     assert any(spelled(out, text) != spelled(source, text) for text in known)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "unigram", "byte_bpe"])
-def test_below_what_the_corpus_needs_the_rarest_pieces_go(kind: str, tmp_path: Path) -> None:
+def test_below_what_the_corpus_needs_the_rarest_tokens_go(kind: str, tmp_path: Path) -> None:
     source = folder_of(KINDS[kind], tmp_path / "source")
     needed = make(source, tmp_path / "whole")["pieces"]
     out = tmp_path / "out"
@@ -151,7 +152,7 @@ def test_below_what_the_corpus_needs_the_rarest_pieces_go(kind: str, tmp_path: P
     assert 0 < metrics["words_changed_fraction"] < 0.2
     assert metrics["tokens_ratio"] > 1
     assert metrics["unknown_fraction"] == metrics["unknown_fraction_before"]
-    counts = trim.count(pieces.Vocabulary(tokenizers.load_tokenizer(source), source), CORPUS)
+    counts = count_tokens(Vocabulary(tokenizers.load_tokenizer(source), source), CORPUS)
     gone = set(counts) - set(tokenizers.load_tokenizer(out).get_vocab())
     assert max(counts[piece] for piece in gone) <= 2
 
@@ -167,18 +168,18 @@ def test_room_that_the_corpus_leaves_is_filled_with_words_that_can_occur(tmp_pat
     assert all(piece in kept for piece in common)
 
 
-def tokenizer_of(model: Any) -> pieces.Vocabulary:
+def tokenizer_of(model: Any) -> Vocabulary:
     tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return pieces.Vocabulary(tokenizer, Path("made-up"))
+    return Vocabulary(tokenizer, Path("made-up"))
 
 
-def trimmed_to(model: Any, texts: list[str]) -> tuple[set[str], trim.Changes]:
+def trimmed_to(model: Any, texts: list[str]) -> tuple[set[str], Changes]:
     full = tokenizer_of(model)
-    kept, _ = full.choose(trim.count(full, texts), full.base(set(), set()), None)
-    tokenizer, ids = full.cut(kept)
-    return kept, trim.compare(full, tokenizer, ids, texts)
+    kept, _ = full.choose(count_tokens(full, texts), full.always_kept(set(), set()), None)
+    tokenizer, ids = full.restrict(kept)
+    return kept, compare(full, tokenizer, ids, texts)
 
 
 def test_an_unknown_word_stays_unknown() -> None:
@@ -205,16 +206,16 @@ def test_the_lowest_score_stays_since_the_unknown_costs_by_it() -> None:
     assert kept == {"<unk>", "a", "ab", "rare"}
     assert changes.texts_changed == 0
     full = tokenizer_of(Unigram(rows, 0, False))
-    tokenizer, ids = full.cut({"<unk>", "a", "ab"})
-    assert trim.compare(full, tokenizer, ids, ["ab a"]).texts_changed == 1
+    tokenizer, ids = full.restrict({"<unk>", "a", "ab"})
+    assert compare(full, tokenizer, ids, ["ab a"]).texts_changed == 1
 
 
 def test_a_change_in_the_corpus_is_seen() -> None:
     """What would be an error: a merge is gone that the text needs."""
     names = {piece: number for number, piece in enumerate(("a", "b", "c", "ab", "abc"))}
     full = tokenizer_of(BPE(names, [("a", "b"), ("ab", "c")]))
-    tokenizer, ids = full.cut({"a", "b", "c", "abc"})
-    changes = trim.compare(full, tokenizer, ids, ["c c", "abc a abc"])
+    tokenizer, ids = full.restrict({"a", "b", "c", "abc"})
+    changes = compare(full, tokenizer, ids, ["c c", "abc a abc"])
     assert (changes.texts, changes.texts_changed, changes.example) == (2, 1, "abc a abc")
     assert (changes.words, changes.words_changed) == (5, 2)
     assert (changes.tokens_before, changes.tokens) == (5, 9)
@@ -235,7 +236,7 @@ def test_a_compressed_checkpoint_with_a_table_in_two_factors_is_trimmed(tmp_path
 
 
 @pytest.mark.parametrize("architecture", ["bert", "distilbert", "roberta", "mobilebert"])
-def test_a_masked_lm_head_keeps_its_answer_for_the_pieces_that_stay(architecture: str, tmp_path: Path) -> None:
+def test_a_masked_lm_head_keeps_its_answer_for_the_tokens_that_stay(architecture: str, tmp_path: Path) -> None:
     import transformers
 
     source, out = folder_of(Student(architecture), tmp_path / "source"), tmp_path / "out"
@@ -301,7 +302,7 @@ def test_a_corpus_that_cannot_be_read_is_refused(
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"size": 40000}, "has 30522 pieces, so nothing would be trimmed"),
+        ({"size": 40000}, "has 30522 tokens, so nothing would be trimmed"),
         ({"size": 60}, "single characters alone are"),
     ],
 )
@@ -332,8 +333,8 @@ def test_an_added_token_that_only_the_settings_name_may_leave(tmp_path: Path) ->
     assert json.loads((tmp_path / "out" / "added_tokens.json").read_text()) == {"[MASK]": mask}
 
 
-def test_an_unknown_token_without_a_piece_is_refused() -> None:
-    with pytest.raises(StudentError, match=r"has no piece for '\[NOPE\]', its unknown token"):
+def test_an_unknown_token_without_an_id_is_refused() -> None:
+    with pytest.raises(StudentError, match=r"has no id for '\[NOPE\]', its unknown token"):
         tokenizer_of(WordPiece({"a": 0, "[UNK]": 1}, unk_token="[NOPE]"))
 
 
@@ -351,7 +352,7 @@ def test_a_table_without_its_size_is_refused(tmp_path: Path) -> None:
 def test_letters_and_accents_that_stand_together_are_one_character() -> None:
     tokenizer = Tokenizer(WordPiece({"[UNK]": 0, "é": 1, "##é": 2, "e": 3}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.NFC()
-    assert "é" in pieces.Vocabulary(tokenizer, Path("here")).alphabet(["cafe\u0301", "plain"])
+    assert "é" in Vocabulary(tokenizer, Path("here")).alphabet(["cafe\u0301", "plain"])
 
 
 def test_a_tokenizer_of_another_kind_is_refused() -> None:

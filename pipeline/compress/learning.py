@@ -13,7 +13,7 @@ from pipeline.compress.distil.dataset import DistilData
 from pipeline.compress.prune.structure import head_count, stored_shape
 from pipeline.compress.smaller import SOURCE, corpus_of
 from pipeline.compress.stage import Context, Stage, Work
-from pipeline.compress.vocabulary import trim
+from pipeline.compress.vocabulary.trimming import trim
 from pipeline.data.datasets import Dataset
 from pipeline.errors import RecipeError
 from pipeline.graph.node import Input, Scratch
@@ -157,11 +157,11 @@ def _check_trimmed(
         )
     corpus = corpus_of(context, trims)
     texts = dataset.training_texts(section, task, data)
-    known = set(corpus) if trims.wanted(source.vocab_size) is None else set()
+    known = set(corpus) if trims.kept_size(source.vocab_size) is None else set()
     if all({row.first, row.second or row.first} <= known for row in texts):
         # Every text of the corpus keeps its tokens.
         return
-    cut = trim.trim(source.folder, trims.wanted, corpus).tokenizer
+    cut = trim(source.folder, trims.kept_size, corpus).tokenizer
     mine, theirs = (
         Encoder(tokenizer, section.max_length) for tokenizer in (cut, tokenizers.load_tokenizer(teacher.folder))
     )

@@ -62,9 +62,9 @@ def _vocabulary(context: Context, source: Source) -> Work:
 
 
 def _expected_vocabulary(context: Context, source: Source) -> Source:
-    """Without a size, the pieces that the corpus needs are only known once it was taken apart."""
+    """Without a size, the tokens that the corpus needs are only known once it is tokenized."""
     assert context.recipe.vocabulary
-    count = context.recipe.vocabulary.wanted(source.vocab_size)
+    count = context.recipe.vocabulary.kept_size(source.vocab_size)
     return source if count is None else source.foretold(vocab_size=count)
 
 

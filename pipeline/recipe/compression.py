@@ -125,15 +125,15 @@ class StartSection(Section):
 
 
 class VocabularySection(Section):
-    """Which pieces of the vocabulary are kept. With neither `size` nor `keep`: exactly those that the corpus needs."""
+    """Which tokens of the vocabulary are kept. With neither `size` nor `keep`: exactly those that the corpus needs."""
 
     corpus: Names
     """`.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the data folder; or
     names of data sets, whose training texts are taken."""
     size: Annotated[int, Field(ge=1)] | None = None
-    """Pieces kept, special tokens included."""
+    """Tokens kept, special ones included."""
     keep: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """The same as a fraction of the pieces that there are."""
+    """The same as a fraction of the vocabulary size."""
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:
@@ -141,8 +141,8 @@ class VocabularySection(Section):
             raise ValueError("size and keep say the same in two ways; give one of them")
         return self
 
-    def wanted(self, before: int) -> int | None:
-        """Return the number of pieces to keep of `before`, or None for those that the corpus needs."""
+    def kept_size(self, before: int) -> int | None:
+        """Return the number of tokens to keep of `before`, or None for those that the corpus needs."""
         return round(self.keep * before) if self.keep is not None else self.size
 
 
@@ -161,11 +161,11 @@ class SparseNow(Sparse):
     """Weights that become zero at once, without training."""
 
     by: Literal["magnitude", "movement"] = "magnitude"
-    """Movement needs a loss: it is refused here, with the place where it belongs."""
+    """`movement` needs a loss: it is refused here, and belongs to `[train.sparse]` or `[distil.sparse]`."""
 
 
 class PruneSection(Section):
-    """What is kept of a student's encoder. `compute` alone is the usual one: the search shares it out."""
+    """How much of a student's encoder is kept. Usually `compute` alone: the search distributes it."""
 
     compute: PartKept | None = None
     """Fraction of the encoder's `costs` at `cost_length` tokens that is kept: 0.5 halves it. Attention heads and
@@ -179,15 +179,16 @@ class PruneSection(Section):
     hidden_size: Natural | None = None
     """Hidden size that stays, in all layers and embeddings. Needs training afterwards to be any good."""
     sparse: SparseNow | None = None
-    """Single weights that become zero in what is left. Only Core ML stores them smaller, and no format is faster."""
+    """Unstructured pruning of what is left: single weights become zero. Only Core ML stores them smaller, and no format
+    is faster."""
     importance: Literal["optimal_brain_surgeon", "fisher", "taylor", "magnitude"] = "optimal_brain_surgeon"
     """What heads and neurons are judged by: `pipeline.compress.prune.importance`."""
     reconstruct: bool = True
-    """Solve the linears behind what was cut for what the whole student gave: no labels, no training, a minute."""
+    """Solve what is left by least squares for what the unpruned student's layers give: no labels, no training."""
     calibration: Names | None = None
-    """Where they are from: `.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the
-    data folder; or names of data sets, whose training rows are taken, pairs as pairs. Unless given: the package's own,
-    and STS-B's sentences where they are."""
+    """The calibration set: `.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the
+    data folder; or names of datasets, whose training rows are taken, pairs as pairs. Unless given: the package's own,
+    and STS-B's sentences where they are installed."""
     calibration_texts: Annotated[int, Field(ge=8, le=10_000)] = 512
     """Unlabelled texts on which importance and reconstruction rest; the hidden states of all are held at once."""
     max_length: Length = 128
@@ -211,12 +212,12 @@ class PruneSection(Section):
 
     @property
     def cuts(self) -> bool:
-        """Whether the student gets smaller; else only weights become zero."""
+        """Whether the student gets smaller; otherwise only single weights become zero."""
         return any(getattr(self, name) for name in STRUCTURE)
 
     @property
     def calibrated(self) -> bool:
-        """Whether calibration texts are looked at: weights become zero without."""
+        """Whether calibration texts are used; single weights become zero without them."""
         return self.cuts
 
 
@@ -247,18 +248,18 @@ Ranked = Annotated[Rank, BeforeValidator(_number)]
 
 
 class FactoriseSection(Section):
-    """Which matrices become two thin ones. A whole number in the place of a table is the rank."""
+    """Which matrices become low-rank factors. A whole number instead of a table is the rank."""
 
     embedding: Ranked | None = None
     """The embedding table: ALBERT's E, of which 64, 128 and 256 are published."""
     feed_forward: Ranked | None = None
     """Both linears of every feed-forward."""
     weighted: bool = True
-    """Keep what calibration texts use: tokens by their counts, columns by how much they carry. False: plain SVD."""
+    """Weigh errors by calibration texts: tokens by their counts, columns by their variance. False: plain SVD."""
     calibration: Names | None = None
-    """Where they are from: `.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the
-    data folder; or names of data sets, whose training rows are taken, pairs as pairs. Unless given: the package's own,
-    and STS-B's sentences where they are."""
+    """The calibration set: `.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the
+    data folder; or names of datasets, whose training rows are taken, pairs as pairs. Unless given: the package's own,
+    and STS-B's sentences where they are installed."""
     calibration_texts: Annotated[int, Field(ge=8, le=100_000)] = 512
     """Unlabelled texts for the weights."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
@@ -266,7 +267,7 @@ class FactoriseSection(Section):
 
     @property
     def calibrated(self) -> bool:
-        """Whether calibration texts are looked at."""
+        """Whether calibration texts are used."""
         return self.weighted
 
 
@@ -274,8 +275,9 @@ class ShareSection(Section):
     """Which layers use the same parameters."""
 
     what: Literal["all", "attention", "feed_forward"] = "all"
-    """LayerNorms belong to the part whose result they norm."""
+    """LayerNorms belong to the sublayer whose output they normalise."""
     groups: Natural = 1
-    """Groups of neighbouring layers that share; 1: all layers are one."""
+    """Groups of consecutive layers that share; 1: all layers are one group."""
     start: Literal["average", "first", "middle"] = "average"
-    """Whose parameters a group begins with: the mean of its layers, after their units are matched, or those of one."""
+    """Whose parameters a group begins with: the mean of its layers, after their heads and neurons are matched, or those
+    of one."""

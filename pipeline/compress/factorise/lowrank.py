@@ -48,7 +48,7 @@ def decompose_linear(weight: torch.Tensor, covariance: torch.Tensor | None) -> S
 
 
 def decompose_table(table: torch.Tensor, weights: torch.Tensor | None) -> Spectrum:
-    """Decompose an embedding table so that Σ over rows of weight · ||row - its approximation||² is the tail of the values.
+    """Decompose an embedding table: Σ over rows of weight · ||row - its approximation||² is the tail of the values.
 
     Scaled rows D E = U S V'; the factors are E V and V', so that every row is projected onto the same directions.
 

@@ -1,4 +1,4 @@
-"""What cannot go well in making a student of a teacher, found before anything heavy is imported."""
+"""Refuse a `[start]` that a teacher cannot give, and foretell its shape. Imports nothing heavy."""
 
 from pipeline.checkpoint import layers
 from pipeline.checkpoint.source import Source
@@ -8,12 +8,12 @@ from pipeline.recipe.compression import StartSection
 from pipeline.train.checks import has_masked_lm_head
 
 VERSION = 1
-"""Of what `starts` makes."""
+"""Version of the stage."""
 _BERT_LIKE = ("bert",)
-"""Where DistilBERT and ALBERT have a place for each tensor."""
+"""Architectures of which DistilBERT and ALBERT can take each tensor."""
 
 
-def chosen(section: StartSection, count: int) -> tuple[int, ...]:
+def kept_layers(section: StartSection, count: int) -> tuple[int, ...]:
     """Return the teacher's layers that are kept, from 0.
 
     Raises:
@@ -38,8 +38,8 @@ def check(section: StartSection, teacher: Source) -> None:
     kind = teacher.architecture.model_type
     layers.layout_of(kind)
     count = layer_count(teacher)
-    chosen(section, count)
-    _check_asked(section, teacher)
+    kept_layers(section, count)
+    _check_settings(section, teacher)
     if section.kind in ("distilbert", "albert") and kind not in _BERT_LIKE:
         raise StudentError(f"start.kind = {section.kind!r} is made of {', '.join(_BERT_LIKE)}, and this is {kind}.")
     if section.kind in ("distilbert", "albert", "width", "random") and _compressed(teacher):
@@ -54,8 +54,8 @@ def check(section: StartSection, teacher: Source) -> None:
         _check_width(section, teacher)
 
 
-def _check_asked(section: StartSection, teacher: Source) -> None:
-    """Refuse settings that the kind of start does not look at, or that it cannot give."""
+def _check_settings(section: StartSection, teacher: Source) -> None:
+    """Refuse settings that the kind of start does not read, or that it cannot give."""
     kinds: dict[str, tuple[str, ...]] = {
         "hidden_size": ("width",),
         "embedding_size": ("albert",),
@@ -72,9 +72,9 @@ def _check_asked(section: StartSection, teacher: Source) -> None:
 
 
 def expected(section: StartSection, teacher: Source) -> Source:
-    """Return a checkpoint as the start will leave it: its layers, and which head, for checks of what comes after."""
+    """Return a checkpoint as the start will leave it, its layers and its head, for checks of later stages."""
     if section.kind in ("layers", "random", "distilbert"):
-        teacher = with_layers(teacher, len(chosen(section, layer_count(teacher))))
+        teacher = with_layers(teacher, len(kept_layers(section, layer_count(teacher))))
     if section.kind == "width":
         assert section.hidden_size is not None
         heads = section.hidden_size * head_count(teacher.config) // hidden_size(teacher)
@@ -85,7 +85,7 @@ def expected(section: StartSection, teacher: Source) -> Source:
 
 
 def without_head(source: Source) -> Source:
-    """Return a checkpoint as it is without its head."""
+    """Return a checkpoint without its head."""
     return source.foretold(architectures=["Model"])
 
 
@@ -107,7 +107,7 @@ def _with(source: Source, names: tuple[str, ...], value: int) -> Source:
 
 
 def _compressed(teacher: Source) -> bool:
-    """Return whether a checkpoint has shapes of its own in each layer."""
+    """Return whether the layers of a checkpoint have shapes that its config does not tell."""
     return teacher.config.get("pocketbert") is not None
 
 

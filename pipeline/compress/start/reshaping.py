@@ -1,15 +1,15 @@
-"""The weights of a BERT in another architecture: DistilBERT, ALBERT. Imports torch where it works."""
+"""Copy the weights of a BERT into another width or architecture. Imports torch only inside functions."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from pipeline.checkpoint import layers
 
-_PARTS = ("query", "key", "value", "attended", "attention_norm", "widen", "narrow", "norm")
+_ROLES = ("query", "key", "value", "attended", "attention_norm", "widen", "narrow", "norm")
 
 
 def copy_first(source: Any, target: Any) -> None:
-    """Copy of each tensor the first rows and columns that the target has."""
+    """Copy the first rows and columns of each tensor, as many as the target has."""
     import torch
 
     with torch.no_grad():
@@ -42,29 +42,29 @@ def distilbert(model: Any) -> Any:
         pad_token_id=old.pad_token_id,
     )
     masked_lm = type(model).__name__.endswith("ForMaskedLM")
-    found: Any = (transformers.DistilBertForMaskedLM if masked_lm else transformers.DistilBertModel)(config)
-    mine, theirs = found.base_model.embeddings, model.base_model.embeddings
+    result: Any = (transformers.DistilBertForMaskedLM if masked_lm else transformers.DistilBertModel)(config)
+    mine, theirs = result.base_model.embeddings, model.base_model.embeddings
     single = theirs.token_type_embeddings.weight[0]
     with torch.no_grad():
         mine.word_embeddings.weight.copy_(theirs.word_embeddings.weight)
         mine.position_embeddings.weight.copy_(theirs.position_embeddings.weight + single)
     _copy(theirs.LayerNorm, mine.LayerNorm)
-    for one, other in zip(layers.layers(model), layers.layers(found), strict=True):
+    for one, other in zip(layers.layers(model), layers.layers(result), strict=True):
         _copy_layer(one, other)
     if masked_lm:
         head = model.cls.predictions
-        _copy(head.transform.dense, found.vocab_transform)
-        _copy(head.transform.LayerNorm, found.vocab_layer_norm)
+        _copy(head.transform.dense, result.vocab_transform)
+        _copy(head.transform.LayerNorm, result.vocab_layer_norm)
         with torch.no_grad():
-            found.vocab_projector.bias.copy_(head.bias)
-    return found.eval()
+            result.vocab_projector.bias.copy_(head.bias)
+    return result.eval()
 
 
 def albert(model: Any, *, layer: int, embedding_size: int | None) -> Any:
     """Return a BERT's embeddings and one of its layers as an ALBERT of as many passes, without pooler.
 
-    Embeddings smaller than the hidden size are the table's best ones, by SVD; positions and token types are taken to
-    them by the pseudo-inverse of the way back. At the hidden size everything stays what it is.
+    Embeddings smaller than the hidden size are the best ones of their rank, by SVD; positions and token types are
+    projected by the pseudo-inverse of the mapping to the hidden size. At the hidden size nothing changes.
 
     Args:
         model: the BERT.
@@ -95,22 +95,22 @@ def albert(model: Any, *, layer: int, embedding_size: int | None) -> Any:
         bos_token_id=None,
         eos_token_id=None,
     )
-    found: Any = transformers.AlbertModel(config, add_pooling_layer=False)
+    result: Any = transformers.AlbertModel(config, add_pooling_layer=False)
     tables = {name: module.weight for name, module in _tables(model.base_model.embeddings).items()}
-    way, back = _ways(tables["word_embeddings"], config.embedding_size)
-    mine = _tables(found.embeddings)
-    mapping = found.encoder.embedding_hidden_mapping_in
+    down, up = _projections(tables["word_embeddings"], config.embedding_size)
+    mine = _tables(result.embeddings)
+    mapping = result.encoder.embedding_hidden_mapping_in
     norm = model.base_model.embeddings.LayerNorm
     with torch.no_grad():
         for name, table in tables.items():
-            mine[name].weight.copy_(table @ way)
-        mapping.weight.copy_(back.T)
+            mine[name].weight.copy_(table @ down)
+        mapping.weight.copy_(up.T)
         mapping.bias.zero_()
         if config.embedding_size == config.hidden_size:
-            found.embeddings.LayerNorm.weight.copy_(norm.weight)
-            found.embeddings.LayerNorm.bias.copy_(norm.bias)
-    _copy_layer(layers.layers(model)[layer], layers.layers(found)[0])
-    return found.eval()
+            result.embeddings.LayerNorm.weight.copy_(norm.weight)
+            result.embeddings.LayerNorm.bias.copy_(norm.bias)
+    _copy_layer(layers.layers(model)[layer], layers.layers(result)[0])
+    return result.eval()
 
 
 def _tables(embeddings: Any) -> Mapping[str, Any]:
@@ -118,7 +118,7 @@ def _tables(embeddings: Any) -> Mapping[str, Any]:
     return {name: getattr(embeddings, name) for name in names}
 
 
-def _ways(table: Any, size: int) -> tuple[Any, Any]:
+def _projections(table: Any, size: int) -> tuple[Any, Any]:
     """Return the matrices from the hidden size to E and back, `(hidden, E)` and `(E, hidden)`."""
     import torch
 
@@ -136,5 +136,5 @@ def _copy(source: Any, target: Any) -> None:
 
 
 def _copy_layer(source: layers.Layer, target: layers.Layer) -> None:
-    for part in _PARTS:
-        _copy(source.get(part), target.get(part))
+    for role in _ROLES:
+        _copy(source.get(role), target.get(role))

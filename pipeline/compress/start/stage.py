@@ -1,7 +1,4 @@
-"""The student to begin with, made of a teacher.
-
-It has fewer layers, less width, another architecture, or only the shape.
-"""
+"""The stage: a student is made of a teacher, with fewer layers, less width, another architecture, or only its shape."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +6,7 @@ from typing import Any
 
 from pipeline.checkpoint import layers, shapes
 from pipeline.compress.start import reshaping
-from pipeline.compress.start.checks import chosen
+from pipeline.compress.start.checks import kept_layers
 from pipeline.errors import StudentError
 from pipeline.recipe.compression import StartSection
 from pipeline.text import tokenizers
@@ -46,9 +43,8 @@ def _load(source: Path) -> Any:
     transformers.logging.disable_progress_bar()
     config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
     name = str((config.architectures or ["?"])[0])
-    found = getattr(transformers, name, None)
-    # Its class's `_from_config` is what `from_config` is to an auto class.
-    if found is None or not hasattr(found, "config_class"):
+    saved_class = getattr(transformers, name, None)
+    if saved_class is None or not hasattr(saved_class, "config_class"):
         raise StudentError(f"{source} was saved as {name}, which transformers does not have.")
     auto = next(
         getattr(transformers, auto)
@@ -70,7 +66,7 @@ def _layers(model: Any, section: StartSection) -> Any:
     import torch
 
     count = int(model.config.num_hidden_layers)
-    kept = chosen(section, count)
+    kept = kept_layers(section, count)
     path = layers.layout_of(model.config.model_type).stack
     if not layers.layout_of(model.config.model_type).inner:
         stack = model.base_model.get_submodule(path)
@@ -80,12 +76,12 @@ def _layers(model: Any, section: StartSection) -> Any:
 
 
 def _width(model: Any, section: StartSection) -> Any:
-    """Keep the first columns of everything that is as wide as the hidden state, and of the feed-forward its share."""
+    """Keep the first columns of everything of the hidden size, and the same fraction of the intermediate size."""
     config = type(model.config).from_dict(model.config.to_dict())
     old, new = int(config.hidden_size), int(section.hidden_size or config.hidden_size)
     size = old // int(config.num_attention_heads)
-    rows = {"distilbert": "hidden_dim"}.get(config.model_type, "intermediate_size")
-    setattr(config, rows, getattr(config, rows) * new // old)
+    key = {"distilbert": "hidden_dim"}.get(config.model_type, "intermediate_size")
+    setattr(config, key, getattr(config, key) * new // old)
     config.num_attention_heads = new // size
     config.hidden_size = new
     if config.model_type == "electra" and config.embedding_size == old:
@@ -101,7 +97,7 @@ def _random(model: Any, section: StartSection) -> Any:
     import torch
 
     config = type(model.config).from_dict(model.config.to_dict())
-    config.num_hidden_layers = len(chosen(section, int(config.num_hidden_layers)))
+    config.num_hidden_layers = len(kept_layers(section, int(config.num_hidden_layers)))
     torch.manual_seed(section.seed)
     return type(model)(config).eval()
 
@@ -111,18 +107,18 @@ def _distilbert(model: Any, section: StartSection) -> Any:
 
 
 def _albert(model: Any, section: StartSection) -> Any:
-    first = chosen(section, int(model.config.num_hidden_layers))[0]
+    first = kept_layers(section, int(model.config.num_hidden_layers))[0]
     return reshaping.albert(model, layer=first, embedding_size=section.embedding_size)
 
 
 def _shared(model: Any, section: StartSection) -> Any:
     """Let all layers use one layer's attention and feed-forward."""
-    found = layers.layers(model)
-    owner = found[chosen(section, len(found))[0]]
-    for layer in found:
+    every = layers.layers(model)
+    owner = every[kept_layers(section, len(every))[0]]
+    for layer in every:
         if layer is not owner:
-            for part in ("attention", "feed_forward"):
-                shapes.use(layer, owner, part)
+            for kind in ("attention", "feed_forward"):
+                shapes.use(layer, owner, kind)
     return model
 
 

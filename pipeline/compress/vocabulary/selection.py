@@ -1,4 +1,4 @@
-"""A tokenizer as pieces that can be chosen from, and the choice."""
+"""Choose the tokens of a vocabulary that are kept, and restrict the tokenizer to them."""
 
 import json
 from collections import Counter
@@ -16,37 +16,37 @@ CONFIG_IDS = tuple(f"{role}_token_id" for role in ("pad", "unk", "bos", "eos", "
 """Keys of config.json that hold ids of tokens."""
 
 
-def padding(config: Mapping[str, Any], architecture: Architecture) -> int:
+def padding_id(config: Mapping[str, Any], architecture: Architecture) -> int:
     """Return a checkpoint's padding id; where config.json has none, that of its class."""
-    found = config.get("pad_token_id")
-    return int(architecture.positions_after_padding) if found is None else int(found)
+    given = config.get("pad_token_id")
+    return int(architecture.positions_after_padding) if given is None else int(given)
 
 
-def ids_in(config: Mapping[str, Any], architecture: Architecture) -> set[int]:
+def required_ids(config: Mapping[str, Any], architecture: Architecture) -> set[int]:
     """Return the ids that a config needs.
 
-    Where positions are counted from the padding id on, all up to it are, so that it stays the same.
+    Where positions are counted from the padding id on, all ids up to it are needed, so that it stays the same.
     """
     named = {int(config[key]) for key in CONFIG_IDS if isinstance(config.get(key), int)}
-    pad = padding(config, architecture)
+    pad = padding_id(config, architecture)
     return named | (set(range(pad + 1)) if architecture.positions_after_padding else {pad})
 
 
-def check_room(base: set[str], size: int) -> None:
+def check_room(always_kept: set[str], size: int) -> None:
     """Refuse a size that special tokens and single characters alone exceed.
 
     Raises:
-        RecipeError: it does.
+        RecipeError: with both numbers.
     """
-    if len(base) > size:
+    if len(always_kept) > size:
         raise RecipeError(
-            f"vocabulary.size = {size}: the special tokens and the corpus's single characters alone are {len(base)} "
-            "pieces. Ask for more."
+            f"vocabulary.size = {size}: the special tokens and the corpus's single characters alone are "
+            f"{len(always_kept)} tokens. Ask for more."
         )
 
 
 class Vocabulary:
-    """A tokenizer, and its pieces with their ids."""
+    """A tokenizer, and its tokens with their ids."""
 
     def __init__(self, tokenizer: Tokenizer, folder: Path) -> None:
         """Take a tokenizer without truncation and padding.
@@ -71,69 +71,69 @@ class Vocabulary:
         self.ids = self.family.vocabulary(self.model) | self.added
         unknown = self.family.unknown(self.model)
         if unknown is not None and unknown not in self.ids:
-            raise StudentError(f"the tokenizer in {folder} has no piece for {unknown!r}, its unknown token.")
+            raise StudentError(f"the tokenizer in {folder} has no id for {unknown!r}, its unknown token.")
 
     @property
     def unknown(self) -> int | None:
-        """Id of the unknown piece."""
-        piece = self.family.unknown(self.model)
-        return None if piece is None else self.ids[piece]
+        """Id of the unknown token."""
+        token = self.family.unknown(self.model)
+        return None if token is None else self.ids[token]
 
     def normalised(self, text: str) -> str:
-        """Return what pieces are looked for in."""
+        """Return a text as the tokenizer normalises it."""
         normalizer = self.tokenizer.normalizer
         return normalizer.normalize_str(text) if normalizer else text
 
     def words(self, text: str) -> list[str]:
-        """Return the parts of a text that no piece crosses."""
-        cutter, plain = self.tokenizer.pre_tokenizer, self.normalised(text)
-        return [word for word, _ in cutter.pre_tokenize_str(plain)] if cutter else [plain]
+        """Return the words of a text, which no token crosses."""
+        splitter, plain = self.tokenizer.pre_tokenizer, self.normalised(text)
+        return [word for word, _ in splitter.pre_tokenize_str(plain)] if splitter else [plain]
 
-    def base(self, held: set[int], alphabet: set[str]) -> set[str]:
-        """Return the pieces that are always kept: added tokens, ids that are held or frame a row, characters."""
+    def always_kept(self, required: set[int], alphabet: set[str]) -> set[str]:
+        """Return the tokens that are always kept: added ones, required ids, those that frame a text, characters."""
         around = {number for pair in ((), ("",)) for number in self.tokenizer.encode("", *pair).ids}
-        of_ids = {piece for piece, number in self.ids.items() if number in held | around}
+        of_ids = {token for token, number in self.ids.items() if number in required | around}
         unknown = self.family.unknown(self.model)
         named = {unknown} if unknown is not None else set()
-        return {*self.added, *of_ids, *named, *self.family.always(self.model)} | self.family.singles(
+        return {*self.added, *of_ids, *named, *self.family.essential(self.model)} | self.family.singles(
             self.model, alphabet
         )
 
     def alphabet(self, texts: Sequence[str]) -> set[str]:
-        """Return the characters of texts, as pieces have them."""
+        """Return the characters of texts after normalisation."""
         plain = set().union(*(text for text in texts if text.isascii()))
         # Beyond ASCII a letter and its accent may be one character only where they stand together.
         others = (self.normalised(text) for text in texts if not text.isascii())
         return set(self.normalised(" ".join(sorted(plain)))).union(*others)
 
-    def check_ids(self, held: set[int]) -> None:
-        """Refuse a config whose ids of special tokens have no piece.
+    def check_ids(self, required: set[int]) -> None:
+        """Refuse a config whose special tokens the tokenizer lacks.
 
         Raises:
-            StudentError: one has none.
+            StudentError: with the first id that is missing.
         """
-        without = sorted(held - set(self.ids.values()))
+        without = sorted(required - set(self.ids.values()))
         if without:
             raise StudentError(
                 f"{self.folder}/config.json needs the token with id {without[0]}, and the tokenizer has none. "
                 "Put the model's own tokenizer beside it, or correct the ids."
             )
 
-    def choose(self, counts: Counter[str], base: set[str], size: int | None) -> tuple[set[str], bool]:
-        """Choose pieces for a text.
+    def choose(self, counts: Counter[str], always_kept: set[str], size: int | None) -> tuple[set[str], bool]:
+        """Choose the tokens to keep for a corpus.
 
         Args:
-            counts: how often the text has each piece; 0 for one that it needs and has not.
-            base: what is kept at any rate.
-            size: pieces to keep, or None for those that the text needs.
+            counts: how often the corpus has each token; 0 for one that it needs without having it.
+            always_kept: see the method of this name.
+            size: number of tokens to keep, or None for those that the corpus needs.
 
         Returns:
-            The pieces, and whether all that the text needs are among them.
+            The tokens, and whether all that the corpus needs are among them.
         """
         support = self.family.support(self.model)
-        kept = set(base)
+        kept = set(always_kept)
         needed = {
-            piece: support(piece) for piece in sorted(counts, key=lambda piece: (-counts[piece], self.ids[piece]))
+            token: support(token) for token in sorted(counts, key=lambda token: (-counts[token], self.ids[token]))
         }
         if size is None:
             return kept.union(*needed.values()), True
@@ -142,32 +142,32 @@ class Vocabulary:
             if len(kept) + len(group - kept) <= size:
                 kept |= group
         whole = all(group <= kept for group in needed.values())
-        for piece in self.family.order(self.model):
+        for token in self.family.order(self.model):
             if len(kept) == size:
                 break
-            if piece not in kept and self._can_be_found(piece):
-                group = support(piece)
+            if token not in kept and self._can_be_found(token):
+                group = support(token)
                 kept |= group if len(kept) + len(group - kept) <= size else set()
         return kept, whole
 
-    def _can_be_found(self, piece: str) -> bool:
-        """Return whether some text has a piece; BERT's `[unused1]` is never one word."""
+    def _can_be_found(self, token: str) -> bool:
+        """Return whether some text has a token; BERT's `[unused1]` is never one word."""
         prefix = self.model.get("continuing_subword_prefix")
-        return not prefix or self.words(piece.removeprefix(prefix)) == [piece.removeprefix(prefix)]
+        return not prefix or self.words(token.removeprefix(prefix)) == [token.removeprefix(prefix)]
 
-    def cut(self, pieces: set[str]) -> tuple[Tokenizer, dict[int, int]]:
-        """Return the tokenizer with some pieces alone, and new ids by old ones, in the same order.
+    def restrict(self, kept: set[str]) -> tuple[Tokenizer, dict[int, int]]:
+        """Return the tokenizer with only the kept tokens, and new ids by old ones, in the same order.
 
         Raises:
             StudentError: the library gives other ids than those.
         """
-        order = sorted(pieces, key=self.ids.__getitem__)
-        new = {piece: number for number, piece in enumerate(order)}
-        ids = {self.ids[piece]: number for piece, number in new.items()}
+        order = sorted(kept, key=self.ids.__getitem__)
+        new = {token: number for number, token in enumerate(order)}
+        ids = {self.ids[token]: number for token, number in new.items()}
         of_model = self.family.vocabulary(self.model)
         document = self.document | {
             "added_tokens": [row | {"id": ids[row["id"]]} for row in self.document["added_tokens"]],
-            "model": self.family.cut(self.model, {piece: new[piece] for piece in order if piece in of_model}),
+            "model": self.family.restrict(self.model, {token: new[token] for token in order if token in of_model}),
             "post_processor": _renumbered(self.document["post_processor"], ids),
         }
         tokenizer = Tokenizer.from_str(json.dumps(document, ensure_ascii=False))

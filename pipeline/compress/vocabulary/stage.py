@@ -1,0 +1,92 @@
+"""The stage: keep the tokens that a corpus needs; tokenizer.json and the embedding table shrink together.
+
+Texts of the corpus keep their tokens, unless `size` or `keep` leaves no room for all of them; then the rarest tokens
+go, and the metrics say how many texts and words changed. The whole corpus is encoded again to count them.
+
+Source: Abdaoui et al. 2020, Load What You Need (multilingual BERT); Ushio et al. 2023, vocabulary trimming.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.checkpoint.source import Source
+from pipeline.compress.vocabulary.selection import Vocabulary, check_room, required_ids
+from pipeline.data import corpus
+from pipeline.errors import RecipeError
+from pipeline.recipe.compression import VocabularySection
+from pipeline.tasks import Task
+from pipeline.text import tokenizers
+
+VERSION = 1
+DISTRIBUTIONS = ("tokenizers", "safetensors")
+"""Packages that decide the trimmed checkpoint."""
+_KEY = "vocabulary.corpus"
+
+
+def read(section: VocabularySection, recipe_file: Path) -> list[str]:
+    """Return the corpus's texts, each once, in order; a pair is two.
+
+    Raises:
+        InputError: a file or dataset is absent, empty, or not UTF-8.
+    """
+    entries = corpus.texts(section.corpus, recipe_file, _KEY)
+    texts = [text for entry in entries for text in ((entry,) if isinstance(entry, str) else entry) if text]
+    # A labelled file may hold half a character, which no tokenizer takes.
+    return list(dict.fromkeys(text.encode("utf-8", "replace").decode("utf-8") for text in texts))
+
+
+def digests(section: VocabularySection, recipe_file: Path) -> dict[str, str | None]:
+    """Return the sha256 of each file behind the corpus, by the name that the recipe gives it."""
+    return corpus.digests(section.corpus, recipe_file, _KEY)
+
+
+def check(section: VocabularySection, source: Source, task: Task, texts: Sequence[str]) -> None:
+    """Refuse what cannot be trimmed, before anything heavy is imported.
+
+    Args:
+        section: `[vocabulary]` of the recipe.
+        source: the checkpoint.
+        task: unused; every task reads text.
+        texts: what `read` returned.
+
+    Raises:
+        StudentError: the tokenizer is of a kind that is not known here, or does not fit the checkpoint.
+        RecipeError: as many tokens as there are or more, or fewer than special tokens and the corpus's characters take.
+    """
+    vocabulary = Vocabulary(tokenizers.load_tokenizer(source.folder), source.folder)
+    tokenizers.check_size(vocabulary.tokenizer, source.folder, vocab_size=source.vocab_size)
+    required = required_ids(source.config, source.architecture)
+    vocabulary.check_ids(required)
+    size = section.kept_size(len(vocabulary.ids))
+    if size is None:
+        return
+    if size >= len(vocabulary.ids):
+        raise RecipeError(
+            f"vocabulary.size = {size}: the tokenizer of {source.origin} has {len(vocabulary.ids)} tokens, "
+            "so nothing would be trimmed. Ask for fewer, or leave [vocabulary] out."
+        )
+    check_room(vocabulary.always_kept(required, vocabulary.alphabet(texts)), size)
+
+
+def make(source: Path, task_name: str, section: VocabularySection, texts: Sequence[str], out: Path) -> dict[str, Any]:
+    """Write the checkpoint with a smaller vocabulary. Runs in a worker, since it imports torch.
+
+    Args:
+        source: a folder in Hugging Face layout, plain or compressed.
+        task_name: unused; heads stay as they are.
+        section: `[vocabulary]` of the recipe.
+        texts: what `read` returned.
+        out: the artifact's directory.
+
+    Returns:
+        Vocabulary size before and after, bytes saved, and the fractions of texts, words and tokens that changed.
+
+    Raises:
+        RecipeError: `size` is too small for the special tokens and the characters of the corpus.
+        StudentError: the checkpoint has tensors of the vocabulary's size that are not known here, or the tokens of the
+            corpus would change although all that it needs are kept.
+    """
+    from pipeline.compress.vocabulary.trimming import trim, write
+
+    return write(source, trim(source, section.kept_size, texts), out)

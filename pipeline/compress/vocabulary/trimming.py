@@ -1,0 +1,247 @@
+"""Trim a tokenizer to a corpus, count on the whole corpus what that changes, and write the trimmed checkpoint."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Encoding, Tokenizer
+
+from pipeline.checkpoint import architectures
+from pipeline.checkpoint.source import WEIGHTS, read_json
+from pipeline.compress.vocabulary.selection import CONFIG_IDS, Vocabulary, padding_id, required_ids
+from pipeline.errors import StudentError
+from pipeline.text import tokenizers
+
+_TABLES = ("embeddings.word_embeddings.weight", "embeddings.word_embeddings.0.weight")
+"""Ends of the names of the embedding table, whole or in two factors."""
+_HEADS = (
+    *(
+        f"{head}.{tensor}"
+        for head in ("predictions", "lm_head")
+        for tensor in ("bias", "decoder.weight", "decoder.bias")
+    ),
+    *(f"{head}.{tensor}" for head in ("vocab_projector", "generator_lm_head") for tensor in ("weight", "bias")),
+)
+"""Ends of the names of masked-LM heads' tensors with a row for each token."""
+_COLUMNS = "predictions.dense.weight"
+"""End of the name of the second half of MobileBERT's head, whose first is the table: a column for each token."""
+_CHUNK = 1000
+"""Texts whose encodings are in memory at a time; one takes kilobytes."""
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """A tokenizer with a smaller vocabulary."""
+
+    tokenizer: Tokenizer
+    ids: dict[int, int]
+    """New ids by old ones, rising with them."""
+    metrics: dict[str, Any]
+
+
+def trim(source: Path, kept_size: Callable[[int], int | None], texts: Sequence[str]) -> Trimmed:
+    """Choose tokens and restrict a checkpoint's tokenizer to them.
+
+    Args:
+        source: folder with config.json and tokenizer files.
+        kept_size: the number of tokens to keep, given the number that there are; None for those that the corpus needs.
+        texts: the corpus.
+
+    Raises:
+        RecipeError: too small a size.
+        StudentError: texts got other tokens although all that the corpus needs were kept.
+    """
+    vocabulary = Vocabulary(tokenizers.load_tokenizer(source), source)
+    config = read_json(source / "config.json")
+    required = required_ids(config, architectures.get(config["model_type"]))
+    vocabulary.check_ids(required)
+    before = len(vocabulary.ids)
+    always_kept = vocabulary.always_kept(required, vocabulary.alphabet(texts))
+    kept, whole = vocabulary.choose(count_tokens(vocabulary, texts), always_kept, kept_size(before))
+    tokenizer, ids = vocabulary.restrict(kept)
+    changes = compare(vocabulary, tokenizer, ids, texts)
+    if whole and changes.example is not None:
+        raise StudentError(
+            f"the tokenizer in {source} cannot be trimmed: with all tokens that the corpus needs, "
+            f"{changes.example[:80]!r} gets other tokens. Leave [vocabulary] out."
+        )
+    metrics = {"pieces_before": before, "pieces": len(kept), "tokens_kept": whole, **changes.metrics()}
+    return Trimmed(tokenizer, ids, metrics)
+
+
+def count_tokens(vocabulary: Vocabulary, texts: Sequence[str]) -> Counter[str]:
+    """Return how often each token is in the texts; 0 for tokens that only decide that a word is unknown."""
+    by_id: Counter[int] = Counter()
+    deciding: set[str] = set()
+    unknown = vocabulary.unknown
+    for text, encoded in zip(texts, _encodings(vocabulary.tokenizer, texts), strict=True):
+        by_id.update(encoded.ids)
+        if unknown in encoded.ids:
+            deciding.update(
+                *(vocabulary.family.before_unknown(vocabulary.model, word) for word in vocabulary.words(text))
+            )
+    spelled = {number: token for token, number in vocabulary.ids.items()}
+    counts = Counter({spelled[number]: times for number, times in by_id.items()})
+    for token in deciding:
+        counts.setdefault(token, 0)
+    return counts
+
+
+def _encodings(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[Encoding]:
+    for start in range(0, len(texts), _CHUNK):
+        yield from tokenizer.encode_batch(list(texts[start : start + _CHUNK]), add_special_tokens=False)
+
+
+@dataclass
+class Changes:
+    """How many texts, words and tokens of a corpus changed."""
+
+    texts: int = 0
+    texts_changed: int = 0
+    words: int = 0
+    words_changed: int = 0
+    tokens_before: int = 0
+    tokens: int = 0
+    unknown_before: int = 0
+    unknown: int = 0
+    example: str | None = None
+    """The first text with other tokens."""
+
+    def metrics(self) -> dict[str, Any]:
+        """Return counts and fractions for the manifest."""
+        return {
+            "texts": self.texts,
+            "texts_changed": self.texts_changed,
+            "words_changed_fraction": self.words_changed / max(self.words, 1),
+            "tokens_ratio": self.tokens / max(self.tokens_before, 1),
+            "unknown_fraction_before": self.unknown_before / max(self.tokens_before, 1),
+            "unknown_fraction": self.unknown / max(self.tokens, 1),
+        }
+
+
+def compare(vocabulary: Vocabulary, tokenizer: Tokenizer, ids: dict[int, int], texts: Sequence[str]) -> Changes:
+    """Encode texts with both tokenizers and compare token by token; words are those of the pre-tokenizer.
+
+    Args:
+        vocabulary: the truth.
+        tokenizer: the trimmed one.
+        ids: new ids by old ones.
+        texts: the corpus.
+    """
+    changes = Changes()
+    new_ids = np.full(max(vocabulary.ids.values()) + 1, -1, np.int64)
+    new_ids[list(ids)] = list(ids.values())
+    unknown = vocabulary.unknown
+    both = zip(texts, _encodings(vocabulary.tokenizer, texts), _encodings(tokenizer, texts), strict=True)
+    for text, old, new in both:
+        found = np.array(new.ids, np.int64)
+        truth = new_ids[np.array(old.ids, np.int64)]
+        changes.texts += 1
+        changes.words += len(set(old.word_ids))
+        changes.tokens_before += len(truth)
+        changes.tokens += len(found)
+        if unknown is not None:
+            changes.unknown_before += old.ids.count(unknown)
+            changes.unknown += new.ids.count(ids[unknown])
+        if not np.array_equal(truth, found):
+            changes.texts_changed += 1
+            changes.words_changed += _words_changed(old, truth, new, found)
+            changes.example = changes.example or text
+    return changes
+
+
+def _words_changed(old: Encoding, truth: NDArray[np.int64], new: Encoding, found: NDArray[np.int64]) -> int:
+    before, after = (_by_word(one, ids) for one, ids in ((old, truth), (new, found)))
+    return sum(before.get(word) != after.get(word) for word in before | after)
+
+
+def _by_word(encoded: Encoding, ids: NDArray[np.int64]) -> dict[int | None, list[int]]:
+    found: dict[int | None, list[int]] = {}
+    for word, number in zip(encoded.word_ids, ids.tolist(), strict=True):
+        found.setdefault(word, []).append(number)
+    return found
+
+
+# --- the trimmed checkpoint ------------------------------------------------------------------------------------------
+
+
+def write(source: Path, trimmed: Trimmed, out: Path) -> dict[str, Any]:
+    """Write config, weights and tokenizer into `out`; other files of the vocabulary are left out.
+
+    Returns:
+        The metrics, with the bytes that weights and tokenizer lost.
+
+    Raises:
+        StudentError: there is no embedding table, or a tensor of its size that is not known here.
+    """
+    _write_weights(source, trimmed, out)
+    trimmed.tokenizer.save(str(out / "tokenizer.json"))
+    _write_config(source, trimmed, out)
+    _write_settings(source, trimmed, out)
+    names = (WEIGHTS, "tokenizer.json")
+    before = sum((source / name).stat().st_size for name in names if (source / name).is_file())
+    saved = before - sum((out / name).stat().st_size for name in names)
+    return trimmed.metrics | {"bytes_saved": saved}
+
+
+def _write_weights(source: Path, trimmed: Trimmed, out: Path) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(source / WEIGHTS)
+    tables = [name for name in tensors if name.endswith(_TABLES)]
+    if len(tables) != 1:
+        raise StudentError(
+            f"{source / WEIGHTS} has {len(tables)} embedding tables; a checkpoint with one can be trimmed."
+        )
+    rows = tensors[tables[0]].shape[0]
+    kept = torch.tensor(sorted(trimmed.ids))
+    for name, tensor in tensors.items():
+        if name.endswith((*_TABLES, *_HEADS)) and tensor.shape[0] == rows:
+            tensors[name] = tensor[kept].contiguous()
+        elif name.endswith(_COLUMNS) and tensor.shape[1] == rows:
+            tensors[name] = tensor[:, kept].contiguous()
+        elif rows in tensor.shape:
+            raise StudentError(
+                f"{source / WEIGHTS}: {name} is {tuple(tensor.shape)}, of the vocabulary's size, and it is not known "
+                "here how to trim it. Save the checkpoint without that head."
+            )
+    save_file(tensors, out / WEIGHTS, metadata={"format": "pt"})
+
+
+def _write_config(source: Path, trimmed: Trimmed, out: Path) -> None:
+    config = read_json(source / "config.json")
+    config["pad_token_id"] = padding_id(config, architectures.get(config["model_type"]))
+    config |= {key: trimmed.ids[config[key]] for key in CONFIG_IDS if isinstance(config.get(key), int)}
+    config["vocab_size"] = len(trimmed.ids)
+    _save(out / "config.json", config)
+
+
+def _write_settings(source: Path, trimmed: Trimmed, out: Path) -> None:
+    """Write the files beside the vocabulary, two of which name ids."""
+    if (source / "special_tokens_map.json").is_file():
+        shutil.copyfile(source / "special_tokens_map.json", out / "special_tokens_map.json")
+    if (source / "tokenizer_config.json").is_file():
+        settings = read_json(source / "tokenizer_config.json")
+        listed = settings.get("added_tokens_decoder")
+        if isinstance(listed, dict):
+            # Added tokens that tokenizer.json does not know may be gone.
+            present = {trimmed.ids.get(int(number)): row for number, row in listed.items()}
+            settings["added_tokens_decoder"] = {
+                str(number): row for number, row in present.items() if number is not None
+            }
+        _save(out / "tokenizer_config.json", settings)
+    if (source / "added_tokens.json").is_file():
+        listed = read_json(source / "added_tokens.json")
+        later = {token: trimmed.ids.get(int(number)) for token, number in listed.items()}
+        _save(out / "added_tokens.json", {token: number for token, number in later.items() if number is not None})
+
+
+def _save(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
