@@ -1,0 +1,427 @@
+"""Graphs and their store: equal nodes are one, what is there is found again, and nothing in use is ever removed."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Outcome, Silent, TinyLine, environment, planned, recipe_file
+
+from pipeline import artifact
+from pipeline.artifact import Manifest
+from pipeline.convert.targets import choose_targets
+from pipeline.errors import ArtifactError, InputError
+from pipeline.graph import cleaning, executor, store
+from pipeline.graph.build import Request, build
+from pipeline.graph.executor import Step, Task, carry_out
+from pipeline.graph.node import Estimate, External, Graph, Input, Needs, Node, Scratch, resolve
+from pipeline.graph.store import Store
+from pipeline.recipe import loading
+
+Make = Callable[..., Mapping[str, Any]]
+
+
+def write(text: str, out: Path) -> dict[str, Any]:
+    (out / "text.txt").write_text(text)
+    return {"length": len(text)}
+
+
+def join(*folders_and_out: Path) -> dict[str, Any]:
+    *folders, out = folders_and_out
+    (out / "text.txt").write_text("+".join((folder / "text.txt").read_text() for folder in folders))
+    return {}
+
+
+def node(
+    name: str,
+    make: Make = write,
+    arguments: tuple[Any, ...] = ("one",),
+    *,
+    recipe: str = "own",
+    params: dict[str, Any] | None = None,
+    seconds: float = 1,
+    needs: Needs = "core",
+    version: int = 1,
+    **inputs: Node | External,
+) -> Node:
+    decides = {"arguments": repr(arguments)} if params is None else params
+    return Node(
+        recipe, name, name, name, version, decides, inputs, {}, make, arguments, Estimate(seconds, 1), needs=needs
+    )
+
+
+class InThisProcess:
+    """An executor with threads, which remembers what ran beside what."""
+
+    def __init__(self, slots: int = 2) -> None:
+        self.slots = slots
+        self.began: list[str] = []
+        self.stopped = False
+        self._running: dict[Future[Manifest], Node] = {}
+        self._pool = ThreadPoolExecutor(8)
+
+    def has_room(self, wanted: Node) -> bool:
+        running = [one for future, one in self._running.items() if not future.done()]
+        alone = wanted.needs != "core" or any(one.needs != "core" for one in running)
+        return not running if alone else len(running) < self.slots
+
+    def submit(self, task: Task, tell: Callable[[str, float], None]) -> Future[Manifest]:
+        self.began.append(task.name)
+        future = self._pool.submit(store.make, task.order, task.function, task.arguments)
+        self._running[future] = task.node
+        return future
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+def graph_of(*nodes: Node, root: str = "own") -> Graph:
+    graph = Graph(root)
+    graph.include(*nodes)
+    return graph
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Store]:
+    """A store of which this process is a user."""
+    found = Store(tmp_path / "build")
+    with found.running():
+        yield found
+
+
+def made(graph: Graph, kept: Store, slots: int = 2) -> dict[str, bool]:
+    outcome = carry_out(graph, kept, InThisProcess(slots), Silent())
+    return {step.name: step.made for step in outcome.steps}
+
+
+# --- the graph ----------------------------------------------------------------------------------------------------
+
+
+def test_equal_nodes_of_two_recipes_are_one_and_both_show_it(kept: Store) -> None:
+    mine = [node("first"), node("first", recipe="other")]
+    graph = graph_of(*(node("second", join, (Input("a"),), recipe=one.recipe, a=one) for one in mine))
+    assert len(graph.nodes) == 2
+    assert made(graph, kept) == {"first": True, "second": True}
+    for place in ("own/first", "own/second", "other/first", "other/second"):
+        assert (kept.build / place).is_symlink()
+        assert artifact.load(kept.build / place).path == kept.build / place
+    assert len(kept.keys()) == 2
+
+
+@pytest.mark.parametrize("changed", ["params", "version", "input", "tools"])
+def test_whatever_decides_the_content_is_another_node(changed: str, tmp_path: Path) -> None:
+    before = node("first", source=External(tmp_path, "a"))
+    if changed == "params":
+        after = node("first", params={"size": 4}, source=External(tmp_path, "a"))
+    elif changed == "version":
+        after = node("first", version=2, source=External(tmp_path, "a"))
+    elif changed == "input":
+        after = node("first", source=External(tmp_path, "b"))
+    else:
+        fields = {**vars(before), "tools": {"torch": "2.14"}}
+        fields.pop("identity", None)
+        after = Node(**fields)
+    assert before.identity != after.identity
+
+
+def test_a_node_s_name_place_and_estimate_decide_nothing(tmp_path: Path) -> None:
+    plain = node("first", params={})
+    other = Node("other", "name", "place", "first", 1, {}, {}, {}, join, (), Estimate(9, 9), needs="quiet")
+    assert plain.identity == other.identity
+
+
+def test_placeholders_are_resolved_wherever_they_stand(tmp_path: Path) -> None:
+    arguments = (Input("a"), [("x", Input("b"))], Scratch(), None, 3)
+    found = resolve(arguments, {"a": Path("A"), "b": Path("B")}, Path("S"), Path("L"))
+    assert found == [Path("A"), [("x", Path("B"))], Path("S"), None, 3]
+
+
+def test_the_longest_way_to_the_end_begins_first(kept: Store) -> None:
+    short, long = node("short", params={"a": 1}, seconds=1), node("long", params={"a": 2}, seconds=5)
+    behind = node("behind", join, (Input("a"),), seconds=50, a=short)
+    graph = graph_of(long, behind)
+    runner = InThisProcess(slots=1)
+    carry_out(graph, kept, runner, Silent())
+    assert runner.began == ["short", "behind", "long"]
+
+
+def test_what_takes_times_runs_alone_and_after_the_rest(kept: Store) -> None:
+    together: list[int] = []
+    count = threading.Semaphore(0)
+
+    def timed(out: Path) -> dict[str, Any]:
+        together.append(len([one for one in runner._running if not one.done()]))
+        return {}
+
+    def slow(out: Path) -> dict[str, Any]:
+        count.acquire(timeout=0.1)
+        return {}
+
+    runner = InThisProcess(slots=4)
+    others = [node(f"other {number}", slow, (), params={"number": number}) for number in range(3)]
+    carry_out(graph_of(node("timed", timed, (), seconds=99, needs="quiet"), *others), kept, runner, Silent())
+    assert runner.began[-1] == "timed"
+    assert together == [1]
+
+
+def test_the_drawing_and_the_document_have_every_node_and_edge() -> None:
+    first = node("first")
+    graph = graph_of(node("second", join, (Input("a"),), a=first))
+    assert graph.mermaid().splitlines() == [
+        "flowchart LR",
+        '  n0["first"]',
+        '  n1["second"]',
+        '  n0 -- "a" --> n1',
+    ]
+    told = {row["name"]: row for row in graph.document()}
+    assert told["second"]["inputs"] == {"a": {"node": first.identity}}
+    assert told["first"]["places"] == ["own/first"]
+
+
+# --- carrying it out ----------------------------------------------------------------------------------------------
+
+
+def test_a_step_back_and_forth_finds_what_is_there(kept: Store) -> None:
+    assert made(graph_of(node("first", arguments=("one",))), kept) == {"first": True}
+    assert made(graph_of(node("first", arguments=("two",))), kept) == {"first": True}
+    assert made(graph_of(node("first", arguments=("one",))), kept) == {"first": False}
+    assert (kept.build / "own/first/text.txt").read_text() == "one"
+    assert made(graph_of(node("first", arguments=("two",))), kept) == {"first": False}
+
+
+def test_an_input_that_comes_out_the_same_leaves_what_is_behind_it(kept: Store) -> None:
+    for version, expected in ((1, True), (2, False)):
+        first = node("first", version=version)
+        assert made(graph_of(node("second", join, (Input("a"),), a=first)), kept) == {"first": True, "second": expected}
+
+
+def test_the_first_error_is_raised_when_what_runs_beside_it_has_ended(kept: Store) -> None:
+    def fails(out: Path) -> dict[str, Any]:
+        raise InputError("no text; name one.")
+
+    def slow(out: Path) -> dict[str, Any]:
+        time.sleep(0.3)
+        return {}
+
+    beside = node("beside", slow, ())
+    graph = graph_of(node("fails", fails, ()), beside, node("behind", join, (Input("a"),), a=beside))
+    with pytest.raises(InputError, match="no text"):
+        carry_out(graph, kept, InThisProcess(), Silent())
+    assert [path.name for path in (kept.build / "own").iterdir()] == ["beside"]
+    assert not list(kept.root.glob(".*.new"))
+
+
+def test_ctrl_c_stops_the_executor(kept: Store) -> None:
+    class Interrupted(Silent):
+        def started(self, step: str) -> None:
+            raise KeyboardInterrupt
+
+    runner = InThisProcess()
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(graph_of(node("first")), kept, runner, Interrupted())
+    assert runner.stopped
+    # Its key is free again.
+    assert made(graph_of(node("first")), kept) == {"first": True}
+
+
+def test_a_damaged_artifact_is_made_again_and_said_so(kept: Store) -> None:
+    class Noting(Silent):
+        def __init__(self) -> None:
+            self.notes: list[str] = []
+
+        def note(self, text: str) -> None:
+            self.notes.append(text)
+
+    graph = graph_of(node("first"))
+    made(graph, kept)
+    file = kept.build / "own/first/text.txt"
+    file.chmod(0o644)
+    file.write_text("changed")
+    noting = Noting()
+    (step,) = carry_out(graph, kept, InThisProcess(), noting).steps
+    assert step.made
+    assert "text.txt has sha256" in step.reason
+    assert "made again" in noting.notes[0]
+    assert file.read_text() == "one"
+
+
+def test_artifacts_are_read_only(kept: Store) -> None:
+    made(graph_of(node("first")), kept)
+    folder = kept.build / "own/first"
+    assert not folder.stat().st_mode & 0o222
+    assert not (folder / "text.txt").stat().st_mode & 0o222
+
+
+# --- plans --------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_says_which_input_changed_from_what_to_what(kept: Store) -> None:
+    params = {"settings": {"compute": 0.5, "layers": [0, 2]}}
+    made(graph_of(node("first", params=params)), kept)
+    changed = {"settings": {"compute": 0.7, "layers": [0, 2]}, "seed": 3}
+    (step,) = executor.plan(graph_of(node("first", params=changed, version=2)), kept).steps
+    assert step.reason == "stage version 1 → 2; settings.compute: 0.5 → 0.7; seed: none → 3"
+    first = node("first", arguments=("two",))
+    made(graph_of(node("second", join, (Input("a"),), a=node("first"))), kept)
+    one, two = executor.plan(graph_of(node("second", join, (Input("a"),), a=first)), kept).steps
+    assert one.made
+    assert two.reason == "made again before: a"
+    made(graph_of(first), kept)
+    _, two = executor.plan(graph_of(node("second", join, (Input("a"),), a=first)), kept).steps
+    assert two.reason.startswith("input a: ")
+    assert " → " in two.reason
+
+
+def test_a_plan_writes_nothing(tmp_path: Path) -> None:
+    (step,) = executor.plan(graph_of(node("first")), Store(tmp_path / "build")).steps
+    assert (step.made, step.reason) == (True, "new")
+    assert not (tmp_path / "build").exists()
+
+
+def test_a_recipe_s_graph_is_printed_as_json_and_drawn(
+    tmp_path: Path, tiny_student: Callable[..., Path], command_here: Callable[..., Outcome]
+) -> None:
+    source = {"source": str(tiny_student("bert", "embedding")), "random_weights": True}
+    path = recipe_file(tmp_path, student=source)
+    told = command_here("plan", path, "--json").document["graph"]
+    names = {row["name"]: row for row in told}
+    assert {row["node"] for row in names["verify litert-fp32"]["inputs"].values()} == {
+        names[name]["identity"] for name in ("convert litert-fp32", "student", "reference 32")
+    }
+    assert names["benchmark"]["needs"] == "quiet"
+    drawn = command_here("plan", path, "--mermaid").stdout
+    assert drawn.startswith("flowchart LR")
+    assert drawn.count("[") == len(told)
+
+
+def test_the_variable_of_the_data_set_and_unset_throws_nothing_away(
+    tmp_path: Path, tiny_student: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What depends on the data has two artifacts, and what does not has one: a plan's identities tell."""
+    source = {"source": str(tiny_student("bert", "embedding")), "random_weights": True}
+    parsed, file = loading.read(str(recipe_file(tmp_path, student=source)))
+    (tmp_path / "data" / "stsb").mkdir(parents=True)
+    (tmp_path / "data" / "stsb" / "dev.csv").write_text("a cat,a dog,3.0\na house,a home,4.5\na,b,1.0\n")
+    identities = []
+    for folder in (None, tmp_path / "data", None):
+        monkeypatch.delenv("POCKETBERT_DATA", raising=False)
+        if folder:
+            monkeypatch.setenv("POCKETBERT_DATA", str(folder))
+        graph = build(Request(parsed, file, "verify", choose_targets(parsed, [])))
+        identities.append({graph.name(one): identity for identity, one in graph.nodes.items()})
+    without, with_data, again = identities
+    assert without == again
+    differ = {name for name in without if without[name] != with_data[name]}
+    assert differ == {name for name in without if name.startswith(("reference", "verify"))}
+
+
+def test_a_build_folder_of_before_is_made_again_and_said_so(tiny_line: TinyLine, tmp_path: Path) -> None:
+    """Before there was a store, artifacts were folders; each is replaced by a view when it is made."""
+    line = tiny_line.copy(tmp_path)
+    old = line.folder / "student"
+    target = old.resolve()
+    old.unlink()
+    old.mkdir()
+    (old / "manifest.json").write_text("{}")
+    kept = Store(line.build)
+    kept.link(old, target.name)
+    assert old.is_symlink()
+    assert not any(planned(line.recipe, "verify").values())
+
+
+# --- what holds an artifact, and making room ----------------------------------------------------------------------
+
+
+def three(kept: Store) -> list[str]:
+    """Make three artifacts in one place, so that only the last one is shown; return their keys in order."""
+    keys = []
+    for text in ("one", "two", "three"):
+        (step,) = carry_out(graph_of(node("first", arguments=(text,))), kept, InThisProcess(), Silent()).steps
+        keys.append(str(step.key))
+    for age, key in enumerate(reversed(keys)):
+        os.utime(kept.root / ".used" / key, (time.time() - age * 86_400,) * 2)
+    return keys
+
+
+def test_what_a_view_shows_is_never_removed_and_the_oldest_goes_first(tmp_path: Path) -> None:
+    kept = Store(tmp_path / "build")
+    with kept.running():
+        one, two, three_ = three(kept)
+    size = sum(path.stat().st_size for path in (kept.root / one).rglob("*") if path.is_file())
+    assert kept.evict(limit_bytes=3 * size + 100) == []
+    assert kept.evict(limit_bytes=2 * size + 100) == [one]
+    assert kept.evict(older_than_seconds=2 * 86_400) == []
+    assert kept.evict(older_than_seconds=3_600) == [two]
+    assert kept.evict() == []
+    assert kept.keys() == [three_]
+    assert artifact.load(kept.build / "own/first")
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from pipeline.graph.store import Store
+store = Store(Path(sys.argv[1]))
+with store.running():
+    store.use(sys.argv[2])
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_what_a_running_process_uses_is_never_removed_however_it_ends(tmp_path: Path) -> None:
+    kept = Store(tmp_path / "build")
+    with kept.running():
+        one, two, _ = three(kept)
+        assert kept.evict() == [], "this process used them all"
+    command = [sys.executable, "-c", HOLD, str(kept.build), one]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        assert kept.evict() == [two]
+        process.kill()
+    assert kept.evict() == [one]
+    assert not list((kept.root / ".runs").iterdir()), "what a killed process left is gone"
+
+
+def test_what_a_killed_run_left_half_made_is_swept_by_the_next(tmp_path: Path) -> None:
+    kept = Store(tmp_path / "build")
+    (kept.root / ".abc.12345678.new").mkdir(parents=True)
+    with kept.running():
+        assert not list(kept.root.glob(".*.new"))
+
+
+@pytest.mark.parametrize("value", ["many", "-1", "inf", "nan"])
+def test_a_limit_that_is_no_number_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(store.LIMIT_VARIABLE, value)
+    with pytest.raises(ArtifactError, match=r"POCKETBERT_STORE_GB is .* give the store's limit"):
+        store.limit_bytes()
+
+
+@pytest.mark.parametrize("age", ["30", "d", "-3d", "3 d", "3y"])
+def test_an_age_that_is_none_is_refused(age: str) -> None:
+    with pytest.raises(InputError, match="give hours, days or weeks"):
+        cleaning.seconds(age)
+
+
+def test_cleaning_a_recipe_keeps_what_another_one_shows(kept: Store) -> None:
+    shared, own = node("shared"), node("shared", recipe="other")
+    mine = node("mine", arguments=("mine",))
+    steps: list[Step] = carry_out(graph_of(shared, own, mine), kept, InThisProcess(), Silent()).steps
+    keys = {step.name: step.key for step in steps}
+    # As another process sees it: nothing is in use.
+    assert kept._run
+    kept._run.write_text("")
+    removed = cleaning.clean(kept.build, "own")
+    assert removed.folders == [kept.build / "own"]
+    assert removed.artifacts == [keys["mine"]]
+    assert artifact.load(kept.build / "other/shared")
