@@ -5,7 +5,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class Draft:
 
     file: Path
     name: str
-    found: Found
+    checkpoint: Found
     task: str
     why: str
     """Why this task."""
@@ -44,10 +44,6 @@ class Draft:
     """What a person should know before the first run."""
     next: str
     """The command to run now."""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
-        return asdict(self)
 
 
 def draft(
@@ -104,7 +100,7 @@ def draft(
     return Draft(
         file=output,
         name=parsed.name,
-        found=found,
+        checkpoint=found,
         task=chosen,
         why=why,
         lengths=values["lengths"],

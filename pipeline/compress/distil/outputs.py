@@ -4,7 +4,7 @@ Shards let an interrupted computation continue after the last complete one.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
