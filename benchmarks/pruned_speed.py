@@ -17,7 +17,8 @@ from benchmarks.pruned_speed_record import Row, Speed, page, row
 from pipeline.benchmark import stage as benchmark
 from pipeline.benchmark.record import BenchmarkRecord
 from pipeline.checkpoint import source as student
-from pipeline.cli.console import Progress, print_error, say
+from pipeline.cli.progress import Progress, print_error
+from pipeline.cli.tables import say
 from pipeline.compress.prune.structure import EncoderShape, encoder_macs, stored_shape
 from pipeline.convert.stage import Target, targets
 from pipeline.convert.targets import finished_model
@@ -65,7 +66,7 @@ def main(given: Sequence[str] | None = None) -> int:
     try:
         found = run(options)
     except PipelineError as error:
-        print_error(type(error).__name__, str(error), error.exit_code, as_json=False)
+        print_error(str(error))
         return error.exit_code
     say("\n".join(page(found)))
     return EXIT_DONE

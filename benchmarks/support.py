@@ -15,7 +15,7 @@ from pipeline import artifact, backends
 from pipeline.artifact import Artifact
 from pipeline.benchmark import record
 from pipeline.checkpoint import architectures
-from pipeline.cli.console import Progress
+from pipeline.cli.progress import Progress
 from pipeline.convert.stage import Target, targets
 from pipeline.devices import host
 from pipeline.graph import run as running

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import tasks
+from pipeline.artifact import write_aside
 from pipeline.checkpoint import architectures
 from pipeline.checkpoint import source as students
 from pipeline.recipe import loading as recipes
@@ -102,16 +103,14 @@ def write_source(case: Case) -> None:
     config = transformers.AutoConfig.for_model(case.architecture, **options)
     torch.manual_seed(0)
     model = getattr(transformers, tasks.get(case.task).auto_class).from_config(config)
-    place = BUILD / "sources" / slug(case)
-    aside = place.with_name(place.name + ".part")
-    shutil.rmtree(aside, ignore_errors=True)
-    model.save_pretrained(aside)
     tokenizer = students.find(*recipes.read("minilm")).folder / "tokenizer.json"
-    if case.config.get("vocab_size", 30522) < 30522:
-        aside.joinpath("tokenizer.json").write_text(shortened(tokenizer, case.config["vocab_size"]), encoding="utf-8")
-    else:
-        shutil.copyfile(tokenizer, aside / "tokenizer.json")
-    aside.rename(place)
+    with write_aside(BUILD / "sources" / slug(case)) as aside:
+        model.save_pretrained(aside)
+        if case.config.get("vocab_size", 30522) < 30522:
+            text = shortened(tokenizer, case.config["vocab_size"])
+            aside.joinpath("tokenizer.json").write_text(text, encoding="utf-8")
+        else:
+            shutil.copyfile(tokenizer, aside / "tokenizer.json")
 
 
 def shortened(tokenizer: Path, size: int) -> str:

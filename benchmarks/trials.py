@@ -4,11 +4,12 @@ A row's recipe is written as TOML, so that the ordinary command takes it as well
 `pocketbert run build/tables/compression/recipes/sst2-half-0.toml --build build/tables/compression`.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+import tomli_w
 
 from pipeline import backends, compress
 from pipeline.artifact import digest_of
@@ -175,7 +176,7 @@ def write(table: Table, trial: Trial) -> tuple[Recipe, Path]:
     path = recipe_file(table, trial)
     path.parent.mkdir(parents=True, exist_ok=True)
     said = f"# {trial.row.said}. Row {trial.row.name} of benchmarks/{table.name}_rows.py, seed {trial.seed}.\n"
-    text = said + toml(_values(table, trial))
+    text = said + tomli_w.dumps(_values(table, trial))
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
     return recipe.read(str(path))
@@ -218,17 +219,6 @@ def _values(table: Table, trial: Trial) -> dict[str, Any]:
 
 def _place(table: Table, parent: Trial) -> str:
     return f"../{parent.name}/{product(parsed(table, parent))}"
-
-
-def toml(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
-    """Return nested tables as TOML; JSON's strings, numbers, booleans and lists are TOML's as well."""
-    plain = [f"{key} = {json.dumps(value)}" for key, value in values.items() if not isinstance(value, Mapping)]
-    parts = ["\n".join(plain)] if plain else []
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            at = (*path, key)
-            parts.append(f"\n[{'.'.join(at)}]\n{toml(value, at)}" if value else "")
-    return "\n".join(part for part in parts if part) + ("\n" if not path else "")
 
 
 # --- what a record has to be of ----------------------------------------------------------------------------------

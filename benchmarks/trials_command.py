@@ -13,7 +13,8 @@ from rich.table import Table as Grid
 from benchmarks import trials, trials_record, trials_run, trials_scores
 from benchmarks.trials import Table, Trial
 from benchmarks.trials_record import Record
-from pipeline.cli.console import Progress
+from pipeline.artifact import write_aside
+from pipeline.cli.progress import Progress
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError, PipelineError
 from pipeline.graph.local import share_of_cores
 
@@ -168,7 +169,5 @@ def _alone(table: Table) -> Iterator[None]:
 
 
 def _write(table: Table, page: Callable[[Table], Iterator[str]]) -> None:
-    path = table.pages / f"{table.name.upper()}.md"
-    aside = path.with_suffix(".new")
-    aside.write_text("\n".join(page(table)) + "\n", encoding="utf-8")
-    aside.replace(path)
+    with write_aside(table.pages / f"{table.name.upper()}.md") as aside:
+        aside.write_text("\n".join(page(table)) + "\n", encoding="utf-8")

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from benchmarks import trials
 from benchmarks.trials import Row, Table, Trial
+from pipeline.artifact import write_aside
 from pipeline.errors import ArtifactError
 from pipeline.metrics import scoring
 from pipeline.metrics.outputs import RowOutputs
@@ -120,11 +121,8 @@ def place(table: Table, trial: Trial) -> Path:
 
 def write(table: Table, trial: Trial, record: Record) -> None:
     """Write a record, whole or not at all."""
-    path = place(table, trial)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(".new")
-    aside.write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    aside.replace(path)
+    with write_aside(place(table, trial)) as aside:
+        aside.write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 
 def read(table: Table, trial: Trial) -> tuple[Record | None, State]:

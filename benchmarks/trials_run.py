@@ -12,7 +12,7 @@ from pipeline import artifact, tasks
 from pipeline.artifact import Artifact
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.source import Source
-from pipeline.cli.console import Progress
+from pipeline.cli.progress import Progress
 from pipeline.compress.prune.structure import encoder_macs, stored_shape
 from pipeline.convert.stage import Target, targets
 from pipeline.data import datasets as data

@@ -1,6 +1,6 @@
 """`python -m pipeline` is the command `pocketbert`."""
 
-from pipeline.cli.app import main
+from pipeline.cli import main
 
 if __name__ == "__main__":
     main()

@@ -237,10 +237,8 @@ def only_run(folder: Path, *, waiting: Callable[[], None]) -> Iterator[None]:
 
 def _make(order: Order, make: Callable[[Path], Mapping[str, Any]]) -> Artifact:
     """Run the stage in a hidden directory and rename that into place."""
-    place = order.place
-    aside = place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}.new"
-    aside.mkdir()
-    try:
+    with write_aside(order.place) as aside:
+        aside.mkdir()
         metrics = make(aside)
         open_modes(aside)
         manifest = Manifest(
@@ -254,12 +252,40 @@ def _make(order: Order, make: Callable[[Path], Mapping[str, Any]]) -> Artifact:
             tools=dict(order.tools),
             files=list_files(aside),
         )
-        _write_synced(aside / MANIFEST, manifest.model_dump_json(indent=2) + "\n")
+        # Last, and onto the disk itself: the manifest is what makes an artifact finished.
+        path = aside / MANIFEST
+        path.write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        sync(path)
+    return Artifact(order.place, manifest)
+
+
+@contextmanager
+def write_aside(place: Path) -> Iterator[Path]:
+    """Write a file or a directory whole or not at all.
+
+    The block writes to the hidden path that it is handed, which does not exist yet. At the end of the block that path
+    is renamed to `place`, in the place of what is there; if the block fails, it is removed.
+
+    Args:
+        place: the file or directory to write. Its folder is made if necessary.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    aside = place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}.new"
+    try:
+        yield aside
+        if aside.is_file():
+            # Without it, a machine that loses its power may keep the new name and lose the bytes.
+            sync(aside)
         replace(aside, place)
     except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
+        _remove(aside)
         raise
-    return Artifact(place, manifest)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's bytes are on the disk."""
+    with path.open("rb") as handle:
+        os.fsync(handle.fileno())
 
 
 def open_modes(folder: Path) -> None:
@@ -273,16 +299,11 @@ def open_modes(folder: Path) -> None:
             path.chmod(wanted)
 
 
-def _write_synced(path: Path, text: str) -> None:
-    """Write the manifest last and to the disk itself: it is what makes an artifact finished."""
-    with path.open("w", encoding="utf-8") as handle:
-        handle.write(text)
-        handle.flush()
-        os.fsync(handle.fileno())
-
-
 def replace(aside: Path, place: Path) -> None:
-    """Put the directory `aside` where `place` is. A kill between the two renames is mended by `_recover`."""
+    """Put `aside` where `place` is. `_recover` repairs what a kill between the two renames of a directory leaves."""
+    if aside.is_file():
+        aside.replace(place)
+        return
     old = place.parent / f".{place.name}.old"
     if place.exists():
         _remove(old)
@@ -292,7 +313,7 @@ def replace(aside: Path, place: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a directory, or the file that somebody put where one belongs."""
+    """Remove a directory or a file, if there is one."""
     if path.is_file():
         path.unlink()
     shutil.rmtree(path, ignore_errors=True)

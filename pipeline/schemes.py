@@ -16,7 +16,7 @@ OutputKind = Literal["embedding", "logits", "value", "token_logits", "spans"]
 class Gates(BaseModel):
     """Bounds on a target's parity record; None switches a bound off. A recipe may override each of them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
     min_mean_cosine: float | None = None
     min_worst_cosine: float | None = None
     min_sqnr_db: float | None = None

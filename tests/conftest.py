@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
 from pipeline import tasks
 from pipeline.checkpoint import source as student
@@ -82,23 +83,6 @@ def tiny_student(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str
 # --- recipes -----------------------------------------------------------------------------------------------------
 
 
-def toml(values: dict[str, Any]) -> str:
-    """Return a nested dict as TOML; JSON's strings, numbers, booleans and lists are TOML's as well."""
-    plain = [f"{key} = {json.dumps(value)}" for key, value in values.items() if not isinstance(value, dict)]
-    return "\n".join(plain + _tables(values, ())) + "\n"
-
-
-def _tables(values: dict[str, Any], path: tuple[str, ...]) -> list[str]:
-    lines = []
-    for key, value in values.items():
-        if isinstance(value, dict):
-            names = (part if part.replace("-", "_").isidentifier() else json.dumps(part) for part in (*path, key))
-            lines.append(f"[{'.'.join(names)}]")
-            lines += [f"{k} = {json.dumps(v)}" for k, v in value.items() if not isinstance(v, dict)]
-            lines += _tables(value, (*path, key))
-    return lines
-
-
 def recipe_values(**overrides: Any) -> dict[str, Any]:
     """Return a small, valid recipe; sections given replace whole sections, None leaves a key out."""
     values = {
@@ -114,7 +98,7 @@ def recipe_values(**overrides: Any) -> dict[str, Any]:
 def recipe_file(folder: Path, **overrides: Any) -> Path:
     """Write `recipe_values(**overrides)` into a folder and return the file."""
     path = folder / "recipe.toml"
-    path.write_text(toml(recipe_values(**overrides)), encoding="utf-8")
+    path.write_text(tomli_w.dumps(recipe_values(**overrides)), encoding="utf-8")
     return path
 
 

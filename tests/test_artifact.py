@@ -306,6 +306,54 @@ def test_killed_between_the_renames_the_new_one_is_made_over_the_old(tmp_path, p
     assert [path.name for path in place.parent.iterdir()] == ["thing"]
 
 
+# --- files and folders written aside -------------------------------------------------------------------------------
+
+
+def test_a_file_written_aside_replaces_the_old_one_at_the_end(tmp_path):
+    path = tmp_path / "new folder" / "record.json"
+    for text in ("first", "second"):
+        with artifact.write_aside(path) as aside:
+            aside.write_text(text)
+            assert not path.exists() or path.read_text() == "first"
+        assert path.read_text() == text
+    assert [one.name for one in path.parent.iterdir()] == ["record.json"]
+
+
+def test_a_folder_written_aside_replaces_the_old_one_whole(tmp_path):
+    place = tmp_path / "model"
+    for name in ("first", "second"):
+        with artifact.write_aside(place) as aside:
+            aside.mkdir()
+            (aside / name).write_text(name)
+    assert [one.name for one in place.iterdir()] == ["second"]
+    assert [one.name for one in tmp_path.iterdir()] == ["model"]
+
+
+def half_a_file(aside: Path) -> None:
+    aside.write_text("half")
+
+
+def half_a_folder(aside: Path) -> None:
+    aside.mkdir()
+    (aside / "file").write_text("half")
+
+
+@pytest.mark.parametrize("write", [half_a_file, half_a_folder])
+def test_writing_aside_that_fails_leaves_what_was_there(tmp_path, write):
+    place = tmp_path / "place"
+    place.write_text("old")
+
+    def interrupted() -> None:
+        with artifact.write_aside(place) as aside:
+            write(aside)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert place.read_text() == "old"
+    assert [one.name for one in tmp_path.iterdir()] == ["place"]
+
+
 # --- full and forbidden places -----------------------------------------------------------------------------------
 
 # A limit on file size stands for a full disk: the same write fails, with EFBIG for ENOSPC.

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import LABELS, TINY_TARGETS, Outcome, TinyLine, recipe_file, recipe_values, run_command, toml
+import tomli_w
+from conftest import LABELS, TINY_TARGETS, Outcome, TinyLine, recipe_file, recipe_values, run_command
 
 from pipeline import artifact
 from pipeline.backends.signature import SIGNATURE
@@ -256,7 +257,7 @@ RECIPES = {
     "bound that is not a number": plan_of(
         "verify.gates.fp32.min_sqnr_db = nan",
         "finite",
-        text=toml(recipe_values()) + "[verify.gates.fp32]\nmin_sqnr_db = nan",
+        text=tomli_w.dumps(recipe_values()) + "[verify.gates.fp32]\nmin_sqnr_db = nan",
     ),
     "bound that could never fire": plan_of(
         "verify.gates.fp32.min_agreement", "embedding", verify={"gates": {"fp32": {"min_agreement": 0.9}}}

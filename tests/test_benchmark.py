@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Outcome, TinyLine, toml
+import tomli_w
+from conftest import Outcome, TinyLine
 
 from pipeline import artifact
 from pipeline.benchmark import stage as benchmark
@@ -70,7 +71,7 @@ def test_run_ends_in_a_report_even_when_a_gate_failed(
 ) -> None:
     line = tiny_line.copy(tmp_path)
     quick = {"benchmark": {"rounds": 1, "block_ms": 1.0, "texts": 2, "text_passes": 1, "lengths": [8, 32]}}
-    line.recipe.write_text(line.recipe.read_text(encoding="utf-8") + "\n" + toml(quick), encoding="utf-8")
+    line.recipe.write_text(line.recipe.read_text(encoding="utf-8") + "\n" + tomli_w.dumps(quick), encoding="utf-8")
     outcome = pocketbert("run", line.recipe, "--build", line.build, "--json")
     assert outcome.rc == 1
     made = {step["name"] for step in outcome.document["steps"] if step["made"]}

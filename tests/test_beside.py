@@ -5,21 +5,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Outcome, TinyLine, recipe_values, toml
+import tomli_w
+from conftest import Outcome, TinyLine, recipe_values
 
 QUICK = {"rounds": 1, "block_ms": 1.0, "texts": 2, "text_passes": 1, "lengths": [8, 32]}
 Pocketbert = Callable[..., Outcome]
 
 
 def add(line: TinyLine, values: dict[str, object]) -> None:
-    text = line.recipe.read_text(encoding="utf-8") + "\n" + toml({"benchmark": QUICK, **values})
+    text = line.recipe.read_text(encoding="utf-8") + "\n" + tomli_w.dumps({"benchmark": QUICK, **values})
     line.recipe.write_text(text, encoding="utf-8")
 
 
 def write_half(line: TinyLine, source: str, **overrides: object) -> None:
     """Write half.toml beside the line's recipe: every other layer of the same student."""
     values = {"name": "half", "student": {"source": source, "random_weights": True}, "start": {"kind": "layers"}}
-    text = toml(recipe_values(**(values | {"targets": {"litert": {"schemes": ["fp32"]}}} | overrides)))
+    text = tomli_w.dumps(recipe_values(**(values | {"targets": {"litert": {"schemes": ["fp32"]}}} | overrides)))
     (line.recipe.parent / "half.toml").write_text(text, encoding="utf-8")
 
 

@@ -1,18 +1,21 @@
 """The command: what it lists, plans, makes, keeps and says, and that no moment is a bad one to stop it."""
 
 import contextlib
+import functools
 import json
 import os
 import shutil
 import signal
 import subprocess
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import tomli_w
 from conftest import COMMAND, Outcome, TinyLine, environment, recipe_file, run_command
 
 from pipeline import artifact, backends, devices
@@ -104,7 +107,7 @@ def test_list_tells_what_exists_and_what_is_unsupported(pocketbert):
 def test_recipes_say_what_they_do_what_they_need_and_what_to_take_instead(pocketbert):
     outcome = pocketbert("recipes")
     assert outcome.rc == 0
-    assert "data set sst2: POCKETBERT_DATA is not set" in outcome.stdout
+    assert "dataset sst2: POCKETBERT_DATA is not set" in outcome.stdout
     rows = {row["name"]: row for row in pocketbert("recipes", "--json").document["recipes"]}
     assert set(rows) == set(recipe.names())
     assert rows["minilm-half"]["stages"] == ["prune"]
@@ -128,9 +131,9 @@ def test_a_hub_checkpoint_that_cannot_be_had_names_its_twin(pocketbert):
 
 def test_list_as_json_has_the_same_tables(pocketbert):
     found = pocketbert("list", "--json").document
-    tables = {"architectures", "tasks", "backends", "schemes", "data sets", "losses", "presets", "devices", "recipes"}
-    assert set(found) == tables
-    assert found["data sets"]["sst2"].startswith("accuracy; sst2/train.tsv and sst2/dev.tsv of POCKETBERT_DATA")
+    tables = {"architectures", "tasks", "backends", "schemes", "datasets", "losses", "presets", "devices", "recipes"}
+    assert set(found) == tables | {"exit"}
+    assert found["datasets"]["sst2"].startswith("accuracy; sst2/train.tsv and sst2/dev.tsv of POCKETBERT_DATA")
     assert set(found["schemes"]) == set(SCHEMES)
 
 
@@ -147,9 +150,9 @@ def test_every_key_of_a_recipe_is_told_with_its_default_and_meaning(pocketbert):
         for key, field in model.model_fields.items():
             assert (keys[key]["default"] is None) == field.is_required(), key
     prune = {key["name"]: key for key in found["prune"]["keys"]}
-    assert prune["compute"]["values"] == "number > 0, < 1"
+    assert prune["compute"]["accepts"] == "number > 0, < 1"
     assert prune["importance"]["default"] == '"optimal_brain_surgeon"'
-    assert prune["layers"]["said"].startswith("The numbers of the layers that stay, from 0")
+    assert prune["layers"]["meaning"].startswith("The numbers of the layers that stay, from 0")
     assert {"train.sparse", "distil.augment", "targets.BACKEND", "verify.gates.SCHEME"} <= {*found}
 
 
@@ -157,7 +160,7 @@ def test_the_keys_of_one_section_are_printed(pocketbert):
     outcome = pocketbert("keys", "[distil]")
     assert outcome.rc == 0
     assert "tinybert-general" in outcome.stdout
-    assert "unless given: 2.0" in outcome.stdout
+    assert "default: 2.0" in outcome.stdout
     assert "section [distil.augment]" in outcome.stdout
     outcome = pocketbert("keys", "prun")
     assert outcome.rc == 2
@@ -251,9 +254,15 @@ def test_it_works_from_another_folder_and_path(line, tmp_path, pocketbert):
     assert to_make(pocketbert("verify", line.recipe, "--build", elsewhere, "--json")) == set()
 
 
-def change(edit: Callable[[str], str]) -> Callable[[TinyLine], Any]:
-    """Return a change of the recipe's text."""
-    return lambda line: line.recipe.write_text(edit(line.recipe.read_text()))
+def setting(*path: str, value: Any) -> Callable[[TinyLine], Any]:
+    """Return a change of one key of the recipe."""
+
+    def change(line: TinyLine) -> None:
+        recipe = tomllib.loads(line.recipe.read_text())
+        functools.reduce(lambda section, key: section[key], path[:-1], recipe)[path[-1]] = value
+        line.recipe.write_text(tomli_w.dumps(recipe))
+
+    return change
 
 
 def tamper(name: str) -> Callable[[TinyLine], Any]:
@@ -268,33 +277,33 @@ LINE = set(STEPS)
 
 CHANGES: dict[str, tuple[Callable[[TinyLine], None], set[str]]] = {
     "a scheme is added": (
-        change(lambda text: text.replace('"int8_dynamic"]', '"int8_dynamic", "fp16"]')),
+        setting("targets", "litert", "schemes", value=["fp32", "int8_dynamic", "fp16"]),
         {"convert litert-fp16", "verify litert-fp16"},
     ),
-    "a scheme is dropped": (change(lambda text: text.replace(', "int8_dynamic"]', "]")), set()),
-    "a comment is added": (change(lambda text: "# new\n" + text), set()),
-    "a gate that the golden rows carry": (change(lambda text: text.replace("= 500", "= 400")), INT8),
+    "a scheme is dropped": (setting("targets", "litert", "schemes", value=["fp32"]), set()),
+    "a comment is added": (lambda line: line.recipe.write_text("# new\n" + line.recipe.read_text()), set()),
+    "a gate that the golden rows carry": (
+        setting("verify", "gates", "int8_dynamic", "min_sqnr_db", value=400),
+        INT8,
+    ),
     "a gate of the verdict alone": (
-        change(lambda text: text.replace("min_sqnr_db = 500", "min_sqnr_db = 500\nmax_task_drop = 0.5")),
+        setting("verify", "gates", "int8_dynamic", "max_task_drop", value=0.5),
         {"verify litert-int8_dynamic"},
     ),
     "lengths": (
         # A .pte holds the longest length only, as the bound of a free one.
-        change(lambda text: text.replace("[8, 16, 32]", "[8, 24, 32]")),
+        setting("convert", "sequence_lengths", value=[8, 24, 32]),
         FP32 | INT8,
     ),
     "the longest length": (
-        change(lambda text: text.replace("[8, 16, 32]", "[8, 16, 48]")),
+        setting("convert", "sequence_lengths", value=[8, 16, 48]),
         LINE - {"student", "reference 32"} | {"reference 48"},
     ),
-    "data sets": (
-        change(lambda text: text.replace("[verify]", '[verify]\ndatasets = ["none"]')),
+    "datasets": (
+        setting("verify", "datasets", value=["none"]),
         LINE - {"student"} - {step for step in STEPS if step.startswith("convert")},
     ),
-    "weights are no longer declared random": (
-        change(lambda text: text.replace("random_weights = true", "random_weights = false")),
-        LINE,
-    ),
+    "weights are no longer declared random": (setting("student", "random_weights", value=False), LINE),
     "a model was changed": (tamper("executorch-fp32/model/model.pte"), EXECUTORCH),
     "a base was changed": (tamper("litert-fp32/model/model.tflite"), FP32 | INT8),
     "a verdict was changed": (tamper("litert-fp32/parity/parity.json"), {"verify litert-fp32"}),

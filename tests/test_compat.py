@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import REPOSITORY, Outcome, TinyLine, recipe_values, run_command, toml
+import tomli_w
+from conftest import REPOSITORY, Outcome, TinyLine, recipe_values, run_command
 
 from pipeline.backends import signature
 from pipeline.compat import check, environments, judging, operators, runtimes, trials
@@ -87,7 +88,7 @@ def test_floor_that_is_not_kept_exits_1(tiny_line: TinyLine, tmp_path: Path) -> 
     line = tiny_line.copy(tmp_path)
     values = tomllib.loads(line.recipe.read_text(encoding="utf-8"))
     values["targets"]["litert"]["minimum_runtime"] = OWN.name
-    line.recipe.write_text(toml(values), encoding="utf-8")
+    line.recipe.write_text(tomli_w.dumps(values), encoding="utf-8")
     every = compat(line, "--runtime", OWN.name, "--json")
     assert every.rc == every.document["exit"] == 1
     assert every.document["floor_kept"] is False

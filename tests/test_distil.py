@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 import torch
-from conftest import environment, toml
+from conftest import environment
 from faults import students
 from faults.students import Student
 
@@ -538,7 +539,7 @@ def test_parts_of_an_update_are_the_same_update(lesson, masked_lesson):
 def command(wanted: models.DistilJob, place: Path, out: Path) -> list[str]:
     """Return the module and arguments that carry a distillation out."""
     settings = wanted.section.model_dump(mode="json", exclude_none=True)
-    place.write_text(toml(settings))
+    place.write_text(tomli_w.dumps(settings))
     return [
         *("pipeline.compress.distil", str(place), "--student", str(wanted.source), "--teacher", str(wanted.teacher)),
         *("--task", "embedding", "--out", str(out)),

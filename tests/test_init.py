@@ -46,10 +46,10 @@ def test_every_architecture_gets_a_recipe_that_is_read_back(architecture, task, 
     assert parsed.task == task == made.task
     source = student.find(parsed, file)
     assert source.folder == tiny_student(architecture, task)
-    assert made.found.model_type == architecture
-    assert made.found.max_length == source.max_length == parsed.lengths("litert")[-1]
-    assert made.found.tokenizer == "WordPiece"
-    assert made.found.layers == 2
+    assert made.checkpoint.model_type == architecture
+    assert made.checkpoint.max_length == source.max_length == parsed.lengths("litert")[-1]
+    assert made.checkpoint.tokenizer == "WordPiece"
+    assert made.checkpoint.layers == 2
 
 
 def test_every_scheme_is_there_or_its_reason_is(tiny_student, tmp_path):
@@ -75,8 +75,8 @@ def test_parameters_are_those_of_the_header_without_whole_numbers(tiny_student, 
     positions = {"embeddings.position_ids": torch.arange(64)[None]}
     save_file(tensors | positions, folder / "model.safetensors", metadata={"format": "pt"})
     made = draft(folder, tmp_path / "recipe.toml")
-    assert made.found.parameters == expected
-    assert made.found.dtypes == ["F32"]
+    assert made.checkpoint.parameters == expected
+    assert made.checkpoint.dtypes == ["F32"]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_folder_is_named_from_the_recipe(tiny_student, tmp_path, monkeypatch):
     (tmp_path / "recipes").mkdir()
     monkeypatch.chdir(tmp_path)
     made = draft("models/mine", Path("recipes/mine.toml"))
-    assert made.found.source == "../models/mine"
+    assert made.checkpoint.source == "../models/mine"
     assert made.next == "make run RECIPE=recipes/mine.toml"
 
 
@@ -185,8 +185,8 @@ def cache(tiny_student, tmp_path, monkeypatch):
 def test_a_cached_name_is_pinned_to_its_commit_without_asking_anybody(cache, tmp_path):
     told: list[str] = []
     made = draft("me/tiny", tmp_path / "recipe.toml", tell=told.append)
-    assert made.found.source == f"hub:me/tiny@{COMMIT}"
-    assert recipe.read(str(made.file))[0].student.source == made.found.source
+    assert made.checkpoint.source == f"hub:me/tiny@{COMMIT}"
+    assert recipe.read(str(made.file))[0].student.source == made.checkpoint.source
     assert (made.name, told) == ("tiny", [])
 
 
@@ -197,7 +197,7 @@ def test_of_several_cached_commits_main_is_taken_or_one_has_to_be_named(cache, t
         draft("me/tiny", tmp_path / "recipe.toml")
     (cache / "refs").mkdir()
     (cache / "refs" / "main").write_text(other)
-    assert draft("me/tiny", tmp_path / "recipe.toml").found.source.endswith(other)
+    assert draft("me/tiny", tmp_path / "recipe.toml").checkpoint.source.endswith(other)
 
 
 def test_a_plain_name_is_not_downloaded(cache, tmp_path):

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Outcome, recipe_values, toml
+import tomli_w
+from conftest import Outcome, recipe_values
 
 from pipeline import artifact
 from pipeline.checkpoint import source as student
@@ -44,7 +45,7 @@ def write(place: Path, name: str, source: str, task: str = "classification", **s
         **sections,
     )
     path = place / f"{name}.toml"
-    path.write_text(toml(values), encoding="utf-8")
+    path.write_text(tomli_w.dumps(values), encoding="utf-8")
     return path
 
 

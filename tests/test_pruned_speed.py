@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import recipe_values, toml
+import tomli_w
+from conftest import recipe_values
 from faults import students
 from faults.students import Student
 
@@ -42,7 +43,7 @@ def write(place: Path, source: Path, name: str, **values: object) -> str:
         **({"targets": {"litert": {"schemes": ["fp32"]}, "executorch": {"schemes": ["fp32"]}}} | values),
     )
     path = place / f"{name}.toml"
-    path.write_text(toml(given), encoding="utf-8")
+    path.write_text(tomli_w.dumps(given), encoding="utf-8")
     return str(path)
 
 

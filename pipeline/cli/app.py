@@ -1,6 +1,7 @@
-"""The command `pocketbert`: verbs, exit codes, and the only place that prints and catches `PipelineError`.
+"""The verbs of the command `pocketbert`, and its exit codes.
 
 Exit codes: 0 done, 1 a gate failed, 2 usage or recipe, 3 toolchain or device missing, 130 interrupted.
+Each verb imports what it needs when it is called, so that `--help` and `plan` load no toolchain.
 """
 
 import dataclasses
@@ -9,39 +10,45 @@ import os
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from pipeline.cli import console
+from pipeline.cli import documents, tables
+from pipeline.cli.progress import Progress, print_error
+from pipeline.convert.targets import choose_targets
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, EXIT_TOOLCHAIN, EXIT_USAGE, InputError, PipelineError
-
-app = typer.Typer(
-    name="pocketbert",
-    help="Small BERT students, converted for phones and proven to be the same model.",
-    no_args_is_help=True,
-    add_completion=False,
-    # Rich's own markup would take a recipe's [section] in a text for a style, and leave it out.
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-)
-
-mil_app = typer.Typer(
-    help="Look into and run Core ML packages, without Core ML.", no_args_is_help=True, rich_markup_mode="markdown"
-)
-app.add_typer(mil_app, name="mil")
 
 if TYPE_CHECKING:
     from pipeline.graph.checkpoints import Until
     from pipeline.graph.executor import Executor
 
-RecipeName = Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml.")]
-Targets = Annotated[list[str] | None, typer.Option("--target", help="Only backend[:scheme]; may be repeated.")]
+app = typer.Typer(
+    name="pocketbert",
+    help="Convert small BERT students for phones, and prove that they are still the same model.",
+    no_args_is_help=True,
+    add_completion=False,
+    # Rich's own markup would read a recipe's [section] in a text as a style and leave it out.
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+
+mil_app = typer.Typer(
+    help="Inspect and run Core ML packages without Core ML.", no_args_is_help=True, rich_markup_mode="markdown"
+)
+app.add_typer(mil_app, name="mil")
+
+RecipeName = Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml file.")]
+Targets = Annotated[
+    list[str] | None, typer.Option("--target", help="Only this backend or backend:scheme; may be repeated.")
+]
 BuildFolder = Annotated[Path, typer.Option("--build", help="Folder for artifacts.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-Dry = Annotated[bool, typer.Option("--dry-run", help="Say what would be made, and why; make nothing.")]
-DeviceName = Annotated[str, typer.Option("--device", help="A row of pipeline/devices/devices.toml.")]
+Dry = Annotated[bool, typer.Option("--dry-run", help="Say what would be made and why; make nothing.")]
+DeviceName = Annotated[str, typer.Option("--device", help="Name of a device, as `pocketbert list` shows it.")]
 _BUILD = Path("build")
 _INTERRUPTED = 130
 
@@ -58,28 +65,27 @@ def _line(
     device: str = "host",
     cluster: str | None = None,
 ) -> None:
-    """Walk the line up to a stage, print what happened, and leave with the right exit code."""
-    from pipeline.convert.targets import choose_targets
+    """Run, or plan, the stages of a recipe up to one of them; print what happened and leave with the exit code."""
     from pipeline.graph import run as running
     from pipeline.graph.build import Request
-    from pipeline.recipe import loading
+    from pipeline.recipe.loading import read
 
-    parsed, file = loading.read(recipe)
+    parsed, file = read(recipe)
     request = Request(parsed, file, until, choose_targets(parsed, target or []), device)
-    with console.Progress(quiet=as_json) as progress:
+    with Progress(quiet=as_json) as progress:
         outcome = running.plan(request, build) if dry else running.run(request, build, progress, _executor(cluster))
     steps, parities = outcome.steps, running.parities(outcome, parsed.name)
     failed = [parity for parity in parities.values() if parity.verdict == "failed"]
     code = EXIT_GATE_FAILED if failed and not dry else EXIT_DONE
+    document = documents.run_document(parsed.name, steps, parities)
+    text = partial(tables.print_outcome, build / parsed.name, steps, parities)
+    if dry:
+        document["graph"] = outcome.graph.document()
+        text = partial(tables.print_plan, steps, build)
     if mermaid:
-        console.say(outcome.graph.mermaid())
-    elif as_json:
-        nodes = {"graph": outcome.graph.document()} if dry else {}
-        console.print_json(console.document(parsed.name, steps, parities, code) | nodes)
-    elif dry:
-        console.print_plan(steps, build)
+        tables.say(outcome.graph.mermaid())
     else:
-        console.print_outcome(build / parsed.name, steps, parities)
+        _show(as_json, document, text, code)
     raise typer.Exit(code)
 
 
@@ -92,24 +98,29 @@ def _executor(cluster: str | None) -> "Executor | None":
     return Ray(cluster)
 
 
+def _show(as_json: bool, document: Mapping[str, Any], print_text: Callable[[], None], code: int = EXIT_DONE) -> None:
+    """Print a verb's result, either as a JSON document or as text."""
+    if as_json:
+        documents.print_document(document, code)
+    else:
+        print_text()
+
+
 @app.command()
 def init(
     checkpoint: Annotated[str, typer.Argument(help="A folder, bundled:NAME, hub:OWNER/NAME@COMMIT, or a cached name.")],
-    output: Annotated[Path, typer.Option(help="File to write.")] = Path("recipe.toml"),
-    name: Annotated[str | None, typer.Option(help="Of the recipe; else made from the checkpoint's.")] = None,
-    task: Annotated[str | None, typer.Option(help="Else read off the checkpoint's class.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    output: Annotated[Path, typer.Option(help="Recipe file to write.")] = Path("recipe.toml"),
+    name: Annotated[str | None, typer.Option(help="Name of the recipe; by default made from the checkpoint's.")] = None,
+    task: Annotated[str | None, typer.Option(help="Task; by default read from the checkpoint's model class.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Look at a checkpoint and write a recipe that fits it."""
-    from pipeline.recipe import init as drafting
+    """Inspect a checkpoint and write a recipe that fits it."""
+    from pipeline.recipe.init import draft
 
-    with console.Progress(quiet=as_json) as progress:
-        draft = drafting.draft(checkpoint, output, name=name, task=task, force=force, tell=progress.note)
-    if as_json:
-        console.print_json(draft.document() | {"exit": EXIT_DONE})
-    else:
-        console.print_draft(draft)
+    with Progress(quiet=as_json) as progress:
+        drafted = draft(checkpoint, output, name=name, task=task, force=force, tell=progress.note)
+    _show(as_json, dataclasses.asdict(drafted), partial(tables.print_draft, drafted))
 
 
 @app.command()
@@ -136,13 +147,13 @@ def plan(
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print the graph as a Mermaid flowchart instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what `run` would make, what is there already, why, and how long it may take."""
+    """Show what `run` would make and why, what exists already, and how long it may take."""
     _line(recipe, "report", target=target, build=build, as_json=as_json, dry=True, mermaid=mermaid)
 
 
 @app.command()
 def train(recipe: RecipeName, dry_run: Dry = False, build: BuildFolder = _BUILD, as_json: AsJson = False) -> None:
-    """Fine-tune the student by the recipe's [train]; go on where a stopped run was."""
+    """Fine-tune the student as the recipe's [train] says; a stopped run continues where it was."""
     _line(recipe, "train", target=None, build=build, as_json=as_json, dry=dry_run)
 
 
@@ -154,7 +165,7 @@ def compress(recipe: RecipeName, dry_run: Dry = False, build: BuildFolder = _BUI
 
 @app.command()
 def student(recipe: RecipeName = "minilm", build: BuildFolder = _BUILD, as_json: AsJson = False) -> None:
-    """Find and check the student, and lay it out."""
+    """Find the student's checkpoint, check it, and copy it into the build folder."""
     _line(recipe, "student", target=None, build=build, as_json=as_json)
 
 
@@ -170,7 +181,7 @@ def convert(
 def verify(
     recipe: RecipeName = "minilm", target: Targets = None, build: BuildFolder = _BUILD, as_json: AsJson = False
 ) -> None:
-    """Prove on real text that each file still is the same model."""
+    """Prove on real text that each converted file is still the same model."""
     _line(recipe, "verify", target=target, build=build, as_json=as_json)
 
 
@@ -182,7 +193,7 @@ def benchmark(
     build: BuildFolder = _BUILD,
     as_json: AsJson = False,
 ) -> None:
-    """Measure latency, load time and memory."""
+    """Measure latency, load time and memory on a device."""
     _line(recipe, "benchmark", target=target, build=build, as_json=as_json, device=device)
 
 
@@ -190,7 +201,7 @@ def benchmark(
 def report(
     recipe: RecipeName = "minilm", target: Targets = None, build: BuildFolder = _BUILD, as_json: AsJson = False
 ) -> None:
-    """Write the report."""
+    """Write the report of what was converted, verified and measured."""
     _line(recipe, "report", target=target, build=build, as_json=as_json)
 
 
@@ -204,44 +215,40 @@ def ship(
     as_json: AsJson = False,
 ) -> None:
     """Copy verified targets into the demo apps."""
-    from pipeline.convert.targets import choose_targets
-    from pipeline.recipe import loading as recipes
-    from pipeline.ship import apps as shipping
+    from pipeline.recipe.loading import read
+    from pipeline.ship import apps
 
-    parsed, _ = recipes.read(recipe)
-    chosen = shipping.choose(parsed, choose_targets(parsed, target or []), explicit=bool(target))
-    shipped = shipping.ship(build / parsed.name, chosen, into, allow_not_run=allow_not_run)
-    if as_json:
-        console.print_json({"shipped": [item.model_dump(mode="json") for item in shipped], "exit": EXIT_DONE})
-    else:
-        console.print_shipped(shipped)
+    parsed, _ = read(recipe)
+    chosen = apps.choose(parsed, choose_targets(parsed, target or []), explicit=bool(target))
+    shipped = apps.ship(build / parsed.name, chosen, into, allow_not_run=allow_not_run)
+    document = {"shipped": [item.model_dump(mode="json") for item in shipped]}
+    _show(as_json, document, partial(tables.print_shipped, shipped))
 
 
 @app.command()
 def push(
     recipe: RecipeName,
-    repository: Annotated[str, typer.Argument(help="Where to: owner/name on the Hugging Face Hub.")],
+    repository: Annotated[str, typer.Argument(help="Repository on the Hugging Face Hub, as owner/name.")],
     target: Targets = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run/--no-dry-run", help="Only write the bundle and say what would be uploaded.")
     ] = True,
-    private: Annotated[bool, typer.Option("--private", help="Not into a public repository.")] = False,
-    create: Annotated[bool, typer.Option("--create", help="Make the repository or branch where it is absent.")] = False,
-    revision: Annotated[str, typer.Option(help="Branch.")] = "main",
+    private: Annotated[bool, typer.Option("--private", help="Refuse to upload to a public repository.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the repository or branch if it is missing.")] = False,
+    revision: Annotated[str, typer.Option(help="Branch to upload to.")] = "main",
     build: BuildFolder = _BUILD,
     allow_not_run: Annotated[bool, typer.Option(help="Push a target whose file could not be run here.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write verified targets and a model card as a bundle, and upload it if told to."""
-    from pipeline.convert.targets import choose_targets
-    from pipeline.recipe import loading as recipes
-    from pipeline.ship import bundle as bundling
-    from pipeline.ship import push as pushing
+    """Write verified targets and a model card as a bundle; upload it with --no-dry-run."""
+    from pipeline.recipe.loading import read
+    from pipeline.ship import bundle as bundles
+    from pipeline.ship.push import Pushed, check_names, upload
 
-    parsed, _ = recipes.read(recipe)
-    pushing.check_names(repository, revision)
-    with console.Progress(quiet=as_json) as progress:
-        folder, bundle = bundling.make(
+    parsed, _ = read(recipe)
+    check_names(repository, revision)
+    with Progress(quiet=as_json) as progress:
+        folder, bundle = bundles.make(
             parsed,
             build / parsed.name,
             choose_targets(parsed, target or []),
@@ -250,25 +257,22 @@ def push(
             allow_not_run=allow_not_run,
             tell=progress.note,
         )
-    pushed = pushing.Pushed.of(folder, bundle, repository, revision)
+    pushed = Pushed.of(folder, bundle, repository, revision)
     if not dry_run:
-        pushed = pushing.upload(pushed, bundle, private=private, create=create)
-    if as_json:
-        console.print_json(pushed.model_dump(mode="json") | {"exit": EXIT_DONE})
-    else:
-        console.print_pushed(pushed)
+        pushed = upload(pushed, bundle, private=private, create=create)
+    _show(as_json, pushed.model_dump(mode="json"), partial(tables.print_pushed, pushed))
 
 
 @app.command()
 def predict(
     file: Annotated[Path, typer.Argument(help="A converted file, or its folder.")],
     text: Annotated[list[str], typer.Argument(help="One or more texts.")],
-    pair: Annotated[str | None, typer.Option(help="Second text, for pair tasks.")] = None,
+    pair: Annotated[str | None, typer.Option(help="Second text, for tasks that take text pairs.")] = None,
     among: Annotated[
-        Path | None, typer.Option(help="Text file, one candidate a line, in which to look for neighbours.")
+        Path | None, typer.Option(help="Text file, one candidate a line, to search for nearest neighbours.")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many neighbours.")] = 3,
-    threads: Annotated[int, typer.Option(min=1)] = 1,
+    top: Annotated[int, typer.Option(min=1, help="Number of neighbours to show.")] = 3,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the runtime.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Run a converted file on texts: labels, tags, an answer, a number, or nearest neighbours."""
@@ -278,19 +282,17 @@ def predict(
     candidates = neighbours.candidates(among) if among else None
     texts = [(one, pair) if pair is not None else one for one in text]
     log = Path(tempfile.gettempdir()) / f"pocketbert-predict-{os.getpid()}.log"
-    # In a worker: LiteRT alone writes forty lines to standard error, and a runtime may go down with its process.
+    # In a worker: LiteRT alone writes forty lines to standard error, and a runtime may take its process down.
     try:
         with Worker(log) as worker:
-            predictions, near = worker.call(neighbours.answer, file, texts, candidates, top=top, threads=threads)
+            predictions, nearest = worker.call(neighbours.answer, file, texts, candidates, top=top, threads=threads)
     except PipelineError as error:
         if str(log) not in str(error):
             log.unlink(missing_ok=True)
         raise
     log.unlink(missing_ok=True)
-    if as_json:
-        console.print_json(console.prediction_document(predictions, near))
-    else:
-        console.print_predictions(predictions, near)
+    document = documents.prediction_document(predictions, nearest)
+    _show(as_json, document, partial(tables.print_predictions, predictions, nearest))
 
 
 @app.command()
@@ -298,76 +300,65 @@ def compat(
     recipe: RecipeName = "minilm",
     target: Targets = None,
     runtime: Annotated[
-        list[str] | None, typer.Option("--runtime", help="Only this runtime; may be repeated. Else all known ones.")
+        list[str] | None, typer.Option("--runtime", help="Only this runtime; may be repeated. Default: all known ones.")
     ] = None,
     build: BuildFolder = _BUILD,
     install: Annotated[
-        bool, typer.Option("--install/--no-install", help="Download runtimes that are missing, into BUILD/.compat/.")
+        bool, typer.Option("--install/--no-install", help="Download missing runtimes into BUILD/.compat/.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Try finished LiteRT files on older runtimes, each in an environment of its own."""
     from pipeline.compat import check, runtimes
-    from pipeline.convert.targets import choose_targets
-    from pipeline.recipe import loading as recipes
+    from pipeline.recipe.loading import read
 
-    parsed, _ = recipes.read(recipe)
+    parsed, _ = read(recipe)
     chosen = runtimes.choose(runtime or [])
-    with console.Progress(quiet=as_json) as progress:
+    with Progress(quiet=as_json) as progress:
         targets = choose_targets(parsed, target or [])
-        found = check.run(parsed, build, targets, chosen, install=install, progress=progress)
-    code = EXIT_GATE_FAILED if found.below_floor else EXIT_DONE if found.tried else EXIT_TOOLCHAIN
-    if as_json:
-        console.print_json(found.model_dump(mode="json") | {"exit": code})
-    else:
-        console.print_compat(found)
+        tried = check.run(parsed, build, targets, chosen, install=install, progress=progress)
+    code = EXIT_GATE_FAILED if tried.below_floor else EXIT_DONE if tried.tried else EXIT_TOOLCHAIN
+    _show(as_json, tried.model_dump(mode="json"), partial(tables.print_compat, tried), code)
     raise typer.Exit(code)
 
 
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
-    """List architectures, tasks, backends, schemes, data sets, losses, devices and recipes."""
+    """List architectures, tasks, backends, schemes, datasets, losses, presets, devices and recipes."""
     from pipeline.cli import inventory
 
-    found = inventory.take()
-    if as_json:
-        console.print_json(found)
-    else:
-        console.print_inventory(found)
+    content = inventory.tables()
+    _show(as_json, content, partial(tables.print_inventory, content))
 
 
-@app.command("keys")
-def keys_(
+@app.command()
+def keys(
     section: Annotated[str | None, typer.Argument(help="Section, such as prune or distil.augment.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a recipe can say: its sections, or the keys of one with values, defaults and meaning."""
-    from pipeline.recipe import reference as keys
+    """Show the sections of a recipe, or the keys of one section with what they accept, defaults and meaning."""
+    from pipeline.recipe import reference
 
-    found = [keys.section(section)] if section else list(keys.sections().values())
-    if as_json:
-        console.print_json({"sections": [dataclasses.asdict(one) for one in found], "exit": EXIT_DONE})
-    else:
-        console.print_keys(found, whole=section is not None)
+    sections = [reference.section(section)] if section else list(reference.sections().values())
+    document = {"sections": [dataclasses.asdict(one) for one in sections]}
+    text = partial(tables.print_keys, sections[0]) if section else partial(tables.print_sections, sections)
+    _show(as_json, document, text)
 
 
-@app.command("recipes")
-def recipes_(as_json: AsJson = False) -> None:
+@app.command()
+def recipes(as_json: AsJson = False) -> None:
     """List the ready recipes, what each does, and what it needs that is not here."""
-    from pipeline.cli import inventory
+    from pipeline.cli.inventory import ready_recipes
 
-    rows = inventory.ready()
-    if as_json:
-        console.print_json({"recipes": [dataclasses.asdict(row) for row in rows], "exit": EXIT_DONE})
-    else:
-        console.print_recipes(rows)
+    ready = ready_recipes()
+    _show(as_json, {"recipes": [dataclasses.asdict(one) for one in ready]}, partial(tables.print_recipes, ready))
 
 
 @app.command()
 def clean(
     recipe: Annotated[str | None, typer.Argument(help="Only this recipe's folder.")] = None,
     older_than: Annotated[
-        str | None, typer.Option(help="Only artifacts that no recipe shows and nobody used for so long: 36h, 30d, 2w.")
+        str | None, typer.Option(help="Only artifacts that no recipe shows and that were not used for 36h, 30d, 2w …")
     ] = None,
     build: BuildFolder = _BUILD,
     as_json: AsJson = False,
@@ -376,16 +367,13 @@ def clean(
     from pipeline.graph import cleaning
 
     if older_than is not None and recipe is not None:
-        raise InputError("give a recipe or --older-than; age concerns what no recipe shows.")
+        raise InputError("give a recipe or --older-than, not both; age concerns the artifacts that no recipe shows.")
     removed = cleaning.clean_older(build, older_than) if older_than is not None else cleaning.clean(build, recipe)
-    if as_json:
-        folders = [str(path) for path in removed.folders]
-        console.print_json({"removed": folders, "artifacts": removed.artifacts, "exit": EXIT_DONE})
-    elif removed.folders or removed.artifacts:
-        count = f"{len(removed.artifacts)} artifacts of the store"
-        console.say(f"removed {', '.join([*map(str, removed.folders), count])}")
-    else:
-        console.say(f"nothing to remove in {build}")
+    folders = [str(path) for path in removed.folders]
+    text = f"nothing to remove in {build}"
+    if removed.folders or removed.artifacts:
+        text = f"removed {', '.join([*folders, f'{len(removed.artifacts)} artifacts of the store'])}"
+    _show(as_json, {"removed": folders, "artifacts": removed.artifacts}, partial(tables.say, text))
 
 
 PackagePath = Annotated[Path, typer.Argument(help="A .mlpackage, or a model folder that holds one.")]
@@ -394,24 +382,23 @@ PackagePath = Annotated[Path, typer.Argument(help="A .mlpackage, or a model fold
 @mil_app.command("run")
 def mil_run(
     package: PackagePath,
-    inputs: Annotated[Path, typer.Option(help="A .npz with an array per input.")],
-    function: Annotated[str | None, typer.Option(help="A function of the package; else its default one.")] = None,
-    precision: Annotated[str, typer.Option(help="fp16 rounds what is declared half; fp32 does not.")] = "fp16",
-    outputs: Annotated[Path | None, typer.Option(help="Write the outputs to this .npz.")] = None,
+    inputs: Annotated[Path, typer.Option(help="A .npz file with an array for each input.")],
+    function: Annotated[str | None, typer.Option(help="Function of the package; by default its default one.")] = None,
+    precision: Annotated[
+        str, typer.Option(help="fp16 rounds values that the program declares as half precision; fp32 does not.")
+    ] = "fp16",
+    outputs: Annotated[Path | None, typer.Option(help="Write the outputs to this .npz file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a package in the reference interpreter and sum its outputs up."""
+    """Run a package in the reference interpreter and summarise its outputs."""
     from pipeline.mil import Interpreter, trial
 
     chosen = trial.precision(precision)
     interpreter = Interpreter(trial.find(package), function, precision=chosen)
-    found = trial.run(interpreter, trial.read_inputs(inputs), precision=chosen)
+    result = trial.run(interpreter, trial.read_inputs(inputs), precision=chosen)
     if outputs:
-        trial.write_outputs(found, outputs)
-    if as_json:
-        console.print_json(console.trial_document(found))
-    else:
-        console.print_trial(found)
+        trial.write_outputs(result, outputs)
+    _show(as_json, documents.trial_document(result), partial(tables.print_trial, result))
 
 
 @mil_app.command("ops")
@@ -420,22 +407,18 @@ def mil_ops(package: PackagePath, as_json: AsJson = False) -> None:
     from pipeline import mil
     from pipeline.mil import listing, trial
 
-    found = listing.take(mil.read(trial.find(package)))
-    if as_json:
-        console.print_json(console.listing_document(found))
-    else:
-        console.print_listing(found)
+    content = listing.take(mil.read(trial.find(package)))
+    _show(as_json, documents.listing_document(content), partial(tables.print_listing, content))
 
 
 def main() -> NoReturn:
     """Run the command and leave with its exit code."""
-    # Libraries warn about each other at import; the user can do nothing about it.
+    # Libraries warn about each other at import, and the user can do nothing about it.
     warnings.simplefilter("ignore")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A text, or a path, may hold what the terminal's encoding lacks.
             stream.reconfigure(errors="replace")
-    as_json = "--json" in sys.argv
     try:
         # Not standalone: typer would print usage errors in a box, and end on Ctrl-C without a word.
         code = app(standalone_mode=False) or EXIT_DONE
@@ -445,19 +428,27 @@ def main() -> NoReturn:
         code = EXIT_USAGE
         # Without arguments the help was printed already, and no message is left.
         if error.format_message():
-            console.print_error("UsageError", _usage(error), code, as_json=as_json)
+            _report_error("UsageError", _usage(error), code)
     except PipelineError as error:
         code = error.exit_code
-        console.print_error(type(error).__name__, str(error), code, as_json=as_json)
+        _report_error(type(error).__name__, str(error), code)
     except KeyboardInterrupt:
         code = _INTERRUPTED
-        message = "interrupted; finished artifacts are kept, the next run goes on from there"
-        console.print_error("Interrupted", message, code, as_json=as_json)
+        message = "interrupted; finished artifacts are kept, and the next run continues from there"
+        _report_error("Interrupted", message, code)
     sys.exit(code)
 
 
+def _report_error(kind: str, message: str, code: int) -> None:
+    """Print an error as one line, or as a JSON document if the arguments ask for one."""
+    if "--json" in sys.argv:
+        documents.print_document(documents.error_document(kind, message), code)
+    else:
+        print_error(message)
+
+
 def _usage(error: typer.TyperException) -> str:
-    """Return what is wrong with the arguments, and where they are explained."""
+    """Return what is wrong with the arguments and which help explains them."""
     context = getattr(error, "ctx", None)
     help_for = context.command_path if context else "pocketbert"
     return f"{error.format_message().rstrip('.')}. See `{help_for} --help`."

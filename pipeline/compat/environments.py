@@ -15,6 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from pipeline.artifact import write_aside
 from pipeline.compat.runtimes import Runtime, is_own
 
 MARKER = "ready.json"
@@ -108,9 +109,8 @@ def _make(runtime: Runtime, base: str, place: Path) -> None:
     _run([python, "-I", "-m", "pip", "install", *options, *runtime.requirements], _PIP_S)
     # The import itself: a wheel may install and not fit this machine.
     _run([python, "-I", "-c", f"from {runtime.module} import Interpreter"], _LOOK_S)
-    aside = place / f"{MARKER}.new"
-    aside.write_text(json.dumps({"requirements": list(runtime.requirements)}) + "\n", encoding="utf-8")
-    aside.replace(place / MARKER)
+    with write_aside(place / MARKER) as aside:
+        aside.write_text(json.dumps({"requirements": list(runtime.requirements)}) + "\n", encoding="utf-8")
 
 
 def _interpreter(runtime: Runtime) -> str | None:

@@ -17,7 +17,7 @@ from pydantic import (
 class Section(BaseModel):
     """Base of all sections: frozen, and strict about keys and types."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
 def _tuple(value: Any) -> Any:

@@ -1,17 +1,16 @@
 """Draft a recipe for a checkpoint: look at its files, choose what fits, and say why. Nothing heavy is imported."""
 
 import json
-import os
 import re
 import shlex
 import tomllib
-import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline import backends, tasks
+from pipeline.artifact import write_aside
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.inspection import Found, find_cached, look, resolve
 from pipeline.data.datasets import DATASETS
@@ -34,7 +33,7 @@ class Draft:
 
     file: Path
     name: str
-    found: Found
+    checkpoint: Found
     task: str
     why: str
     """Why this task."""
@@ -45,10 +44,6 @@ class Draft:
     """What a person should know before the first run."""
     next: str
     """The command to run now."""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
-        return asdict(self)
 
 
 def draft(
@@ -105,7 +100,7 @@ def draft(
     return Draft(
         file=output,
         name=parsed.name,
-        found=found,
+        checkpoint=found,
         task=chosen,
         why=why,
         lengths=values["lengths"],
@@ -296,12 +291,8 @@ def _check_output(output: Path, *, force: bool) -> None:
 
 
 def _write(output: Path, text: str) -> None:
-    """Write beside the place and rename into it."""
-    aside = output.parent / f".{output.name}.{uuid.uuid4().hex[:8]}.new"
     try:
-        aside.write_text(text, encoding="utf-8")
-        os.replace(aside, output)
+        with write_aside(output) as aside:
+            aside.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{output} cannot be written: {error.strerror or error}.") from error
-    finally:
-        aside.unlink(missing_ok=True)

@@ -1,27 +1,26 @@
-"""What a recipe can say: the keys of each section with their values, defaults and meaning, read off its models."""
+"""The reference of a recipe's keys: what each accepts, its default and its meaning, read from the recipe's JSON schema.
 
-import ast
+Pydantic takes the meanings from the docstrings below the fields (`use_attribute_docstrings`).
+"""
+
 import difflib
-import inspect
 import json
 import re
-import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, get_args
-
-from pydantic import BaseModel
+from typing import Any
 
 from pipeline.errors import InputError
 from pipeline.recipe.losses import PRESETS
 from pipeline.recipe.schema import Recipe
 
-_REFERENCE = "#/$defs/"
-_NAMED = {"targets": "BACKEND", "gates": "SCHEME", "beside": "RECIPE"}
-"""What the name of a section stands for where there may be several."""
 TOP = "recipe"
-"""Name of what stands above all sections."""
+"""Name under which the keys above all sections are listed."""
+_REFERENCE = "#/$defs/"
+_PLACEHOLDERS = {"targets": "BACKEND", "gates": "SCHEME", "beside": "RECIPE"}
+"""What stands for the name in `[targets.BACKEND]`, where a recipe may have several sections of one kind."""
+_TYPES = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true | false"}
+_BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
 @dataclass(frozen=True)
@@ -29,144 +28,108 @@ class Key:
     """One key of a section."""
 
     name: str
-    values: str
+    accepts: str
     default: str | None
-    """As TOML has it; None where the key has to be given, empty where leaving it out says that it is not wanted."""
-    said: str
+    """As JSON; None if the key is required, empty if leaving it out means that it is not used."""
+    meaning: str
 
 
 @dataclass(frozen=True)
-class Listed:
-    """One section of a recipe."""
+class SectionKeys:
+    """One section of a recipe and its keys."""
 
     name: str
-    said: str
+    meaning: str
     keys: list[Key]
 
 
-def sections() -> dict[str, Listed]:
+def sections() -> dict[str, SectionKeys]:
     """Return every section of a recipe by its name, in a recipe's order."""
-    whole = Recipe.model_json_schema()
-    return dict(_walk("", Recipe.__name__, {**whole["$defs"], Recipe.__name__: whole}, _meanings()))
+    schema = Recipe.model_json_schema()
+    return {one.name: one for one in _sections("", schema, schema["$defs"])}
 
 
-def section(name: str) -> Listed:
+def section(name: str) -> SectionKeys:
     """Return one section.
 
     Raises:
-        InputError: there is none of this name.
+        InputError: no section has this name.
     """
-    known, wanted = sections(), name.strip("[]")
-    if wanted not in known:
-        close = difflib.get_close_matches(wanted, known, 1)
+    known, bare = sections(), name.strip("[]")
+    if bare not in known:
+        close = difflib.get_close_matches(bare, known, 1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise InputError(f"section {name!r} does not exist; there are: {', '.join(known)}.{hint}")
-    return known[wanted]
+    return known[bare]
 
 
-Meanings = Mapping[str, Mapping[str, str]]
-"""Of keys, by the names of models."""
+def _sections(path: str, schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Iterator[SectionKeys]:
+    """Yield the section at a path, and then those below it.
 
-
-def _meanings() -> Meanings:
-    """Return what stands below each field of each section's model.
-
-    Pydantic can keep it, which costs each start of the command 45 ms; only this verb asks.
+    Args:
+        path: the section's name, such as `distil.augment`; empty for the recipe itself.
+        schema: the section's JSON schema.
+        definitions: the schemas that it refers to.
     """
-    return {
-        model.__name__: {name: text for one in reversed(model.__mro__) for name, text in _below(one)}
-        for model in _models(Recipe)
-    }
-
-
-def _models(inside: Any) -> Iterator[type[BaseModel]]:
-    """Yield the models in a type, and in the fields of those."""
-    if isinstance(inside, type) and issubclass(inside, BaseModel):
-        yield inside
-        for field in inside.model_fields.values():
-            yield from _models(field.annotation)
-    else:
-        for part in get_args(inside):
-            yield from _models(part)
-
-
-def _below(model: type) -> Iterator[tuple[str, str]]:
-    """Yield the names of a class's own fields, and the string below each."""
-    if not issubclass(model, BaseModel) or model is BaseModel:
-        return
-    (found,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
-    assert isinstance(found, ast.ClassDef)
-    for field, text in pairwise(found.body):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
-            yield field.target.id, ast.literal_eval(text.value)
-
-
-def _walk(path: str, model: str, defs: Mapping[str, Any], meanings: Meanings) -> Iterator[tuple[str, Listed]]:
-    """Yield a section and then those in it."""
-    schema, said = defs[model], meanings[model]
-    inner = {}
-    keys = []
-    for name, one in schema["properties"].items():
-        below = _model_of(one)
-        if below is not None and _plain(one):
-            at = ".".join(part for part in (path, name, _NAMED.get(name)) if part)
-            inner[at] = below
-            keys.append(Key(name, f"section [{at}]", "", _sentence(said.get(name, ""))))
+    keys, inner = [], {}
+    for name, value in schema["properties"].items():
+        meaning = _one_line(value.get("description", ""))
+        reference = _reference(value)
+        if reference is not None:
+            inner_path = ".".join(part for part in (path, name, _PLACEHOLDERS.get(name)) if part)
+            inner[inner_path] = definitions[reference]
+            keys.append(Key(name, f"section [{inner_path}]", "", meaning))
         else:
-            default = _default(one, needed=name in schema.get("required", ()))
-            keys.append(Key(name, " or ".join(_values(one)), default, _sentence(said.get(name, ""))))
+            default = _default(value, required=name in schema.get("required", ()))
+            keys.append(Key(name, " or ".join(_accepted(value)), default, meaning))
     if path == "distil":
+        # It is replaced by its settings before the model is validated, so the schema does not know it.
         names = " | ".join(json.dumps(name) for name in PRESETS)
-        keys.append(Key("preset", names, "", "Settings as published, for what is not given."))
-    yield path or TOP, Listed(path or TOP, _sentence(schema.get("description", "")), keys)
-    for name, below in inner.items():
-        yield from _walk(name, below, defs, meanings)
+        keys.append(Key("preset", names, "", "Published settings for the keys that are not given."))
+    yield SectionKeys(path or TOP, _one_line(schema.get("description", "")), keys)
+    for inner_path, inner_schema in inner.items():
+        yield from _sections(inner_path, inner_schema, definitions)
 
 
-def _default(one: Mapping[str, Any], *, needed: bool) -> str | None:
-    if needed:
+def _reference(value: Mapping[str, Any]) -> str | None:
+    """Return the name of the schema of a key that holds a section or several by name; None for other keys.
+
+    A key that takes a section or a plain value, such as a rank, is listed as an ordinary key.
+    """
+    alternatives = value.get("anyOf", ())
+    if any("type" in part and part["type"] != "null" for part in alternatives):
         return None
-    return "" if one.get("default") is None else json.dumps(one["default"])
-
-
-def _model_of(one: Mapping[str, Any]) -> str | None:
-    """Return the model of the section that a key holds, alone or by names of one's own; None for plain values."""
-    more = one.get("additionalProperties")
-    for part in (one, *one.get("anyOf", ()), *([more] if isinstance(more, dict) else [])):
+    by_name = value.get("additionalProperties")
+    for part in (value, *alternatives, *([by_name] if isinstance(by_name, dict) else [])):
         if "$ref" in part:
             return str(part["$ref"]).removeprefix(_REFERENCE)
     return None
 
 
-def _plain(one: Mapping[str, Any]) -> bool:
-    """Return whether a key holds a section and nothing else; a rank may be a number, too."""
-    return not any("type" in part and part["type"] != "null" for part in one.get("anyOf", ()))
+def _default(value: Mapping[str, Any], *, required: bool) -> str | None:
+    if required:
+        return None
+    return "" if value.get("default") is None else json.dumps(value["default"])
 
 
-def _values(one: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the kinds of values that a key takes."""
-    if "anyOf" in one:
-        for part in one["anyOf"]:
-            yield from _values(part)
-    elif "enum" in one or "const" in one:
-        yield " | ".join(json.dumps(value) for value in one.get("enum", [one.get("const")]))
-    elif "$ref" in one:
+def _accepted(value: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a phrase for each kind of value that a key accepts."""
+    if "anyOf" in value:
+        for part in value["anyOf"]:
+            yield from _accepted(part)
+    elif "enum" in value or "const" in value:
+        yield " | ".join(json.dumps(choice) for choice in value.get("enum", [value.get("const")]))
+    elif "$ref" in value:
         yield "a table"
-    elif one.get("type") == "array":
-        yield f"a list of {' or '.join(_values(one.get('items', {})))}"
-    elif one.get("type") == "object":
-        yield f"a table of {' or '.join(_values(one.get('additionalProperties', {})))}"
-    elif one.get("type") not in (None, "null"):
-        said = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true | false"}
-        yield f"{said[one['type']]}{_bounds(one)}"
+    elif value.get("type") == "array":
+        yield f"a list of {' or '.join(_accepted(value.get('items', {})))}"
+    elif value.get("type") == "object":
+        yield f"a table of {' or '.join(_accepted(value.get('additionalProperties', {})))}"
+    elif value.get("type") not in (None, "null"):
+        bounds = ", ".join(f"{sign} {value[name]}" for name, sign in _BOUNDS.items() if name in value)
+        yield f"{_TYPES[value['type']]} {bounds}".rstrip()
 
 
-def _bounds(one: Mapping[str, Any]) -> str:
-    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    found = [f"{sign} {one[name]}" for name, sign in signs.items() if name in one]
-    return f" {', '.join(found)}" if found else ""
-
-
-def _sentence(text: str) -> str:
-    """Return a docstring as one line, without the marks of code."""
+def _one_line(text: str) -> str:
+    """Return a docstring as one line, without backticks."""
     return re.sub(r"\s+", " ", text.replace("`", "")).strip()

@@ -1,7 +1,6 @@
 """Ship stage: copy verified targets into the demo apps, whole or not at all."""
 
 import shutil
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -111,19 +110,15 @@ def _verdict(folder: Path, target: Target, model: Artifact) -> verify.Parity:
 
 def _copy(model: Artifact, shipped: Shipped, place: Path) -> None:
     """Copy into a hidden folder, check every byte, and rename it into place."""
-    aside = place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}.new"
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        for entry in model.manifest.files:
-            (aside / entry.path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(model.path / entry.path, aside / entry.path)
-            if artifact.sha256_file(aside / entry.path) != entry.sha256:
-                raise ArtifactError(
-                    f"{model.path / entry.path} changed while it was copied; run `pocketbert run` again."
-                )
-        (aside / SHIPPED).write_text(shipped.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        artifact.replace(aside, place)
+        with artifact.write_aside(place) as aside:
+            for entry in model.manifest.files:
+                (aside / entry.path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(model.path / entry.path, aside / entry.path)
+                if artifact.sha256_file(aside / entry.path) != entry.sha256:
+                    raise ArtifactError(
+                        f"{model.path / entry.path} changed while it was copied; run `pocketbert run` again."
+                    )
+            (aside / SHIPPED).write_text(shipped.model_dump_json(indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise ArtifactError(f"{place} cannot be written: {error.strerror or error}.") from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)

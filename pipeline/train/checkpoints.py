@@ -5,7 +5,6 @@ at any moment leaves the previous one. The order of the data is a function of th
 """
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from accelerate import Accelerator
 from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
+from pipeline.artifact import replace, sync
 from pipeline.train.sparsity import FixedZeros
 
 _STATE = "state.json"
@@ -67,8 +67,7 @@ def save(folder: Path, key: str, step: int, state: TrainingState, history: dict[
         _write(aside, state, document)
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
-        shutil.rmtree(place, ignore_errors=True)
-        aside.rename(place)
+        replace(aside, place)
         for other in _steps(folder / key):
             if other != step:
                 shutil.rmtree(folder / key / f"step-{other}", ignore_errors=True)
@@ -92,10 +91,8 @@ def _write(aside: Path, state: TrainingState, document: dict[str, Any]) -> None:
         "scheduler": state.scheduler.state_dict(),
         "scaler": scaler.state_dict() if scaler is not None else None,
     }
-    with (aside / _STATE).open("w", encoding="utf-8") as handle:
-        json.dump(document, handle)
-        handle.flush()
-        os.fsync(handle.fileno())
+    (aside / _STATE).write_text(json.dumps(document), encoding="utf-8")
+    sync(aside / _STATE)
 
 
 def load(folder: Path, key: str, state: TrainingState) -> tuple[int, dict[str, Any]] | None:

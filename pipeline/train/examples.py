@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.artifact import write_aside
 from pipeline.data.datasets import Labelled, Placed
 from pipeline.errors import InputError
 from pipeline.metrics import decoding
@@ -125,14 +126,12 @@ def write(examples: Iterator[EncodedExample], path: Path, kind: OutputKind) -> N
     number = Value("float32" if kind == "value" else "int32")
     features = Features({"ids": List(Value("int32")), "types": List(Value("int32")), "target": List(number)})
     cast = float if kind == "value" else int
-    # Beside the old file, which an earlier run may still have mapped.
-    aside = path.with_suffix(".new")
-    with ArrowWriter(path=str(aside), features=features) as writer:
+    # An earlier run may still have the old file mapped.
+    with write_aside(path) as aside, ArrowWriter(path=str(aside), features=features) as writer:
         for one in examples:
             row = {"ids": list(one.row.ids), "types": list(one.row.types), "target": list(map(cast, one.target))}
             writer.write(row)
         writer.finalize()
-    aside.replace(path)
 
 
 def read(path: Path) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from accelerate import PartialState
 
-from pipeline import artifact
+from pipeline.artifact import open_modes, write_aside
 from pipeline.errors import InputError, PipelineError
 
 
@@ -42,12 +42,10 @@ def publish(out: Path, write: Callable[[Path], object], summary: Callable[[], st
     """
     if not PartialState().is_main_process:
         return
-    aside = out.with_name(f"{out.name}.new")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    write(aside)
-    artifact.open_modes(aside)
-    aside.rename(out)
+    with write_aside(out) as aside:
+        aside.mkdir()
+        write(aside)
+        open_modes(aside)
     shutil.rmtree(_checkpoints(out), ignore_errors=True)
     print(f"{out}: {summary()}")
 

@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipeline.artifact import digest_of
+from pipeline.artifact import digest_of, write_aside
 from pipeline.checkpoint import architectures
 from pipeline.compress.distil import checks, masked_lm, models
 from pipeline.compress.distil.models import DistilJob
-from pipeline.compress.distil.outputs import shards, written_whole
+from pipeline.compress.distil.outputs import shards
 from pipeline.data.datasets import Labelled
 from pipeline.errors import StudentError
 from pipeline.recipe.compression import AugmentSection
@@ -127,7 +127,7 @@ def _all_candidates(
 
 
 def _write_shard(path: Path, candidates: Sequence[Candidates]) -> None:
-    with written_whole(path) as aside, aside.open("w", encoding="utf-8") as handle:
+    with write_aside(path) as aside, aside.open("w", encoding="utf-8") as handle:
         for by_span in candidates:
             handle.write(json.dumps([[*span, words] for span, words in by_span.items()]) + "\n")
 

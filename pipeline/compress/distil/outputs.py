@@ -3,9 +3,8 @@
 Shards let an interrupted computation continue after the last complete one.
 """
 
-import contextlib
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pipeline.artifact import digest_of
+from pipeline.artifact import digest_of, write_aside
 from pipeline.checkpoint import layers
 from pipeline.recipe.compression import DistilSection
 from pipeline.recipe.losses import LOSSES, Output
@@ -143,15 +142,6 @@ def shards(folder: Path, count: int, size: int, suffix: str) -> list[Shard]:
     ]
 
 
-@contextlib.contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
-    """Yield a path to write to, and rename it at the end, so that a kill leaves no incomplete file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(".new")
-    yield aside
-    aside.replace(path)
-
-
 # --- a teacher's outputs, computed once ------------------------------------------------------------------------------
 
 
@@ -224,7 +214,7 @@ def _write_shard(
             for number, value in zip(rows, values, strict=True):
                 columns[name][number] = value
     features = Features({name: List(Value("float32")) for name in names})
-    with written_whole(shard.path) as aside, ArrowWriter(path=str(aside), features=features) as writer:
+    with write_aside(shard.path) as aside, ArrowWriter(path=str(aside), features=features) as writer:
         for number in range(len(lengths)):
             writer.write({name: columns[name][number] for name in names})
         writer.finalize()

@@ -1,0 +1,82 @@
+"""The JSON documents that `--json` prints on standard output. Each holds `exit`, the command's exit code."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pipeline.convert.model import Prediction
+from pipeline.convert.neighbours import Neighbour
+from pipeline.errors import EXIT_DONE
+from pipeline.graph.executor import Step
+from pipeline.mil.listing import Listing
+from pipeline.mil.trial import Trial
+from pipeline.verify.record import Parity
+
+
+def print_document(content: Mapping[str, Any], code: int = EXIT_DONE) -> None:
+    """Print one JSON document, unstyled.
+
+    Args:
+        content: everything but the exit code.
+        code: the exit code that the command ends with.
+    """
+    text = json.dumps({**content, "exit": code}, indent=1, ensure_ascii=False, default=str)
+    sys.stdout.write(text + "\n")
+
+
+def error_document(kind: str, message: str) -> dict[str, Any]:
+    """Return the document of an error; the message becomes one line."""
+    return {"error": {"kind": kind, "message": " ".join(message.split())}}
+
+
+def run_document(recipe: str, steps: Iterable[Step], parities: Mapping[str, Parity]) -> dict[str, Any]:
+    """Return the document of a recipe's steps, made or planned, and of the verdicts."""
+    rows = [
+        {
+            "name": step.name,
+            "place": str(step.place),
+            "made": step.made,
+            "reason": step.reason,
+            "seconds": round(step.seconds, 2),
+            "metrics": step.artifact.manifest.metrics if step.artifact else None,
+        }
+        for step in steps
+    ]
+    verdicts = {name: parity.verdict for name, parity in parities.items()}
+    evaluators = {name: parity.evaluator for name, parity in parities.items()}
+    return {"recipe": recipe, "steps": rows, "verdicts": verdicts, "evaluators": evaluators}
+
+
+def prediction_document(
+    predictions: Sequence[Prediction], neighbours: Sequence[Sequence[Neighbour]] | None
+) -> dict[str, Any]:
+    """Return the document of what a model gives for each text, and of the nearest candidates of each."""
+    rows = []
+    for number, prediction in enumerate(predictions):
+        row: dict[str, Any] = {"text": prediction.text, "second": prediction.second, "tokens": prediction.tokens}
+        row |= {"length": prediction.length, "vector": prediction.vector.tolist()}
+        if prediction.scores:
+            row["labels"] = prediction.scores
+        if prediction.entities is not None:
+            row["entities"] = [dataclasses.asdict(entity) for entity in prediction.entities]
+        if prediction.answer:
+            row |= {"answer": dataclasses.asdict(prediction.answer), "windows": prediction.windows}
+        if neighbours:
+            row["neighbours"] = [{"text": item.text, "cosine": item.cosine} for item in neighbours[number]]
+        rows.append(row)
+    return {"predictions": rows}
+
+
+def trial_document(trial: Trial) -> dict[str, Any]:
+    """Return the document of a Core ML program that was run; arrays go to `--outputs` instead."""
+    document = dataclasses.asdict(trial)
+    del document["outputs"], document["rows"]
+    return document | {"outputs": [dataclasses.asdict(row) for row in trial.rows]}
+
+
+def listing_document(listing: Listing) -> dict[str, Any]:
+    """Return the document of a Core ML package's operations and weights."""
+    totals = {"weight_bytes": listing.weight_bytes, "duplicate_bytes": listing.duplicate_bytes}
+    return dataclasses.asdict(listing) | totals

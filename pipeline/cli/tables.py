@@ -1,0 +1,284 @@
+"""What the verbs print on standard output when they are done: lines and tables for people."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+
+from pipeline.cli.inventory import ReadyRecipe
+from pipeline.compat.record import Compat, Verdict
+from pipeline.compat.record import Row as CompatRow
+from pipeline.convert.model import Prediction
+from pipeline.convert.neighbours import Neighbour
+from pipeline.graph.executor import Step
+from pipeline.mil.listing import Listing
+from pipeline.mil.trial import Trial
+from pipeline.recipe.init import Draft
+from pipeline.recipe.reference import SectionKeys
+from pipeline.ship.apps import Shipped
+from pipeline.ship.push import Pushed
+from pipeline.verify.record import Parity
+
+_out = Console(highlight=False)
+_VERDICT = {"passed": "[green]passed[/green]", "failed": "[red]FAILED[/red]", "not_run": "[yellow]not run[/yellow]"}
+
+
+def say(text: str) -> None:
+    """Print a line on standard output."""
+    _out.print(escape(text), soft_wrap=True)
+
+
+def print_plan(steps: Sequence[Step], build: Path) -> None:
+    """Print a dry run: what each step would make and why, with estimates of time and disk."""
+    table = Table("step", "", "why", "time", "disk", box=None, pad_edge=False)
+    for step in steps:
+        if step.artifact:
+            table.add_row(step.name, "[dim]keep[/dim]", "[dim]nothing changed[/dim]", "", "")
+        else:
+            table.add_row(
+                step.name,
+                "[green]make[/green]",
+                escape(step.reason),
+                f"~{step.seconds:.0f} s",
+                f"~{step.disk_bytes / 1e6:.0f} MB",
+            )
+    _out.print(table)
+    todo = [step for step in steps if not step.artifact]
+    seconds, disk = sum(step.seconds for step in todo), sum(step.disk_bytes for step in todo)
+    estimate = f"about {seconds / 60:.1f} min of work and {disk / 1e6:.0f} MB, estimated"
+    say(f"{len(todo)} of {len(steps)} to make in {build}: {estimate}.")
+
+
+def print_outcome(folder: Path, steps: Sequence[Step], parities: Mapping[str, Parity]) -> None:
+    """Print the verdicts, how much was made, and where the report is."""
+    if parities:
+        table = Table(box=None, pad_edge=False)
+        for title in ("target", "verdict", "MB", "mean", "worst"):
+            table.add_column(title, no_wrap=True)
+        table.add_column("why")
+        for name, parity in parities.items():
+            scores = parity.measures
+            table.add_row(
+                name,
+                _VERDICT[parity.verdict],
+                f"{parity.file_bytes / 1e6:.1f}",
+                f"{scores.mean_score:.5f}" if scores else "—",
+                f"{scores.worst_score:.5f}" if scores else "—",
+                escape("; ".join(parity.reasons)),
+            )
+        _out.print(table)
+        notes = (f"{one.evaluator}: {one.evaluator_stands_in}" for one in parities.values() if one.evaluator_stands_in)
+        for note in dict.fromkeys(notes):
+            say(f"Core ML files were run by {note}")
+    made = [step for step in steps if step.made]
+    say(f"{len(made)} made, {len(steps) - len(made)} kept because nothing changed.")
+    if steps and steps[-1].name == "report":
+        say(f"report: {folder / 'report' / 'index.html'}")
+
+
+def print_predictions(predictions: Sequence[Prediction], neighbours: Sequence[Sequence[Neighbour]] | None) -> None:
+    """Print what the model gives for each text, and the nearest candidates of each."""
+    for number, prediction in enumerate(predictions):
+        say(f"{prediction.text}{' | ' + prediction.second if prediction.second else ''}")
+        if prediction.scores:
+            for label, share in sorted(prediction.scores.items(), key=lambda item: -item[1]):
+                say(f"  {share:6.1%}  {label}")
+        elif prediction.answer:
+            answer = (prediction.second or "")[prediction.answer.start : prediction.answer.end]
+            say(f"  {answer}  (logits {prediction.answer.score:.2f}, {prediction.windows} windows)")
+        elif prediction.entities is not None:
+            for entity in prediction.entities:
+                say(f"  {entity.score:6.1%}  {entity.kind:16} {prediction.text[entity.start : entity.end]}")
+            if not prediction.entities:
+                say("  nothing tagged")
+        elif prediction.vector.size == 1:
+            say(f"  {float(prediction.vector[0]):.4f}")
+        for neighbour in neighbours[number] if neighbours else ():
+            say(f"  {neighbour.cosine:6.3f}  {neighbour.text}")
+
+
+def print_draft(draft: Draft) -> None:
+    """Print what the checkpoint is, what was chosen for it, and what to do next."""
+    checkpoint = draft.checkpoint
+    megabytes = checkpoint.weights_bytes / 1e6
+    size = [f"{checkpoint.parameters / 1e6:.1f} M parameters ({', '.join(checkpoint.dtypes)}, {megabytes:.1f} MB)"]
+    size += [f"{checkpoint.layers} layers"] if checkpoint.layers else []
+    size += [f"hidden size {checkpoint.hidden_size}"] if checkpoint.hidden_size else []
+    vocabulary = f", {checkpoint.vocabulary:,} tokens" if checkpoint.vocabulary else ""
+    lines = {
+        "checkpoint": f"{checkpoint.source} ({checkpoint.licence or 'no licence stated'})",
+        "architecture": f"{checkpoint.model_type}, {checkpoint.class_name or 'no class named'}",
+        "size": ", ".join(size),
+        "tokenizer": f"{checkpoint.tokenizer}{vocabulary}",
+        "task": f"{draft.task}: {draft.why}",
+        "labels": ", ".join(checkpoint.labels[:8]) + (" …" if len(checkpoint.labels) > 8 else ""),
+        "limit": f"{checkpoint.max_length} tokens; lengths {', '.join(map(str, draft.lengths))}",
+        "schemes": "; ".join(f"{backend} {', '.join(names)}" for backend, names in draft.schemes.items()),
+        "datasets": ", ".join(draft.datasets),
+    }
+    for title, text in lines.items():
+        if text:
+            say(f"{title:13}{text}")
+    for note in draft.notes:
+        say(f"{'note':13}{note}")
+    say(f"wrote {draft.file}; next: {draft.next}")
+
+
+def print_shipped(shipped: Iterable[Shipped]) -> None:
+    """Print each shipped model with the folders it was copied to."""
+    for item in shipped:
+        say(f"{item.target} ({item.verdict}) → {item.place}  {item.bytes / 1e6:.1f} MB")
+
+
+_COMPAT = {
+    "right": "[green]right[/green]",
+    "wrong": "[red]WRONG[/red]",
+    "refused": "[yellow]refused[/yellow]",
+    "crashed": "[red]CRASHED[/red]",
+    "not_tried": "[dim]not tried[/dim]",
+}
+
+
+def print_compat(compat: Compat) -> None:
+    """Print the verdict of each runtime on each file, and what ExecuTorch promises for its files, which are not run."""
+    if compat.rows:
+        table = Table(box=None, pad_edge=False)
+        for title in ("runtime", ""):
+            table.add_column(title, no_wrap=True)
+        for title in ("cosine", "SQNR", "p50 ms", "at"):
+            table.add_column(title, justify="right", no_wrap=True)
+        for target in dict.fromkeys(row.target for row in compat.rows):
+            table.add_row(f"[bold]{escape(target)}[/bold]")
+            for row in (row for row in compat.rows if row.target == target):
+                table.add_row(f"  {row.runtime}", _COMPAT[row.verdict.status], *_compat_figures(row.verdict))
+        _out.print(table)
+        say("cosine: of the worst golden row; SQNR: of all, in dB; p50: one thread, at that many tokens, not judged.")
+    for line in dict.fromkeys(map(_compat_reason, compat.rows)):
+        if line:
+            say(line)
+    for file in compat.executorch:
+        say(f"{file.target}: made with ExecuTorch {file.made_with}; promised on {', '.join(file.promised_on)}.")
+    for promise in dict.fromkeys(f"{file.promise} ({file.policy})." for file in compat.executorch):
+        say(promise)
+    if compat.unfinished:
+        say(f"not made yet and left out: {', '.join(compat.unfinished)}.")
+    if compat.minimum_runtime:
+        failed = ", ".join(f"{row.target} {row.verdict.status.replace('_', ' ')}" for row in compat.below_floor)
+        kept = "every LiteRT file is right on it" if not failed else f"not proven on it: {failed}"
+        say(f"minimum runtime {compat.minimum_runtime}: {kept}.")
+    if not compat.tried:
+        say("nothing could be tried: no runtime is installed. --install downloads them.")
+
+
+def _compat_reason(row: CompatRow) -> str:
+    """Return why a verdict is not `right`; where the runtime is missing, the line is the same for every file."""
+    verdict = row.verdict
+    if verdict.status == "right":
+        return ""
+    if verdict.status == "not_tried":
+        return f"{row.runtime} not tried: {verdict.reason}."
+    return f"{row.target} on {row.runtime} {verdict.status}: {verdict.reason}."
+
+
+def _compat_figures(verdict: Verdict) -> tuple[str, ...]:
+    figures = ((verdict.worst_cosine, ".5f"), (verdict.sqnr_db, ".1f"), (verdict.p50_ms, ".1f"))
+    shown = tuple("—" if figure is None else format(figure, spec) for figure, spec in figures)
+    return (*shown, "—" if verdict.timed_length is None else str(verdict.timed_length))
+
+
+def print_pushed(pushed: Pushed) -> None:
+    """Print what the bundle holds and where it was uploaded, or would be."""
+    for item in pushed.targets:
+        say(f"{item.target} ({item.verdict})  {item.bytes / 1e6:.1f} MB")
+    for name, reason in pushed.left_out.items():
+        say(f"{name} left out: {reason}")
+    say(f"bundle: {pushed.folder}, {len(pushed.files)} files, {pushed.bytes / 1e6:.1f} MB; read its README.md first")
+    if pushed.commit_url is None:
+        say(f"dry run: nothing was uploaded to {pushed.place}; --no-dry-run uploads it in one commit")
+    else:
+        deleted = f", {len(pushed.deleted)} files of earlier bundles deleted" if pushed.deleted else ""
+        say(f"uploaded to {pushed.place}{deleted}: {pushed.commit_url}")
+
+
+def print_inventory(tables: Mapping[str, Mapping[str, str]]) -> None:
+    """Print the tables of `pocketbert list`."""
+    for title, rows in tables.items():
+        table = Table(title, "", box=None, pad_edge=False, header_style="bold")
+        for name, text in rows.items():
+            table.add_row(escape(name), escape(text))
+        _out.print(table)
+        _out.print()
+
+
+def print_sections(sections: Iterable[SectionKeys]) -> None:
+    """Print what each section of a recipe is for."""
+    table = Table("section", "", box=None, pad_edge=False, header_style="bold")
+    for section in sections:
+        table.add_row(escape(section.name), escape(section.meaning))
+    _out.print(table)
+
+
+def print_keys(section: SectionKeys) -> None:
+    """Print each key of a section with what it accepts, its default and its meaning."""
+    _out.print(f"[bold]{escape(f'[{section.name}]')}[/bold] {escape(section.meaning)}")
+    for key in section.keys:
+        default = "required" if key.default is None else f"default: {key.default}" if key.default else ""
+        head = "; ".join(part for part in (key.accepts, default) if part)
+        _out.print(f"[bold]{escape(key.name)}[/bold]  [dim]{escape(head)}[/dim]")
+        if key.meaning:
+            _out.print(Padding(escape(key.meaning), (0, 0, 0, 4)))
+
+
+def print_recipes(recipes: Iterable[ReadyRecipe]) -> None:
+    """Print the ready recipes, a block each."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for recipe in recipes:
+        stages = " → ".join(["train" if stage == "train" else f"[{stage}]" for stage in recipe.stages])
+        summary = f"{recipe.task} by {recipe.student}" + (f", {stages}" if stages else "")
+        table.add_row(f"[bold]{escape(recipe.name)}[/bold]", escape(f"{summary}, {len(recipe.targets)} targets"))
+        for need in recipe.needs:
+            table.add_row("", f"[yellow]needs[/yellow] {escape(need)}")
+        if recipe.twin:
+            table.add_row("", f"without it: {escape(recipe.twin)}, the same with the bundled student")
+    _out.print(table)
+
+
+def print_trial(trial: Trial) -> None:
+    """Print the outputs of a Core ML program that was run, and the first value that is not finite."""
+    table = Table("shape", "type", "min", "max", "mean", "not finite", box=None, pad_edge=False)
+    table.add_column("output", overflow="fold")
+    for row in trial.rows:
+        figures = ("—" if figure is None else f"{figure:.6g}" for figure in (row.min, row.max, row.mean))
+        table.add_row(str(row.shape), row.dtype, *figures, str(row.non_finite), escape(row.name))
+    _out.print(table)
+    for name, value in trial.labels.items():
+        say(f"{name}: {value}")
+    first = trial.not_finite
+    if first:
+        say(f"first not finite: {first.kind} {first.name}: {first.infinite} infinite, {first.nan} NaN of {first.size}")
+    say(f"function {trial.function}, {trial.precision}, {trial.values} values computed.")
+
+
+def print_listing(listing: Listing) -> None:
+    """Print a package's operations and weights."""
+    for function in listing.functions:
+        say(f"{function.name} ({function.opset})")
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for row in function.operations:
+            table.add_row(f"  {row.count}", escape(row.kind), row.dtypes)
+        _out.print(table)
+    table = Table("shape", "type", "stored as", "bytes", "ops", "functions", box=None, pad_edge=False)
+    table.add_column("weight", overflow="fold")
+    for weight in listing.weights:
+        counts = (f"{weight.bytes:,}", str(weight.readers), str(weight.functions))
+        table.add_row(str(weight.shape), weight.dtype, weight.stored, *counts, escape(weight.name))
+    _out.print(table)
+    for twice in listing.duplicates:
+        say(f"stored {twice.copies} times, {twice.bytes:,} bytes each: {', '.join(twice.names)}")
+    total = f"{len(listing.weights)} weights, {listing.weight_bytes:,} bytes"
+    say(f"{total}; {listing.duplicate_bytes:,} of them are stored twice.")
