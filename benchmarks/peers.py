@@ -28,6 +28,7 @@ from pipeline.data import datasets as data
 from pipeline.graph.worker import Worker
 from pipeline.metrics import measures
 from pipeline.recipe.schema import BenchmarkSection
+from pipeline.text.bundled import everyday_sentences
 
 RESULTS = Path(__file__).parent / "results"
 OURS = (
@@ -49,7 +50,7 @@ def texts(count: int) -> tuple[str, list[str]]:
             every = list(dict.fromkeys(text for line in csv.reader(handle) for text in line[:2]))
         name = "STS-B dev"
     else:
-        every, name = data.everyday_sentences(), "the package's own everyday sentences (POCKETBERT_DATA is not set)"
+        every, name = everyday_sentences(), "the package's own everyday sentences (POCKETBERT_DATA is not set)"
     return name, every[:: max(1, len(every) // count)][:count]
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from pipeline import tasks
 from pipeline.backends.signature import Function, Signature, Tensor
-from pipeline.data import datasets as data
 from pipeline.metrics import measures
 from pipeline.metrics.decoding import best_span, word_places
 from pipeline.metrics.outputs import PER_TOKEN, RowOutputs
 from pipeline.metrics.scoring import Labels
 from pipeline.schemes import SCHEMES, Gates, OutputKind
 from pipeline.student.reference import Reference
+from pipeline.text.bundled import Text, verification_texts
 from pipeline.text.encoding import Row
 from pipeline.verify import gates as judging
 from pipeline.verify import stage as verify
@@ -85,8 +85,8 @@ def repeated(outputs: RowOutputs, runs: list[Run]) -> Repeated:
 
 def reference(kind: str, rng: np.random.Generator) -> Reference:
     """Return random outputs of real texts, with labels that the outputs themselves get right."""
-    texts = data.verification_texts()[:CHECKED]
-    texts += [data.Text(f"labelled-{number}", "labelled", f"text {number}") for number in range(2 * PAIRS)]
+    texts = verification_texts()[:CHECKED]
+    texts += [Text(f"labelled-{number}", "labelled", f"text {number}") for number in range(2 * PAIRS)]
     rows = [Row(tuple(range(number % 14 + 2)), (0,) * (number % 14 + 2)) for number in range(len(texts))]
     outputs = random_outputs(kind, rows, rng)
     named = kind in ("logits", "token_logits")
@@ -264,7 +264,7 @@ class Firing:
 
 
 def text_id(row: int) -> str:
-    return data.verification_texts()[row].id
+    return verification_texts()[row].id
 
 
 FIRINGS: dict[str, Firing] = {

@@ -29,9 +29,10 @@ from pipeline.data.corpus import Unlabelled
 from pipeline.errors import InputError, PipelineError
 from pipeline.graph.worker import Worker
 from pipeline.recipe.compression import FactoriseSection, PruneSection, StartSection
+from pipeline.text.bundled import everyday_sentences
 
 ARCHITECTURES = ["albert", "bert", "distilbert", "electra", "roberta"]
-TEXTS: list[Unlabelled] = [*data.everyday_sentences()[:60], ("Is it open?", "The shop closes at six.")]
+TEXTS: list[Unlabelled] = [*everyday_sentences()[:60], ("Is it open?", "The shop closes at six.")]
 Students = Callable[..., Path]
 
 
@@ -480,7 +481,7 @@ def test_reconstruction_comes_nearer_than_cutting(architecture: str, lively: Stu
     # On texts that took no part.
     full = loaded(source)
     others = calibration.batches(
-        source, architecture, data.everyday_sentences()[60:120], max_length=32, pad=int(full.config.pad_token_id or 0)
+        source, architecture, everyday_sentences()[60:120], max_length=32, pad=int(full.config.pad_token_id or 0)
     )
     wanted = outputs(full, others)
     distances = [float((outputs(loaded(tmp_path / name), others) - wanted).norm()) for name in ("cut", "solved")]

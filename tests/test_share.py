@@ -19,10 +19,10 @@ from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.source import Source
 from pipeline.compress import factorise, share
 from pipeline.compress.share import tying
-from pipeline.data import datasets as data
 from pipeline.errors import PipelineError
 from pipeline.recipe.compression import FactoriseSection, ShareSection
 from pipeline.text import tokenizers
+from pipeline.text.bundled import everyday_sentences
 
 UNTIED = sorted(set(layers.LAYOUTS) - {"albert"})
 EMBEDDING = tasks.get("embedding")
@@ -172,7 +172,7 @@ def test_factors_of_shared_feed_forwards_are_those_of_their_mean(tmp_path: Path)
     thin = tmp_path / "thin"
     thin.mkdir()
     asked = FactoriseSection.model_validate({"feed_forward": 40, "weighted": False})
-    factorise.make(source, "embedding", asked, data.everyday_sentences(), thin)
+    factorise.make(source, "embedding", asked, everyday_sentences(), thin)
     before = hidden_of(load_checkpoint(thin, EMBEDDING))
     tied, metrics = make(thin, tmp_path / "out")
     assert [linear.out_features for linear in layers.layers(tied)[1].get("widen")] == [40, 128]
@@ -237,7 +237,7 @@ def test_a_factorised_and_tied_student_goes_through_the_command(
     thin = tmp_path / "thin"
     thin.mkdir()
     asked = FactoriseSection.model_validate({"embedding": 32, "feed_forward": 32})
-    factorise.make(folder_of("bert", tmp_path / "plain"), "embedding", asked, data.everyday_sentences()[:16], thin)
+    factorise.make(folder_of("bert", tmp_path / "plain"), "embedding", asked, everyday_sentences()[:16], thin)
     make(thin, tmp_path / "source", what=what)
     recipe = recipe_file(
         tmp_path,

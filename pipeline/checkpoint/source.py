@@ -15,8 +15,9 @@ from types import MappingProxyType
 from typing import Any
 
 from pipeline.artifact import digest_of, sha256_file
-from pipeline.checkpoint import architectures, hub
+from pipeline.checkpoint import architectures
 from pipeline.checkpoint.architectures import Architecture
+from pipeline.data.location import hub_errors
 from pipeline.errors import RecipeError, StudentError
 from pipeline.recipe.schema import Recipe
 from pipeline.text import tokenizers
@@ -174,7 +175,7 @@ def _hub(rest: str) -> tuple[Path, str, str | None]:
     from huggingface_hub import snapshot_download
 
     repository, revision = match.groups()
-    with hub.asked(f"{repository}@{revision[:8]}", StudentError, "or name a local folder in the recipe"):
+    with hub_errors(f"{repository}@{revision[:8]}", StudentError, "or name a local folder in the recipe"):
         folder = snapshot_download(repository, revision=revision, allow_patterns=[*_TAKEN, "README.md"])
     return Path(folder), f"{repository}@{revision}", _card_licence(Path(folder) / "README.md")
 

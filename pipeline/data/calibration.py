@@ -13,6 +13,7 @@ from pipeline.data import datasets as data
 from pipeline.data.corpus import Unlabelled
 from pipeline.errors import InputError
 from pipeline.text import tokenizers
+from pipeline.text.bundled import verification_texts
 from pipeline.text.encoding import Encoder, Row
 
 _BATCH = 32
@@ -34,7 +35,7 @@ def default_texts(count: int, *, seed: int) -> list[Unlabelled]:
         seed: of the sample.
     """
     scored = _scored_texts()
-    plain = [text for row in data.verification_texts() if row.kind in _PLAIN for text in (row.first, row.second)]
+    plain = [text for row in verification_texts() if row.kind in _PLAIN for text in (row.first, row.second)]
     found = [text for text in dict.fromkeys([*plain, *_public_sentences()]) if text and text not in scored]
     return data.sample(found, count, seed=seed)
 

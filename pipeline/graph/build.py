@@ -14,7 +14,6 @@ from pipeline.benchmark import stage as benchmark
 from pipeline.convert import stage as convert
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import choose_targets
-from pipeline.data.datasets import everyday_sentences
 from pipeline.devices import host
 from pipeline.errors import RecipeError
 from pipeline.graph.checkpoints import Branch, Checkpoint, Until, branch, check_names, near, prepare
@@ -26,6 +25,7 @@ from pipeline.report import stage as report
 from pipeline.schemes import SCHEMES
 from pipeline.student import reference
 from pipeline.student import stage as student
+from pipeline.text.bundled import everyday_sentences
 from pipeline.verify import stage as verify
 
 STAGES: tuple[Until, ...] = get_args(Until)

@@ -70,7 +70,7 @@ def training_rows(dataset: Dataset, train: Updates) -> list[Labelled]:
     """Return the rows to train on: all of them, or a sample that the seed fixes."""
     absent = dataset.absent("train")
     if absent:
-        way_out = data.folder_said() or " Set POCKETBERT_DATA to the folder of data sets."
+        way_out = data.data_folder_note() or " Set POCKETBERT_DATA to the folder of data sets."
         raise InputError(f"training data of {dataset.name}: {absent}.{way_out}")
     return data.sample(dataset.load("train"), train.max_rows, seed=train.seed)
 

@@ -11,10 +11,11 @@ from typing import Any
 from pipeline.artifact import sha256_file
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.source import Made, Source
-from pipeline.data import corpus, places
+from pipeline.data import corpus
 from pipeline.data import datasets as data
 from pipeline.data import files as own
-from pipeline.data.datasets import Dataset
+from pipeline.data.datasets import Columns, Dataset
+from pipeline.data.location import locate
 from pipeline.errors import InputError, RecipeError, StudentError
 from pipeline.recipe.compression import UNPRUNED, AugmentSection, DistilSection, HeadSection
 from pipeline.tasks import Task
@@ -96,8 +97,8 @@ def _dataset(section: DistilSection, task: Task, recipe_file: Path) -> Dataset |
         return data.DATASETS[section.dataset]
     if section.train_file is None or section.dev_file is None:
         return None
-    train, dev = (places.find(name, recipe_file) for name in (section.train_file, section.dev_file))
-    return own.dataset(task, train, dev, own.Columns(section.text, section.pair, section.label))
+    train, dev = (locate(name, recipe_file) for name in (section.train_file, section.dev_file))
+    return own.dataset(task, train, dev, Columns(section.text, section.pair, section.label))
 
 
 def _check_named(section: DistilSection, task: Task) -> None:
