@@ -11,8 +11,7 @@ import pytest
 from pipeline import tasks
 from pipeline.backends.signature import Function, Signature, Tensor
 from pipeline.metrics import measures
-from pipeline.metrics.decoding import best_span, word_places
-from pipeline.metrics.outputs import PER_TOKEN, RowOutputs
+from pipeline.metrics.outputs import PER_TOKEN, RowOutputs, best_span, word_spans
 from pipeline.metrics.scoring import Labels
 from pipeline.schemes import SCHEMES, Gates, OutputKind
 from pipeline.student.reference import Reference
@@ -132,7 +131,7 @@ def asked(outputs: RowOutputs, row: int) -> dict[str, Any]:
     """Return a question whose passage has a word for each token, and whose answer is what the outputs say."""
     words = [f"w{row}x{number}" for number in range(len(outputs[row]))]
     passage = " ".join(words)
-    places = word_places(passage)
+    places = word_spans(passage)
     span = best_span([(outputs[row], places)])
     answers = [passage[span.start : span.end]]
     return {"windows": [row], "offsets": [places], "passage": passage, "answers": answers}

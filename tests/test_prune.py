@@ -14,7 +14,7 @@ import torch
 
 from pipeline import tasks
 from pipeline.artifact import sha256_file
-from pipeline.checkpoint import layers, shapes
+from pipeline.checkpoint import architectures, layers, shapes
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.compress import factorise, prune
@@ -42,7 +42,7 @@ def loaded(folder: Path, task: str = "embedding") -> Any:
 
 def rows(folder: Path, model: Any) -> Batches:
     pad = int(model.config.pad_token_id or 0)
-    return calibration.batches(folder, model.config.model_type, TEXTS, max_length=32, pad=pad)
+    return calibration.batches(folder, architectures.get(model.config.model_type).inputs, TEXTS, max_length=32, pad=pad)
 
 
 def found(folder: Path) -> student.Source:
@@ -480,8 +480,9 @@ def test_reconstruction_comes_nearer_than_cutting(architecture: str, lively: Stu
     assert solved["mean_layer_error"] < 0.8 * plain["mean_layer_error"]
     # On texts that took no part.
     full = loaded(source)
+    inputs = architectures.get(architecture).inputs
     others = calibration.batches(
-        source, architecture, everyday_sentences()[60:120], max_length=32, pad=int(full.config.pad_token_id or 0)
+        source, inputs, everyday_sentences()[60:120], max_length=32, pad=int(full.config.pad_token_id or 0)
     )
     wanted = outputs(full, others)
     distances = [float((outputs(loaded(tmp_path / name), others) - wanted).norm()) for name in ("cut", "solved")]

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline import backends, compress, devices
+from pipeline import backends, compress
 from pipeline.checkpoint.architectures import ARCHITECTURES, UNSUPPORTED
 from pipeline.checkpoint.source import RECIPE
 from pipeline.compress.distil.terms import TERMS
 from pipeline.data import datasets as data
 from pipeline.data.datasets import Dataset
+from pipeline.devices.table import read_devices
 from pipeline.graph import checkpoints
 from pipeline.recipe import loading as recipe
 from pipeline.recipe.presets import PRESETS
@@ -31,7 +32,7 @@ def take() -> dict[str, dict[str, str]]:
         "data sets": {name: _dataset(row) for name, row in data.DATASETS.items()},
         "losses": {name: row.said for name, row in TERMS.items()},
         "presets": {name: _preset(row) for name, row in PRESETS.items()},
-        "devices": {name: row.summary for name, row in devices.read().items()},
+        "devices": {name: row.summary for name, row in read_devices().items()},
         "recipes": {name: _recipe(name) for name in recipe.names()},
     }
 

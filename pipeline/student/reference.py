@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from pipeline import tasks
 from pipeline.data import datasets as data
 from pipeline.errors import InputError
-from pipeline.metrics import decoding, measures, scoring
-from pipeline.metrics.outputs import RowOutputs
+from pipeline.metrics import measures, scoring
+from pipeline.metrics.outputs import RowOutputs, first_tokens, overlap, word_spans
 from pipeline.metrics.scoring import Labels
 from pipeline.tasks import Task
 from pipeline.text.bundled import Text, verification_digest, verification_texts
@@ -223,13 +223,13 @@ class Book:
 
     def _tagged(self, dataset: data.Dataset, example: data.Labelled, ids: list[int]) -> Example:
         row, offsets = self.encoder.encode_with_offsets(example.first)
-        at = decoding.first_tokens(decoding.word_places(example.first), offsets)
+        at = first_tokens(word_spans(example.first), offsets)
         gold = {"at": at, "tags": [ids[tag] for tag in example.tags]}
         return self._row(dataset, example.first, None, row), None, gold
 
     def _asked(self, dataset: data.Dataset, example: data.Labelled, ids: list[int]) -> Example:
         passage = example.second or ""
-        stride = decoding.overlap(self.encoder.max_length)
+        stride = overlap(self.encoder.max_length)
         windows = self.encoder.windows(example.first, passage, stride=stride)
         numbers = [
             self._row(dataset, example.first, passage, window.row, number) for number, window in enumerate(windows)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pipeline import tasks
-from pipeline.checkpoint import shapes
+from pipeline.checkpoint import architectures, shapes
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.compress.prune import costs, cut, depth, importance, parts, reconstruct, search, unstructured, width
@@ -38,7 +38,8 @@ def run(source: Path, task_name: str, section: PruneSection, texts: Sequence[Unl
         return metrics
     chosen = data.sample(texts, section.calibration_texts, seed=section.seed)
     padding = int(full.config.pad_token_id or 0)
-    batches = calibration.batches(source, full.config.model_type, chosen, max_length=section.max_length, pad=padding)
+    inputs = architectures.get(full.config.model_type).inputs
+    batches = calibration.batches(source, inputs, chosen, max_length=section.max_length, pad=padding)
     less, metrics = pruned(full, task, section, batches)
     metrics |= _sparse(less, section)
     shapes.save(less, out)
