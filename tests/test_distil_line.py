@@ -596,7 +596,7 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "classifier",
         "classification",
         {"distil": own_data(teacher="x" * 5000)},
-        "cannot be looked at: File name too long",
+        "cannot be read: File name too long",
     ),
     "oneself as a teacher": (
         "classifier",

@@ -196,7 +196,9 @@ def test_a_name_that_does_not_exist_is_refused(place: Path, command_here: Callab
 
 def test_where_nothing_is_made_on_the_way_its_folder_is_asked_for(place: Path) -> None:
     parsed, file = recipes.read(str(write(place, "second", "recipe:first.toml", train=OWN)))
-    with pytest.raises(StudentError, match=r"recipe:first\.toml is made on the way by .* Name its folder: build/"):
+    with pytest.raises(
+        StudentError, match=r"recipe:first\.toml is made by the verbs .* Name the checkpoint's folder: build/"
+    ):
         student.find(parsed, file)
 
 

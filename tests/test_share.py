@@ -73,7 +73,7 @@ def shuffle(layer: layers.Layer, *, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     heads = torch.randperm(layer.heads, generator=generator)
     of_heads = (heads[:, None] * layer.head_size + torch.arange(layer.head_size)).flatten()
-    of_rows = torch.randperm(layer.feed_forward_size, generator=generator)
+    of_rows = torch.randperm(layer.intermediate_size, generator=generator)
     for inner, outer, order in ((("query", "key", "value"), "attended", of_heads), (("widen",), "narrow", of_rows)):
         for role in inner:
             linear = layer.get(role)

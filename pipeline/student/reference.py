@@ -88,7 +88,7 @@ def make(student: Path, task_name: str, wanted: Wanted, max_length: int, out: Pa
     from safetensors.numpy import save_file
 
     from pipeline.checkpoint.loading import load_checkpoint
-    from pipeline.checkpoint.parameters import checkpoint_facts
+    from pipeline.checkpoint.parameters import model_structure
     from pipeline.student.stage import label_names
 
     task = tasks.get(task_name)
@@ -118,7 +118,7 @@ def make(student: Path, task_name: str, wanted: Wanted, max_length: int, out: Pa
         "max_length": max_length,
         "pad_token_id": int(model.config.pad_token_id or 0),
         "labels": names,
-        "checkpoint": checkpoint_facts(model),
+        "checkpoint": model_structure(model),
         "checked": checked,
         "texts": [asdict(text) for text in book.texts],
         "rows": [{"ids": row.ids, "types": row.types} for row in book.rows],

@@ -81,7 +81,7 @@ def load_as(wanted: Wanted) -> tuple[Any, list[str]]:
     new -= {name for name in of_head if id(every[name]) in own}
     _check(wanted, model, new, backbone)
     _draw(model, auto, new, wanted)
-    architectures.hear_no_padding(model)
+    architectures.zero_padding_by_hook(model)
     return model, sorted(new)
 
 

@@ -85,7 +85,7 @@ def load_teacher(work: Work) -> Any:
         found, _ = load_masked_lm(work.teacher, keeps_head=has_masked_lm(source), seed=work.section.seed)
     else:
         found = load_checkpoint(work.teacher, work.task)
-        architectures.hear_no_padding(found)
+        architectures.zero_padding_by_hook(found)
     return found.eval().requires_grad_(False)
 
 

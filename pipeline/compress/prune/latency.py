@@ -74,7 +74,7 @@ def _one_layer(model: Any) -> Any:
     """Return a bare encoder with the layer that has most feed-forward rows alone, and with few words."""
     base = copy.deepcopy(model.base_model)
     found = layers(base)
-    widest = max(range(len(found)), key=lambda number: found[number].feed_forward_size)
+    widest = max(range(len(found)), key=lambda number: found[number].intermediate_size)
     cut.layers(base, [widest])
     table = base.get_input_embeddings()
     # In front of the other factor, where it was put into two.

@@ -81,7 +81,7 @@ def blocks(model: Any) -> list[Block]:
     made = []
     for number, layer in enumerate(found):
         for kind in KINDS:
-            units = layer.heads if kind == "heads" else layer.feed_forward_size
+            units = layer.heads if kind == "heads" else layer.intermediate_size
             users = [other for other in found if other.get(OUTER[kind]) is layer.get(OUTER[kind])]
             if users[0] is layer:
                 passes = sum(user.passes for user in users)
