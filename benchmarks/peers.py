@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pipeline.cli.console import Progress, print_error
 
 from benchmarks import peer_exports, peer_sessions
 from pipeline import artifact
@@ -28,10 +29,9 @@ from pipeline.benchmark.stage import measure, of_student, of_target
 from pipeline.benchmark.timed import embed, open_variant, prepare
 from pipeline.benchmark.variants import Variant
 from pipeline.checkpoint import architectures
-from pipeline.cli.console import Progress, print_error
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import finished_model
-from pipeline.data.datasets import DATASETS, everyday_sentences
+from pipeline.data.datasets import DATASETS
 from pipeline.errors import EXIT_DONE, InputError, PipelineError, ToolchainError
 from pipeline.graph.build import Request
 from pipeline.graph.run import run as make
@@ -39,6 +39,7 @@ from pipeline.graph.worker import Worker
 from pipeline.metrics import measures
 from pipeline.recipe import loading
 from pipeline.recipe.schema import BenchmarkSection, Recipe, TargetSection
+from pipeline.text.bundled import everyday_sentences
 
 RESULTS = Path(__file__).parent / "results"
 OURS = (

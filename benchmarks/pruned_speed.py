@@ -22,12 +22,12 @@ from pipeline.cli.tables import say
 from pipeline.compress.prune.structure import EncoderShape, encoder_macs, stored_shape
 from pipeline.convert.stage import Target, targets
 from pipeline.convert.targets import finished_model
-from pipeline.data import datasets as data
 from pipeline.errors import EXIT_DONE, InputError, PipelineError
 from pipeline.graph import run as running
 from pipeline.graph.build import Request
 from pipeline.recipe import loading as recipes
 from pipeline.recipe.schema import BenchmarkSection, Recipe
+from pipeline.text.bundled import everyday_sentences
 
 RESULTS = Path(__file__).parent / "results"
 BACKENDS = ("litert", "executorch")
@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> Speed:
         records = benchmark.measure(
             variants,
             lengths,
-            data.everyday_sentences()[:1],
+            everyday_sentences()[:1],
             1,
             settings,
             log=options.build / "pruned-speed.log",

@@ -38,7 +38,7 @@ def schema_orders() -> dict[str, bool]:
 
 def _load_schema_in_both_orders() -> dict[str, bool]:
     """Load the schema, then coremltools, then the schema again; has to be the first that a process does."""
-    from pipeline.mil.schema import model_class
+    from pipeline.mil.package import model_class
 
     first = model_class()
     alone = "coremltools" not in sys.modules

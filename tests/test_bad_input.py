@@ -283,11 +283,11 @@ RECIPES = {
 }
 
 DATA = {
-    "too few columns": "one text,another text\n",
-    "too many columns": "one,two,0.5,six\n",
-    "a score that is no number": "one,two,high\n",
-    "a score that is not finite": "one,two,nan\n",
-    "nothing in it": "",
+    "too few columns": ("one text,another text\n", "row 1: column 'score' is empty"),
+    "too many columns": ("one,two,0.5,six\n", "row 1: more fields than the file has columns (3)"),
+    "a score that is no number": ("one,two,0.5\none,two,high\n", "row 2: label 'high' is not a number"),
+    "a score that is not finite": ("one,two,nan\n", "row 1: label 'nan' is not a finite number"),
+    "nothing in it": ("", "holds no rows"),
 }
 
 STUDENTS = {
@@ -471,8 +471,7 @@ TABLE: dict[str, Bad] = {
         "clean": CLEANING,
         "usage": USAGE,
         "data": {
-            name: Bad(("stsb", "dev.csv", "malformed" if content else "holds no rows"), stsb_file(content))
-            for name, content in DATA.items()
+            name: Bad(("stsb", "dev.csv", reason), stsb_file(content)) for name, (content, reason) in DATA.items()
         },
     }.items()
     for name, bad in rows.items()

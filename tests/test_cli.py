@@ -18,8 +18,9 @@ import pytest
 import tomli_w
 from conftest import COMMAND, Outcome, TinyLine, environment, recipe_file, run_command
 
-from pipeline import artifact, backends, devices
+from pipeline import artifact, backends
 from pipeline.checkpoint.architectures import ARCHITECTURES, UNSUPPORTED
+from pipeline.devices.table import read_devices
 from pipeline.graph.store import remove
 from pipeline.recipe import loading as recipe
 from pipeline.recipe.compression import DistilSection, PruneSection, ShareSection
@@ -95,7 +96,7 @@ def test_help_names_a_recipe_s_sections_as_a_recipe_does(pocketbert):
 def test_list_tells_what_exists_and_what_is_unsupported(pocketbert):
     outcome = pocketbert("list")
     assert outcome.rc == 0
-    for name in (*ARCHITECTURES, *TASKS, *backends.NAMES, *SCHEMES, *devices.read(), *recipe.names()):
+    for name in (*ARCHITECTURES, *TASKS, *backends.NAMES, *SCHEMES, *read_devices(), *recipe.names()):
         assert name in outcome.stdout
     assert outcome.stdout.count("UNSUPPORTED") == len(UNSUPPORTED) + sum(
         not backends.get(backend).support(scheme, minimum_ios=18).supported

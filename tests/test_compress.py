@@ -15,6 +15,7 @@ from pipeline import artifact, compress
 from pipeline.artifact import digest_of
 from pipeline.data import datasets as data
 from pipeline.recipe import loading as recipes
+from pipeline.text.bundled import everyday_sentences
 from pipeline.verify import stage as verify
 
 PRUNE = {"compute": 0.6, "uniform": True, "calibration_texts": 48, "max_length": 32}
@@ -37,7 +38,7 @@ def written(place: Path, **sections: Any) -> Path:
     source = place / "source"
     source.mkdir(exist_ok=True)
     students.source(Student("bert", "classification"), source)
-    (place / "plain.txt").write_text("\n".join(data.everyday_sentences()))
+    (place / "plain.txt").write_text("\n".join(everyday_sentences()))
     return recipe_file(
         place,
         task="classification",
@@ -201,7 +202,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no such texts": ({"prune": PRUNE | {"calibration": ["nowhere.txt"]}}, "nowhere.txt does not exist"),
     "no such data": (
         {"factorise": {"embedding": 24, "calibration": ["sst3"]}},
-        "factorise.calibration: 'sst3' is no .txt file and no data set; plain text: wikitext2, war-and-peace; ",
+        "factorise.calibration: 'sst3' is no .txt file and no dataset; plain text: wikitext2, war-and-peace; ",
     ),
     "no such corpus": ({"vocabulary": {"corpus": ["nowhere.txt"]}}, "nowhere.txt does not exist"),
     "unknown key": ({"prune": {"ratio": 0.5, "max_length": 32}}, "'prune.ratio' does not exist"),

@@ -33,6 +33,7 @@ from pipeline.data import datasets as data
 from pipeline.errors import InputError, PipelineError, RecipeError, StudentError
 from pipeline.recipe.compression import DistilSection, HeadSection, StartSection
 from pipeline.text import tokenizers
+from pipeline.text.bundled import verification_texts
 from pipeline.text.encoding import Encoder
 from pipeline.train import examples, loop, model
 from pipeline.train.checks import has_masked_lm_head
@@ -73,7 +74,7 @@ def quiet(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def plain_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("texts") / "plain.txt"
-    path.write_text("\n".join(sorted({text.first.replace("\n", " ") for text in data.verification_texts()})))
+    path.write_text("\n".join(sorted({text.first.replace("\n", " ") for text in verification_texts()})))
     return path
 
 

@@ -17,10 +17,13 @@ from pipeline import artifact, tasks
 from pipeline.checkpoint import source as student
 from pipeline.compress.distil import dataset as distil_dataset
 from pipeline.compress.distil import stage
-from pipeline.data import corpus, files, places
+from pipeline.data import corpus, files
 from pipeline.data import datasets as data
+from pipeline.data.datasets import Columns
+from pipeline.data.location import locate
 from pipeline.errors import InputError, PipelineError
 from pipeline.recipe.compression import DistilSection
+from pipeline.text.bundled import verification_texts
 from pipeline.text.encoding import Encoder
 from pipeline.text.tokenizers import load_tokenizer
 
@@ -48,7 +51,7 @@ def place(tmp_path: Path, tiny_student: Callable[..., Path]) -> Path:
     for name, count in (("train", 96), ("dev", 30)):
         (tmp_path / f"{name}.csv").write_text(table(count))
     (tmp_path / "plain.txt").write_text(
-        "\n".join(sorted({text.first.replace("\n", " ") for text in data.verification_texts()}))
+        "\n".join(sorted({text.first.replace("\n", " ") for text in verification_texts()}))
     )
     return tmp_path
 
@@ -137,7 +140,7 @@ def test_parquet_files_give_the_names_of_their_classes(tmp_path: Path) -> None:
     for name in ("train", "dev"):
         found = pyarrow.table({"text": ["one", "two"], "label": [1, 0]}, schema=features.arrow_schema)
         parquet.write_table(found, tmp_path / f"{name}.parquet")
-    task, columns = tasks.get("classification"), files.Columns("text", None, "label")
+    task, columns = tasks.get("classification"), Columns("text", None, "label")
     dataset = files.dataset(task, tmp_path / "train.parquet", tmp_path / "dev.parquet", columns)
     assert dataset.names == ("bad", "good")
     assert [row.label for row in dataset.load("train")] == [1.0, 0.0]
@@ -160,13 +163,13 @@ def test_a_file_of_a_hub_data_set_comes_from_the_cache(tmp_path: Path, monkeypat
     blob.write_text("text,label\na,x\nb,y\n")
     (snapshot / "data" / "train.csv").symlink_to(blob)
     name = f"hub:owner/name@{COMMIT}/data/"
-    path = places.find(f"{name}train.csv", tmp_path / "recipe.toml")
-    dataset = files.dataset(tasks.get("classification"), path, path, files.Columns("text", None, "label"))
+    path = locate(f"{name}train.csv", tmp_path / "recipe.toml")
+    dataset = files.dataset(tasks.get("classification"), path, path, Columns("text", None, "label"))
     assert [row.first for row in dataset.load("train")] == ["a", "b"]
-    with pytest.raises(InputError, match=r"dev\.csv of data set owner/name@01234567 is not in the local hub cache"):
-        places.find(f"{name}dev.csv", tmp_path / "recipe.toml")
+    with pytest.raises(InputError, match=r"dev\.csv of dataset owner/name@01234567 is not in the local hub cache"):
+        locate(f"{name}dev.csv", tmp_path / "recipe.toml")
     with pytest.raises(InputError, match=r"hub:owner/name@main/a\.csv is not hub:owner/name@<40-digit commit>/file"):
-        places.find("hub:owner/name@main/a.csv", tmp_path / "recipe.toml")
+        locate("hub:owner/name@main/a.csv", tmp_path / "recipe.toml")
 
 
 def test_plain_text_of_the_data_folder_is_named_without_its_path(
@@ -598,7 +601,7 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "classifier",
         "classification",
         {"distil": own_data(teacher="x" * 5000)},
-        "cannot be looked at: File name too long",
+        "cannot be read: File name too long",
     ),
     "oneself as a teacher": (
         "classifier",

@@ -100,13 +100,13 @@ def test_a_compressed_teacher_s_layers_keep_their_shapes(teacher, tmp_path):
     shapes.save(model, tmp_path / "pruned")
     (tmp_path / "pruned" / "tokenizer.json").write_bytes((teacher / "tokenizer.json").read_bytes())
     found = made(tmp_path / "pruned", tmp_path / "out", teacher_layers=[1])
-    assert layers.layers(found)[0].feed_forward_size == 40
+    assert layers.layers(found)[0].intermediate_size == 40
 
 
 def test_width_is_cut_to_whole_heads(teacher, tmp_path):
     found, whole = made(teacher, tmp_path / "out", kind="width", hidden_size=32), load(teacher)
     (first, *_), (wide, *_) = layers.layers(found), layers.layers(whole)
-    assert (first.heads, first.head_size, first.feed_forward_size) == (2, wide.head_size, wide.feed_forward_size // 2)
+    assert (first.heads, first.head_size, first.intermediate_size) == (2, wide.head_size, wide.intermediate_size // 2)
     assert torch.equal(first.get("query").weight, wide.get("query").weight[:32, :32])
     assert torch.equal(found.get_input_embeddings().weight, whole.get_input_embeddings().weight[:, :32])
 

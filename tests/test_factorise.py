@@ -21,11 +21,11 @@ from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.source import Source
 from pipeline.compress import factorise
 from pipeline.compress.factorise import lowrank, ranks
-from pipeline.data import datasets as data
 from pipeline.errors import PipelineError
 from pipeline.recipe.compression import FactoriseSection
+from pipeline.text.bundled import everyday_sentences
 
-TEXTS = data.everyday_sentences()[:40]
+TEXTS = everyday_sentences()[:40]
 COMPRESSIBLE = sorted(layers.LAYOUTS)
 
 
@@ -180,7 +180,7 @@ def test_calibration_text_makes_the_student_better_on_such_text(tmp_path: Path) 
     truth = load_checkpoint(source, tasks.get("embedding"))
     sharpen(truth)
     truth.save_pretrained(source)
-    unseen = data.everyday_sentences()[40:60]
+    unseen = everyday_sentences()[40:60]
     errors = {}
     for weighted in (True, False):
         model, _ = make(source, tmp_path / str(weighted), feed_forward=16, weighted=weighted)

@@ -10,13 +10,12 @@ import pytest
 
 from pipeline import tasks
 from pipeline.backends.signature import Function, Signature, Tensor
-from pipeline.data import datasets as data
 from pipeline.metrics import measures
-from pipeline.metrics.decoding import best_span, word_places
-from pipeline.metrics.outputs import PER_TOKEN, RowOutputs
+from pipeline.metrics.outputs import PER_TOKEN, RowOutputs, best_span, word_spans
 from pipeline.metrics.scoring import Labels
 from pipeline.schemes import SCHEMES, Gates, OutputKind
 from pipeline.student.reference import Reference
+from pipeline.text.bundled import Text, verification_texts
 from pipeline.text.encoding import Row
 from pipeline.verify import gates as judging
 from pipeline.verify import stage as verify
@@ -85,8 +84,8 @@ def repeated(outputs: RowOutputs, runs: list[Run]) -> Repeated:
 
 def reference(kind: str, rng: np.random.Generator) -> Reference:
     """Return random outputs of real texts, with labels that the outputs themselves get right."""
-    texts = data.verification_texts()[:CHECKED]
-    texts += [data.Text(f"labelled-{number}", "labelled", f"text {number}") for number in range(2 * PAIRS)]
+    texts = verification_texts()[:CHECKED]
+    texts += [Text(f"labelled-{number}", "labelled", f"text {number}") for number in range(2 * PAIRS)]
     rows = [Row(tuple(range(number % 14 + 2)), (0,) * (number % 14 + 2)) for number in range(len(texts))]
     outputs = random_outputs(kind, rows, rng)
     named = kind in ("logits", "token_logits")
@@ -132,7 +131,7 @@ def asked(outputs: RowOutputs, row: int) -> dict[str, Any]:
     """Return a question whose passage has a word for each token, and whose answer is what the outputs say."""
     words = [f"w{row}x{number}" for number in range(len(outputs[row]))]
     passage = " ".join(words)
-    places = word_places(passage)
+    places = word_spans(passage)
     span = best_span([(outputs[row], places)])
     answers = [passage[span.start : span.end]]
     return {"windows": [row], "offsets": [places], "passage": passage, "answers": answers}
@@ -264,7 +263,7 @@ class Firing:
 
 
 def text_id(row: int) -> str:
-    return data.verification_texts()[row].id
+    return verification_texts()[row].id
 
 
 FIRINGS: dict[str, Firing] = {

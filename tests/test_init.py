@@ -93,7 +93,7 @@ def test_parameters_are_those_of_the_header_without_whole_numbers(tiny_student, 
 def test_the_class_decides_the_task(name, change, task, labels, tiny_student, tmp_path):
     folder = copied(tiny_student("bert", "classification"), tmp_path / "student", architectures=[name], **change)
     source = student.inspect_folder(folder, origin="student", licence=None)
-    seen = inspection.look(source, "student")
+    seen = inspection.summarise(source, "student")
     chosen, why, _ = drafting.choose_task(seen, None)
     assert chosen == task
     assert name in why

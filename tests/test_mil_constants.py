@@ -14,12 +14,11 @@ from mil_programs import COMPRESSIONS, coremltools_worker, weight_arrays, write_
 from pipeline import mil
 from pipeline.errors import ArtifactError, InputError, ToolchainError
 from pipeline.graph.worker import Worker
-from pipeline.mil import schema
+from pipeline.mil import package as packages
+from pipeline.mil.constants import constants, decode, weights
 from pipeline.mil.constexpr import lut_to_sparse, sparse_to_dense
 from pipeline.mil.package import Package
-from pipeline.mil.sources import constants, decode
 from pipeline.mil.values import unpack_bits
-from pipeline.mil.weights import weights
 
 STORED = {
     "int8 per channel": "int8",
@@ -155,7 +154,7 @@ def overwrite(file: Path, offset: int, data: bytes) -> None:
 
 def edit(package: Path, change: Callable[[Any], None]) -> None:
     """Change a package's protobuf."""
-    model = schema.parse(model_file(package))
+    model = packages.parse(model_file(package))
     change(model)
     model_file(package).write_bytes(model.SerializeToString())
 
@@ -239,11 +238,11 @@ def test_other_things_than_packages_are_input_errors(sound: Path, tmp_path: Path
 
 
 def test_without_coremltools_the_schema_is_missed_by_name(monkeypatch: pytest.MonkeyPatch, sound: Path) -> None:
-    schema.model_class.cache_clear()
-    monkeypatch.delitem(schema.sys.modules, "coremltools.proto.Model_pb2", raising=False)
-    monkeypatch.setattr(schema.importlib.util, "find_spec", lambda name: None)
+    packages.model_class.cache_clear()
+    monkeypatch.delitem(packages.sys.modules, "coremltools.proto.Model_pb2", raising=False)
+    monkeypatch.setattr(packages.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ToolchainError, match="coremltools is not installed"):
         mil.read(sound)
     monkeypatch.undo()
-    schema.model_class.cache_clear()
+    packages.model_class.cache_clear()
     assert mil.read(sound).functions == ("main",)

@@ -14,8 +14,8 @@ from mil_programs import Call, coremltools_worker, input_arrays, write_calls
 from torch.nn import functional as F
 
 from pipeline import mil
-from pipeline.mil.ops import OPS
-from pipeline.mil.rounding import to_half
+from pipeline.mil.interpreter import OPS
+from pipeline.mil.values import to_half
 
 INF, NAN = float("inf"), float("nan")
 

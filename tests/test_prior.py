@@ -197,13 +197,15 @@ def test_a_name_that_does_not_exist_is_refused(place: Path, command_here: Callab
 
 def test_where_nothing_is_made_on_the_way_its_folder_is_asked_for(place: Path) -> None:
     parsed, file = recipes.read(str(write(place, "second", "recipe:first.toml", train=OWN)))
-    with pytest.raises(StudentError, match=r"recipe:first\.toml is made on the way by .* Name its folder: build/"):
+    with pytest.raises(
+        StudentError, match=r"recipe:first\.toml is made by the verbs .* Name the checkpoint's folder: build/"
+    ):
         student.find(parsed, file)
 
 
 def test_ready_recipes_need_what_those_before_them_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("POCKETBERT_DATA", raising=False)
-    found = {one.name: one.needs for one in inventory.ready()}
+    found = {one.name: one.needs for one in inventory.ready_recipes()}
     before = {name: checkpoints.places(recipes.read(name)[0]) for name in found}
     assert before["rte"] == ["recipe:stsb-regression"]
     assert set(found["stsb-regression"]) < set(found["rte"])

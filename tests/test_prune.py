@@ -14,7 +14,7 @@ import torch
 
 from pipeline import tasks
 from pipeline.artifact import sha256_file
-from pipeline.checkpoint import layers, shapes
+from pipeline.checkpoint import architectures, layers, shapes
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.compress import factorise, prune
@@ -50,9 +50,10 @@ from pipeline.data.corpus import Unlabelled
 from pipeline.errors import InputError, PipelineError
 from pipeline.graph.worker import Worker
 from pipeline.recipe.compression import FactoriseSection, PruneSection, StartSection
+from pipeline.text.bundled import everyday_sentences
 
 ARCHITECTURES = ["albert", "bert", "distilbert", "electra", "roberta"]
-TEXTS: list[Unlabelled] = [*data.everyday_sentences()[:60], ("Is it open?", "The shop closes at six.")]
+TEXTS: list[Unlabelled] = [*everyday_sentences()[:60], ("Is it open?", "The shop closes at six.")]
 Students = Callable[..., Path]
 
 
@@ -62,7 +63,7 @@ def loaded(folder: Path, task: str = "embedding") -> Any:
 
 def rows(folder: Path, model: Any) -> Batches:
     pad = int(model.config.pad_token_id or 0)
-    return calibration.batches(folder, model.config.model_type, TEXTS, max_length=32, pad=pad)
+    return calibration.batches(folder, architectures.get(model.config.model_type).inputs, TEXTS, max_length=32, pad=pad)
 
 
 def found(folder: Path) -> student.Source:
@@ -508,8 +509,9 @@ def test_reconstruction_comes_nearer_than_cutting(architecture: str, lively: Stu
     assert solved["mean_layer_error"] < 0.8 * plain["mean_layer_error"]
     # On texts that took no sublayer.
     full = loaded(source)
+    inputs = architectures.get(architecture).inputs
     others = calibration.batches(
-        source, architecture, data.everyday_sentences()[60:120], max_length=32, pad=int(full.config.pad_token_id or 0)
+        source, inputs, everyday_sentences()[60:120], max_length=32, pad=int(full.config.pad_token_id or 0)
     )
     wanted = outputs(full, others)
     distances = [float((outputs(loaded(tmp_path / name), others) - wanted).norm()) for name in ("cut", "solved")]

@@ -108,7 +108,7 @@ def test_an_old_name_is_refused_with_the_new_one(old, tmp_path):
     with pytest.raises(RecipeError, match=re.escape(f"recipe.toml: {old} was renamed {RENAMED[old]}.")):
         checked(tmp_path, **{section: {name: value.strip("'") if value else [1]}})
     new = RENAMED[old].split(",")[0]
-    keys = {f"{place}.{one.name}": one.values for place, listed in reference.sections().items() for one in listed.keys}
+    keys = {f"{place}.{one.name}": one.accepts for place, listed in reference.sections().items() for one in listed.keys}
     assert (new.strip("'") in keys[key]) if value else (new in keys and key not in keys)
 
 

@@ -14,13 +14,13 @@ from pipeline.benchmark.record import (
     BackendFacts,
     BenchmarkRecord,
     Conditions,
-    DeviceFacts,
     LengthTiming,
     Memory,
     ModelFacts,
     TextTiming,
     Timing,
 )
+from pipeline.devices.host import Machine
 from pipeline.errors import ArtifactError
 from pipeline.recipe import loading
 from pipeline.report import stage as report
@@ -36,7 +36,7 @@ REASONS = {
     "failed": [f"min_mean_cosine is low; worst on {HOSTILE!r}"],
     "not_run": ["the interpreter does not know the operation lstm."],
 }
-MACHINE = DeviceFacts(
+MACHINE = Machine(
     platform="linux",
     model_id="Test CPU <8>",
     soc=None,

@@ -11,9 +11,8 @@ from seqeval.metrics import f1_score as seqeval_f1
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 from pipeline.data import datasets as data
-from pipeline.metrics import decoding, scoring
-from pipeline.metrics.decoding import Entity
-from pipeline.metrics.outputs import RowOutputs
+from pipeline.metrics import scoring
+from pipeline.metrics.outputs import LONGEST_ANSWER, Entity, RowOutputs, best_span, entities, first_tokens, word_spans
 from pipeline.metrics.scoring import METRICS, Labels
 
 TAGS = list(data.WNUT17_TAGS)
@@ -105,7 +104,7 @@ def test_a_word_that_truncation_cut_off_has_no_tag():
 
 
 PASSAGE = "the canal has sixteen locks and no bridge"
-PLACES = decoding.word_places(PASSAGE)
+PLACES = word_spans(PASSAGE)
 
 
 def pointing_at(start: int, end: int) -> np.ndarray:
@@ -128,24 +127,24 @@ def test_the_best_span_is_that_of_brute_force(seed):
     rng = np.random.default_rng(seed)
     places: list[tuple[int, int] | None] = [None, None, *((10 * n, 10 * n + 9) for n in range(50)), None]
     logits = rng.normal(size=(len(places), 2))
-    pairs = [(a, b) for a, b in product(range(2, 52), repeat=2) if a <= b < a + decoding.LONGEST_ANSWER]
+    pairs = [(a, b) for a, b in product(range(2, 52), repeat=2) if a <= b < a + LONGEST_ANSWER]
     start, end = max(pairs, key=lambda pair: logits[pair[0], 0] + logits[pair[1], 1])
-    found = decoding.best_span([(logits, places)])
+    found = best_span([(logits, places)])
     assert (found.start, found.end) == (places[start][0], places[end][1])
     assert found.score == pytest.approx(logits[start, 0] + logits[end, 1])
 
 
 def test_the_best_window_wins_and_no_token_of_the_passage_is_no_answer():
     weak, strong = pointing_at(0, 0) / 3, pointing_at(3, 3)
-    found = decoding.best_span([(weak, PLACES), (strong, PLACES)])
+    found = best_span([(weak, PLACES), (strong, PLACES)])
     assert PASSAGE[found.start : found.end] == "sixteen"
-    assert decoding.best_span([(weak, [None] * len(PLACES))]).score == -math.inf
+    assert best_span([(weak, [None] * len(PLACES))]).score == -math.inf
 
 
 def test_tags_become_entities():
     text = "Ana Lopez met Bo in Rio today"
     tags = ["B-person", "I-person", "O", "B-person", "O", "I-place", "I-person"]
-    found = decoding.entities(tags, [0.9, 0.7, 1, 0.5, 1, 0.6, 0.4], decoding.word_places(text))
+    found = entities(tags, [0.9, 0.7, 1, 0.5, 1, 0.6, 0.4], word_spans(text))
     assert [(entity.kind, text[entity.start : entity.end]) for entity in found] == [
         ("person", "Ana Lopez"),
         ("person", "Bo"),
@@ -157,11 +156,11 @@ def test_tags_become_entities():
 
 def test_words_begin_at_their_first_token():
     # "  un" and "aware" are tokens of one word; the first token counts its space, as SentencePiece does.
-    words = decoding.word_places("I am unaware")
+    words = word_spans("I am unaware")
     assert words == [(0, 1), (2, 4), (5, 12)]
     offsets = [None, (0, 1), (1, 4), (4, 7), (7, 12), None]
-    assert decoding.first_tokens(words, offsets) == [1, 2, 3]
-    assert decoding.first_tokens(words, offsets[:3]) == [1, 2, None]
+    assert first_tokens(words, offsets) == [1, 2, 3]
+    assert first_tokens(words, offsets[:3]) == [1, 2, None]
 
 
 # --- chance and intervals ----------------------------------------------------------------------------------------

@@ -20,10 +20,10 @@ from pipeline.checkpoint.source import Source
 from pipeline.compress import factorise, share
 from pipeline.compress.share.stage import SHARED, layer_groups
 from pipeline.compress.share.tying import align, sublayer_tensors
-from pipeline.data import datasets as data
 from pipeline.errors import PipelineError
 from pipeline.recipe.compression import FactoriseSection, ShareSection
 from pipeline.text import tokenizers
+from pipeline.text.bundled import everyday_sentences
 
 UNTIED = sorted(set(layers.LAYOUTS) - {"albert"})
 EMBEDDING = tasks.get("embedding")
@@ -74,7 +74,7 @@ def shuffle(layer: layers.Layer, *, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     heads = torch.randperm(layer.heads, generator=generator)
     of_heads = (heads[:, None] * layer.head_size + torch.arange(layer.head_size)).flatten()
-    of_rows = torch.randperm(layer.feed_forward_size, generator=generator)
+    of_rows = torch.randperm(layer.intermediate_size, generator=generator)
     for inner, outer, order in ((("query", "key", "value"), "attended", of_heads), (("widen",), "narrow", of_rows)):
         for role in inner:
             linear = layer.get(role)
@@ -173,7 +173,7 @@ def test_factors_of_shared_feed_forwards_are_those_of_their_mean(tmp_path: Path)
     thin = tmp_path / "thin"
     thin.mkdir()
     asked = FactoriseSection.model_validate({"feed_forward": 40, "weighted": False})
-    factorise.make(source, "embedding", asked, data.everyday_sentences(), thin)
+    factorise.make(source, "embedding", asked, everyday_sentences(), thin)
     before = hidden_of(load_checkpoint(thin, EMBEDDING))
     tied, metrics = make(thin, tmp_path / "out")
     assert [linear.out_features for linear in layers.layers(tied)[1].get("widen")] == [40, 128]
@@ -238,7 +238,7 @@ def test_a_factorised_and_tied_student_goes_through_the_command(
     thin = tmp_path / "thin"
     thin.mkdir()
     asked = FactoriseSection.model_validate({"embedding": 32, "feed_forward": 32})
-    factorise.make(folder_of("bert", tmp_path / "plain"), "embedding", asked, data.everyday_sentences()[:16], thin)
+    factorise.make(folder_of("bert", tmp_path / "plain"), "embedding", asked, everyday_sentences()[:16], thin)
     make(thin, tmp_path / "source", what=what)
     recipe = recipe_file(
         tmp_path,

@@ -20,7 +20,7 @@ from pipeline.artifact import sha256_file
 from pipeline.backends.structure import Structure
 from pipeline.checkpoint import layers, shapes
 from pipeline.checkpoint.loading import load_checkpoint
-from pipeline.checkpoint.parameters import checkpoint_facts
+from pipeline.checkpoint.parameters import model_structure
 from pipeline.compress import prune
 from pipeline.compress.distil import stage as distil
 from pipeline.compress.distil.dataset import DistilData
@@ -339,7 +339,7 @@ def test_core_ml_stores_sparse_matrices_without_their_zeros(scheme: str, sparse:
     assert len(stored) == 12
     assert all((one.values == 0).mean() > 0.5 for one in stored)
     functions = len(backends.get("coreml").inspect(file))
-    expected = Expected.read(made.path, checkpoint_facts(loaded(made.path)))
+    expected = Expected.read(made.path, model_structure(loaded(made.path)))
     assert held(found, expected, scheme, functions) == []
     for damage in (lambda values: np.where(values == 0, 0.5, values), lambda values: values * np.float32(0.9)):
         worse = tuple(

@@ -1,4 +1,4 @@
-"""The structural check: on facts made here, where every gate fires, and on converted files with a byte changed."""
+"""The structural check: on structures made here, where every gate fires, and on converted files with a byte changed."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ from pipeline.backends import executorch, litert
 from pipeline.backends.executorch import reader
 from pipeline.backends.structure import Constant, Structure
 from pipeline.checkpoint.loading import load_checkpoint
-from pipeline.checkpoint.parameters import checkpoint_facts
+from pipeline.checkpoint.parameters import model_structure
 from pipeline.convert.stage import Target
 from pipeline.errors import StudentError, ToolchainError
 from pipeline.graph.worker import Worker
@@ -40,7 +40,7 @@ def failed(results: list[GateResult]) -> dict[str, str]:
     return {gate.name: gate.detail for gate in results if not gate.passed}
 
 
-# --- facts made here ---------------------------------------------------------------------------------------------
+# --- structures made here --------------------------------------------------------------------------------------
 
 
 @cache
@@ -284,7 +284,7 @@ def converted(uneven: Callable[..., Artifact], tmp_path_factory: pytest.TempPath
 
 @cache
 def expected_of(student: Path, task: str) -> Expected:
-    return Expected.read(student, checkpoint_facts(load_checkpoint(student, tasks.get(task))))
+    return Expected.read(student, model_structure(load_checkpoint(student, tasks.get(task))))
 
 
 def judged(made: Artifact, target: Target, file: Path) -> dict[str, str]:
@@ -441,10 +441,10 @@ def test_damaged_core_ml_package_fails(
     assert f"{WORDS}: 1 of " in found["weights"]
 
 
-def test_facts_of_another_checkpoint_are_refused(uneven: Callable[..., Artifact]) -> None:
-    facts = checkpoint_facts(load_checkpoint(uneven("bert", "classification").path, tasks.get("classification")))
+def test_the_structure_of_another_checkpoint_is_refused(uneven: Callable[..., Artifact]) -> None:
+    structure = model_structure(load_checkpoint(uneven("bert", "classification").path, tasks.get("classification")))
     with pytest.raises(StudentError, match="no tensor with the content of"):
-        Expected.read(uneven("albert", "embedding").path, facts)
+        Expected.read(uneven("albert", "embedding").path, structure)
 
 
 def test_half_precision_checkpoints_are_read_as_torch_reads_them(
@@ -459,19 +459,19 @@ def test_half_precision_checkpoints_are_read_as_torch_reads_them(
         file = folder / "model.safetensors"
         save_torch({k: v.to(dtype) for k, v in load_torch(file).items()}, file, metadata={"format": "pt"})
         model = load_checkpoint(folder, tasks.get("embedding"))
-        wanted = Expected.read(folder, checkpoint_facts(model))
+        wanted = Expected.read(folder, model_structure(model))
         assert np.array_equal(wanted.tensors[WORDS], model.get_parameter(WORDS).detach().numpy())
 
 
-def test_facts_follow_the_forward_pass(tiny_student: Callable[..., Path]) -> None:
+def test_a_structure_follows_the_forward_pass(tiny_student: Callable[..., Path]) -> None:
     model = load_checkpoint(tiny_student("distilbert", "classification"), tasks.get("classification"))
-    facts = checkpoint_facts(model)
+    structure = model_structure(model)
     # The relu is made inside forward; no module of the model is one.
-    assert facts["activations"] == ["gelu", "gelu", "relu"]
-    assert facts["epsilons"] == [1e-12] * 5
-    assert facts["positions"] == ["distilbert.embeddings.position_embeddings.weight"]
-    assert facts["feeds"]["distilbert.transformer.layer.0.attention.q_lin"] == ["distilbert.embeddings.LayerNorm"]
-    assert facts["feeds"]["classifier"] == []
+    assert structure["activations"] == ["gelu", "gelu", "relu"]
+    assert structure["epsilons"] == [1e-12] * 5
+    assert structure["positions"] == ["distilbert.embeddings.position_embeddings.weight"]
+    assert structure["feeds"]["distilbert.transformer.layer.0.attention.q_lin"] == ["distilbert.embeddings.LayerNorm"]
+    assert structure["feeds"]["classifier"] == []
 
 
 def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:

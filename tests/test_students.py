@@ -22,10 +22,10 @@ from pipeline.checkpoint.architectures import ARCHITECTURES
 from pipeline.checkpoint.loading import export_graph, load_checkpoint
 from pipeline.checkpoint.source import inspect_folder
 from pipeline.convert import stage as convert
-from pipeline.data import datasets as data
 from pipeline.errors import StudentError, ToolchainError
 from pipeline.student import reference
 from pipeline.student.reference import true_outputs
+from pipeline.text.bundled import Text
 from pipeline.text.encoding import Encoder, Row
 from pipeline.text.tokenizers import load_tokenizer
 
@@ -246,6 +246,6 @@ def test_a_labelled_text_is_not_mistaken_for_the_one_token_row_of_the_same_word(
     folder = lively("bert", "classification")
     book = reference.Book(Encoder(load_tokenizer(folder), 16), tasks.get("classification"), students.LABELS)
     book.add_single_tokens()
-    number = book.add(data.Text("labelled", "labelled", "Yes"))
+    number = book.add(Text("labelled", "labelled", "Yes"))
     assert len(book.rows[number]) == 3
-    assert book.add(data.Text("again", "labelled", "Yes")) == number
+    assert book.add(Text("again", "labelled", "Yes")) == number

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-TEXTS = Path(__file__).parent.parent / "pipeline" / "text" / "bundled"
+TEXTS = Path(__file__).parent.parent / "pipeline" / "text" / "texts"
 
 ENGLISH_WORDS = {"short": (3, 15), "medium": (16, 40), "long": (60, 110), "truncated": (130, 400)}
 KINDS = {

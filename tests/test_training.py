@@ -28,7 +28,8 @@ from pipeline import artifact
 from pipeline.checkpoint import source as student
 from pipeline.cli import console
 from pipeline.data import datasets as data
-from pipeline.data import files as own
+from pipeline.data import files
+from pipeline.data.datasets import Columns
 from pipeline.errors import InputError, RecipeError
 from pipeline.metrics import scoring
 from pipeline.recipe import loading as recipes
@@ -592,18 +593,67 @@ def test_line_ends_alone_end_a_row_and_comments_are_no_words(tmp_path):
     text = "text,label\na\u2028b,x\nc\x0cd,y\n"
     for name, kind, whole in (("train.csv", "classification", text), ("train.tsv", "classification", text)):
         (tmp_path / name).write_text(whole.replace(",", "\t") if name.endswith("tsv") else whole, newline="")
-        found = own.dataset(TASKS[kind], tmp_path / name, tmp_path / name, own.Columns("text", None, "label"))
+        found = files.dataset(TASKS[kind], tmp_path / name, tmp_path / name, Columns("text", None, "label"))
         assert [row.first for row in found.load("train")] == ["a\u2028b", "c\x0cd"]
     (tmp_path / "a.conll").write_text("# sent_id = 1\n# O\nAda B-person\n\n")
-    found = own.dataset(TASKS["token_classification"], *[tmp_path / "a.conll"] * 2, own.Columns("", None, ""))
+    found = files.dataset(TASKS["token_classification"], *[tmp_path / "a.conll"] * 2, Columns("", None, ""))
     assert [(row.first, row.tags) for row in found.load("train")] == [("# Ada", (0, 1))]
 
 
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
+def test_fields_stay_the_text_that_they_are(ending, tmp_path):
+    texts, path = ["NA", "null", "2020-01-01", "007", "1.50", "True"], tmp_path / f"texts.{ending}"
+    if ending == "jsonl":
+        rows = [json.dumps({"text": text, "label": text}) for text in texts]
+    else:
+        rows = [
+            ("," if ending == "csv" else "\t").join(row) for row in [("text", "label"), *zip(texts, texts, strict=True)]
+        ]
+    path.write_text("\n".join(rows) + "\n")
+    found = files.dataset(TASKS["classification"], path, path, Columns("text", None, "label"))
+    assert [row.first for row in found.load("train")] == texts
+    assert [found.names[int(row.label)] for row in found.load("train")] == texts
+
+
+def test_a_first_row_that_is_too_long_does_not_shift_the_columns(tmp_path):
+    (tmp_path / "train.csv").write_text("text,label\na,x,y\nb,y,z\n")
+    path = tmp_path / "train.csv"
+    with pytest.raises(InputError, match=r"train\.csv, row 1: more fields than the header has \(2\)"):
+        files.dataset(TASKS["classification"], path, path, Columns("text", None, "label"))
+
+
+def test_a_known_dataset_is_refused_by_file_and_row(tmp_path, monkeypatch):
+    monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
+    for name, text, message in (
+        (
+            "rte/train.tsv",
+            "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tmaybe\n",
+            "row 1: label 'maybe' is not one of: ent",
+        ),
+        ("cola/train.tsv", "x\t1\t\ta\nx\t2\t\tb\n", "row 2: label '2' is not one of: 0, 1"),
+        ("wnut17/train.conll", "Ada\tB-person\n\nran\tB-place\n", "line 3: label 'B-place' is not one of: O, B-corp"),
+    ):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+        with pytest.raises(InputError, match=f"{name}, {message}"):
+            data.DATASETS[name.partition("/")[0]].load("train")
+
+
+def test_wnut17_sentences_end_where_the_published_records_have_them_end(tmp_path, monkeypatch):
+    monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
+    (tmp_path / "wnut17").mkdir()
+    (tmp_path / "wnut17" / "train.conll").write_text("a\tO\n\t\nb\tO\n\nc\tO\n")
+    assert [row.first for row in data.DATASETS["wnut17"].load("train")] == ["a b", "c"]
+    path = tmp_path / "wnut17" / "train.conll"
+    found = files.dataset(TASKS["token_classification"], path, path, Columns("", None, ""))
+    assert [row.first for row in found.load()] == ["a", "b", "c"]
+
+
 def test_labels_that_differ_in_case_alone_stay_apart():
-    names = data.Dataset("own", "a.csv", True, lambda path: [], "accuracy", ("Spam", "spam"))
+    names = data.Dataset("own", "a.csv", True, "accuracy", names=("Spam", "spam"))
     assert names.label_ids(["spam", "Spam"]) == [1, 0]
     assert "its labels are Spam, spam" in str(names.label_ids(["SPAM", "x"]))
-    one = data.Dataset("own", "a.csv", True, lambda path: [], "accuracy", ("Good", "bad"))
+    one = data.Dataset("own", "a.csv", True, "accuracy", names=("Good", "bad"))
     assert one.label_ids(["bad", "good"]) == [1, 0]
 
 
@@ -732,7 +782,7 @@ def test_an_answer_is_learnt_where_it_stands_and_not_where_its_word_is_first(tmp
     assert xquad.digest("train") != xquad.digest("dev"), "how it is read is a part of it"
     answer["answer_start"] += 1
     (tmp_path / "xquad" / "dev.json").write_text(json.dumps(document))
-    with pytest.raises(InputError, match=r"malformed: ValueError: answer 'oxygen' is not at character"):
+    with pytest.raises(InputError, match=r"dev\.json, question 1: answer 'oxygen' is not at character 48 of"):
         xquad.load("train")
 
 

@@ -34,13 +34,13 @@ from benchmarks.trials_record import File, Metric, Record
 from pipeline import artifact
 from pipeline.benchmark.record import BenchmarkRecord, ModelFacts
 from pipeline.compress.distil import stage as distil
-from pipeline.data import datasets as data
 from pipeline.devices import host
 from pipeline.errors import InputError
 from pipeline.metrics import scoring
 from pipeline.metrics.outputs import RowOutputs
 from pipeline.metrics.scoring import Labels
 from pipeline.student import stage as student_stage
+from pipeline.text.bundled import verification_texts
 
 TABLES = {"compression": compression_rows.TABLE, "ablation": ablation_rows.TABLE}
 EXAMPLES = 872
@@ -72,7 +72,7 @@ def killed(arguments: Sequence[str], until: Callable[[], bool], log: Path) -> No
 def tiny(tmp_path_factory: pytest.TempPathFactory, tiny_student: Callable[..., Path]) -> Table:
     """A table of which one row was carried out by its command."""
     root = tmp_path_factory.mktemp("table")
-    texts = sorted({text.first.replace("\n", " ") for text in data.verification_texts()})
+    texts = sorted({text.first.replace("\n", " ") for text in verification_texts()})
     (root / "plain.txt").write_text("\n".join(texts), encoding="utf-8")
     table = trials_tiny.table(root, tiny_student("bert", "embedding"))
     assert trials_command.main(table, trials_tiny.page, None, ["--only", "whole"]) == 0

@@ -28,6 +28,7 @@ from pipeline.data import datasets as data
 from pipeline.errors import InputError, PipelineError, StudentError
 from pipeline.recipe.compression import VocabularySection
 from pipeline.text import tokenizers
+from pipeline.text.bundled import everyday_sentences
 
 EMBEDDING = tasks.get("embedding")
 KINDS = {
@@ -37,8 +38,8 @@ KINDS = {
     "byte_bpe": Student("roberta", pieces="byte_bpe"),
     "mobilebert": Student("mobilebert"),
 }
-CORPUS = tuple(data.everyday_sentences()[:60])
-UNSEEN = tuple(data.everyday_sentences()[60:])
+CORPUS = tuple(everyday_sentences()[:60])
+UNSEEN = tuple(everyday_sentences()[60:])
 
 
 def folder_of(which: Student, place: Path) -> Path:
@@ -286,7 +287,7 @@ def test_a_corpus_is_files_and_data_sets_each_text_once(tmp_path: Path, monkeypa
         ("empty.txt", b"\n \n", "holds no text"),
         ("latin.txt", "café".encode("latin-1"), "is not UTF-8"),
         ("sentiment", None, "vocabulary.corpus: sentiment has no training texts; students are judged by all"),
-        ("books", None, "'books' is no .txt file and no data set; plain text: wikitext2, war-and-peace; data"),
+        ("books", None, "'books' is no .txt file and no dataset; plain text: wikitext2, war-and-peace; datasets"),
     ],
 )
 def test_a_corpus_that_cannot_be_read_is_refused(

@@ -20,9 +20,9 @@ import sentencepiece
 from tokenizers import ByteLevelBPETokenizer
 
 from pipeline.data.datasets import DATA_VARIABLE
+from pipeline.text.bundled import FOLDER
 
 SPACE = "▁"
-TEXTS = Path(__file__).resolve().parent.parent / "pipeline" / "text" / "bundled"
 
 TRAPS = (
     "",
@@ -53,7 +53,9 @@ TRAPS = (
 @functools.cache
 def project_texts() -> tuple[str, ...]:
     """Return every text of the package, and the traps."""
-    rows = [json.loads(line) for file in sorted(TEXTS.glob("*.jsonl")) for line in file.read_text("utf-8").splitlines()]
+    rows = [
+        json.loads(line) for file in sorted(FOLDER.glob("*.jsonl")) for line in file.read_text("utf-8").splitlines()
+    ]
     return tuple(dict.fromkeys([*TRAPS, *(value for row in rows for value in row.values() if isinstance(value, str))]))
 
 

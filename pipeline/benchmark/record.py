@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from pipeline.devices.host import Machine
 from pipeline.errors import ArtifactError
 
 _TAIL_SAMPLES = 2
@@ -16,22 +17,6 @@ _TAIL_SAMPLES = 2
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class DeviceFacts(_Frozen):
-    """The machine."""
-
-    platform: str
-    model_id: str
-    soc: str | None
-    os: str
-    os_build: str | None
-    ram_bytes: int
-    cores: int
-    abi: str
-    page_size: int
-    cpu_features: list[str]
-    """A ratio between int8 and float means nothing without these."""
 
 
 class ModelFacts(_Frozen):
@@ -181,7 +166,7 @@ class BenchmarkRecord(_Frozen):
     run_id: str
     started_utc: str
     source: Literal["host", "device", "simulator", "emulated-arm64"]
-    device: DeviceFacts
+    device: Machine
     app: dict[str, str]
     """Versions of PocketBERT and of what ran."""
     model: ModelFacts

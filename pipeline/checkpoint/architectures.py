@@ -31,7 +31,7 @@ def fuse_tanh_gelu(model: "torch.nn.Module") -> None:
 
 
 def one_token_type(model: "torch.nn.Module") -> None:
-    """Replace a table of token types that has one row by that row: there is nothing to look up.
+    """Replace a table of token types that has one row by that row, since there is nothing to look up.
 
     With an input of zeros, litert-torch folds the look-up into a constant of `(1, seq_len, hidden)` for each length.
     """
@@ -51,11 +51,11 @@ def one_token_type(model: "torch.nn.Module") -> None:
             module.token_type_embeddings = OneRow(table.weight)
 
 
-def padding_says_nothing(model: "torch.nn.Module") -> None:
+def zero_padding_embedding(model: "torch.nn.Module") -> None:
     """Give padding an embedding of zeros, as if the row ended before it.
 
-    MobileBERT joins each token's embedding with its neighbours' before any mask, so in Hugging Face's code the last
-    token of a padded row is another one than that of the same row unpadded, unless the table has zeros for padding.
+    MobileBERT joins each token's embedding with those beside it before any mask applies. In Hugging Face's code the
+    last token of a padded row therefore differs from that of the row unpadded, unless the table has zeros for padding.
     """
     import torch
 
@@ -70,23 +70,23 @@ def padding_says_nothing(model: "torch.nn.Module") -> None:
             return rows * ids.ne(self.padding).to(rows.dtype)[:, :, None]
 
     padding = int(model.config.pad_token_id or 0)  # type: ignore[union-attr, arg-type]  # a HF config
-    for module in _joined_with_neighbours(model):
+    for module in _trigram_embeddings(model):
         module.word_embeddings = WithoutPadding(module.word_embeddings, padding)  # type: ignore[arg-type]
 
 
-def hear_no_padding(model: "torch.nn.Module") -> None:
-    """Do the same to a model that learns or teaches on padded rows, and whose tensors keep their names."""
+def zero_padding_by_hook(model: "torch.nn.Module") -> None:
+    """Zero padding's embedding as `zero_padding_embedding` does, in training, where tensors keep their names."""
     padding = int(model.config.pad_token_id or 0)  # type: ignore[union-attr, arg-type]  # a HF config
 
     def without(module: "torch.nn.Module", args: "tuple[torch.Tensor, ...]", rows: "torch.Tensor") -> "torch.Tensor":
         return rows * args[0].ne(padding).to(rows.dtype)[:, :, None]
 
-    for module in _joined_with_neighbours(model):
+    for module in _trigram_embeddings(model):
         module.word_embeddings.register_forward_hook(without)  # type: ignore[union-attr]
 
 
-def _joined_with_neighbours(model: "torch.nn.Module") -> "list[torch.nn.Module]":
-    """Return the modules that join each token's embedding with its neighbours'."""
+def _trigram_embeddings(model: "torch.nn.Module") -> "list[torch.nn.Module]":
+    """Return the modules that join each token's embedding with those beside it."""
     return [one for one in model.modules() if type(one).__name__ == "MobileBertEmbeddings" and one.trigram_input]
 
 
@@ -96,7 +96,7 @@ _FAIRSEQ_PADDING = 1
 
 @dataclass(frozen=True)
 class Architecture:
-    """What differs between model types as far as an export is concerned."""
+    """What an export needs to know of a model type."""
 
     model_type: str
     inputs: tuple[str, ...]
@@ -104,12 +104,12 @@ class Architecture:
     tiny_config: Mapping[str, Any]
     """Keyword arguments of the config class for a small random model, used by tests."""
     backbone_options: Mapping[str, Any] = field(default_factory=dict)
-    """Extra arguments of the bare encoder; a pooler that no task reads is left out here."""
+    """Extra arguments of the bare encoder, such as leaving out a pooler that no task reads."""
     patches: tuple[Patch, ...] = (fuse_tanh_gelu,)
     max_length_key: str = "max_position_embeddings"
     """The config's key for the number of rows of its table of positions."""
     positions_after_padding: bool = False
-    """Whether tokens are counted from the padding id plus one on, as fairseq does, and padding is not counted."""
+    """Whether positions start at the padding id plus one and skip padding, as in fairseq."""
 
     def max_length(self, config: Mapping[str, Any]) -> int:
         """Return the longest row that a checkpoint takes, special tokens included.
@@ -133,7 +133,7 @@ _TINY_BERT = {
 _NO_POOLER = {"add_pooling_layer": False}
 _WITH_TYPES = ("input_ids", "attention_mask", "token_type_ids")
 _WITHOUT_TYPES = ("input_ids", "attention_mask")
-_OF_ROBERTA = (fuse_tanh_gelu, one_token_type)
+_ROBERTA_PATCHES = (fuse_tanh_gelu, one_token_type)
 _TINY_ROBERTA = _TINY_BERT | {
     "max_position_embeddings": 66,
     "type_vocab_size": 1,
@@ -160,9 +160,11 @@ ARCHITECTURES: dict[str, Architecture] = {
             },
         ),
         Architecture("albert", _WITH_TYPES, _TINY_BERT | {"embedding_size": 32, "hidden_act": "gelu_new"}, _NO_POOLER),
-        # Their table of token types has one row, so there is nothing to choose.
+        # Their table of token types has one row, so their graphs take no token types.
         *(
-            Architecture(name, _WITHOUT_TYPES, _TINY_ROBERTA, _NO_POOLER, _OF_ROBERTA, positions_after_padding=True)
+            Architecture(
+                name, _WITHOUT_TYPES, _TINY_ROBERTA, _NO_POOLER, _ROBERTA_PATCHES, positions_after_padding=True
+            )
             for name in ("roberta", "xlm-roberta")
         ),
         Architecture("electra", _WITH_TYPES, _TINY_BERT | {"embedding_size": 32}),
@@ -171,7 +173,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             _WITH_TYPES,
             _TINY_BERT | {"embedding_size": 32, "intra_bottleneck_size": 32, "num_feedforward_networks": 2},
             _NO_POOLER,
-            (fuse_tanh_gelu, padding_says_nothing),
+            (fuse_tanh_gelu, zero_padding_embedding),
         ),
     )
 }
@@ -180,7 +182,7 @@ UNSUPPORTED = {
     "modernbert": "its local attention needs a second mask and rotary positions, which no graph here builds",
     "deberta-v2": "its disentangled attention gathers by relative position, which XNNPACK does not run",
 }
-"""Encoders that people bring and that have no row, with the reason."""
+"""Encoders that users bring and that have no row, with the reason."""
 
 
 def get(model_type: str | None) -> Architecture:

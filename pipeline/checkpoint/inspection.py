@@ -1,4 +1,4 @@
-"""What a checkpoint's files tell without torch: class, size, tokenizer, limits; and where it lies."""
+"""A summary of a checkpoint from its files, without torch: class, size, tokenizer, limits; and the hub's cache."""
 
 import json
 import math
@@ -15,16 +15,16 @@ from pipeline.errors import StudentError
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _PINNED = re.compile(r"hub:([\w.-]+/[\w.-]+)@([0-9a-f]{40})")
-_WHOLE = ("I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64", "BOOL")
-"""Safetensors' types of buffers, such as BERT's saved position numbers, which are no parameters."""
+_INTEGERS = ("I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64", "BOOL")
+"""Safetensors types of buffers, such as BERT's saved position numbers, which are no parameters."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """What was found in a checkpoint."""
+class Summary:
+    """What a checkpoint's files tell."""
 
     source: str
-    """As a recipe names it."""
+    """The name that a recipe gives it."""
     origin: str
     licence: str | None
     model_type: str
@@ -42,7 +42,7 @@ class Found:
     """Tokens that the model takes, special ones included."""
     position_rows: int
     trained_length: int | None
-    """Where sentence-transformers cuts texts."""
+    """The length to which sentence-transformers truncates texts."""
     numbers: int | None
     """Outputs of a head with labels; None for a bare encoder."""
     labels: list[str]
@@ -56,10 +56,10 @@ class Found:
 
 
 def resolve(checkpoint: str, output: Path) -> str:
-    """Return what a recipe in `output` says for a checkpoint that was named on the command line.
+    """Return the `student.source` of a recipe in `output` for a checkpoint that was named on the command line.
 
     Raises:
-        StudentError: it is a plain hub name whose commit cannot be told from the local cache.
+        StudentError: the checkpoint is a plain hub name, and the local cache does not tell its commit.
     """
     if checkpoint.startswith(("bundled:", "hub:")):
         return checkpoint
@@ -100,7 +100,7 @@ def _cached_commit(repository: str) -> str:
 
 
 def find_cached(source: str) -> str | None:
-    """Return the folder in the local hub cache of a pinned hub source, so that nobody is asked; None without one."""
+    """Return the folder of a pinned hub source in the local hub cache, without any request; None if it is not there."""
     match = _PINNED.fullmatch(source)
     if match is None:
         return None
@@ -108,12 +108,12 @@ def find_cached(source: str) -> str | None:
     return str(folder) if (folder / "config.json").is_file() and (folder / WEIGHTS).is_file() else None
 
 
-def look(source: Source, named: str) -> Found:
-    """Return what the files of a checked checkpoint tell.
+def summarise(source: Source, named: str) -> Summary:
+    """Summarise the files of a checked checkpoint.
 
     Args:
-        source: from `student.find`.
-        named: how the recipe names it.
+        source: from `checkpoint.source.find`.
+        named: the recipe's name for it.
     """
     config = source.config
     classes = config.get("architectures")
@@ -122,14 +122,14 @@ def look(source: Source, named: str) -> Found:
     parameters, dtypes = _header(source.folder / WEIGHTS)
     kind, vocabulary = _tokenizer(source.folder)
     pinned = _PINNED.fullmatch(named)
-    return Found(
+    return Summary(
         source=named,
         origin=f"{pinned.group(1)}@{pinned.group(2)}" if pinned else source.origin,
         licence=source.licence,
         model_type=source.architecture.model_type,
         class_name=class_name,
-        layers=_whole(config, "num_hidden_layers", "n_layers"),
-        hidden_size=_whole(config, "hidden_size", "dim"),
+        layers=_integer(config, "num_hidden_layers", "n_layers"),
+        hidden_size=_integer(config, "hidden_size", "dim"),
         parameters=parameters,
         weights_bytes=source.weights_bytes,
         dtypes=dtypes,
@@ -145,12 +145,12 @@ def look(source: Source, named: str) -> Found:
     )
 
 
-def _whole(config: Mapping[str, Any], *keys: str) -> int | None:
+def _integer(config: Mapping[str, Any], *keys: str) -> int | None:
     return next((value for key in keys if isinstance(value := config.get(key), int)), None)
 
 
 def _labels(config: Mapping[str, Any]) -> list[str]:
-    """Return the names of a head's numbers; transformers writes none where there are two without names."""
+    """Return the names of a head's outputs; transformers writes none for a head with two outputs without names."""
     names = config.get("id2label")
     if not isinstance(names, dict):
         count = config.get("num_labels")
@@ -166,7 +166,7 @@ def _header(path: Path) -> tuple[int, list[str]]:
     with safe_open(path, framework="numpy") as handle:
         for key in handle.keys():  # noqa: SIM118 (not a dict)
             part = handle.get_slice(key)
-            if part.get_dtype() not in _WHOLE:
+            if part.get_dtype() not in _INTEGERS:
                 total += math.prod(part.get_shape())
                 dtypes.add(str(part.get_dtype()))
     return total, sorted(dtypes)

@@ -1,6 +1,6 @@
-"""Where an encoder keeps the parts that compression works on: one row per layout. Imports nothing heavy.
+"""The modules of an encoder that compression works on: one row per layout. Imports nothing heavy.
 
-A layout serves several architectures: RoBERTa, XLM-R and ELECTRA have BERT's.
+Several architectures share a layout: RoBERTa, XLM-R and ELECTRA have BERT's.
 """
 
 from collections.abc import Iterator
@@ -15,34 +15,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Layout:
-    """Module paths: the stack from the base model, the others from a layer of it."""
+    """Module paths: the stack's starts at the base model, the others start at a layer."""
 
     stack: str
-    """Module list of layers; of a shared layer, of groups of one layer."""
+    """Module list of layers; in ALBERT, of groups of one layer each."""
     query: str
     key: str
     value: str
     attended: str
-    """The linear that joins the heads' results."""
+    """The linear that projects the joined outputs of the attention heads."""
     attention_norm: str
     widen: str
-    """From hidden to feed-forward size."""
+    """The linear from hidden size to intermediate size."""
     narrow: str
+    """The linear from intermediate size to hidden size."""
     norm: str
-    """After the feed-forward."""
+    """The LayerNorm after the feed-forward network."""
     heads: str
-    """The module that knows `attention_head_size`."""
+    """The module that has `attention_head_size`."""
     inner: str = ""
-    """From an entry of the stack to the layer itself."""
+    """Path from an entry of the stack to the layer itself."""
 
     @property
     def attention(self) -> tuple[str, ...]:
-        """Paths of what belongs to the attention, its LayerNorm included."""
+        """Paths of the attention's modules, its LayerNorm included."""
         return self.query, self.key, self.value, self.attended, self.attention_norm
 
     @property
     def feed_forward(self) -> tuple[str, ...]:
-        """Paths of what belongs to the feed-forward, its LayerNorm included."""
+        """Paths of the feed-forward network's modules, its LayerNorm included."""
         return self.widen, self.narrow, self.norm
 
 
@@ -89,14 +90,14 @@ LAYOUTS = {
     "albert": _ALBERT,
 }
 UNSUPPORTED = {"mobilebert": "its layers have bottlenecks and several feed-forwards, and are thin already"}
-"""Architectures whose layers cannot be taken apart here, with the reason."""
+"""Architectures whose layers cannot be compressed here, with the reason."""
 
 
 class Layer:
-    """One layer with parameters of its own. Modules are read and replaced by the names of `Layout`."""
+    """One layer with parameters of its own, whose modules go by the names of `Layout`'s fields."""
 
     def __init__(self, module: "nn.Module", layout: Layout, passes: int) -> None:
-        """Take an encoder's layer; `passes` is how often a row goes through it, more than once where it is shared."""
+        """Wrap an encoder's layer; `passes` is how often each row passes it, more than once where it is shared."""
         self.module = module
         self.layout = layout
         self.passes = passes
@@ -111,17 +112,17 @@ class Layer:
 
     @property
     def head_size(self) -> int:
-        """Columns of one head."""
+        """Width of one attention head."""
         return int(self.get("heads").attention_head_size)
 
     @property
     def heads(self) -> int:
-        """Heads that the layer has."""
+        """Number of attention heads."""
         return int(width(self.get("query")) // self.head_size)
 
     @property
-    def feed_forward_size(self) -> int:
-        """Rows of the feed-forward."""
+    def intermediate_size(self) -> int:
+        """Number of intermediate neurons."""
         return width(self.get("widen"))
 
 
@@ -129,7 +130,7 @@ def layout_of(model_type: str) -> Layout:
     """Return the layout of an architecture.
 
     Raises:
-        StudentError: its layers cannot be taken apart, with the reason.
+        StudentError: its layers cannot be compressed here, with the reason.
     """
     if model_type not in LAYOUTS:
         known = ", ".join(sorted(LAYOUTS))
@@ -138,15 +139,15 @@ def layout_of(model_type: str) -> Layout:
 
 
 def check_groups(layout: Layout, total: int, groups: int, inner: int) -> None:
-    """Refuse an ALBERT whose groups are not passed equally often, or have several layers in them.
+    """Refuse an ALBERT whose groups are not passed equally often, or have several layers each.
 
     Raises:
-        StudentError: with the numbers of its config.
+        StudentError: the config's numbers say so.
     """
     if layout.inner and (total % groups or inner != 1):
         raise StudentError(
             f"config.json has num_hidden_layers {total} in num_hidden_groups {groups} with inner_group_num {inner}; "
-            "layers can be taken apart here where groups of one layer are passed equally often."
+            "layers can be compressed here where each group has one layer and all are passed equally often."
         )
 
 
@@ -154,7 +155,7 @@ def layers(model: Any) -> list[Layer]:
     """Return the layers of a Hugging Face model, each once.
 
     Raises:
-        StudentError: its architecture's layers cannot be taken apart.
+        StudentError: the architecture's layers cannot be compressed here.
     """
     layout = layout_of(model.config.model_type)
     stack = list(_entries(model, layout))
@@ -169,7 +170,7 @@ def _entries(model: Any, layout: Layout) -> Iterator[Any]:
 
 
 def width(linear: Any) -> int:
-    """Return the outputs of a linear, or of two in a row."""
+    """Return the output width of a linear, or of the two that factorise one."""
     last = linear[-1] if hasattr(linear, "__getitem__") else linear
     return int(last.out_features)
 

@@ -1,4 +1,4 @@
-"""Checkpoints in torch: load one without surprises, and wrap it into the graph that is exported."""
+"""Checkpoints in torch: load one into a task's class, and wrap it into the graph that is exported."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ def load_checkpoint(folder: Path, task: Task) -> Any:
     """Load a checkpoint in fp32 with eager attention into the class of a task.
 
     Raises:
-        StudentError: weights of the wrong shape, or missing, such as a head that was never trained.
+        StudentError: weights are of the wrong shape, not finite, or missing, such as a head that was never trained.
     """
     import transformers
 
@@ -53,14 +53,14 @@ def load_checkpoint(folder: Path, task: Task) -> Any:
 
 
 class ExportGraph(torch.nn.Module):
-    """A Hugging Face model behind plain int32 inputs, with the mask built here and the task's output inside.
+    """A Hugging Face model with int32 inputs, its attention mask and the task's output computed in the graph.
 
-    Hugging Face's own mask code does not export to Core ML, and its `finfo.min` overflows in fp16; a 4-D additive mask
-    is passed through by it untouched.
+    Hugging Face's own mask code does not export to Core ML, and its `finfo.min` overflows in fp16; it passes a 4-D
+    additive mask through as it is.
     """
 
     def __init__(self, model: Any, task: Task, *, index_dtype: torch.dtype = torch.int32) -> None:
-        """Wrap a model; `index_dtype` is what the ids are cast to inside the graph."""
+        """Wrap a model; inside the graph the ids are cast to `index_dtype`."""
         super().__init__()
         self.model = model
         self.task = task
@@ -78,14 +78,14 @@ class ExportGraph(torch.nn.Module):
         if token_type_ids is not None:
             inputs["token_type_ids"] = token_type_ids.to(self.index_dtype)
         if self.padding is not None:
-            inputs |= _places(ids, self.padding)
+            inputs |= _position_inputs(ids, self.padding)
         output = self.model(**inputs, attention_mask=(1.0 - mask)[:, None, None, :] * MASKED)  # (batch, 1, 1, seq_len)
         results = self.task.finish(output, mask)
         return results[0] if len(results) == 1 else results
 
 
-def _places(ids: torch.Tensor, padding: int) -> dict[str, torch.Tensor]:
-    """Return positions from the padding id on, and types of zero, which Hugging Face's code gathers by position."""
+def _position_inputs(ids: torch.Tensor, padding: int) -> dict[str, torch.Tensor]:
+    """Return positions that start behind the padding id, and token types of zero, which Hugging Face's code gathers."""
     present = ids.ne(padding).to(ids.dtype)
     positions = torch.cumsum(present, 1).to(ids.dtype) * present + padding
     return {"position_ids": positions, "token_type_ids": torch.zeros_like(ids)}
@@ -120,10 +120,10 @@ def export_graph(folder: Path, task: Task, *, index_dtype: torch.dtype = torch.i
 
 
 class BiasAfter(torch.nn.Module):
-    """A linear without bias, and the addition of that bias: the same numbers, as two operations."""
+    """A linear without bias, and the addition of that bias: the same result from two operations."""
 
     def __init__(self, linear: torch.nn.Linear) -> None:
-        """Take the bias out of a linear."""
+        """Take the bias out of `linear`."""
         super().__init__()
         self.bias = linear.bias
         self.linear = linear
@@ -136,7 +136,7 @@ class BiasAfter(torch.nn.Module):
 
 
 class _Named(torch.nn.Module):
-    """A graph that returns its outputs under their names, for exporters that read names from a dict."""
+    """A graph that returns a dict of its outputs, for exporters that read the names from it."""
 
     def __init__(self, graph: ExportGraph) -> None:
         super().__init__()
@@ -144,8 +144,8 @@ class _Named(torch.nn.Module):
 
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the outputs by name."""
-        found = self.wrapped(**inputs)
-        results = found if isinstance(found, tuple) else (found,)
+        output = self.wrapped(**inputs)
+        results = output if isinstance(output, tuple) else (output,)
         return dict(zip(self.wrapped.task.output_names, results, strict=True))
 
 
@@ -165,7 +165,7 @@ def input_names(folder: Path) -> tuple[str, ...]:
 def example_inputs(names: tuple[str, ...], length: int) -> tuple[torch.Tensor, ...]:
     """Return distinct int32 sample tensors `(1, length)`.
 
-    `torch.export` merges samples that are one object, and the graph then reads the mask as ids without any error.
+    `torch.export` merges samples that are one object; the graph then reads the mask as ids, without any error.
     """
     ids = torch.arange(1, length + 1, dtype=torch.int32)[None] % 100 + 1
     samples = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}

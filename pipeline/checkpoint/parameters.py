@@ -1,6 +1,6 @@
-"""Facts of a checkpoint that only torch can tell: which parameters a task's model has, and what runs in which order.
+"""The structure of a checkpoint's model: its parameters by content, and the order in which its modules run.
 
-They are written down once, beside the reference, so that a converted file can be compared with them without torch.
+It takes torch to find out, and is recorded beside the reference, so that a converted file is compared without torch.
 """
 
 import contextlib
@@ -25,16 +25,16 @@ _ACTIVATIONS = {
     "Sigmoid": "sigmoid",
     "Tanh": "tanh",
 }
-"""By class; any other class of these modules stands for itself."""
+"""Names by class; any other class of these modules goes by its own name."""
 _FUNCTIONS = {"tanh": "tanh", "relu": "relu", "sigmoid": "sigmoid", "silu": "silu", "gelu": "gelu"}
-"""By name of the function."""
+"""Names by function."""
 _AFFINE = ("NoNorm",)
-"""A gain and a shift without a mean or a variance: MobileBERT's norms, with nothing that an epsilon would be for."""
+"""MobileBERT's norms: a gain and a shift, without a mean, a variance or an epsilon."""
 _ACTIVATION_MODULES = ("torch.nn.modules.activation", "transformers.activations")
 
 
-def checkpoint_facts(model: Any) -> dict[str, Any]:
-    """Return what a converted file has to agree with; JSON can hold it.
+def model_structure(model: Any) -> dict[str, Any]:
+    """Return the structure that a converted file has to agree with, as JSON can hold it.
 
     Args:
         model: from `load_checkpoint`, without an export's patches.
@@ -42,8 +42,8 @@ def checkpoint_facts(model: Any) -> dict[str, Any]:
     Returns:
         `parameters`: shape and sha256 of the float32 content, by name, tied ones once.
         `positions`: names of the tables of which a file may hold the first rows only.
-        `epsilons`, `activations`: of one forward pass, in its order; a shared module counts as often as it runs.
-        `feeds`: for a linear, the modules that make its input, where those are layer norms or linears themselves.
+        `epsilons`, `activations`: those of one forward pass, in its order; a shared module counts as often as it runs.
+        `feeds`: for each linear, the layer norms and linears whose output is its input.
             A converter may multiply a norm's weight into the linears behind it.
     """
     trace = _Trace({id(module): name for name, module in model.named_modules()})
@@ -67,13 +67,13 @@ def content_digest(values: Any) -> str:
 
 
 @contextlib.contextmanager
-def _functions_seen(see: Callable[[Any], None]) -> Iterator[None]:
-    """Call `see` with every torch function that runs."""
+def _functions_watched(watch: Callable[[Any], None]) -> Iterator[None]:
+    """Call `watch` with every torch function that runs."""
     from torch.overrides import TorchFunctionMode
 
     class Watch(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            see(func)
+            watch(func)
             return func(*args, **(kwargs or {}))
 
     with Watch():
@@ -81,18 +81,18 @@ def _functions_seen(see: Callable[[Any], None]) -> Iterator[None]:
 
 
 class _Trace:
-    """What one forward pass calls. Hooks are torch's global ones: some models make an activation as they run."""
+    """What one forward pass calls. The hooks are torch's global ones: some models make an activation as they run."""
 
     def __init__(self, names: dict[int, str]) -> None:
         self._names = names
         self._outputs: list[tuple[str, Any]] = []
-        """Kept alive, so that no other tensor gets the same address."""
+        """Modules by name with their outputs, which are kept alive so that no other tensor gets the same address."""
         self.positions: list[str] = []
         self.epsilons: list[float] = []
         self.activations: list[str] = []
         self.feeds: dict[str, list[str]] = {}
         self._inside = 0
-        """Activation modules that run at the moment."""
+        """How many activation modules are running."""
 
     def run(self, model: Any) -> None:
         """Run three equal tokens through a model."""
@@ -108,14 +108,14 @@ class _Trace:
             torch.nn.modules.module.register_module_forward_hook(self._called),
         ]
         try:
-            with torch.no_grad(), _functions_seen(self._function):
+            with torch.no_grad(), _functions_watched(self._function):
                 model(**{name: tensors[name] for name in names})
         finally:
             for hook in hooks:
                 hook.remove()
 
     def _function(self, function: Any) -> None:
-        """Note an activation that a head calls as a function, such as RoBERTa's; those of a module are the module's."""
+        """Note an activation that is called as a function, as RoBERTa's head does, outside any activation module."""
         name = _FUNCTIONS.get(getattr(function, "__name__", ""))
         if name and not self._inside:
             self.activations.append(name)

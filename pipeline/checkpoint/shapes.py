@@ -1,12 +1,12 @@
-"""Compressed checkpoints: saved so that their shapes can be restored from their tensors, in transformers' own classes.
+"""Compressed checkpoints: saved so that transformers' own classes take the shapes that their tensors have.
 
-transformers' configs know one number of heads and one feed-forward size for all layers. A pruned, factorised or re-tied
-checkpoint has others, so its config.json carries the key `pocketbert`, and its model is built from its config and then
-given the shapes that its tensors have:
+A transformers config has one number of attention heads and one intermediate size for all layers. A pruned, factorised
+or re-tied checkpoint differs by layer, so its config.json carries the key `pocketbert`, and its model is built from its
+config and then reshaped:
 
-- a linear, table or norm takes its tensor's shape; heads keep their size, and are counted from the query's rows;
+- a linear, table or norm takes its tensor's shape; heads keep their size, and their number follows from the query's;
 - `X.0.weight` and `X.1.weight` where the class has `X` are two linears, or a table and a linear, in the place of one;
-- parts that `sharing` names are one module, stored once.
+- modules that several layers share are stored once, and the config says which layer has them.
 """
 
 import json
@@ -30,33 +30,34 @@ Info = dict[str, Any]
 
 
 class Compressed(BaseModel):
-    """What config.json says of a compressed checkpoint, under the key `pocketbert`."""
+    """The entry `pocketbert` in config.json, which describes a compressed checkpoint."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: Literal[1] = 1
     head_size: int
-    """Columns of one head; hidden size / heads no longer tells it."""
+    """Width of one attention head; it no longer is hidden size / heads."""
     attention: tuple[int, ...] | None = None
-    """For each layer, the layer whose attention it uses; None where each has its own."""
+    """For each layer, the layer whose attention it uses; None if each has its own."""
     feed_forward: tuple[int, ...] | None = None
+    """The same for the feed-forward network."""
 
 
 def compressed(folder: Path) -> Compressed | None:
-    """Return what a checkpoint's config says of its shapes, or None for a plain one.
+    """Return the entry `pocketbert` of a checkpoint's config, or None for a plain checkpoint.
 
     Raises:
-        StudentError: it says something else than this version knows.
+        StudentError: the entry is malformed, or of a version that is not supported here.
     """
-    said = json.loads((folder / "config.json").read_text(encoding="utf-8")).get(KEY)
-    if said is None:
+    entry = json.loads((folder / "config.json").read_text(encoding="utf-8")).get(KEY)
+    if entry is None:
         return None
     try:
-        return Compressed.model_validate(said)
+        return Compressed.model_validate(entry)
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
         raise StudentError(
-            f"{folder}/config.json: {KEY!r} is not of a version that is known here: {reason}."
+            f"{folder}/config.json: {KEY!r} is malformed, or of a version that is not supported here: {reason}."
         ) from error
 
 
@@ -66,8 +67,8 @@ def from_pretrained(auto: Any, folder: Path, config: Any, **options: Any) -> tup
     Args:
         auto: one of transformers' auto classes.
         folder: config.json and model.safetensors.
-        config: the folder's config, edited perhaps.
-        options: as transformers takes them; a compressed checkpoint heeds those of the model's class.
+        config: the folder's config, possibly edited.
+        options: those of transformers; for a compressed checkpoint, those of the model's class.
     """
     shape = compressed(folder)
     if shape is None:
@@ -89,33 +90,33 @@ def _restored(
         raise StudentError(f"{folder / WEIGHTS} cannot be read: {error}.") from error
     tensors = _under_prefix(model, tensors)
     reshape(model, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, head_size=shape.head_size)
-    # Only now: pairs are new modules, and what is stored once has its shape at the first layer alone.
+    # After reshaping: pairs are new modules, and a shared module has its stored shape at the first layer alone.
     _share(model, shape)
     count_heads(model, shape.head_size)
-    wanted = named_once(model)
-    own = {name for name in wanted if name in tensors}
+    parameters = named_once(model)
+    stored = {name for name in parameters if name in tensors}
     _check_known(model, tensors, folder)
-    mismatched = [name for name in own if wanted[name].shape != tensors[name].shape]
+    mismatched = [name for name in stored if parameters[name].shape != tensors[name].shape]
     if mismatched and not new_head:
-        found, wants = tuple(tensors[mismatched[0]].shape), tuple(wanted[mismatched[0]].shape)
-        raise StudentError(f"{folder}: {mismatched[0]} is {found}, and the class wants {wants}.")
+        has, needs = tuple(tensors[mismatched[0]].shape), tuple(parameters[mismatched[0]].shape)
+        raise StudentError(f"{folder}: {mismatched[0]} has shape {has}, and the class needs {needs}.")
     with torch.no_grad():
-        for name in own - set(mismatched):
-            wanted[name].copy_(tensors[name])
-    missing = sorted(set(wanted) - own)
+        for name in stored - set(mismatched):
+            parameters[name].copy_(tensors[name])
+    missing = sorted(set(parameters) - stored)
     return model, {"missing_keys": missing, "mismatched_keys": [(name,) for name in mismatched]}
 
 
 def encoder_prefix(model: Any) -> str:
-    """Return how the names of the encoder's parts begin; the bare encoder has no names of its own for them."""
+    """Return the prefix of the encoder's parameter names, which is empty for the bare encoder."""
     return "" if model.base_model is model else f"{model.base_model_prefix}."
 
 
 def named_once(model: Any) -> dict[str, Any]:
     """Return the parameters, each under the name by which it is stored.
 
-    Of a module that several layers use that is the first one's; of a table that a head is tied to the encoder's, though
-    XLM-R's class has its head first.
+    A module that several layers share goes by the name in the first of them. A table that a head is tied to goes by the
+    encoder's name, though XLM-R's class has its head first.
     """
     prefix = encoder_prefix(model)
     every = list(model.named_parameters(remove_duplicate=False))
@@ -126,9 +127,9 @@ def named_once(model: Any) -> dict[str, Any]:
 
 
 def _check_known(model: Any, tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
-    """Refuse a checkpoint whose encoder has tensors that the class does not: it would compute something else.
+    """Refuse a checkpoint whose encoder has tensors that the class lacks, since the model would compute something else.
 
-    Heads may be another class's, and so may the pooler, which some classes do without.
+    The head and the pooler may belong to another class; some classes have neither.
     """
     prefix = encoder_prefix(model)
     known = model.state_dict().keys()
@@ -139,7 +140,7 @@ def _check_known(model: Any, tensors: Mapping[str, torch.Tensor], folder: Path) 
 
 
 def _empty(auto: Any, config: Any, shape: Compressed, options: Mapping[str, Any]) -> Any:
-    """Build the class with the config's own shapes; transformers wants a hidden size that its heads divide."""
+    """Build the class with the config's shapes; transformers requires that the heads divide the hidden size."""
     heads = int(config.num_attention_heads)
     divides = int(config.hidden_size) % heads == 0
     if not divides:
@@ -167,7 +168,7 @@ def _under_prefix(model: Any, tensors: dict[str, torch.Tensor]) -> dict[str, tor
 
 
 def reshape(model: Any, shapes: Mapping[str, tuple[int, ...]], *, head_size: int) -> None:
-    """Give a model's modules the shapes of tensors by name; heads are left alone, their shapes are the config's."""
+    """Give a model's encoder the shapes of tensors by name; the task's head keeps the shapes of the config."""
     base = model.base_model
     prefix = encoder_prefix(model)
     for path, module in list(base.named_modules()):
@@ -180,7 +181,7 @@ def reshape(model: Any, shapes: Mapping[str, tuple[int, ...]], *, head_size: int
 
 
 def count_heads(model: Any, head_size: int) -> None:
-    """Tell each layer's attention how many heads it has, counted from the query's rows."""
+    """Set each layer's number of attention heads, which follows from the query's width."""
     for layer in layers.layers(model):
         owner = layer.get("heads")
         for name in ("num_attention_heads", "n_heads"):
@@ -205,7 +206,7 @@ def _resize(module: nn.Module, shape: Sequence[int]) -> None:
 
 
 def _pair(module: nn.Linear | nn.Embedding, first: Sequence[int], second: Sequence[int]) -> nn.Sequential:
-    """Return two factors, empty, in the place of one matrix."""
+    """Return two factors, not initialised, in the place of one matrix."""
     if isinstance(module, nn.Embedding):
         table = nn.Embedding(first[0], first[1], padding_idx=module.padding_idx)
         return nn.Sequential(table, nn.Linear(second[1], second[0], bias=False))
@@ -214,39 +215,39 @@ def _pair(module: nn.Linear | nn.Embedding, first: Sequence[int], second: Sequen
 
 
 def _share(model: Any, shape: Compressed) -> None:
-    found = layers.layers(model)
+    every = layers.layers(model)
     for owners, part in ((shape.attention, "attention"), (shape.feed_forward, "feed_forward")):
         for number, owner in enumerate(owners or ()):
             if owner != number:
-                use(found[number], found[owner], part)
+                use(every[number], every[owner], part)
 
 
 def use(layer: layers.Layer, owner: layers.Layer, part: str) -> None:
-    """Let a layer use the modules of another one's `attention` or `feed_forward`."""
+    """Make a layer share the modules of another one's `attention` or `feed_forward`."""
     for path in getattr(layer.layout, part):
         layers.put(layer.module, path, owner.module.get_submodule(path))
 
 
 def sharing(model: Any) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    """Return for each layer the first layer with the same attention and the same feed-forward; None if all differ."""
-    found = layers.layers(model)
+    """Return each layer's first layer with the same attention, and with the same feed-forward; None if all differ."""
+    every = layers.layers(model)
     answers = []
     for part in ("query", "widen"):
-        modules = [id(layer.get(part)) for layer in found]
+        modules = [id(layer.get(part)) for layer in every]
         owners = tuple(modules.index(one) for one in modules)
         answers.append(None if len(set(owners)) == len(owners) else owners)
     return answers[0], answers[1]
 
 
 def save(model: Any, folder: Path) -> None:
-    """Write a compressed model: each tensor once, and a config that says how to restore it."""
+    """Write a compressed model: each tensor once, and the entry `pocketbert` in its config."""
     attention, feed_forward = sharing(model)
     (first, *_) = layers.layers(model)
-    said = Compressed(head_size=first.head_size, attention=attention, feed_forward=feed_forward)
+    entry = Compressed(head_size=first.head_size, attention=attention, feed_forward=feed_forward)
     model.config.save_pretrained(folder)
     path = folder / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
-    config |= {KEY: said.model_dump(exclude_none=True), "architectures": [type(model).__name__]}
+    config |= {KEY: entry.model_dump(exclude_none=True), "architectures": [type(model).__name__]}
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     tensors = {name: tensor.detach().contiguous() for name, tensor in named_once(model).items()}
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})

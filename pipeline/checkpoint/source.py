@@ -1,6 +1,6 @@
 """Checkpoints that recipes name: find one, check and hash its files, and refuse what is unsafe or broken.
 
-Nothing heavy is imported: files, config and the header of the weights are all that is read.
+Only the files, the config and the header of the weights are read, so nothing heavy is imported.
 """
 
 import contextlib
@@ -15,8 +15,9 @@ from types import MappingProxyType
 from typing import Any
 
 from pipeline.artifact import digest_of, sha256_file
-from pipeline.checkpoint import architectures, hub
+from pipeline.checkpoint import architectures
 from pipeline.checkpoint.architectures import Architecture
+from pipeline.data.location import hub_errors
 from pipeline.errors import RecipeError, StudentError
 from pipeline.recipe.schema import Recipe
 from pipeline.text import tokenizers
@@ -25,13 +26,13 @@ WEIGHTS = "model.safetensors"
 TOKENIZER_FILES = tuple(name for names in tokenizers.FAMILIES for name in names) + tokenizers.SETTINGS
 _TAKEN = ("config.json", WEIGHTS, *TOKENIZER_FILES, "1_Pooling/config.json", "modules.json")
 RECIPE = "recipe:"
-"""How a place begins that is the checkpoint of another recipe, see `pipeline.graph.prior`."""
+"""Prefix of a source that is the checkpoint of another recipe, see `pipeline.graph.checkpoints`."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 
 
 @dataclass(frozen=True)
 class Bundled:
-    """A student that comes inside a Python package, known by its bytes."""
+    """A student that comes inside a Python package, identified by the sha256 of its weights."""
 
     distribution: str
     folder: str
@@ -54,7 +55,7 @@ BUNDLED: dict[str, Bundled] = {
 
 @dataclass(frozen=True)
 class Source:
-    """A checkpoint that was found and looked at, before anything heavy is imported."""
+    """A checkpoint whose files were checked, before anything heavy is imported."""
 
     folder: Path
     origin: str
@@ -71,15 +72,15 @@ class Source:
 
     @property
     def max_length(self) -> int:
-        """The longest row that the checkpoint takes, special tokens included."""
+        """The longest row that the checkpoint takes, in tokens, special ones included."""
         return self.architecture.max_length(self.config)
 
     @property
     def vocab_size(self) -> int:
-        """Rows of the table of words.
+        """Number of rows of the word embeddings.
 
         Raises:
-            StudentError: config.json does not tell.
+            StudentError: config.json does not state it.
         """
         found = self.config.get("vocab_size")
         if not isinstance(found, int):
@@ -92,12 +93,12 @@ class Source:
         return (self.folder / WEIGHTS).stat().st_size
 
     def foretold(self, **changed: Any) -> "Source":
-        """Return the checkpoint as a stage will leave it: with other values in its config."""
+        """Return the checkpoint as a stage will leave it, with some values of its config changed."""
         return replace(self, config={**self.config, **changed})
 
 
 Made = Mapping[str, Source]
-"""What other recipes made, or will make as far as it can be known, by the place that names it."""
+"""Checkpoints that other recipes made, or are going to make, by the source that names them."""
 NOTHING: Made = MappingProxyType({})
 
 
@@ -117,22 +118,23 @@ def find(recipe: Recipe, recipe_file: Path, made: Made = NOTHING) -> Source:
     return source
 
 
-def at(place: str, recipe_file: Path, made: Made = NOTHING) -> Source:
-    """Resolve where a checkpoint is, in the words of `student.source`; see `find`."""
-    if place in made:
-        return made[place]
-    if place.startswith(RECIPE):
+def at(source: str, recipe_file: Path, made: Made = NOTHING) -> Source:
+    """Resolve a checkpoint that is named like `student.source`, without a recipe to check it against; see `find`."""
+    if source in made:
+        return made[source]
+    if source.startswith(RECIPE):
         raise StudentError(
-            f"{place} is made on the way by `pocketbert`'s verbs that walk a recipe, and not here. Name its folder: "
-            "build/<recipe>/ has trained, or what the last section left, such as pruned or distilled."
+            f"{source} is made by the verbs of `pocketbert` that run a whole recipe, and this command runs one stage. "
+            "Name the checkpoint's folder: build/<recipe>/ has trained, or what the last section made, such as pruned "
+            "or distilled."
         )
-    kind, _, rest = place.partition(":")
+    kind, _, rest = source.partition(":")
     if kind == "bundled":
         folder, origin, licence = _bundled(rest)
     elif kind == "hub":
         folder, origin, licence = _hub(rest)
     else:
-        folder = (recipe_file.parent / os.path.expanduser(place)).resolve()
+        folder = (recipe_file.parent / os.path.expanduser(source)).resolve()
         origin, licence = folder.name, None
     return inspect_folder(folder, origin=origin, licence=licence)
 
@@ -174,7 +176,7 @@ def _hub(rest: str) -> tuple[Path, str, str | None]:
     from huggingface_hub import snapshot_download
 
     repository, revision = match.groups()
-    with hub.asked(f"{repository}@{revision[:8]}", StudentError, "or name a local folder in the recipe"):
+    with hub_errors(f"{repository}@{revision[:8]}", StudentError, "or name a local folder in the recipe"):
         folder = snapshot_download(repository, revision=revision, allow_patterns=[*_TAKEN, "README.md"])
     return Path(folder), f"{repository}@{revision}", _card_licence(Path(folder) / "README.md")
 
@@ -188,16 +190,16 @@ def _card_licence(card: Path) -> str | None:
 
 
 def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
-    """Look at a checkpoint folder without importing torch: files, config and the weights' header.
+    """Check a checkpoint folder without importing torch: files, config and the weights' header.
 
     Raises:
         StudentError: something is missing, unsafe or corrupt; the message names the file.
     """
     try:
-        there = folder.is_dir()
+        exists = folder.is_dir()
     except OSError as error:
-        raise StudentError(f"checkpoint folder {str(folder)[:200]} cannot be looked at: {error.strerror}.") from error
-    if not there:
+        raise StudentError(f"checkpoint folder {str(folder)[:200]} cannot be read: {error.strerror}.") from error
+    if not exists:
         raise StudentError(f"checkpoint folder {folder} does not exist. Name a folder in Hugging Face layout.")
     config = read_json(folder / "config.json")
     _check_weights(folder)
@@ -252,7 +254,7 @@ def _check_weights(folder: Path) -> None:
 
 
 def _check_fit(recipe: Recipe, recipe_file: Path, source: Source) -> None:
-    """Compare the recipe with what the checkpoint can do."""
+    """Refuse sequence lengths and a pooling that the checkpoint does not support."""
     for backend in recipe.targets:
         longest = recipe.lengths(backend)[-1]
         if longest > source.max_length:
@@ -268,16 +270,16 @@ def _check_fit(recipe: Recipe, recipe_file: Path, source: Source) -> None:
 
 
 def trained(source: Source, folder: Path, data: str) -> Source:
-    """Return what training made of a checkpoint.
+    """Return the checkpoint that training made.
 
     Args:
-        source: the checkpoint that training began with.
+        source: the checkpoint that training started from.
         folder: the trained one.
-        data: name of the data set.
+        data: name of the dataset.
     """
     return inspect_folder(folder, origin=fine_tuned(source.origin, data), licence=source.licence)
 
 
 def fine_tuned(origin: str, data: str) -> str:
-    """Return where a checkpoint comes from, after training."""
+    """Return the origin of a checkpoint after training."""
     return f"{origin}, fine-tuned on {data}"

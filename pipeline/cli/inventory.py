@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline import backends, compress, devices
+from pipeline import backends, compress
 from pipeline.checkpoint.architectures import ARCHITECTURES, UNSUPPORTED
 from pipeline.checkpoint.source import RECIPE
 from pipeline.data.datasets import DATA_VARIABLE, DATASETS, Dataset
+from pipeline.devices.table import read_devices
 from pipeline.graph.checkpoints import places
 from pipeline.recipe.loading import names, read
 from pipeline.recipe.losses import LOSSES, PRESETS
@@ -29,7 +30,7 @@ def tables() -> dict[str, dict[str, str]]:
         "datasets": {name: _dataset(row) for name, row in DATASETS.items()},
         "losses": {name: row.summary for name, row in LOSSES.items()},
         "presets": {name: _preset(row) for name, row in PRESETS.items()},
-        "devices": {name: row.summary for name, row in devices.read().items()},
+        "devices": {name: row.summary for name, row in read_devices().items()},
         "recipes": {name: _recipe(name) for name in names()},
     }
 

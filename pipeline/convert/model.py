@@ -12,8 +12,8 @@ from pipeline import artifact, backends, tasks
 from pipeline.backends import Evaluator, signature
 from pipeline.backends.signature import Function, Signature
 from pipeline.errors import InputError, ToolchainError
-from pipeline.metrics import decoding, measures
-from pipeline.metrics.decoding import Entity, Offsets, Span
+from pipeline.metrics import measures
+from pipeline.metrics.outputs import Entity, Offsets, Span, best_span, entities, first_tokens, overlap, word_spans
 from pipeline.text.encoding import Encoder, Row
 
 
@@ -132,20 +132,20 @@ class Model:
         """Tag each word by its first token; what truncation cut off has no tags."""
         labels = self.signature.labels or ()
         shares = measures.softmax(logits)
-        places = decoding.word_places(text)
-        firsts = decoding.first_tokens(places, offsets)
+        places = word_spans(text)
+        firsts = first_tokens(places, offsets)
         known = [(token, place) for token, place in zip(firsts, places, strict=True) if token is not None]
         best = [int(shares[token].argmax()) for token, _ in known]
         scores = [float(shares[token].max()) for token, _ in known]
-        return tuple(decoding.entities([labels[number] for number in best], scores, [place for _, place in known]))
+        return tuple(entities([labels[number] for number in best], scores, [place for _, place in known]))
 
     def _answer(self, question: str, passage: str | None) -> Prediction:
         """Look for the answer in every window over the passage."""
         if passage is None:
             raise InputError("a question needs a passage to be answered from; give it as the second text (--pair).")
-        windows = self.encoder.windows(question, passage, stride=decoding.overlap(self.encoder.max_length))
+        windows = self.encoder.windows(question, passage, stride=overlap(self.encoder.max_length))
         outputs = [self.run(window.row) for window in windows]
-        span = decoding.best_span([(out, window.offsets) for out, window in zip(outputs, windows, strict=True)])
+        span = best_span([(out, window.offsets) for out, window in zip(outputs, windows, strict=True)])
         tokens = max(len(window.row) for window in windows)
         _, length = self.signature.choose(tokens)
         return Prediction(question, passage, tokens, length, outputs[0], answer=span, windows=len(windows))

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.convert.model import Model, Prediction, load
-from pipeline.data import datasets as data
 from pipeline.errors import InputError
+from pipeline.text.bundled import everyday_sentences
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def answer(
     model = load(file, threads=threads)
     predictions = model.predict(texts)
     if model.signature.output_kind == "embedding":
-        return predictions, find(model, predictions, among or data.everyday_sentences(), top=top)
+        return predictions, find(model, predictions, among or everyday_sentences(), top=top)
     if among:
         raise InputError(
             f"{file} gives {model.signature.output_kind}; --among is for embeddings, which have neighbours."

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.checkpoint import architectures
 from pipeline.data import corpus
 from pipeline.data import datasets as data
 from pipeline.data.corpus import Unlabelled
 from pipeline.errors import InputError
 from pipeline.text import tokenizers
+from pipeline.text.bundled import verification_texts
 from pipeline.text.encoding import Encoder, Row
 
 _BATCH = 32
@@ -34,7 +34,7 @@ def default_texts(count: int, *, seed: int) -> list[Unlabelled]:
         seed: of the sample.
     """
     scored = _scored_texts()
-    plain = [text for row in data.verification_texts() if row.kind in _PLAIN for text in (row.first, row.second)]
+    plain = [text for row in verification_texts() if row.kind in _PLAIN for text in (row.first, row.second)]
     found = [text for text in dict.fromkeys([*plain, *_public_sentences()]) if text and text not in scored]
     return data.sample(found, count, seed=seed)
 
@@ -99,12 +99,14 @@ class Batches:
         return {name: np.concatenate([one[name] for one in padded]).astype(np.int64) for name in self.names}
 
 
-def batches(source: Path, model_type: str, texts: Sequence[Unlabelled], *, max_length: int, pad: int) -> Batches:
+def batches(
+    source: Path, inputs: tuple[str, ...], texts: Sequence[Unlabelled], *, max_length: int, pad: int
+) -> Batches:
     """Encode texts with a checkpoint's tokenizer.
 
     Args:
         source: folder with the tokenizer.
-        model_type: of the checkpoint.
+        inputs: names of the architecture's inputs.
         texts: see `Unlabelled`; empty ones are left out.
         max_length: rows are cut to so many tokens.
         pad: id of padding.
@@ -119,4 +121,4 @@ def batches(source: Path, model_type: str, texts: Sequence[Unlabelled], *, max_l
     encoded = [encoder.encode(text) if isinstance(text, str) else encoder.encode(*text) for text in wanted]
     ordered = sorted(encoded, key=lambda row: (len(row), row.ids))
     groups = tuple(tuple(ordered[start : start + _BATCH]) for start in range(0, len(ordered), _BATCH))
-    return Batches(groups, architectures.get(model_type).inputs, pad)
+    return Batches(groups, inputs, pad)

@@ -1,108 +1,105 @@
-"""Text that a recipe names, to be learnt from without labels: plain files, and the training texts of data sets."""
+"""Text that a recipe names, to be learnt from without labels: plain files, and the training texts of datasets."""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.artifact import sha256_file
-from pipeline.data import datasets as data
-from pipeline.data import places
-from pipeline.data.datasets import Labelled
-from pipeline.data.files import ENDINGS
+from pipeline.data import readers
+from pipeline.data.datasets import DATA_VARIABLE, DATASETS, Labelled
+from pipeline.data.location import locate
 from pipeline.errors import InputError
 
 Unlabelled = str | tuple[str, str]
 """A text, or a pair that is read as one row."""
 PLAIN = {"wikitext2": "lm/wikitext2-valid.txt", "war-and-peace": "lm/war-and-peace.txt"}
-"""Plain text in the folder that `POCKETBERT_DATA` names, by what a recipe calls it."""
-_TABLES = {ending for endings in ENDINGS.values() for ending in endings}
-"""Of labelled files: learnt from as prose, they would teach commas and column names."""
+"""Plain text in the folder that `POCKETBERT_DATA` names, by the name that a recipe gives it."""
+_LABELLED = {*readers.TABLES, readers.TAGGED, readers.QUESTIONS}
+"""Endings of labelled files: learnt from as prose, they would teach commas and column names."""
 
 
-def texts(names: Sequence[str], recipe_file: Path, asked: str) -> list[Unlabelled]:
+def texts(names: Sequence[str], recipe_file: Path, key: str) -> list[Unlabelled]:
     """Return the texts that a recipe names, each once, in order, pairs as pairs.
 
     Args:
-        names: `.txt` files, rows of `PLAIN`, and data sets.
-        recipe_file: relative files are meant from there.
-        asked: the recipe's key that names them, for errors.
+        names: `.txt` files, rows of `PLAIN`, and datasets.
+        recipe_file: relative paths start at its folder.
+        key: the recipe's key that names them, for errors.
 
     Raises:
-        InputError: a file or data set is absent, malformed, or holds nothing.
+        InputError: a file or dataset is absent, malformed, or holds nothing.
     """
-    found: dict[Unlabelled, None] = {}
+    unique: dict[Unlabelled, None] = {}
     for name in names:
         if _is_plain(name):
-            found |= dict.fromkeys(lines(plain_file(name, recipe_file, asked), asked))
+            unique |= dict.fromkeys(lines(plain_file(name, recipe_file, key), key))
         else:
-            rows = _rows(name, asked)
-            found |= dict.fromkeys((row.first, row.second) if row.second else row.first for row in rows)
-    return list(found)
+            rows = _rows(name, key)
+            unique |= dict.fromkeys((row.first, row.second) if row.second else row.first for row in rows)
+    return list(unique)
 
 
-def digests(names: Sequence[str], recipe_file: Path, asked: str) -> dict[str, str | None]:
+def digests(names: Sequence[str], recipe_file: Path, key: str) -> dict[str, str | None]:
     """Return the sha256 of what `texts` reads, by the name that the recipe gives it."""
     return {
-        name: sha256_file(plain_file(name, recipe_file, asked))
-        if _is_plain(name)
-        else data.DATASETS[name].digest("train")
+        name: sha256_file(plain_file(name, recipe_file, key)) if _is_plain(name) else DATASETS[name].digest("train")
         for name in names
     }
 
 
-def plain_file(name: str, recipe_file: Path, asked: str) -> Path:
+def plain_file(name: str, recipe_file: Path, key: str) -> Path:
     """Return the file of plain text that a recipe names: a row of `PLAIN`, a path from the recipe, or a hub's file.
 
     Raises:
-        InputError: a row of `PLAIN`, and `POCKETBERT_DATA` is not set; or the hub's file cannot be had.
+        InputError: the name is a row of `PLAIN` and `POCKETBERT_DATA` is not set, or the hub's file cannot be had.
     """
     if name not in PLAIN:
-        return places.find(name, recipe_file)
-    root = os.environ.get(data.DATA_VARIABLE)
+        return locate(name, recipe_file)
+    root = os.environ.get(DATA_VARIABLE)
     if not root:
-        where = f"{PLAIN[name]} of the folder that {data.DATA_VARIABLE} names"
-        raise InputError(f"{asked}: {name!r} is {where}; it is not set.")
+        where = f"{PLAIN[name]} of the folder that {DATA_VARIABLE} names"
+        raise InputError(f"{key}: {name!r} is {where}; it is not set.")
     return Path(root) / PLAIN[name]
 
 
-def lines(path: Path, asked: str) -> list[str]:
-    """Return the lines of a plain text file that hold something, as they are.
+def lines(path: Path, key: str) -> list[str]:
+    """Return the lines of a plain text file that are not blank, as they are.
 
     Raises:
         InputError: the file is absent, a table, not UTF-8, or holds nothing.
     """
-    if path.suffix.lower() in _TABLES:
-        raise InputError(f"{asked}: {path} is a table, not plain text; save its texts as .txt, one a line.")
+    if path.suffix.lower() in _LABELLED:
+        raise InputError(f"{key}: {path} is a table, not plain text; save its texts as .txt, one a line.")
     try:
         every = path.read_text(encoding="utf-8-sig").splitlines()
     except FileNotFoundError as error:
-        raise InputError(f"{asked}: {path} does not exist; it names plain text files.") from error
+        raise InputError(f"{key}: {path} does not exist; it names plain text files.") from error
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{asked}: {path} is not UTF-8: {error.reason} at byte {error.start}. Save it as UTF-8."
+            f"{key}: {path} is not UTF-8: {error.reason} at byte {error.start}. Save it as UTF-8."
         ) from error
     except OSError as error:
-        raise InputError(f"{asked}: {path} cannot be read: {error.strerror}.") from error
-    found = [line for line in every if line.strip()]
-    if not found:
-        raise InputError(f"{asked}: {path} holds no text.")
-    return found
+        raise InputError(f"{key}: {path} cannot be read: {error.strerror}.") from error
+    held = [line for line in every if line.strip()]
+    if not held:
+        raise InputError(f"{key}: {path} holds no text.")
+    return held
 
 
 def _is_plain(name: str) -> bool:
     return name in PLAIN or name.endswith(".txt")
 
 
-def _rows(name: str, asked: str) -> list[Labelled]:
-    if name not in data.DATASETS:
-        known = f"plain text: {', '.join(PLAIN)}; data sets: {', '.join(data.DATASETS)}"
-        raise InputError(f"{asked}: {name!r} is no .txt file and no data set; {known}.")
-    dataset = data.DATASETS[name]
+def _rows(name: str, key: str) -> list[Labelled]:
+    if name not in DATASETS:
+        known = f"plain text: {', '.join(PLAIN)}; datasets: {', '.join(DATASETS)}"
+        raise InputError(f"{key}: {name!r} is no .txt file and no dataset; {known}.")
+    dataset = DATASETS[name]
     if dataset.train is None:
-        # A student that was fitted to them would be judged too well.
-        able = ", ".join(one for one, row in data.DATASETS.items() if row.train)
+        # Students are judged by all its rows: one fitted to them would be judged too well.
+        able = ", ".join(other for other, row in DATASETS.items() if row.train)
         raise InputError(
-            f"{asked}: {name} has no training texts; students are judged by all that it holds. Name a .txt file, or "
+            f"{key}: {name} has no training texts; students are judged by all that it holds. Name a .txt file, or "
             f"one of {able}."
         )
     return dataset.load("train")

@@ -1,4 +1,4 @@
-"""The host: what a latency record has to say about the machine that it was measured on."""
+"""The machine that the pipeline runs on, described as a latency record needs it."""
 
 import os
 import platform
@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import psutil
-
-from pipeline.benchmark.record import DeviceFacts
+from pydantic import BaseModel, ConfigDict
 
 _X86_FEATURES = ("avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "avx512_bf16")
 _ARM_FEATURES = {
@@ -23,9 +22,26 @@ _ARM_FEATURES = {
 _MAC_FEATURES = {"FEAT_DotProd": "dotprod", "FEAT_I8MM": "i8mm", "FEAT_FP16": "fp16", "FEAT_BF16": "bf16"}
 
 
-def describe() -> DeviceFacts:
-    """Return the facts about this machine; what cannot be known is None."""
-    return DeviceFacts(
+class Machine(BaseModel):
+    """A machine on which latency was measured; what cannot be known is None."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    platform: str
+    model_id: str
+    soc: str | None
+    os: str
+    os_build: str | None
+    ram_bytes: int
+    cores: int
+    abi: str
+    page_size: int
+    cpu_features: list[str]
+    """A ratio between int8 and float means nothing without these."""
+
+
+def describe() -> Machine:
+    """Describe this machine."""
+    return Machine(
         platform=sys.platform,
         model_id=_cpu_model(),
         soc=None,

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
-from pipeline import artifact, backends, devices, tasks
+from pipeline import artifact, backends, tasks
 from pipeline.artifact import Artifact
 from pipeline.benchmark import stage as benchmark
 from pipeline.convert import stage as convert
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import choose_targets
-from pipeline.data.datasets import everyday_sentences
 from pipeline.devices import host
+from pipeline.devices.table import find_device
 from pipeline.errors import RecipeError
 from pipeline.graph.checkpoints import Branch, Checkpoint, Until, branch, check_names, near, prepare
 from pipeline.graph.node import Estimate, Graph, Input, Log, Node, versions
@@ -26,6 +26,7 @@ from pipeline.report import stage as report
 from pipeline.schemes import SCHEMES
 from pipeline.student import reference
 from pipeline.student import stage as student
+from pipeline.text.bundled import everyday_sentences
 from pipeline.verify import stage as verify
 
 STAGES: tuple[Until, ...] = get_args(Until)
@@ -67,7 +68,7 @@ def build(request: Request) -> Graph:
     Raises:
         PipelineError: the first thing that cannot work.
     """
-    devices.get(request.device)
+    find_device(request.device)
     depth = STAGES.index(request.until)
     own = _Files(branch(request.recipe, request.file), request.targets)
     beside = _beside(request) if depth >= STAGES.index("benchmark") else []

@@ -1,4 +1,6 @@
-"""What a model gives for each row: one item, or one for each of its tokens.
+"""A model's outputs for each row, and what people read out of them: tagged entities, and the answer in a passage.
+
+A row has one item, or one for each of its tokens:
 
 ===============  ======================  ========================================================
 kind             of a row                what it is
@@ -22,6 +24,12 @@ from numpy.typing import NDArray
 from pipeline.schemes import OutputKind
 
 Floats = NDArray[np.float32]
+Logits = NDArray[np.floating]
+Offsets = Sequence[tuple[int, int] | None]
+"""For each token the characters that it covers; None for a token that is not of the text."""
+
+LONGEST_ANSWER = 30
+"""In tokens. Source: `max_answer_length` of google-research/bert, run_squad.py."""
 PER_TOKEN: tuple[OutputKind, ...] = ("token_logits", "spans")
 """Kinds with an item for each token; what a file gives for padding is left out."""
 
@@ -70,3 +78,107 @@ class RowOutputs:
     def rows_where(self, items: Any) -> list[int]:
         """Return the rows that hold a marked item, `(items,)`."""
         return sorted({int(row) for row in np.repeat(np.arange(len(self)), self.counts)[items]})
+
+
+# --- decoding -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Span:
+    """A part of a text."""
+
+    start: int
+    """First character."""
+    end: int
+    """One past the last character."""
+    score: float
+    """Sum of the two logits for an answer; mean probability of its tag for an entity."""
+
+
+@dataclass(frozen=True)
+class Entity(Span):
+    """A tagged part of a text."""
+
+    kind: str
+
+
+def overlap(max_length: int) -> int:
+    """Return by how many tokens the windows over a long passage overlap: 128 of 384, as run_squad.py has it."""
+    return max_length // 3
+
+
+def best_span(windows: Sequence[tuple[Logits, Offsets]]) -> Span:
+    """Return the best answer over the windows of a passage.
+
+    Args:
+        windows: for each, the logits `(tokens, 2)` and the characters of each token in the passage.
+
+    Source: Devlin et al. 2019, section 4.2: the pair of a start and a later end with the largest sum of logits.
+    """
+    found = [span for logits, offsets in windows if (span := _best_in_window(logits, offsets)) is not None]
+    return max(found, key=lambda span: span.score, default=Span(0, 0, float("-inf")))
+
+
+def _best_in_window(logits: Logits, offsets: Offsets) -> Span | None:
+    inside = [number for number, place in enumerate(offsets) if place is not None]
+    if not inside:
+        return None
+    starts, ends = logits[inside, 0].astype(np.float64), logits[inside, 1].astype(np.float64)
+    sums = starts[:, None] + ends[None, :]
+    # Ends from the start itself to the longest answer.
+    allowed = np.triu(np.ones_like(sums, bool)) & ~np.triu(np.ones_like(sums, bool), LONGEST_ANSWER)
+    first, last = np.unravel_index(int(np.where(allowed, sums, -np.inf).argmax()), sums.shape)
+    begin, end = offsets[inside[int(first)]], offsets[inside[int(last)]]
+    assert begin is not None
+    assert end is not None
+    return Span(begin[0], end[1], float(sums[first, last]))
+
+
+def entities(tags: Sequence[str], scores: Sequence[float], places: Sequence[tuple[int, int]]) -> list[Entity]:
+    """Join the tags of words into entities.
+
+    Args:
+        tags: `B-person`, `I-person` and `O`, one a word; a tag without such a beginning stands for itself.
+        scores: probability of each tag.
+        places: characters of each word.
+
+    Source: Ramshaw and Marcus 1995, in the reading of conlleval: an `I-` after another kind begins an entity.
+    """
+    found: list[Entity] = []
+    members: list[float] = []
+    open_kind = ""
+    for tag, score, (start, end) in zip(tags, scores, places, strict=True):
+        position, _, kind = tag.partition("-") if tag[:2] in ("B-", "I-") else ("I", "-", tag)
+        if tag == "O":
+            open_kind = ""
+        elif kind == open_kind and position == "I":
+            members.append(score)
+            found[-1] = Entity(found[-1].start, end, float(np.mean(members)), kind)
+        else:
+            open_kind, members = kind, [score]
+            found.append(Entity(start, end, score, kind))
+    return found
+
+
+def first_tokens(words: Sequence[tuple[int, int]], offsets: Offsets) -> list[int | None]:
+    """Return the token that begins each word, or None where truncation cut the word off.
+
+    Args:
+        words: characters of each word in the text.
+        offsets: characters of each token.
+    """
+    firsts: list[int | None] = []
+    for start, end in words:
+        inside = (number for number, place in enumerate(offsets) if place and place[0] < end and place[1] > start)
+        firsts.append(next(inside, None))
+    return firsts
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Return the characters of each word of a text, where white space parts words."""
+    places, at = [], 0
+    for word in text.split():
+        start = text.index(word, at)
+        at = start + len(word)
+        places.append((start, at))
+    return places

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.metrics import measures
-from pipeline.metrics.decoding import best_span
-from pipeline.metrics.outputs import RowOutputs
+from pipeline.metrics.outputs import RowOutputs, best_span
 from pipeline.schemes import OutputKind
 
 Floats = NDArray[np.floating]

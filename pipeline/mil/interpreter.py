@@ -8,19 +8,29 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from pipeline.errors import ArtifactError, InputError, ToolchainError, UnknownOp
+from pipeline.mil import constants, ops_activation, ops_arithmetic, ops_neural, ops_tensor
 from pipeline.mil import package as packages
-from pipeline.mil import sources
 from pipeline.mil.constexpr import EXPRESSIONS
 from pipeline.mil.interface import Port, check_inputs, port
-from pipeline.mil.ops import OPS
 from pipeline.mil.ops_tensor import KEEPS_ROUNDING
 from pipeline.mil.package import VARIADIC, Argument, Operation, Output, Package, Program
-from pipeline.mil.rounding import to_half
-from pipeline.mil.values import Array, Value
+from pipeline.mil.values import Array, Value, to_half
 
+VERSION = 1
+"""Raised when the same program gives other numbers, so that verdicts are made again."""
 Precision: TypeAlias = Literal["fp16", "fp32"]
 Watch: TypeAlias = Callable[[str, str, Array], None]
 """Called after each operation with its type, the name of a value and the value, which it must not change."""
+OPS: Mapping[str, Callable[..., Any]] = {
+    **ops_activation.OPS,
+    **ops_arithmetic.OPS,
+    **ops_neural.OPS,
+    **ops_tensor.OPS,
+}
+"""Every operation that the interpreter knows, by its MIL type.
+
+Each takes the parameters of its MIL name: arrays with floats in single precision, texts as str.
+"""
 
 
 @dataclass(frozen=True)
@@ -87,8 +97,8 @@ class Interpreter:
         _refuse_unknown(self.package, self._program)
         self.inputs: tuple[Port, ...] = tuple(port(row) for row in self._program.description.input)
         self.outputs: tuple[Port, ...] = tuple(port(row) for row in self._program.description.output)
-        self._constants = sources.constants(self._program)
-        self._steps = tuple(self._step(row) for row in self._program.operations if not sources.is_constant(row))
+        self._constants = constants.constants(self._program)
+        self._steps = tuple(self._step(row) for row in self._program.operations if not constants.is_constant(row))
         self._note_last_uses()
 
     @property
@@ -115,7 +125,7 @@ class Interpreter:
         source = self._constants.get(argument) if isinstance(argument, str) else argument
         if source is None:
             return _Reference(str(argument))
-        return sources.held(self.package, source, rounded=self._rounded)
+        return constants.held(self.package, source, rounded=self._rounded)
 
     def _note_last_uses(self) -> None:
         """Note after which step a value can be freed, and that every value that is read is there by then."""

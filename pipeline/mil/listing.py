@@ -4,9 +4,8 @@ import hashlib
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
+from pipeline.mil.constants import Weight, is_constant, weights
 from pipeline.mil.package import Package, Program
-from pipeline.mil.sources import is_constant
-from pipeline.mil.weights import Weight, weights
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,22 @@
-"""Packages: a `.mlpackage` read into functions of operations."""
+"""Packages: a `.mlpackage` read into functions of operations.
 
+The protobuf classes of a Core ML model come out of coremltools without importing it: `import coremltools` takes six
+seconds and imports torch; its generated schema alone takes a tenth of a second.
+"""
+
+import functools
+import importlib
+import importlib.util
 import json
+import sys
+import types
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pipeline.errors import ArtifactError, InputError
+from pipeline.errors import ArtifactError, InputError, ToolchainError
 from pipeline.mil.blob import BlobFile
-from pipeline.mil.schema import parse
 from pipeline.mil.values import TensorType, Value, immediate, tensor_type
 
 _MANIFEST = "Manifest.json"
@@ -17,6 +24,9 @@ _MODEL = "model.mlmodel"
 _AUTHOR = "com.apple.CoreML"
 VARIADIC = "values"
 """The parameter of `concat`, `stack` and `einsum` that takes several values."""
+_ALIAS = "pipeline_coremltools_proto"
+"""The generated modules import each other relatively, so they need a package; this one has no `__init__`."""
+_REAL = "coremltools.proto.Model_pb2"
 
 
 @dataclass(frozen=True)
@@ -30,7 +40,7 @@ class Literal:
     blob: tuple[str, int] | None
     """Name of the weight file and offset."""
 
-    @cached_property
+    @functools.cached_property
     def key(self) -> tuple[Any, ...]:
         """The same for two literals that are stored at one place, or are written with the same bytes."""
         return (
@@ -215,3 +225,55 @@ def _literal(proto: Any) -> Literal:
         blob = (PurePosixPath(proto.blobFileValue.fileName).name, int(proto.blobFileValue.offset))
         return Literal(_type(proto.type), None, blob)
     return Literal(_type(proto.type), proto.immediateValue, None)
+
+
+# --- the schema ---------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1)
+def model_class() -> Any:
+    """Return the message class `CoreML.Specification.Model`.
+
+    Protobuf keeps one class per message and process, so it does not matter whether coremltools is imported before
+    this, after it, or not at all.
+
+    Raises:
+        ToolchainError: coremltools is not installed, or has no such schema.
+    """
+    if _REAL in sys.modules:
+        return sys.modules[_REAL].Model
+    folder = _schema_folder()
+    package = types.ModuleType(_ALIAS)
+    package.__path__ = [str(folder)]
+    sys.modules.setdefault(_ALIAS, package)
+    try:
+        return importlib.import_module(f"{_ALIAS}.Model_pb2").Model
+    except (ImportError, TypeError) as error:
+        raise ToolchainError(f"the Core ML schema in {folder} cannot be loaded: {error}. Run `make setup`.") from error
+
+
+def parse(file: Path) -> Any:
+    """Read a model file.
+
+    Raises:
+        ArtifactError: it is missing or damaged.
+        ToolchainError: coremltools is not installed.
+    """
+    model = model_class()()
+    from google.protobuf.message import DecodeError
+
+    try:
+        model.ParseFromString(file.read_bytes())
+    except OSError as error:
+        raise ArtifactError(f"{file} cannot be read: {error.strerror}. Convert the model again.") from error
+    except DecodeError as error:
+        raise ArtifactError(f"{file} is no Core ML model, or is damaged. Convert the model again.") from error
+    return model
+
+
+def _schema_folder() -> Path:
+    found = importlib.util.find_spec("coremltools")
+    for place in (found.submodule_search_locations or ()) if found else ():
+        if (Path(place) / "proto" / "Model_pb2.py").is_file():
+            return Path(place) / "proto"
+    raise ToolchainError("coremltools is not installed; reading a .mlpackage needs its schema. Run `make setup`.")

@@ -12,7 +12,7 @@ from typing import Any
 from pipeline import backends, tasks
 from pipeline.artifact import write_aside
 from pipeline.checkpoint import source as student
-from pipeline.checkpoint.inspection import Found, find_cached, look, resolve
+from pipeline.checkpoint.inspection import Summary, find_cached, resolve, summarise
 from pipeline.data.datasets import DATASETS
 from pipeline.errors import InputError, StudentError
 from pipeline.recipe import loading
@@ -33,7 +33,7 @@ class Draft:
 
     file: Path
     name: str
-    checkpoint: Found
+    checkpoint: Summary
     task: str
     why: str
     """Why this task."""
@@ -78,7 +78,7 @@ def draft(
     if probe.student.source.startswith("hub:"):
         tell(f"{source} is not in the local hub cache; downloading it")
     checked = student.find(probe, output)
-    found = look(checked, source)
+    found = summarise(checked, source)
     chosen, why, notes = choose_task(found, task)
     values: dict[str, Any] = {
         "name": name if name is not None else plain_name(found.origin),
@@ -123,7 +123,7 @@ def _probe(source: str) -> Recipe:
     )
 
 
-def choose_task(found: Found, wanted: str | None) -> tuple[str, str, list[str]]:
+def choose_task(found: Summary, wanted: str | None) -> tuple[str, str, list[str]]:
     """Return the task, why, and what has to be said about it.
 
     Raises:
@@ -148,11 +148,11 @@ def choose_task(found: Found, wanted: str | None) -> tuple[str, str, list[str]]:
     raise StudentError(_no_task(found, natural, wanted))
 
 
-def _fits(row: tasks.Task, found: Found) -> bool:
+def _fits(row: tasks.Task, found: Summary) -> bool:
     return found.class_name is not None and found.class_name.endswith(row.head_suffix)
 
 
-def _no_task(found: Found, natural: str | None, wanted: str | None) -> str:
+def _no_task(found: Summary, natural: str | None, wanted: str | None) -> str:
     """Say why no task, or not the one that was asked for, can be had."""
     exist = ", ".join(tasks.TASKS)
     if wanted is not None and natural is not None:
@@ -171,7 +171,7 @@ def _no_task(found: Found, natural: str | None, wanted: str | None) -> str:
     return f"{known}; --task embedding takes the bare encoder."
 
 
-def _why(task: str, found: Found) -> str:
+def _why(task: str, found: Summary) -> str:
     if task == "embedding" and found.sentence_transformers:
         return "modules.json makes it a sentence-transformers model"
     if task == "embedding":
@@ -185,7 +185,7 @@ def _why(task: str, found: Found) -> str:
     return f"{found.class_name}"
 
 
-def _notes(found: Found) -> list[str]:
+def _notes(found: Summary) -> list[str]:
     notes = []
     if found.problem_type == "multi_label_classification":
         notes.append("problem_type is multi_label_classification, and `predict` shows the shares of one softmax")
@@ -194,13 +194,13 @@ def _notes(found: Found) -> list[str]:
     return notes
 
 
-def lengths_for(task: str, found: Found) -> list[int]:
+def lengths_for(task: str, found: Summary) -> list[int]:
     """Return sequence lengths, ascending, that the model and the task can use."""
     longest = min(_LONGEST.get(task, _USUAL_LONGEST), found.max_length, found.trained_length or found.max_length)
     return [length for length in _LADDER if length < longest] + [longest]
 
 
-def _limit_reason(found: Found) -> str:
+def _limit_reason(found: Summary) -> str:
     reason = f"The model takes {found.max_length} tokens at most"
     if found.position_rows != found.max_length:
         reason += (
@@ -219,7 +219,7 @@ def _schemes(backend: str) -> tuple[list[str], dict[str, str]]:
     return [name for name in SCHEMES if name not in refused], refused
 
 
-def choose_datasets(task: str, found: Found) -> tuple[list[str], str]:
+def choose_datasets(task: str, found: Summary) -> tuple[list[str], str]:
     """Return the labelled data that the checkpoint can be judged by, and why."""
     row = tasks.get(task)
     names = list(row.datasets)

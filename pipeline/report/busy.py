@@ -1,6 +1,6 @@
 """Whether something else took the processor while times were taken: ratios from a busy machine need that said."""
 
-from pipeline.benchmark.record import DeviceFacts
+from pipeline.devices.host import Machine
 from pipeline.report.data import VariantReport
 
 _WAITING_FRACTION = 0.1
@@ -9,7 +9,7 @@ _SPARE_CORES = 0.5
 """So much more than the cores have free is not the machine's own housekeeping."""
 
 
-def disturbances(variants: list[VariantReport], machines: list[DeviceFacts]) -> list[str]:
+def disturbances(variants: list[VariantReport], machines: list[Machine]) -> list[str]:
     """Return a sentence for each thread count whose times were disturbed, with the figure that shows it."""
     cores = min((machine.cores for machine in machines), default=0)
     found = []

@@ -8,7 +8,8 @@ from pathlib import Path
 from pipeline import backends
 from pipeline.artifact import Artifact, Manifest
 from pipeline.backends import signature
-from pipeline.benchmark.record import BenchmarkRecord, DeviceFacts, LengthTiming, TextTiming, mean_of_medians, read_all
+from pipeline.benchmark.record import BenchmarkRecord, LengthTiming, TextTiming, mean_of_medians, read_all
+from pipeline.devices.host import Machine
 from pipeline.errors import ArtifactError
 from pipeline.recipe.schema import Recipe
 from pipeline.report.best import choose
@@ -248,8 +249,8 @@ def _ratio(reference: float | None, value: float | None) -> float | None:
     return reference / value
 
 
-def _machines(records: list[BenchmarkRecord]) -> list[DeviceFacts]:
-    found: list[DeviceFacts] = []
+def _machines(records: list[BenchmarkRecord]) -> list[Machine]:
+    found: list[Machine] = []
     for record in records:
         if record.device not in found:
             found.append(record.device)

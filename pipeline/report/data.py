@@ -4,7 +4,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.benchmark.record import DeviceFacts, Percentiles
+from pipeline.benchmark.record import Percentiles
+from pipeline.devices.host import Machine
 from pipeline.verify.record import Parity, TaskScore, Verdict
 
 SCHEMA_VERSION: Literal[2] = 2
@@ -216,7 +217,7 @@ class Report(_Frozen):
     variants: list[VariantReport]
     disturbances: list[str]
     """Signs that something else took the processor while times were taken."""
-    machines: list[DeviceFacts]
+    machines: list[Machine]
     versions: dict[str, list[str]]
     """By distribution; more than one where artifacts were made with different ones."""
 

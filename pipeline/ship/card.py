@@ -12,8 +12,8 @@ from markupsafe import Markup
 from pipeline import backends
 from pipeline.artifact import Manifest
 from pipeline.backends.signature import Function
-from pipeline.benchmark.record import DeviceFacts
 from pipeline.data import datasets as data
+from pipeline.devices.host import Machine
 from pipeline.recipe.schema import Recipe
 from pipeline.report import wording
 from pipeline.report.busy import disturbances
@@ -54,7 +54,7 @@ class Times:
 
     where: list[str]
     """By machine: on what kind of thing it was measured."""
-    machines: list[DeviceFacts]
+    machines: list[Machine]
     variants: list[VariantReport]
     disturbances: list[str]
 

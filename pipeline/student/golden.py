@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from tokenizers import Tokenizer
 
 from pipeline.checkpoint import architectures
-from pipeline.metrics.decoding import overlap
+from pipeline.metrics.outputs import overlap
 from pipeline.schemes import Gates
 from pipeline.tasks import Task
 from pipeline.text.encoding import Encoder, Row, Window

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from pipeline import tasks
 from pipeline.data import datasets as data
 from pipeline.errors import InputError
-from pipeline.metrics import decoding, measures, scoring
-from pipeline.metrics.outputs import RowOutputs
+from pipeline.metrics import measures, scoring
+from pipeline.metrics.outputs import RowOutputs, first_tokens, overlap, word_spans
 from pipeline.metrics.scoring import Labels
 from pipeline.tasks import Task
+from pipeline.text.bundled import Text, verification_digest, verification_texts
 from pipeline.text.encoding import Encoder, Row
 
 VERSION = 3
@@ -44,7 +45,7 @@ class Reference:
     """Names of the logits in order, from the checkpoint's config."""
     checkpoint: dict[str, Any]
     """What the structural check expects of a file, see `pipeline.checkpoint.parameters`."""
-    texts: list[data.Text]
+    texts: list[Text]
     rows: list[Row]
     outputs: RowOutputs
     checked: int
@@ -66,7 +67,7 @@ def chosen_datasets(task: Task, wanted: Wanted) -> tuple[list[data.Dataset], dic
     usable = [row for row in rows if row.name not in skipped]
     if wanted and rows and not usable:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped.items())
-        raise InputError(f"no labelled data for {task.name}: {reasons}.{data.folder_said()}")
+        raise InputError(f"no labelled data for {task.name}: {reasons}.{data.data_folder_note()}")
     return usable, skipped
 
 
@@ -76,7 +77,7 @@ def order_params(task: Task, wanted: Wanted, max_length: int) -> dict[str, Any]:
     return {
         "task": task.name,
         "max_length": max_length,
-        "texts": data.verification_digest(),
+        "texts": verification_digest(),
         "datasets": {row.name: row.digest() for row in usable},
         "skipped": sorted(skipped),
     }
@@ -87,7 +88,7 @@ def make(student: Path, task_name: str, wanted: Wanted, max_length: int, out: Pa
     from safetensors.numpy import save_file
 
     from pipeline.checkpoint.loading import load_checkpoint
-    from pipeline.checkpoint.parameters import checkpoint_facts
+    from pipeline.checkpoint.parameters import model_structure
     from pipeline.student.stage import label_names
 
     task = tasks.get(task_name)
@@ -95,7 +96,7 @@ def make(student: Path, task_name: str, wanted: Wanted, max_length: int, out: Pa
     names = label_names(model.config) if task.has_labels else None
     book = Book(Encoder.from_folder(student, max_length), task, names or [])
     usable, skipped = chosen_datasets(task, wanted)
-    for text in data.verification_texts():
+    for text in verification_texts():
         book.add(text)
     book.add_single_tokens()
     checked = len(book.rows)
@@ -117,7 +118,7 @@ def make(student: Path, task_name: str, wanted: Wanted, max_length: int, out: Pa
         "max_length": max_length,
         "pad_token_id": int(model.config.pad_token_id or 0),
         "labels": names,
-        "checkpoint": checkpoint_facts(model),
+        "checkpoint": model_structure(model),
         "checked": checked,
         "texts": [asdict(text) for text in book.texts],
         "rows": [{"ids": row.ids, "types": row.types} for row in book.rows],
@@ -141,7 +142,7 @@ def read(folder: Path) -> Reference:
         pad_token_id=document["pad_token_id"],
         labels=document["labels"],
         checkpoint=document["checkpoint"],
-        texts=[data.Text(**text) for text in document["texts"]],
+        texts=[Text(**text) for text in document["texts"]],
         rows=[Row(tuple(row["ids"]), tuple(row["types"])) for row in document["rows"]],
         outputs=RowOutputs(**load_file(folder / "outputs.safetensors")),
         checked=document["checked"],
@@ -161,18 +162,18 @@ class Book:
         self.encoder = encoder
         self.task = task
         self.names = names
-        self.texts: list[data.Text] = []
+        self.texts: list[Text] = []
         self.rows: list[Row] = []
         self._known: dict[tuple[str, str | None, int | None], int] = {}
 
-    def add(self, text: data.Text, row: Row | None = None) -> int:
+    def add(self, text: Text, row: Row | None = None) -> int:
         """Return the number of a text's row; a new text is encoded, unless its row is given."""
         key = (text.first, text.second, text.window)
         if key not in self._known:
             self._known[key] = self._append(text, row or self.encoder.encode(text.first, text.second))
         return self._known[key]
 
-    def _append(self, text: data.Text, row: Row) -> int:
+    def _append(self, text: Text, row: Row) -> int:
         self.texts.append(text)
         self.rows.append(row)
         return len(self.rows) - 1
@@ -181,7 +182,7 @@ class Book:
         """Take one token out of the middle of a few encoded words; the same words in a data set are other rows."""
         for number, word in enumerate(_ONE_TOKEN_OF):
             ids = self.encoder.encode(word).ids
-            self._append(data.Text(f"{ONE_TOKEN}-{number}", ONE_TOKEN, word), Row((ids[len(ids) // 2],), (0,)))
+            self._append(Text(f"{ONE_TOKEN}-{number}", ONE_TOKEN, word), Row((ids[len(ids) // 2],), (0,)))
 
     def misfit(self, dataset: data.Dataset) -> str | None:
         """Say why a data set's labels are not the checkpoint's, or return None."""
@@ -210,7 +211,7 @@ class Book:
         row: Row | None = None,
         window: int | None = None,
     ) -> int:
-        return self.add(data.Text(f"{dataset.name}-{len(self.texts)}", dataset.name, first, second, window), row)
+        return self.add(Text(f"{dataset.name}-{len(self.texts)}", dataset.name, first, second, window), row)
 
     def _plain(self, dataset: data.Dataset, example: data.Labelled, ids: list[int]) -> Example:
         label = float(ids[int(example.label)]) if ids else example.label
@@ -222,13 +223,13 @@ class Book:
 
     def _tagged(self, dataset: data.Dataset, example: data.Labelled, ids: list[int]) -> Example:
         row, offsets = self.encoder.encode_with_offsets(example.first)
-        at = decoding.first_tokens(decoding.word_places(example.first), offsets)
+        at = first_tokens(word_spans(example.first), offsets)
         gold = {"at": at, "tags": [ids[tag] for tag in example.tags]}
         return self._row(dataset, example.first, None, row), None, gold
 
     def _asked(self, dataset: data.Dataset, example: data.Labelled, ids: list[int]) -> Example:
         passage = example.second or ""
-        stride = decoding.overlap(self.encoder.max_length)
+        stride = overlap(self.encoder.max_length)
         windows = self.encoder.windows(example.first, passage, stride=stride)
         numbers = [
             self._row(dataset, example.first, passage, window.row, number) for number, window in enumerate(windows)

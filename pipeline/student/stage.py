@@ -11,7 +11,7 @@ from pipeline.recipe.schema import Recipe
 from pipeline.tasks import Task
 from pipeline.text import tokenizers
 
-VERSION = 3
+VERSION = 2
 
 
 def order_params(recipe: Recipe, source: Source) -> dict[str, Any]:

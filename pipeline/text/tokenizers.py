@@ -24,7 +24,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_
 from tokenizers.models import BPE, WordPiece
 
 from pipeline.errors import StudentError
-from pipeline.text import albert_numbers, unigram
+from pipeline.text import unigram
 
 FAMILIES: tuple[tuple[str, ...], ...] = (
     ("tokenizer.json",),
@@ -274,7 +274,7 @@ def _albert(folder: Path, settings: _Settings) -> Tokenizer:
     )
     vocabulary = model.scores()
     unknown = [piece for piece, _ in vocabulary].index(specials["unk"])
-    commas = albert_numbers.cuts(model.cuttable, vocabulary, unknown=unknown, file=model.path)
+    commas = unigram.albert_commas(model.cuttable, vocabulary, unknown=unknown, file=model.path)
     tokenizer = unigram.tokenizer(model, vocabulary, unknown=unknown, before=before, commas=commas)
     _finish(tokenizer, settings, specials, strip_mask=True)
     tokenizer.post_processor = _segments(tokenizer, specials)

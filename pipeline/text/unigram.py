@@ -4,7 +4,7 @@ Why not transformers' own conversion: from `spiece.model` alone, transformers 5.
 symbols (ALBERT's are `( ) " - . – £ €`) as added tokens. The text is then cut at each of them before anything else, and
 every part gets a word mark of its own: `second-hand` becomes `▁second - ▁hand` where sentencepiece says
 `▁second - hand`, and `"i` loses the mark before its quote. Such symbols are ordinary pieces with a high score here.
-It also keeps ALBERT's pieces of a digit and a comma (`▁2010,`, see `albert_numbers`), strips marks that Python's
+It also keeps ALBERT's pieces of a digit and a comma (`▁2010,`, see `albert_commas`), strips marks that Python's
 `combining` keeps, and deletes controls that ALBERT's `split()` takes for spaces.
 
 The model's own character map is applied grapheme by grapheme by the tokenizers library, so that a sequence longer than
@@ -18,7 +18,7 @@ Source: google/sentencepiece, unigram_model.cc and normalizer.cc; google-researc
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -30,6 +30,7 @@ from pipeline.errors import StudentError
 
 SPACE = "▁"
 """SentencePiece's mark for a space."""
+_NUMBER_AND_COMMA = re.compile(rf"{SPACE}(\d+),")
 
 FINAL_SIGMA = r"Σ(?<=\p{Cased}\p{Case_Ignorable}{0,8}Σ)(?!\p{Case_Ignorable}*\p{Cased})"
 """A capital sigma at the end of a word, which `str.lower` turns into ς; one character at a time cannot know."""
@@ -127,7 +128,7 @@ def tokenizer(
         vocabulary: pieces with scores in the order of the checkpoint's ids.
         unknown: id of the unknown piece.
         before: normalizers that work on the text ahead of the model's own.
-        commas: patterns of commas that are cut off, see `albert_numbers`.
+        commas: patterns of commas that are cut off, see `albert_commas`.
     """
     fast = Tokenizer(Unigram(vocabulary, unk_id=unknown, byte_fallback=False))
     fast.normalizer = normalizers.Sequence([*before, *_normalizers(model)])
@@ -210,3 +211,78 @@ def _combining() -> str:
     starts = [code for code in codes if not unicodedata.combining(chr(code - 1))]
     ends = [code for code in codes if not unicodedata.combining(chr(code + 1))]
     return "[" + "".join(rf"\x{{{first:X}}}-\x{{{last:X}}}" for first, last in zip(starts, ends, strict=True)) + "]"
+
+
+# --- ALBERT's rule for numbers -----------------------------------------------------------------------------------
+
+
+def albert_commas(pieces: list[str], vocabulary: list[tuple[str, float]], *, unknown: int, file: object) -> list[str]:
+    """Return patterns of the commas at which ALBERT's rule for numbers splits a text.
+
+    The rule (google-research/albert, `encode_pieces`): the best path may use pieces such as `▁2010,`; each piece that
+    ends in a digit and a comma is then split again without its comma. A fast tokenizer cannot split twice, so it splits
+    before it looks for pieces:
+
+    - at a comma that no digit follows: no piece goes on behind it, so both ways give the same pieces;
+    - behind `▁N` where `▁N,` is a piece and a digit follows, unless a piece over the comma (`2,000`) makes a better
+      path. The digits for which it does are found by running the model: up to three, with each tail that a piece has.
+
+    Four and more digits without a comma behind such a number (`1,2345`) are not covered.
+
+    Args:
+        pieces: those that a text can be split into.
+        vocabulary: all pieces with their scores.
+        unknown: id of the unknown piece.
+        file: the model's file, for messages.
+
+    Raises:
+        StudentError: a piece holds a comma in a way for which these splits are not the rule.
+    """
+    ruled = [match.group(1) for piece in pieces if (match := _NUMBER_AND_COMMA.fullmatch(piece))]
+    over = [piece for piece in pieces if "," in piece and piece != "," and not _NUMBER_AND_COMMA.fullmatch(piece)]
+    strange = [piece for piece in over if not re.fullmatch(r"[^,]*(,\d+)+", piece)]
+    if strange or "," not in pieces:
+        raise StudentError(
+            f"{file} has {f'the piece {strange[0]!r}' if strange else 'no comma'}; ALBERT's rule for numbers cannot be "
+            "applied here. Save tokenizer.json beside the model."
+        )
+    path = Tokenizer(Unigram(vocabulary, unk_id=unknown, byte_fallback=False))
+    tails = sorted({"", *_tails(pieces)})
+    alike: dict[str, list[str]] = {}
+    for number in ruled:
+        kept = "|".join(_kept(path, number, _behind(over, number), tails))
+        alike.setdefault(f"(?!{kept})" if kept else "", []).append(rf"\A{SPACE}{number}")
+    rules = [rf"(?<={'|'.join(numbers)}),(?=\d){unless}" for unless, numbers in alike.items()]
+    return [r",(?!\d)", *rules]
+
+
+def _tails(pieces: list[str]) -> Iterator[str]:
+    """Yield what follows up to three digits in a piece, such as `%` and `,000`."""
+    for piece in pieces:
+        if match := re.fullmatch(r"\d{1,3}([^\d].*)|(,.+)", piece):
+            yield match.group(1) or match.group(2)
+
+
+def _behind(over: list[str], number: str) -> tuple[str, ...]:
+    """Return what follows the comma in pieces that could take the end of a number and its comma."""
+    parts = (piece.partition(",") for piece in over)
+    return tuple({after.split(",")[0][:3] for before, _, after in parts if number.endswith(before.removeprefix(SPACE))})
+
+
+def _kept(path: Tokenizer, number: str, starts: tuple[str, ...], tails: list[str]) -> Iterator[str]:
+    """Yield patterns of what follows a number and its comma where the best path goes over the comma."""
+    for width in (1, 2, 3):
+        for digits in (f"{value:0{width}d}" for value in range(10**width)):
+            if digits.startswith(starts):
+                yield from _kept_tails(path, number, digits, tails)
+
+
+def _kept_tails(path: Tokenizer, number: str, digits: str, tails: list[str]) -> Iterator[str]:
+    ruled = f"{SPACE}{number},"
+    over = {tail: path.encode(ruled + digits + tail).tokens[0] != ruled for tail in tails}
+    for tail in tails:
+        longer = [other for other in tails if other.startswith(tail) and over[other] != over[tail]]
+        implied = [other for other in tails if other != tail and tail.startswith(other) and over[other] == over[tail]]
+        if over[tail] and not implied:
+            unless = "|".join(re.escape(other[len(tail) :]) for other in longer)
+            yield re.escape(digits + tail) + r"(?!\d)" + (f"(?!{unless})" if unless else "")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pipeline.checkpoint import layers
 from pipeline.checkpoint.source import Source
-from pipeline.data.datasets import Dataset, Labelled, folder_said, sample
+from pipeline.data.datasets import Dataset, Labelled, data_folder_note, sample
 from pipeline.errors import InputError, RecipeError
 from pipeline.recipe.fields import Updates
 from pipeline.recipe.schema import TrainSection
@@ -73,7 +73,7 @@ def training_rows(dataset: Dataset, settings: Updates) -> list[Labelled]:
     """Return the rows to train on: all of them, or a sample that the seed determines."""
     absent = dataset.absent("train")
     if absent:
-        remedy = folder_said() or " Set POCKETBERT_DATA to the folder of datasets."
+        remedy = data_folder_note() or " Set POCKETBERT_DATA to the folder of datasets."
         raise InputError(f"training data of {dataset.name}: {absent}.{remedy}")
     return sample(dataset.load("train"), settings.max_rows, seed=settings.seed)
 

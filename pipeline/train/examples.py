@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pipeline.artifact import write_aside
 from pipeline.data.datasets import Labelled, Placed
 from pipeline.errors import InputError
-from pipeline.metrics import decoding
+from pipeline.metrics.outputs import first_tokens, overlap, word_spans
 from pipeline.schemes import OutputKind
 from pipeline.tasks import Task
 from pipeline.text.encoding import Encoder, Row, Window
@@ -73,7 +73,7 @@ def _with_tags(encoder: Encoder, labelled: Labelled, ids: Sequence[int]) -> Enco
     """Put the tag of each word on its first token. Source: Devlin et al. 2019, section 5.3."""
     row, offsets = encoder.encode_with_offsets(labelled.first)
     target = [float(IGNORED)] * len(row)
-    firsts = decoding.first_tokens(decoding.word_places(labelled.first), offsets)
+    firsts = first_tokens(word_spans(labelled.first), offsets)
     for at, tag in zip(firsts, labelled.tags, strict=True):
         if at is not None:
             target[at] = float(ids[tag])
@@ -94,7 +94,7 @@ def _answer_windows(encoder: Encoder, labelled: Labelled, number: int) -> Iterat
     start += len(answer) - len(answer.lstrip())
     end = start + len(answer.strip())
     try:
-        windows = encoder.windows(labelled.first, passage, stride=decoding.overlap(encoder.max_length))
+        windows = encoder.windows(labelled.first, passage, stride=overlap(encoder.max_length))
     except InputError as error:
         raise InputError(f"training question {number}: {error}") from error
     for window in windows:

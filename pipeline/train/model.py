@@ -81,7 +81,7 @@ def load_model(spec: LoadSpec) -> tuple[Any, list[str]]:
     new -= {name for name in of_head if id(every[name]) in encoder}
     _check(spec, model, new, backbone)
     _draw(model, auto, new, spec)
-    architectures.hear_no_padding(model)
+    architectures.zero_padding_by_hook(model)
     return model, sorted(new)
 
 

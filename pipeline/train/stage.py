@@ -8,8 +8,9 @@ from typing import Any
 from pipeline import tasks
 from pipeline.artifact import digest_of
 from pipeline.checkpoint.source import Source, fine_tuned
-from pipeline.data import files, places
-from pipeline.data.datasets import DATASETS, Dataset
+from pipeline.data import files
+from pipeline.data.datasets import DATASETS, Columns, Dataset
+from pipeline.data.location import locate
 from pipeline.errors import RecipeError
 from pipeline.graph.worker import tell
 from pipeline.recipe.schema import Recipe, TrainSection
@@ -66,8 +67,8 @@ def _dataset(recipe: Recipe, recipe_file: Path) -> Dataset:
         return DATASETS[settings.dataset]
     assert settings.train_file is not None
     assert settings.dev_file is not None
-    train, dev = (places.find(name, recipe_file) for name in (settings.train_file, settings.dev_file))
-    columns = files.Columns(settings.text, settings.pair, settings.label)
+    train, dev = (locate(name, recipe_file) for name in (settings.train_file, settings.dev_file))
+    columns = Columns(settings.text, settings.pair, settings.label)
     return files.dataset(tasks.get(recipe.task), train, dev, columns)
 
 

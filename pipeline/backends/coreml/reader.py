@@ -8,10 +8,9 @@ import numpy as np
 from pipeline.backends.structure import Activation, Constant, Stored, Structure
 from pipeline.errors import ToolchainError
 from pipeline.mil import Package
+from pipeline.mil.constants import Source, Weight, constants, decode, weights
 from pipeline.mil.package import Operation
-from pipeline.mil.sources import Source, constants, decode
 from pipeline.mil.values import Value
-from pipeline.mil.weights import Weight, weights
 
 _STORED: dict[str, Stored] = {name: name for name in get_args(Stored)}
 _SPARSE = "sparse "

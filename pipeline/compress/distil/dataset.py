@@ -11,8 +11,9 @@ from typing import Any
 from pipeline.artifact import sha256_file
 from pipeline.checkpoint.source import NOTHING, Made, Source
 from pipeline.checkpoint.source import at as checkpoint_at
-from pipeline.data import corpus, files, places
-from pipeline.data.datasets import DATASETS, Dataset, Labelled, sample
+from pipeline.data import corpus, files
+from pipeline.data.datasets import DATASETS, Columns, Dataset, Labelled, sample
+from pipeline.data.location import locate
 from pipeline.errors import InputError, RecipeError, StudentError
 from pipeline.recipe.compression import UNPRUNED, AugmentSection, DistilSection, HeadSection
 from pipeline.tasks import Task
@@ -105,8 +106,8 @@ def _dataset(section: DistilSection, task: Task, recipe_file: Path) -> Dataset |
         return DATASETS[section.dataset]
     if section.train_file is None or section.dev_file is None:
         return None
-    train, dev = (places.find(name, recipe_file) for name in (section.train_file, section.dev_file))
-    return files.dataset(task, train, dev, files.Columns(section.text, section.pair, section.label))
+    train, dev = (locate(name, recipe_file) for name in (section.train_file, section.dev_file))
+    return files.dataset(task, train, dev, Columns(section.text, section.pair, section.label))
 
 
 def _check_named(section: DistilSection, task: Task) -> None:

@@ -83,7 +83,7 @@ def load_teacher(job: DistilJob) -> Any:
         model, _ = load_masked_lm(job.teacher, keeps_head=keeps_head, seed=job.section.seed)
     else:
         model = load_checkpoint(job.teacher, job.task)
-        architectures.hear_no_padding(model)
+        architectures.zero_padding_by_hook(model)
     return model.eval().requires_grad_(False)
 
 

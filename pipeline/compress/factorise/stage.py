@@ -60,4 +60,4 @@ def _batches(model: Any, source: Path, section: FactoriseSection, texts: Sequenc
     row = architectures.get(model.config.model_type)
     longest = min(_LENGTH, row.max_length(model.config.to_dict()))
     chosen = sample(texts, section.calibration_texts, seed=section.seed)
-    return batches(source, row.model_type, chosen, max_length=longest, pad=int(model.config.pad_token_id or 0))
+    return batches(source, row.inputs, chosen, max_length=longest, pad=int(model.config.pad_token_id or 0))

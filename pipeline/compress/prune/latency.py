@@ -89,7 +89,7 @@ def _one_layer(model: Any) -> Any:
     """Return a bare encoder with a small vocabulary and only the layer of the largest intermediate size."""
     base = copy.deepcopy(model.base_model)
     every = layers(base)
-    widest = max(range(len(every)), key=lambda number: every[number].feed_forward_size)
+    widest = max(range(len(every)), key=lambda number: every[number].intermediate_size)
     keep_layers(base, [widest])
     table = base.get_input_embeddings()
     # In front of the other factor, where it was put into two.

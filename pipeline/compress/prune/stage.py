@@ -38,7 +38,7 @@ def make(source: Path, task_name: str, section: PruneSection, texts: Sequence[Un
         StudentError: the checkpoint does not load, or its layers cannot be taken apart.
         InputError: too few texts.
     """
-    from pipeline.checkpoint import shapes
+    from pipeline.checkpoint import architectures, shapes
     from pipeline.checkpoint.loading import load_checkpoint
     from pipeline.compress.prune.pruning import prune_structures
     from pipeline.train.model import save
@@ -53,7 +53,8 @@ def make(source: Path, task_name: str, section: PruneSection, texts: Sequence[Un
         return metrics
     chosen = sample(texts, section.calibration_texts, seed=section.seed)
     padding = int(full.config.pad_token_id or 0)
-    batches = calibration.batches(source, full.config.model_type, chosen, max_length=section.max_length, pad=padding)
+    inputs = architectures.get(full.config.model_type).inputs
+    batches = calibration.batches(source, inputs, chosen, max_length=section.max_length, pad=padding)
     pruned, metrics = prune_structures(full, task, section, batches)
     metrics |= _zero_weights(pruned, section)
     shapes.save(pruned, out)

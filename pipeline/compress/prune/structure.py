@@ -90,7 +90,7 @@ def sublayers(model: Any) -> list[Sublayer]:
     result = []
     for number, layer in enumerate(every):
         for kind in KINDS:
-            size = layer.heads if kind == "attention" else layer.feed_forward_size
+            size = layer.heads if kind == "attention" else layer.intermediate_size
             users = [other for other in every if other.get(OUTPUT_LINEAR[kind]) is layer.get(OUTPUT_LINEAR[kind])]
             if users[0] is layer:
                 passes = sum(user.passes for user in users)

@@ -13,8 +13,8 @@ from typing import Any
 from pipeline import tasks
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.architectures import ARCHITECTURES
-from pipeline.data.datasets import TEXTS
 from pipeline.recipe import loading as recipes
+from pipeline.text import bundled
 
 LABELS = ("negative", "neutral", "positive")
 LENGTHS = (16, 32)
@@ -104,7 +104,11 @@ def _write_byte_bpe(folder: Path) -> None:
 
 def _corpus() -> list[str]:
     """Return the texts that come with the package."""
-    rows = [json.loads(line) for file in sorted(TEXTS.glob("*.jsonl")) for line in file.read_text("utf-8").splitlines()]
+    rows = [
+        json.loads(line)
+        for file in sorted(bundled.FOLDER.glob("*.jsonl"))
+        for line in file.read_text("utf-8").splitlines()
+    ]
     texts = [value for row in rows for value in row.values() if isinstance(value, str)]
     return [" ".join(text.replace("\0", "").split()) for text in texts]
 
