@@ -307,7 +307,8 @@ def compat(
     as_json: AsJson = False,
 ) -> None:
     """Try finished LiteRT files on older runtimes, each in an environment of its own."""
-    from pipeline.compat import check, runtimes
+    from pipeline import runtimes
+    from pipeline.compat import check
     from pipeline.convert.targets import choose_targets
     from pipeline.recipe import loading as recipes
 

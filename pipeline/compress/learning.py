@@ -139,9 +139,7 @@ def _called(teacher: Source, unpruned: Source) -> str:
     return "the unpruned checkpoint" if teacher is unpruned else teacher.origin
 
 
-def _check_trimmed(
-    context: Context, section: DistilSection, source: Source, teacher: Source, data: DistilData
-) -> None:
+def _check_trimmed(context: Context, section: DistilSection, source: Source, teacher: Source, data: DistilData) -> None:
     """Refuse losses token by token on texts that the trimmed vocabulary will cut otherwise than the teacher's.
 
     The stage itself finds out when it encodes its rows, which may be hours later.

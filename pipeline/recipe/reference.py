@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from pipeline.errors import InputError
 from pipeline.recipe.losses import PRESETS
-from pipeline.recipe.schema import Recipe
+from pipeline.recipe.schema import TARGET_SECTIONS, Recipe
 
 _REFERENCE = "#/$defs/"
 _NAMED = {"targets": "BACKEND", "gates": "SCHEME", "beside": "RECIPE"}
@@ -47,7 +47,8 @@ class Listed:
 def sections() -> dict[str, Listed]:
     """Return every section of a recipe by its name, in a recipe's order."""
     whole = Recipe.model_json_schema()
-    return dict(_walk("", Recipe.__name__, {**whole["$defs"], Recipe.__name__: whole}, _meanings()))
+    schemas = {model.__name__: model.model_json_schema() for model in TARGET_SECTIONS.values()}
+    return dict(_walk("", Recipe.__name__, {**whole["$defs"], Recipe.__name__: whole, **schemas}, _meanings()))
 
 
 def section(name: str) -> Listed:
@@ -75,7 +76,8 @@ def _meanings() -> Meanings:
     """
     return {
         model.__name__: {name: text for one in reversed(model.__mro__) for name, text in _below(one)}
-        for model in _models(Recipe)
+        for start in (Recipe, *TARGET_SECTIONS.values())
+        for model in _models(start)
     }
 
 
@@ -111,6 +113,8 @@ def _walk(path: str, model: str, defs: Mapping[str, Any], meanings: Meanings) ->
         if below is not None and _plain(one):
             at = ".".join(part for part in (path, name, _NAMED.get(name)) if part)
             inner[at] = below
+            if name == "targets":
+                inner |= {f"{name}.{backend}": model.__name__ for backend, model in TARGET_SECTIONS.items()}
             keys.append(Key(name, f"section [{at}]", "", _sentence(said.get(name, ""))))
         else:
             default = _default(one, needed=name in schema.get("required", ()))
