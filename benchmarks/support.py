@@ -24,7 +24,7 @@ from pipeline.graph.checkpoints import Until
 from pipeline.graph.worker import Worker
 from pipeline.recipe import loading
 from pipeline.recipe.schema import Recipe
-from pipeline.schemes import SCHEMES
+from pipeline.schemes import SCHEMES, supported
 from pipeline.verify import stage as verify
 
 PAGE = REPOSITORY / "benchmarks" / "SUPPORT.md"
@@ -67,8 +67,7 @@ def recipe_of(case: Case) -> Recipe:
 
 def schemes_of(backend: str) -> Iterator[str]:
     """Yield the schemes that a backend supports."""
-    module = backends.get(backend)
-    return (scheme for scheme in SCHEMES if module.support(scheme, minimum_ios=18).supported)
+    return iter(supported(backend))
 
 
 def run(case: Case) -> list[str]:
@@ -126,10 +125,10 @@ def _section(case: Case, folder: Path) -> Iterator[str]:
     yield "|---|---|---|---|--:|--:|--:|--:|--:|"
     for name in backends.NAMES:
         for scheme in SCHEMES:
-            answer = backends.get(name).support(scheme, minimum_ios=18)
+            reason = SCHEMES[scheme].refusal(name)
             title = backends.get(name).TITLE
-            if not answer.supported:
-                yield f"| {title} | {scheme} | UNSUPPORTED: {answer.reason} | | | | | | |"
+            if reason is not None:
+                yield f"| {title} | {scheme} | UNSUPPORTED: {reason} | | | | | | |"
             else:
                 yield f"| {title} | {scheme} | {_row(folder / str(Target(name, scheme)), facts['parameters'])} |"
 

@@ -1,10 +1,11 @@
-"""Schemes: their names, what they promise, and the gates that hold them to it.
+"""Schemes: numeric formats of a converted file, one row each, with all that is known of them.
 
-Where a scheme is applied differs by toolchain (see DESIGN): each backend does it at its own point in `convert`
-and answers for every scheme here, with support or with a reason. To add a scheme, add a row.
+A row says how weights are stored, which backends carry the scheme out and why the others do not, and which gates its
+files have to keep. A backend's own `convert` says only how its toolchain is told. To add a scheme, add a row.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -37,15 +38,86 @@ class Gates(BaseModel):
     max_bytes_per_parameter: float | None = None
 
 
+BACKENDS = ("litert", "coreml", "executorch")
+"""Names of the backends, each a folder of `pipeline/backends`; every row answers for every one."""
+Stored = Literal["float32", "float16", "int8"]
+"""What the numbers of a tensor are kept as in a file."""
+Granularity = Literal["tensor", "row"]
+"""Which weights share a scale."""
+Line = str | tuple[float, tuple[float, ...]]
+"""A line style of matplotlib."""
+_BYTES: dict[Stored, float] = {"float32": 4.0, "float16": 2.0, "int8": 1.0}
+NEWEST_IOS = 18
+
+
+@dataclass(frozen=True)
+class Support:
+    """A backend's answer for one scheme: what it makes of it, or why it does not support it."""
+
+    reason: str | None = None
+    """Why the scheme is unsupported; None where it is supported."""
+    base: Stored = "float32"
+    """What biases and norms are stored as, and what weights are rounded to before they are quantised."""
+    ios: int = 15
+    """Core ML: the oldest iOS release whose runtime reads such files."""
+    sparse_ios: int | None = None
+    """Core ML: the oldest iOS release that reads such weights stored without their zeros; None where none does."""
+    right_from: Mapping[str, str | None] = field(default_factory=dict)
+    """Distribution of a runtime to its oldest release that keeps the gates; None where no release does.
+
+    A runtime that is not listed is right in every release that was tried; `pocketbert compat` measures it.
+    """
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How a scheme is drawn, the same in every plot."""
+
+    marker: str
+    line: Line
+    hatch: str
+
+
 @dataclass(frozen=True)
 class Scheme:
     """One numeric format for weights and activations."""
 
     name: str
     summary: str
-    weight_bytes: float
-    """Stored bytes per parameter, scales apart."""
+    weights: Stored
+    """Matrices and embedding tables. Integers are symmetric, rounded to the nearest step of their scale."""
+    granularity: Granularity | None
+    """None where weights have no scale."""
+    activations: Literal["float", "dynamic_int8"]
+    """`dynamic_int8`: quantised per token at run time."""
+    support: Mapping[str, Support]
+    """By backend, for all of `BACKENDS`."""
+    mark: Mark
     gates: dict[OutputKind, Gates]
+
+    @property
+    def weight_bytes(self) -> float:
+        """Stored bytes per parameter, scales apart."""
+        return _BYTES[self.weights]
+
+    @property
+    def shipping_rank(self) -> tuple[float, bool]:
+        """Sort key; the scheme to ship comes first: fewest bytes per weight, then integer arithmetic."""
+        return self.weight_bytes, self.activations == "float"
+
+    def refusal(self, backend: str, *, minimum_ios: int = NEWEST_IOS) -> str | None:
+        """Return why a backend does not support this scheme, or None if it does.
+
+        Args:
+            backend: one of `BACKENDS`.
+            minimum_ios: the oldest iOS release that has to read the file; Core ML alone heeds it.
+        """
+        answer = self.support[backend]
+        if answer.reason is None and minimum_ios < answer.ios:
+            return (
+                f"ML Programs hold {self.weights} weights from iOS {answer.ios} on, and minimum_ios is {minimum_ios}."
+            )
+        return answer.reason
 
 
 def _gates(
@@ -93,8 +165,12 @@ SCHEMES: dict[str, Scheme] = {
         Scheme(
             "fp32",
             "weights and activations in single precision",
-            4.0,
-            _gates(
+            weights="float32",
+            granularity=None,
+            activations="float",
+            support={"litert": Support(), "coreml": Support(sparse_ios=16), "executorch": Support()},
+            mark=Mark("o", "-", ""),
+            gates=_gates(
                 cosine=0.99999,
                 worst=0.9999,
                 sqnr=70,
@@ -109,8 +185,18 @@ SCHEMES: dict[str, Scheme] = {
         Scheme(
             "fp16",
             "weights in half precision; activations too where the runtime has it",
-            2.0,
-            _gates(
+            weights="float16",
+            granularity=None,
+            activations="float",
+            support={
+                "litert": Support(),
+                "coreml": Support(base="float16", sparse_ios=16),
+                "executorch": Support(
+                    "layer_norm in half precision is wrong in ExecuTorch 1.4.1 from 256 columns on (cosine .78 to .98)."
+                ),
+            },
+            mark=Mark("s", (0, (6, 2)), "////"),
+            gates=_gates(
                 cosine=0.9999,
                 worst=0.999,
                 sqnr=45,
@@ -126,8 +212,16 @@ SCHEMES: dict[str, Scheme] = {
         Scheme(
             "int8_weight_only",
             "weights and embedding tables in int8 with a scale per row, activations in float",
-            1.0,
-            _gates(
+            weights="int8",
+            granularity="row",
+            activations="float",
+            support={
+                "litert": Support(),
+                "coreml": Support(base="float16", ios=16, sparse_ios=18),
+                "executorch": Support(),
+            },
+            mark=Mark("^", (0, (4, 2, 1, 2)), "...."),
+            gates=_gates(
                 cosine=0.998,
                 worst=0.98,
                 sqnr=20,
@@ -143,8 +237,20 @@ SCHEMES: dict[str, Scheme] = {
         Scheme(
             "int8_dynamic",
             "int8 weights and embedding tables with a scale per row; activations to int8 per token, at run time",
-            1.0,
-            _gates(
+            weights="int8",
+            granularity="row",
+            activations="dynamic_int8",
+            support={
+                # tflite-runtime 2.14 computes it silently wrong, LiteRT 1.0.1 outside its gates and seven times slower.
+                "litert": Support(right_from={"ai-edge-litert": "1.2.0", "tflite-runtime": None}),
+                "coreml": Support(
+                    "Core ML has no activations that are quantised at run time; its int8 activations need calibrated "
+                    "ranges."
+                ),
+                "executorch": Support(),
+            },
+            mark=Mark("D", (0, (1.5, 1.5)), "xxxx"),
+            gates=_gates(
                 cosine=0.995,
                 worst=0.96,
                 sqnr=17,
@@ -163,16 +269,6 @@ SCHEMES: dict[str, Scheme] = {
 }
 
 
-@dataclass(frozen=True)
-class Support:
-    """A backend's answer for one scheme: `reason` is None where it is supported."""
-
-    reason: str | None = None
-
-    @property
-    def supported(self) -> bool:
-        """Whether the backend carries the scheme out."""
-        return self.reason is None
-
-
-SUPPORTED = Support()
+def supported(backend: str, *, minimum_ios: int = NEWEST_IOS) -> list[str]:
+    """Return the names of the schemes that a backend supports, in the order of the rows."""
+    return [name for name, scheme in SCHEMES.items() if scheme.refusal(backend, minimum_ios=minimum_ios) is None]

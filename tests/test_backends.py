@@ -15,12 +15,13 @@ from pipeline.backends import coreml, litert
 from pipeline.backends.litert.deduplicate import share_constants
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.loading import example_inputs, export_graph, load_checkpoint
-from pipeline.convert.model import Model, require_version
+from pipeline.convert.model import Model
 from pipeline.convert.stage import Target, make
 from pipeline.errors import InputError, ToolchainError
 from pipeline.graph.worker import Worker
 from pipeline.metrics import measures
 from pipeline.recipe import loading as recipe
+from pipeline.runtimes import require_version
 from pipeline.schemes import SCHEMES
 from pipeline.student import stage as student_stage
 from pipeline.student.reference import true_outputs
@@ -66,7 +67,7 @@ def convert(made: Artifact, target: Target, out: Path, *, lengths: tuple[int, ..
 
 def supported(*names: str) -> list[Target]:
     every = [Target(name, scheme) for name in names for scheme in SCHEMES]
-    return [one for one in every if backends.get(one.backend).support(one.scheme, minimum_ios=18).supported]
+    return [one for one in every if SCHEMES[one.scheme].refusal(one.backend) is None]
 
 
 def truth(made: Artifact, rows: list[Row]) -> np.ndarray:

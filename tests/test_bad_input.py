@@ -197,10 +197,30 @@ RECIPES = {
         "recipe.toml", "'tasks' does not exist", "Did you mean 'task'?", tasks="embedding"
     ),
     "unknown key in a section": plan_of(
-        "'convert.sequence_length'", "minimum_ios, sequence_lengths", "Did you mean", convert={"sequence_length": [8]}
+        "'convert.sequence_length'",
+        "keys there: sequence_lengths.",
+        "Did you mean 'sequence_lengths'?",
+        convert={"sequence_length": [8]},
     ),
     "unknown key in a target": plan_of(
         "'targets.litert.scheme'", "Did you mean 'schemes'?", targets={"litert": {"scheme": ["fp32"]}}
+    ),
+    "unknown key in Core ML's targets": plan_of(
+        "'targets.coreml.minimum_io'",
+        "keys there: minimum_ios, minimum_runtime, schemes, sequence_lengths.",
+        "Did you mean 'minimum_ios'?",
+        targets={"coreml": {"schemes": ["fp32"], "minimum_io": 18}},
+    ),
+    "Core ML's own key in another backend's targets": plan_of(
+        "key 'targets.litert.minimum_ios' does not exist",
+        "keys there: minimum_runtime, schemes, sequence_lengths.",
+        targets={"litert": {"schemes": ["fp32"], "minimum_ios": 18}},
+    ),
+    "a key that has moved": plan_of(
+        "recipe.toml: convert.minimum_ios was renamed targets.coreml.minimum_ios.", convert={"minimum_ios": 17}
+    ),
+    "a section of Core ML's that is no table": plan_of(
+        "targets.coreml = 'fp32'", "a table", targets={"coreml": "fp32"}
     ),
     "unknown gate": plan_of(
         "'verify.gates.fp32.min_cosine'", "min_mean_cosine", verify={"gates": {"fp32": {"min_cosine": 0.9}}}
@@ -228,11 +248,15 @@ RECIPES = {
         "It supports: fp32",
         targets={"executorch": {"schemes": ["fp16"]}},
     ),
-    "iOS that is too old": plan_of("minimum_ios = 14", "15, 16, 17 or 18", convert={"minimum_ios": 14}),
+    "iOS that is too old": plan_of(
+        "targets.coreml.minimum_ios = 14",
+        "15, 16, 17 or 18",
+        targets={"coreml": {"schemes": ["fp32"], "minimum_ios": 14}},
+    ),
     "int8 before iOS 16": plan_of(
         "from iOS 16 on, and minimum_ios is 15",
-        convert={"minimum_ios": 15},
-        targets={"coreml": {"schemes": ["int8_weight_only"]}},
+        "It supports: fp32, fp16",
+        targets={"coreml": {"schemes": ["int8_weight_only"], "minimum_ios": 15}},
     ),
     "lengths out of order": plan_of("sequence_lengths = [32, 16]", "must rise", convert={"sequence_lengths": [32, 16]}),
     "a length twice": plan_of("sequence_lengths", "each length once", convert={"sequence_lengths": [16, 16]}),

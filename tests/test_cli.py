@@ -99,9 +99,7 @@ def test_list_tells_what_exists_and_what_is_unsupported(pocketbert):
     for name in (*ARCHITECTURES, *TASKS, *backends.NAMES, *SCHEMES, *read_devices(), *recipe.names()):
         assert name in outcome.stdout
     assert outcome.stdout.count("UNSUPPORTED") == len(UNSUPPORTED) + sum(
-        not backends.get(backend).support(scheme, minimum_ios=18).supported
-        for backend in backends.NAMES
-        for scheme in SCHEMES
+        SCHEMES[scheme].refusal(backend) is not None for backend in backends.NAMES for scheme in SCHEMES
     )
 
 

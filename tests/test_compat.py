@@ -13,17 +13,18 @@ import pytest
 import tomli_w
 from conftest import REPOSITORY, Outcome, TinyLine, recipe_values, run_command
 
+from pipeline import runtimes
 from pipeline.backends import signature
-from pipeline.compat import check, environments, judging, operators, runtimes, trials
+from pipeline.compat import check, environments, judging, operators, trials
 from pipeline.compat.environments import Environment
 from pipeline.compat.record import Compat, Row, Verdict, read
-from pipeline.compat.runtimes import RUNTIMES, Runtime
 from pipeline.errors import InputError, RecipeError
 from pipeline.recipe import loading
 from pipeline.recipe.schema import Recipe
+from pipeline.runtimes import RUNTIMES, Runtime
 from pipeline.student import golden
 
-OWN = next(runtime for runtime in RUNTIMES if runtimes.is_own(runtime))
+OWN = next(runtime for runtime in RUNTIMES if runtimes.is_installed(runtime))
 OTHER = next(runtime for runtime in RUNTIMES if runtime.name == "litert-2.1.6")
 HERE = Environment(OWN, Path(sys.executable), "")
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from pipeline import tasks
 from pipeline.backends.signature import Function, Signature, Tensor
+from pipeline.graph.worker import Worker
 from pipeline.metrics import measures
 from pipeline.metrics.outputs import PER_TOKEN, RowOutputs, best_span, word_spans
 from pipeline.metrics.scoring import Labels
@@ -561,3 +563,24 @@ def test_the_record_survives_its_own_file(tmp_path, seed):
     parity = turn_one(clean("logits", seed)).judge(SCHEMES["fp32"].gates["logits"])
     (tmp_path / verify.PARITY).write_text(parity.model_dump_json())
     assert verify.read(tmp_path) == parity
+
+
+def test_files_judged_one_after_the_other_in_one_worker_are_judged_as_in_a_worker_each(tiny_line, tmp_path):
+    # ExecuTorch's pool of threads belongs to the process, and the last session of a file has two.
+    names = ("litert-int8_dynamic", "executorch-fp32", "litert-int8_dynamic")
+
+    def judged(worker: Worker, name: str, out: Path) -> bytes:
+        out.mkdir()
+        folder = tiny_line.folder
+        gates = SCHEMES[name.partition("-")[2]].gates["embedding"]
+        worker.call(verify.make, folder / name / "model", folder / "student", folder / "reference-32", gates, True, out)
+        return (out / verify.PARITY).read_bytes()
+
+    with Worker(tmp_path / "log", threads=1) as warm:
+        together = [judged(warm, name, tmp_path / f"warm-{number}") for number, name in enumerate(names)]
+    alone = []
+    for name in names[:2]:
+        with Worker(tmp_path / "log", threads=1) as fresh:
+            alone.append(judged(fresh, name, tmp_path / f"fresh-{name}"))
+    assert together == [*alone, alone[0]]
+    assert b'"verdict": "passed"' in together[1]

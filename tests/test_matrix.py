@@ -22,7 +22,7 @@ from rich.console import Console
 
 from pipeline import artifact, backends
 from pipeline.checkpoint.architectures import ARCHITECTURES, UNSUPPORTED
-from pipeline.schemes import SCHEMES
+from pipeline.schemes import supported
 from pipeline.tasks import TASKS
 from pipeline.verify import stage as verify
 
@@ -49,10 +49,7 @@ MORE = (
 
 
 def every_target() -> dict[str, list[str]]:
-    answers = {
-        name: [scheme for scheme in SCHEMES if backends.get(name).support(scheme, minimum_ios=18).supported]
-        for name in backends.NAMES
-    }
+    answers = {name: supported(name) for name in backends.NAMES}
     return {name: schemes for name, schemes in answers.items() if schemes}
 
 

@@ -1,6 +1,7 @@
 """Recipes mean what they say, and the tables behind them have no gaps."""
 
 import re
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -16,7 +17,8 @@ from pipeline.metrics import scoring
 from pipeline.recipe import loading, reference
 from pipeline.recipe import loading as recipe
 from pipeline.recipe.schema import RENAMED, Recipe
-from pipeline.schemes import SCHEMES, Gates, OutputKind
+from pipeline.runtimes import version_numbers
+from pipeline.schemes import BACKENDS, SCHEMES, Gates, OutputKind, supported
 from pipeline.tasks import TASKS
 
 
@@ -40,9 +42,13 @@ def test_minilm_is_packaged_and_asks_every_backend():
 
 
 def test_defaults(tmp_path):
-    found = checked(tmp_path, convert=None)
+    found = checked(tmp_path, convert=None, targets={name: {"schemes": ["fp32"]} for name in backends.NAMES})
     assert found.convert.sequence_lengths == (16, 32, 64, 128)
-    assert found.convert.minimum_ios == 18
+    assert {name: found.minimum_ios(name) for name in found.targets} == {
+        "litert": None,
+        "coreml": 18,
+        "executorch": None,
+    }
     assert not found.student.random_weights
     assert found.verify.datasets is None
     assert found.verify.gates == {}
@@ -115,21 +121,51 @@ def test_an_old_name_is_refused_with_the_new_one(old, tmp_path):
 # --- schemes and backends ----------------------------------------------------------------------------------------
 
 
+def test_every_folder_of_backends_is_a_backend_and_every_scheme_s_row_answers_for_each():
+    folders = {path.parent.name for path in Path(backends.__file__).parent.glob("*/__init__.py")}
+    assert folders == set(BACKENDS) == set(backends.NAMES)
+    for scheme in SCHEMES.values():
+        assert set(scheme.support) == set(BACKENDS), scheme.name
+
+
+@pytest.mark.parametrize("backend", backends.NAMES)
+def test_a_backend_converts_exactly_the_schemes_whose_rows_say_that_it_supports_them(backend):
+    assert set(supported(backend)) == backends.get(backend).CONVERTS
+
+
 @pytest.mark.parametrize("minimum_ios", [15, 16, 17, 18])
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("backend", backends.NAMES)
-def test_every_backend_answers_for_every_scheme(backend, scheme, minimum_ios):
-    answer = backends.get(backend).support(scheme, minimum_ios=minimum_ios)
-    if not answer.supported:
-        assert len(answer.reason) > 30
-        assert answer.reason.endswith(".")
-        assert "\n" not in answer.reason
+def test_a_refusal_is_one_whole_sentence(backend, scheme, minimum_ios):
+    reason = SCHEMES[scheme].refusal(backend, minimum_ios=minimum_ios)
+    if reason is not None:
+        assert len(reason) > 30
+        assert reason.endswith(".")
+        assert "\n" not in reason
+
+
+def test_no_two_schemes_look_alike_or_are_shipped_alike():
+    marks = [scheme.mark for scheme in SCHEMES.values()]
+    assert all(len({getattr(mark, part) for mark in marks}) == len(marks) for part in ("marker", "line", "hatch"))
+    assert len({scheme.shipping_rank for scheme in SCHEMES.values()}) == len(SCHEMES)
+    assert sorted(SCHEMES, key=lambda name: SCHEMES[name].shipping_rank) == [
+        "int8_dynamic",
+        "int8_weight_only",
+        "fp16",
+        "fp32",
+    ]
+
+
+def test_a_backend_s_minimum_runtime_is_the_newest_that_any_scheme_needs():
+    needed = [row.support["litert"].right_from.get("ai-edge-litert") for row in SCHEMES.values()]
+    newest = max(filter(None, needed), key=version_numbers)
+    assert newest == backends.get("litert").MINIMUM_RUNTIME
 
 
 @pytest.mark.parametrize("backend", backends.NAMES)
 def test_every_backend_makes_its_base_scheme_and_one_more(backend):
     module = backends.get(backend)
-    able = [scheme for scheme in SCHEMES if module.support(scheme, minimum_ios=18).supported]
+    able = supported(backend)
     assert len(able) >= 2
     assert module.BASE_SCHEME is None or module.BASE_SCHEME in able
 

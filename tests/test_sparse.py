@@ -43,7 +43,7 @@ from pipeline.train.sparsity import (
 )
 from pipeline.train.stage import fine_tune, write
 from pipeline.verify import structure as judging
-from pipeline.verify.structure import Expected
+from pipeline.verify.weights import Expected
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

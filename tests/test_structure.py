@@ -26,7 +26,7 @@ from pipeline.errors import StudentError, ToolchainError
 from pipeline.graph.worker import Worker
 from pipeline.verify import structure as judging
 from pipeline.verify.record import GateResult
-from pipeline.verify.structure import Expected
+from pipeline.verify.weights import Expected
 
 WORDS = "embeddings.word_embeddings.weight"
 

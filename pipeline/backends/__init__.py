@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from pipeline.backends.signature import Function, Signature
 from pipeline.backends.structure import Structure
-from pipeline.schemes import Support
+from pipeline.schemes import BACKENDS
 
-NAMES = ("litert", "coreml", "executorch")
+NAMES = BACKENDS
 
 Inputs = Mapping[str, NDArray[np.int32]]
 Outputs = dict[str, NDArray[np.float32]]
@@ -30,7 +30,8 @@ class ConvertRequest:
     scheme: str
     lengths: tuple[int, ...]
     """Ascending, in tokens."""
-    minimum_ios: int
+    minimum_ios: int | None
+    """The oldest iOS release that has to read the file; None for all but Core ML."""
     base: Path | None
     """The file of the backend's `BASE_SCHEME`, where that is what the scheme is made from."""
     metadata: Mapping[str, str]
@@ -76,9 +77,8 @@ class Backend(Protocol):
     """Raised when the same request gives another file; a part of the key of this backend's files alone."""
     MINIMUM_RUNTIME: str
     """Oldest runtime that computes every scheme rightly."""
-
-    def support(self, scheme: str, *, minimum_ios: int) -> Support:
-        """Answer for a scheme: supported, or why not."""
+    CONVERTS: frozenset[str]
+    """Schemes that `convert` can tell its toolchain: those of which the rows of `SCHEMES` say that it supports them."""
 
     def lengths_in_file(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
         """Return those of the recipe's lengths that change the file."""
@@ -105,16 +105,19 @@ class Backend(Protocol):
         """Return what can run files on this machine: the first gives the verdict, the others are compared with it."""
 
 
-def own_runtime(name: str) -> list[Evaluator]:
-    """Return a backend's real runtime as the one that runs its files here."""
-    backend = get(name)
-    distribution = backend.DISTRIBUTIONS[0]
-    title = f"{backend.TITLE} ({distribution} {importlib.metadata.version(distribution)})"
-    return [
-        Evaluator(
-            title, lambda file, signature, threads: backend.load(file, signature, threads=threads), uses_threads=True
-        )
-    ]
+def runtime_evaluator(title: str, distribution: str, load: Callable[..., Session]) -> Evaluator:
+    """Return the evaluator that is a backend's real runtime.
+
+    Args:
+        title: what people call the backend.
+        distribution: the Python distribution of the runtime, whose version goes into the evaluator's name.
+        load: the backend's `load`.
+    """
+    return Evaluator(
+        f"{title} ({distribution} {importlib.metadata.version(distribution)})",
+        lambda file, signature, threads: load(file, signature, threads=threads),
+        uses_threads=True,
+    )
 
 
 def get(name: str) -> Backend:

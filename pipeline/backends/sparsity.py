@@ -20,7 +20,7 @@ BUYS = {
 
 
 @lru_cache(maxsize=4)
-def of_checkpoint(student: Path) -> tuple[str, ...]:
+def sparse_matrices(student: Path) -> tuple[str, ...]:
     """Return the names of a checkpoint's matrices that are mostly zeros."""
     from safetensors.torch import load_file
 

@@ -1,7 +1,7 @@
 """What a converted file holds, as far as it can be compared with the checkpoint without running it.
 
-Behaviour over real text cannot see all: a corrupted row of the vocabulary that no text uses, or an epsilon below the
-noise of int8. Each backend reads these facts back from its file; `pipeline.verify.structure` compares them.
+Running a file over real text does not show everything: a corrupted row of the vocabulary that no text uses, or an
+epsilon below the noise of int8. Each backend reads its file back; `pipeline.verify.structure` compares.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Stored = Literal["float32", "float16", "int8"]
+from pipeline.schemes import Stored
+
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "sigmoid", "tanh"]
 """`gelu` is the exact form, by erf; `gelu_tanh` the approximation that `gelu_new` names."""
 
@@ -31,11 +32,11 @@ class Constant:
 
 @dataclass(frozen=True)
 class Structure:
-    """Facts of a file, over all its functions."""
+    """Constants and attributes of a file, over all its functions."""
 
     constants: tuple[Constant, ...]
     """Every float constant of two elements or more, and every quantised one."""
     epsilons: tuple[float, ...]
-    """Of every layer normalisation, in the order of the file, functions one after the other."""
+    """One for each layer normalisation, in the order of the file, functions one after the other."""
     activations: tuple[Activation, ...]
-    """Of every activation, likewise."""
+    """One for each activation, likewise."""

@@ -309,7 +309,8 @@ def compat(
     as_json: AsJson = False,
 ) -> None:
     """Try finished LiteRT files on older runtimes, each in an environment of its own."""
-    from pipeline.compat import check, runtimes
+    from pipeline import runtimes
+    from pipeline.compat import check
     from pipeline.recipe.loading import read
 
     parsed, _ = read(recipe)

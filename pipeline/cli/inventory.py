@@ -49,9 +49,9 @@ def _backend(name: str) -> str:
 def _scheme(name: str) -> str:
     lines = [SCHEMES[name].summary]
     for backend in backends.NAMES:
-        support = backends.get(backend).support(name, minimum_ios=18)
-        if not support.supported:
-            lines.append(f"{backend}: UNSUPPORTED, {support.reason}")
+        reason = SCHEMES[name].refusal(backend)
+        if reason is not None:
+            lines.append(f"{backend}: UNSUPPORTED, {reason}")
     return "\n".join(lines)
 
 

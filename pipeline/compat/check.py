@@ -13,19 +13,26 @@ from pipeline.backends import signature
 from pipeline.compat import environments, judging, operators, trials
 from pipeline.compat.environments import Environment
 from pipeline.compat.record import RECORD, Compat, ExecuTorchFile, File, Row, Verdict
-from pipeline.compat.runtimes import EXECUTORCH_POLICY, EXECUTORCH_PROMISE, Runtime, find, version_numbers
 from pipeline.convert.stage import Target
 from pipeline.devices import host
 from pipeline.errors import ArtifactError
 from pipeline.graph.executor import Progress, Step
 from pipeline.graph.node import versions
 from pipeline.recipe.schema import Recipe
+from pipeline.runtimes import Runtime, find, version_numbers
 from pipeline.student import golden
 
 STAGE = "compat"
 VERSION = 1
 _TRIED = "litert"
 _PROMISED = "executorch"
+
+EXECUTORCH_POLICY = "https://github.com/pytorch/executorch/blob/main/runtime/COMPATIBILITY.md"
+EXECUTORCH_PROMISE = (
+    "ExecuTorch promises that a .pte runs on the release that made it and on the next minor or major one at least, "
+    "delegated parts included; it promises nothing for older runtimes"
+)
+"""Source: the policy's sections on backward and forward compatibility, see `EXECUTORCH_POLICY`."""
 
 Tell = Callable[[str, float], None]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from pipeline.artifact import write_aside
-from pipeline.compat.runtimes import Runtime, is_own
+from pipeline.runtimes import Runtime, is_installed
 
 MARKER = "ready.json"
 FOLDER = ".compat"
@@ -50,7 +50,7 @@ def prepare(runtime: Runtime, root: Path, *, install: bool, note: Note) -> Envir
         install: make it if it is not there, which downloads.
         note: told what is going to be downloaded.
     """
-    if is_own(runtime):
+    if is_installed(runtime):
         return Environment(runtime, Path(sys.executable), "")
     place = root / runtime.name
     problem = _problem(runtime, place)

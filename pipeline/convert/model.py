@@ -1,9 +1,10 @@
 """Run a converted file: signature, tokenizer, length, post-processing; for predict, verify and benchmark."""
 
-import importlib.metadata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from pipeline import artifact, backends, tasks
 from pipeline.backends import Evaluator, signature
 from pipeline.backends.signature import Function, Signature
-from pipeline.errors import InputError, ToolchainError
+from pipeline.errors import InputError
 from pipeline.metrics import measures
 from pipeline.metrics.outputs import Entity, Offsets, Span, best_span, entities, first_tokens, overlap, word_spans
 from pipeline.text.encoding import Encoder, Row
@@ -154,6 +155,16 @@ class Model:
         """Free what the runtime holds."""
         self._session.close()
 
+    def __enter__(self) -> Self:
+        """Return the model itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Free what the runtime holds."""
+        self.close()
+
 
 def load(path: str | Path, *, threads: int = 1) -> Model:
     """Open a converted model.
@@ -188,25 +199,3 @@ def model_folder(path: Path) -> Path:
     raise InputError(
         f"{path} is not a converted model: there is no {signature.SIGNATURE} beside it. Make one with `pocketbert run`."
     )
-
-
-def require_version(distribution: str, minimum: str) -> None:
-    """Refuse a runtime that is older than the one from which on results are right.
-
-    Raises:
-        ToolchainError: it is absent or older.
-    """
-    try:
-        found = importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError as error:
-        raise ToolchainError(
-            f"{distribution} is not installed; {minimum} or later is needed. Run `make setup`."
-        ) from error
-    if _numbers(found) < _numbers(minimum):
-        raise ToolchainError(
-            f"{distribution} {found} is too old: below {minimum} these files fail or give wrong numbers silently."
-        )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("+")[0].split(".")[:3] if part.isdigit())

@@ -56,8 +56,8 @@ def order_params(recipe: Recipe, target: Target) -> dict[str, Any]:
         "lengths": list(backends.get(target.backend).lengths_in_file(recipe.lengths(target.backend))),
         "golden": {"min_worst_cosine": gates.min_worst_cosine, "min_sqnr_db": gates.min_sqnr_db},
     }
-    if target.backend == "coreml":
-        params["minimum_ios"] = recipe.convert.minimum_ios
+    if (ios := recipe.minimum_ios(target.backend)) is not None:
+        params["minimum_ios"] = ios
     return params
 
 
@@ -65,7 +65,7 @@ def make(
     student: Artifact,
     target: Target,
     lengths: tuple[int, ...],
-    minimum_ios: int,
+    minimum_ios: int | None,
     base: Path | None,
     gates: Gates,
     out: Path,
@@ -76,7 +76,7 @@ def make(
         student: the student artifact.
         target: backend and scheme.
         lengths: ascending, in tokens.
-        minimum_ios: for Core ML.
+        minimum_ios: the oldest iOS release that has to read the file; None for all but Core ML.
         base: the model folder of the backend's base scheme, where the scheme is made from that.
         gates: the target's gates, whose row bounds become the golden rows' tolerance.
         out: the artifact's directory.
@@ -198,12 +198,12 @@ def _check_stored_once(found: Structure, signature: Signature) -> dict[str, int]
 
 def _try_once(signature: Signature, out: Path) -> None:
     """Load the file and run every function: in its real runtime, or Core ML's in the interpreter."""
-    model = Model(out)
-    row = model.encoder.encode("Does it run?")
-    for function in signature.functions:
-        length = (
-            max(function.min_length, min(len(row), function.max_length)) if not function.fixed else function.max_length
-        )
-        if len(row) <= length and not np.isfinite(model.run(row, length=length)).all():
-            raise ToolchainError(f"{signature.file}: {function.name} gives NaN or infinity on an ordinary sentence.")
-    model.close()
+    with Model(out) as model:
+        row = model.encoder.encode("Does it run?")
+        for function in signature.functions:
+            length = max(function.min_length, min(len(row), function.max_length))
+            if function.fixed:
+                length = function.max_length
+            if len(row) <= length and not np.isfinite(model.run(row, length=length)).all():
+                message = f"{signature.file}: {function.name} gives NaN or infinity on an ordinary sentence."
+                raise ToolchainError(message)

@@ -187,7 +187,7 @@ def _convert(files: _Files, target: Target) -> Node:
         Input("student"),
         target,
         recipe.lengths(target.backend),
-        recipe.convert.minimum_ios,
+        recipe.minimum_ios(target.backend),
         Input("base") if "base" in inputs else None,
         recipe.gates(target.scheme),
     )
@@ -212,7 +212,7 @@ def _convert(files: _Files, target: Target) -> Node:
 
 
 def convert_file(
-    laid_out: Path, target: Target, lengths: tuple[int, ...], ios: int, base: Path | None, gates: Any, out: Path
+    laid_out: Path, target: Target, lengths: tuple[int, ...], ios: int | None, base: Path | None, gates: Any, out: Path
 ) -> dict[str, Any]:
     """Convert, as a node does it; see `convert.make`."""
     return convert.make(opened(laid_out), target, lengths, ios, base, gates, out)

@@ -16,8 +16,8 @@ from pipeline.checkpoint.inspection import Summary, find_cached, resolve, summar
 from pipeline.data.datasets import DATASETS
 from pipeline.errors import InputError, StudentError
 from pipeline.recipe import loading
-from pipeline.recipe.schema import ConvertSection, Recipe, StudentSection, TargetSection
-from pipeline.schemes import SCHEMES
+from pipeline.recipe.schema import ConvertSection, CoreMLSection, Recipe, StudentSection, TargetSection
+from pipeline.schemes import BACKENDS, SCHEMES
 
 TEMPLATE = "recipe.toml.j2"
 _LADDER = (16, 32, 64, 128, 256)
@@ -87,9 +87,9 @@ def draft(
         "why": why,
         "lengths": lengths_for(chosen, found),
         "limit_reason": _limit_reason(found),
-        "targets": {backend: _schemes(backend) for backend in backends.NAMES},
-        "titles": {backend: backends.get(backend).TITLE for backend in backends.NAMES},
-        "minimum_ios": ConvertSection().minimum_ios,
+        "targets": {backend: _schemes(backend) for backend in BACKENDS},
+        "titles": {backend: backends.get(backend).TITLE for backend in BACKENDS},
+        "minimum_ios": CoreMLSection.model_fields["minimum_ios"].default,
     }
     values["datasets"], values["datasets_reason"] = choose_datasets(chosen, found)
     text = render(values)
@@ -119,7 +119,7 @@ def _probe(source: str) -> Recipe:
         task=headed,
         student=StudentSection(source=source),
         convert=ConvertSection(sequence_lengths=(2,)),
-        targets={backends.NAMES[0]: TargetSection(schemes=("fp32",))},
+        targets={BACKENDS[0]: TargetSection(schemes=("fp32",))},
     )
 
 
@@ -213,9 +213,8 @@ def _limit_reason(found: Summary) -> str:
 
 def _schemes(backend: str) -> tuple[list[str], dict[str, str]]:
     """Return what a backend supports, and why not the rest."""
-    ios = ConvertSection().minimum_ios
-    answers = {name: backends.get(backend).support(name, minimum_ios=ios) for name in SCHEMES}
-    refused = {name: " ".join(str(answer.reason).split()) for name, answer in answers.items() if not answer.supported}
+    reasons = {name: scheme.refusal(backend) for name, scheme in SCHEMES.items()}
+    refused = {name: " ".join(reason.split()) for name, reason in reasons.items() if reason is not None}
     return [name for name in SCHEMES if name not in refused], refused
 
 

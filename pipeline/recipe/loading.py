@@ -13,16 +13,16 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from pipeline import backends, tasks
-from pipeline.compat import floors
+from pipeline import tasks
 from pipeline.data import datasets as data
 from pipeline.data.files import ENDINGS, TRAINED
 from pipeline.errors import RecipeError
 from pipeline.recipe.compression import DistilSection
 from pipeline.recipe.fields import LabelledUpdates
 from pipeline.recipe.losses import LOSSES
-from pipeline.recipe.schema import RENAMED, Recipe, TrainSection
-from pipeline.schemes import SCHEMES, Gates, OutputKind
+from pipeline.recipe.schema import RENAMED, TARGET_SECTIONS, Recipe, TargetSection, TrainSection
+from pipeline.runtimes import minimum_refusal
+from pipeline.schemes import BACKENDS, NEWEST_IOS, SCHEMES, Gates, OutputKind, supported
 from pipeline.tasks import Task
 
 _COSINES = {"min_mean_cosine", "min_worst_cosine", "max_all_pad_error"}
@@ -135,8 +135,9 @@ def _keys_beside(model: type[BaseModel], location: tuple[int | str, ...]) -> lis
     for part in location[:-1]:
         field = model.model_fields.get(str(part))
         inner = _model_in(field.annotation) if field is not None else None
-        # A name inside a table of sections, such as `targets.litert`, stays at the table's own model.
-        model = inner or model
+        # A name inside a table of sections, such as `targets.litert`, stays at the table's own model or has one itself.
+        own = TARGET_SECTIONS.get(str(part)) if model is TargetSection else None
+        model = inner or own or model
     return sorted(model.model_fields)
 
 
@@ -167,15 +168,15 @@ def _check_names(recipe: Recipe, origin: Path) -> None:
                 f"{origin}: verify.datasets: {dataset!r} does not exist for {task.name}; there are: {', '.join(known)}."
             )
     for backend, section in recipe.targets.items():
-        if backend not in backends.NAMES:
+        if backend not in BACKENDS:
             raise RecipeError(
-                f"{origin}: targets.{backend}: this backend does not exist; there are: {', '.join(backends.NAMES)}."
+                f"{origin}: targets.{backend}: this backend does not exist; there are: {', '.join(BACKENDS)}."
             )
         for scheme in section.schemes:
             _check_scheme(scheme, origin, f"targets.{backend}.schemes")
-            _check_support(backend, scheme, recipe.convert.minimum_ios, origin)
+            _check_support(backend, scheme, recipe.minimum_ios(backend) or NEWEST_IOS, origin)
         if section.minimum_runtime is not None:
-            problem = floors.refusal(backend, section.minimum_runtime, section.schemes)
+            problem = minimum_refusal(backend, section.minimum_runtime, section.schemes)
             if problem:
                 raise RecipeError(f"{origin}: targets.{backend}.minimum_runtime: {problem}")
 
@@ -254,11 +255,10 @@ def _check_gates(gates: Gates, task: Task, origin: Path, key: str) -> None:
 
 
 def _check_support(backend: str, scheme: str, minimum_ios: int, origin: Path) -> None:
-    module = backends.get(backend)
-    support = module.support(scheme, minimum_ios=minimum_ios)
-    if not support.supported:
-        able = [name for name in SCHEMES if module.support(name, minimum_ios=minimum_ios).supported]
+    reason = SCHEMES[scheme].refusal(backend, minimum_ios=minimum_ios)
+    if reason is not None:
+        able = supported(backend, minimum_ios=minimum_ios)
         raise RecipeError(
-            f"{origin}: targets.{backend}.schemes: {backend} does not support {scheme}: {support.reason} "
+            f"{origin}: targets.{backend}.schemes: {backend} does not support {scheme}: {reason} "
             f"It supports: {', '.join(able)}."
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 from pipeline.errors import InputError
 from pipeline.recipe.losses import PRESETS
-from pipeline.recipe.schema import Recipe
+from pipeline.recipe.schema import TARGET_SECTIONS, Recipe
 
 TOP = "recipe"
 """Name under which the keys above all sections are listed."""
@@ -78,6 +78,8 @@ def _sections(path: str, schema: Mapping[str, Any], definitions: Mapping[str, An
         if reference is not None:
             inner_path = ".".join(part for part in (path, name, _PLACEHOLDERS.get(name)) if part)
             inner[inner_path] = definitions[reference]
+            if name == "targets":
+                inner |= {f"targets.{one}": model.model_json_schema() for one, model in TARGET_SECTIONS.items()}
             keys.append(Key(name, f"section [{inner_path}]", "", meaning))
         else:
             default = _default(value, required=name in schema.get("required", ()))

@@ -1,9 +1,10 @@
 """What a recipe can say. Settings alone: what fits together is checked beside the stages."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError
+from pydantic_core import InitErrorDetails
 
 from pipeline import tasks
 from pipeline.recipe.compression import (
@@ -19,6 +20,7 @@ from pipeline.recipe.fields import LabelledUpdates, Lengths, Names, Section
 from pipeline.schemes import SCHEMES, Gates
 
 RENAMED: Mapping[str, str] = {
+    "convert.minimum_ios": "targets.coreml.minimum_ios",
     "distil.layers": "distil.teacher_layers, and counts from 0 now",
     "prune.costs = 'flops'": "'macs'",
     "prune.even": "prune.uniform",
@@ -56,7 +58,6 @@ class ConvertSection(Section):
     """What holds for every target."""
 
     sequence_lengths: Lengths = (16, 32, 64, 128)
-    minimum_ios: Literal[15, 16, 17, 18] = 18
 
 
 class TargetSection(Section):
@@ -67,6 +68,40 @@ class TargetSection(Section):
     """Overrides `convert.sequence_lengths` for this backend."""
     minimum_runtime: str | None = None
     """Oldest runtime on which the files still have to be right, such as `litert-1.2.0`; `compat` tries it."""
+
+
+class CoreMLSection(TargetSection):
+    """Core ML's targets."""
+
+    minimum_ios: Literal[15, 16, 17, 18] = 18
+    """Oldest iOS release that reads the packages; below 18 a package holds the longest length alone."""
+
+
+TARGET_SECTIONS: Mapping[str, type[TargetSection]] = {"coreml": CoreMLSection}
+"""Backends whose section has keys of its own."""
+
+
+def _by_backend(value: Any) -> Any:
+    """Read the sections that have keys of their own; pydantic reads the others as `TargetSection`."""
+    if not isinstance(value, dict):
+        return value
+    sections = dict(value)
+    for name, model in TARGET_SECTIONS.items():
+        if name in sections and not isinstance(sections[name], model):
+            try:
+                sections[name] = model.model_validate(sections[name])
+            except ValidationError as error:
+                raise _located(error, name) from error
+    return sections
+
+
+def _located(error: ValidationError, name: str) -> ValidationError:
+    """Return an error of a section as one of the table that holds it."""
+    lines = [
+        InitErrorDetails(type=one["type"], loc=(name, *one["loc"]), input=one["input"], ctx=one.get("ctx", {}))
+        for one in error.errors()
+    ]
+    return ValidationError.from_exception_data(error.title, lines)
 
 
 class VerifySection(Section):
@@ -119,7 +154,8 @@ class Recipe(Section):
     share: ShareSection | None = None
     distil: DistilSection | None = None
     convert: ConvertSection = ConvertSection()
-    targets: Annotated[dict[str, TargetSection], Field(min_length=1)]
+    targets: Annotated[dict[str, SerializeAsAny[TargetSection]], BeforeValidator(_by_backend), Field(min_length=1)]
+    """By backend, in the order in which files are told of."""
     verify: VerifySection = VerifySection()
     benchmark: BenchmarkSection = BenchmarkSection()
     beside: dict[str, BesideSection] = Field(default_factory=dict)
@@ -128,6 +164,11 @@ class Recipe(Section):
     def lengths(self, backend: str) -> tuple[int, ...]:
         """Return the sequence lengths of a backend's files, ascending."""
         return self.targets[backend].sequence_lengths or self.convert.sequence_lengths
+
+    def minimum_ios(self, backend: str) -> int | None:
+        """Return the oldest iOS release that has to read a backend's files, or None where the backend has no such."""
+        section = self.targets[backend]
+        return section.minimum_ios if isinstance(section, CoreMLSection) else None
 
     def gates(self, scheme: str) -> Gates:
         """Return a scheme's gates: its defaults for the task's kind of output, with this recipe's bounds over them."""

@@ -42,7 +42,7 @@ def _bars(
         if value is None:
             _beside(axes, 0, place, "too few runs")
             continue
-        axes.barh(place, value, height=0.68, color=style.colour, hatch=style.hatch, edgecolor="white", linewidth=0)
+        axes.barh(place, value, height=0.68, color=style.colour, hatch=style.mark.hatch, edgecolor="white", linewidth=0)
         if high is not None:
             axes.plot([value, high], [place, place], color=INK, linewidth=1.4, solid_capstyle="butt")
         _beside(axes, max(value, high or 0), place, f"{wording.ms(value)}")
@@ -86,8 +86,8 @@ def _lines(axes: Axes, report: Report, variants: Sequence[VariantReport]) -> Non
             [length for length, _ in found],
             [value for _, value in found],
             color=style.colour,
-            linestyle=style.line,
-            marker=style.marker,
+            linestyle=style.mark.line,
+            marker=style.mark.marker,
             markersize=6.5,
             linewidth=1.9,
             label=caption(one),

@@ -75,7 +75,7 @@ def _points(axes: Axes, points: Sequence[_Point]) -> None:
             axes.plot(
                 point.size_mb,
                 point.ms,
-                marker=point.look.marker,
+                marker=point.look.mark.marker,
                 markersize=10,
                 color=point.look.colour,
                 fillstyle="none" if point.failed else "full",
@@ -137,8 +137,8 @@ def _kind_row(axes: Axes, target: TargetReport, names: Sequence[str], offset: fl
         mean, worst = (_distance(value, kind) for value in (group.mean_score, group.worst_score))
         height = place + offset
         axes.plot([mean, worst], [height, height], color=look.colour, linewidth=1.1)
-        axes.plot(mean, height, marker=look.marker, color=look.colour, markersize=5.5)
-        axes.plot(worst, height, marker=look.marker, color=look.colour, markersize=5.5, fillstyle="none")
+        axes.plot(mean, height, marker=look.mark.marker, color=look.colour, markersize=5.5)
+        axes.plot(worst, height, marker=look.mark.marker, color=look.colour, markersize=5.5, fillstyle="none")
 
 
 def _distance(value: float, kind: str) -> float:
@@ -167,4 +167,4 @@ def _power(value: float) -> str:
 
 def _handle(target: TargetReport, look: Look) -> Line2D:
     label = f"{target.runtime} {target.scheme}" + (" (failed)" if target.parity.verdict == "failed" else "")
-    return Line2D([], [], color=look.colour, marker=look.marker, linestyle="none", label=label)
+    return Line2D([], [], color=look.colour, marker=look.mark.marker, linestyle="none", label=label)

@@ -6,21 +6,15 @@ from typing import Any
 
 from pipeline import backends
 from pipeline.report.data import Report, VariantReport
-from pipeline.schemes import SCHEMES
+from pipeline.schemes import SCHEMES, Mark
 
 INK = "#1d2430"
 FAINT = "#d5dae1"
 REFERENCE = "#4d4d4d"
 # Source: Okabe and Ito 2008, Color Universal Design; told apart with every common kind of colour blindness.
 _PALETTE = ("#0072b2", "#009e73", "#d55e00", "#cc79a7", "#e69f00", "#56b4e9")
-_MARKS = (
-    ("o", "-", ""),
-    ("s", (0, (6, 2)), "////"),
-    ("^", (0, (4, 2, 1, 2)), "...."),
-    ("D", (0, (1.5, 1.5)), "xxxx"),
-    ("v", (0, (8, 2, 1, 2, 1, 2)), "----"),
-    ("P", (0, (3, 1)), "++++"),
-)
+_PLAIN = SCHEMES["fp32"].mark
+"""For what has no scheme of ours."""
 
 SETTINGS: dict[Any, Any] = {
     # Text stays text, which can be selected and searched. Layout uses the DejaVu Sans that comes with matplotlib; it is
@@ -56,9 +50,7 @@ class Look:
     """How one variant is drawn."""
 
     colour: str
-    marker: str
-    line: str | tuple[float, tuple[float, ...]]
-    hatch: str
+    mark: Mark
 
 
 def looks(report: Report) -> Callable[[str, str, bool], Look]:
@@ -69,11 +61,10 @@ def looks(report: Report) -> Callable[[str, str, bool], Look]:
     runtimes = [backends.get(name).TITLE for name in backends.NAMES]
     runtimes += [one.runtime for one in report.variants if not one.reference and one.runtime not in runtimes]
     colours = {name: _PALETTE[number % len(_PALETTE)] for number, name in enumerate(dict.fromkeys(runtimes))}
-    marks = {name: _MARKS[number % len(_MARKS)] for number, name in enumerate(SCHEMES)}
 
     def look(runtime: str, scheme: str, reference: bool) -> Look:
-        marker, line, hatch = marks.get(scheme, _MARKS[0])
-        return Look(REFERENCE if reference else colours[runtime], marker, line, hatch)
+        mark = SCHEMES[scheme].mark if scheme in SCHEMES else _PLAIN
+        return Look(REFERENCE if reference else colours[runtime], mark)
 
     return look
 

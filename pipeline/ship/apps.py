@@ -12,6 +12,7 @@ from pipeline.convert.stage import Target
 from pipeline.convert.targets import finished_model
 from pipeline.errors import ArtifactError, GateFailed
 from pipeline.recipe.schema import Recipe
+from pipeline.schemes import SCHEMES
 from pipeline.verify import stage as verify
 
 SHIPPED = "shipped.json"
@@ -21,7 +22,6 @@ DESTINATIONS = {
     "coreml": ("ios-demo/App/Resources/Model",),
 }
 """Apps that can run a backend's files; a target gets a folder of its own below."""
-_PREFERRED = ("int8_dynamic", "int8_weight_only", "fp16", "fp32")
 
 
 class Shipped(BaseModel):
@@ -47,7 +47,7 @@ def choose(recipe: Recipe, targets: Sequence[Target], *, explicit: bool) -> list
     chosen = []
     for backend in recipe.targets:
         own = [target for target in targets if target.backend == backend]
-        chosen.append(min(own, key=lambda target: _PREFERRED.index(target.scheme)))
+        chosen.append(min(own, key=lambda target: SCHEMES[target.scheme].shipping_rank))
     return chosen
 
 

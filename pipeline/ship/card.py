@@ -130,9 +130,8 @@ def front_matter(bundle: "Bundle", labels: Sequence[str] | None) -> str:
 
 
 def smallest(ready: "Sequence[Ready]") -> "list[Ready]":
-    """Return each backend's target with the fewest bytes a weight, the later scheme where two have the same."""
-    names = list(SCHEMES)
-    ordered = sorted(ready, key=lambda one: (SCHEMES[one.target.scheme].weight_bytes, -names.index(one.target.scheme)))
+    """Return each backend's target whose scheme is the first to ship."""
+    ordered = sorted(ready, key=lambda one: SCHEMES[one.target.scheme].shipping_rank)
     backend_order = dict.fromkeys(one.target.backend for one in ready)
     return [next(one for one in ordered if one.target.backend == backend) for backend in backend_order]
 

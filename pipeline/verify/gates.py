@@ -1,4 +1,4 @@
-"""Judge what was measured. Every gate here has a test in which it fires."""
+"""Judge a file by what was measured. Every gate here has a test in which it fires."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from pipeline.metrics import scoring
 from pipeline.metrics.scoring import Labels
 from pipeline.schemes import Gates
 from pipeline.student.reference import Reference
-from pipeline.verify import scores, structure
-from pipeline.verify.measure import Measured
+from pipeline.verify.measure import Measured, describe, evaluations, groups, measure_all, score, task_score, worst
 from pipeline.verify.record import Evaluation, GateResult, Input, Measures, Parity, TaskScore, Verdict
+from pipeline.verify.structure import declared_sqnr_db
 
 _GRAPH_BYTES = 500_000
 """Allowed for the graph itself and for scales of narrow rows; without it every tiny model would be too large."""
@@ -21,7 +21,7 @@ _RULE_OF_THREE = 3.0
 def judge(
     signature: Signature,
     truth: Reference,
-    found: Measured | None,
+    measured: Measured | None,
     gates: Gates,
     model_metrics: dict[str, Any],
     *,
@@ -32,9 +32,9 @@ def judge(
     """Return the verdict with everything behind it.
 
     Args:
-        signature: of the file.
+        signature: the file's.
         truth: the reference.
-        found: the file's outputs, or None if nothing ran.
+        measured: the file's outputs, or None if nothing ran.
         gates: bounds for this target.
         model_metrics: `file_bytes` and op counts from the convert stage.
         not_run: why the file could not be run here, or None.
@@ -44,16 +44,16 @@ def judge(
     results = [] if random_weights else [_above_chance(signature, row, truth) for row in truth.datasets]
     results += _size_gate(signature, gates, model_metrics)
     measures, by_kind, datasets, blamed, others = None, {}, [], [], []
-    if found is not None:
-        results += [_finite_gate(truth, found), _tokenizer_gate(truth, found), *found.static_gates]
+    if measured is not None:
+        results += [_finite_gate(truth, measured), _tokenizer_gate(truth, measured), *measured.static_gates]
         if all(gate.passed for gate in results if gate.name == "finite"):
-            scored = scores.score(signature, truth, found)
-            measures = scores.measure_all(signature, truth, found, scored)
-            by_kind = scores.groups(truth, scored)
-            blamed = scores.worst(truth, scored)
-            datasets = [scores.task_score(signature, row, truth, found, scored) for row in truth.datasets]
-            others = scores.evaluations(truth, found)
-            results += _bound_gates(signature, gates, measures, datasets, blamed, truth, found)
+            scored = score(signature, truth, measured)
+            measures = measure_all(signature, truth, measured, scored)
+            by_kind = groups(truth, scored)
+            blamed = worst(truth, scored)
+            datasets = [task_score(signature, row, truth, measured, scored) for row in truth.datasets]
+            others = evaluations(truth, measured)
+            results += _bound_gates(signature, gates, measures, datasets, blamed, truth, measured)
             results += [_deterministic_gate(measures), *_other_gates(gates, others)]
     failed = [gate for gate in results if not gate.passed]
     verdict: Verdict = "failed" if failed or crash else "not_run" if not_run else "passed"
@@ -66,8 +66,8 @@ def judge(
         task=signature.task,
         output_kind=signature.output_kind,
         score="cosine" if signature.output_kind == "embedding" else "sqnr_db",
-        evaluator=found.evaluator if found else None,
-        evaluator_stands_in=found.evaluator_stands_in if found else None,
+        evaluator=measured.evaluator if measured else None,
+        evaluator_stands_in=measured.evaluator_stands_in if measured else None,
         other_evaluators=others,
         verdict=verdict,
         reasons=reasons,
@@ -108,24 +108,24 @@ def _size_gate(signature: Signature, gates: Gates, model_metrics: dict[str, Any]
     ]
 
 
-def _finite_gate(truth: Reference, found: Measured) -> GateResult:
-    for runs, outputs in ((found.natural, found.outputs), (found.padded, found.padded_outputs)):
+def _finite_gate(truth: Reference, measured: Measured) -> GateResult:
+    for runs, outputs in ((measured.natural, measured.outputs), (measured.padded, measured.padded_outputs)):
         bad = outputs.rows_where(~np.isfinite(outputs.values).all(axis=1))
         if bad:
-            blame = scores.describe(truth, runs[bad[0]], None).short()
+            blame = describe(truth, runs[bad[0]], None).short()
             return GateResult(
                 name="finite", bound=None, found=None, passed=False, detail=f"NaN or infinity, first on {blame}"
             )
-    bad = found.all_pad_outputs.rows_where(~np.isfinite(found.all_pad_outputs.values).all(axis=1))
+    bad = measured.all_pad_outputs.rows_where(~np.isfinite(measured.all_pad_outputs.values).all(axis=1))
     if bad:
-        length = found.all_pad_lengths[bad[0]]
+        length = measured.all_pad_lengths[bad[0]]
         detail = f"NaN or infinity on a row of {length} padding tokens"
         return GateResult(name="finite", bound=None, found=None, passed=False, detail=detail)
     return GateResult(name="finite", bound=None, found=None, passed=True, detail="")
 
 
-def _tokenizer_gate(truth: Reference, found: Measured) -> GateResult:
-    wrong = found.wrong_ids
+def _tokenizer_gate(truth: Reference, measured: Measured) -> GateResult:
+    wrong = measured.wrong_ids
     detail = ""
     if wrong:
         detail = f"the shipped tokenizer gives other ids on {len(wrong)} texts, first {truth.texts[wrong[0]].id}"
@@ -137,12 +137,12 @@ def _bound_gates(
     gates: Gates,
     measures: Measures,
     datasets: list[TaskScore],
-    worst: list[Input],
+    inputs: list[Input],
     truth: Reference,
-    found: Measured,
+    measured: Measured,
 ) -> list[GateResult]:
     """Compare each bound that is set with what was found, and name the input that is to blame."""
-    blame = f"worst on {worst[0].short()}"
+    blame = f"worst on {inputs[0].short()}"
     cosine = signature.output_kind == "embedding"
     minima: list[tuple[str, float | None, float | None, str]] = [
         ("min_mean_cosine", gates.min_mean_cosine, measures.mean_score if cosine else None, blame),
@@ -153,7 +153,7 @@ def _bound_gates(
     maxima: list[tuple[str, float | None, float | None, str]] = [
         ("max_abs_error", gates.max_abs_error, measures.max_abs_error, blame),
         ("max_all_pad_error", gates.max_all_pad_error, measures.max_all_pad_error, "on a row that is all padding"),
-        ("max_pad_difference", gates.max_pad_difference, measures.max_pad_difference, _blame_padding(truth, found)),
+        ("max_pad_difference", gates.max_pad_difference, measures.max_pad_difference, _blame_padding(truth, measured)),
         (
             "max_thread_difference",
             gates.max_thread_difference,
@@ -178,7 +178,7 @@ def _bound_gates(
 
 def _sqnr_bound(signature: Signature, gates: Gates, truth: Reference) -> float | None:
     """Return the scheme's bound, or what the backend declares for the form in which it computes an activation."""
-    declared = structure.declared_sqnr_db(signature.backend, truth.checkpoint.get("activations", ()))
+    declared = declared_sqnr_db(signature.backend, truth.checkpoint.get("activations", ()))
     return None if gates.min_sqnr_db is None else min(gates.min_sqnr_db, declared)
 
 
@@ -212,12 +212,12 @@ def _other_gates(gates: Gates, others: list[Evaluation]) -> list[GateResult]:
     return [] if bound is None else [_at_least(f"min_sqnr_db:{o.evaluator}", bound, o.sqnr_db, why) for o in others]
 
 
-def _blame_padding(truth: Reference, found: Measured) -> str:
-    if not found.padded:
+def _blame_padding(truth: Reference, measured: Measured) -> str:
+    if not measured.padded:
         return "no padded row was run"
-    own = found.outputs.take([run.row for run in found.padded])
-    worst = [np.abs(a - b).max() for a, b in zip(own, found.padded_outputs, strict=True)]
-    return f"worst on {scores.describe(truth, found.padded[int(np.argmax(worst))], None).short()}"
+    unpadded = measured.outputs.take([run.row for run in measured.padded])
+    errors = [np.abs(a - b).max() for a, b in zip(unpadded, measured.padded_outputs, strict=True)]
+    return f"worst on {describe(truth, measured.padded[int(np.argmax(errors))], None).short()}"
 
 
 def _at_least(name: str, bound: float, found: float, why: str) -> GateResult:

@@ -1,23 +1,40 @@
-"""Run a converted file over the reference's texts, in a worker, and compare what can be compared without running it."""
+"""Run a converted file over the reference's texts and score every run against the truth.
+
+Running takes the file's runtime, so it happens in a worker; what can be compared without running is judged beside it.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pipeline import backends
 from pipeline.backends import Evaluator, signature
+from pipeline.backends.signature import Signature
 from pipeline.convert.model import Model
+from pipeline.metrics import measures, scoring
 from pipeline.metrics.outputs import RowOutputs
+from pipeline.metrics.scoring import Labels
+from pipeline.schemes import OutputKind
 from pipeline.student import reference
 from pipeline.student.reference import Reference
-from pipeline.verify import companions, structure
-from pipeline.verify.expected import Expected
-from pipeline.verify.record import GateResult
+from pipeline.verify import structure
+from pipeline.verify.record import Evaluation, GateResult, Group, Input, Measures, TaskScore
+from pipeline.verify.weights import Expected
 
 PADDED_EVERY = 3
 """Every so many verification rows are run at the longest length too."""
 ALL_LENGTHS_EVERY = 24
 """Every so many rows are run at each length that they fit, and once more in fresh sessions."""
+_WORST_KEPT = 8
+_EXACT_DB = 999.0
+_OPPOSITE = -1.0
+"""The worst cosine: what an undefined one counts as. JSON has no NaN."""
+_HAS_WINNER = ("logits", "token_logits")
+
+Scores = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -65,18 +82,19 @@ class Measured:
     """What was judged without running the file: the files beside it, its signature, its structure."""
 
 
-def measure(model_folder: Path, student: Path, reference_folder: Path) -> Measured:
-    """Run one file over all rows of the reference, padded and unpadded, and compare what it holds."""
-    truth = reference.read(reference_folder)
+def measure(model_folder: Path, student: Path, truth: Reference) -> Measured:
+    """Run one file over all rows of the reference, padded and unpadded, and compare what it holds.
+
+    Every session is closed again, so that one process measures file after file.
+    """
     evaluator, *others = backends.get(signature.read(model_folder).backend).evaluators()
-    model = Model(model_folder, evaluator=evaluator)
-    natural = [Run(number, model.signature.choose(len(row))[1]) for number, row in enumerate(truth.rows)]
-    lengths = _test_lengths(model)
-    padded = list(_padded_runs(truth, natural, lengths))
-    outputs, padded_outputs = _run(model, truth, natural), _run(model, truth, padded)
-    all_pad = RowOutputs.of([model.run_all_padding(length) for length in lengths])
-    wrong_ids = _wrong_ids(model, truth)
-    model.close()
+    with Model(model_folder, evaluator=evaluator) as model:
+        natural = [Run(number, model.signature.choose(len(row))[1]) for number, row in enumerate(truth.rows)]
+        lengths = _test_lengths(model)
+        padded = list(_padded_runs(truth, natural, lengths))
+        outputs, padded_outputs = _run(model, truth, natural), _run(model, truth, padded)
+        all_pad = RowOutputs.of([model.run_all_padding(length) for length in lengths])
+        wrong_ids = _wrong_ids(model, truth)
     sample = [number for number in range(truth.checked) if number % ALL_LENGTHS_EVERY == 0]
     of_sample = [number for number, run in enumerate(padded) if run.row % ALL_LENGTHS_EVERY == 0]
     runs = [natural[number] for number in sample] + [padded[number] for number in of_sample]
@@ -134,10 +152,8 @@ def _repeat(
     """Run some rows again in fresh sessions; nothing may depend on what ran before, nor on the number of threads."""
 
     def fresh(evaluator: Evaluator, threads: int) -> RowOutputs:
-        model = Model(folder, threads=threads, evaluator=evaluator)
-        result = _run(model, truth, runs[::-1]).take(range(len(runs))[::-1])
-        model.close()
-        return result
+        with Model(folder, threads=threads, evaluator=evaluator) as model:
+            return _run(model, truth, runs[::-1]).take(range(len(runs))[::-1])
 
     return Repeated(
         runs=runs,
@@ -156,11 +172,165 @@ def _wrong_ids(model: Model, truth: Reference) -> list[int]:
 
 def _static_gates(model: Model, student: Path, truth: Reference) -> list[GateResult]:
     """Judge the files beside the model, its signature, and the constants and attributes in it."""
-    found = model.signature
-    backend = backends.get(found.backend)
-    file = model.folder / found.file
+    claimed = model.signature
+    backend = backends.get(claimed.backend)
+    file = model.folder / claimed.file
     functions = backend.inspect(file)
-    results: list[GateResult] = companions.check(model.folder, student, found, functions, truth)
+    results: list[GateResult] = structure.check_folder(model.folder, student, claimed, functions, truth)
     expected = Expected.read(student, truth.checkpoint)
     held = backend.structure(file)
-    return results + structure.check(held, expected, found.scheme, found.backend, functions=len(functions))
+    return results + structure.check(held, expected, claimed.scheme, claimed.backend, functions=len(functions))
+
+
+# --- scores -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scored:
+    """All runs of the verification texts with their scores, and the rows of the data sets."""
+
+    runs: list[Run]
+    """Natural runs of the verification texts first, then the padded ones."""
+    truth: RowOutputs
+    outputs: RowOutputs
+    scores: Scores
+    natural_scores: Scores
+    """Of every row of the reference."""
+    unit: float
+    """See `Measures`."""
+
+
+def score(signature: Signature, truth: Reference, measured: Measured) -> Scored:
+    """Score every run by the measure that fits the kind of output."""
+    runs = measured.natural[: truth.checked] + measured.padded
+    checked = range(truth.checked)
+    outputs = measured.outputs.take(checked) + measured.padded_outputs
+    embedding = signature.output_kind == "embedding"
+    by_row = _row_cosine if embedding else _row_sqnr_db
+    values = truth.outputs.take(checked).values.astype(np.float64)
+    unit = 1.0 if embedding else float(np.sqrt((values**2).mean())) or 1.0
+    expected = truth.outputs.take([run.row for run in runs])
+    scores = by_row(expected, outputs)
+    return Scored(runs, expected, outputs, scores, by_row(truth.outputs, measured.outputs), unit)
+
+
+def _row_cosine(truth: RowOutputs, values: RowOutputs) -> Scores:
+    """A row of zeros has no direction: it counts as the opposite one, so that it is the worst and is blamed."""
+    cosines = measures.cosine(truth.values, values.values)
+    return np.where(np.isnan(cosines), _OPPOSITE, cosines)
+
+
+def _row_sqnr_db(truth: RowOutputs, values: RowOutputs) -> Scores:
+    decibels = [measures.sqnr_db(a, b) for a, b in zip(truth, values, strict=True)]
+    return np.clip(decibels, -_EXACT_DB, _EXACT_DB)
+
+
+def measure_all(signature: Signature, truth: Reference, measured: Measured, scored: Scored) -> Measures:
+    """Return the figures over the verification texts."""
+    unpadded = measured.outputs.take([run.row for run in measured.padded]).values
+    again = measured.repeated
+    known = again.outputs.values
+    threaded = None if again.threaded is None else measures.max_abs_error(known, again.threaded.values) / scored.unit
+    all_pad = float(np.abs(measured.all_pad_outputs.values).max())
+    return Measures(
+        rows=truth.checked,
+        padded_rows=len(measured.padded),
+        all_pad_rows=len(measured.all_pad_lengths),
+        repeated_rows=len(again.runs),
+        unit=scored.unit,
+        mean_score=float(scored.scores.mean()),
+        worst_score=float(scored.scores.min()),
+        sqnr_db=min(measures.sqnr_db(scored.truth.values, scored.outputs.values), _EXACT_DB),
+        max_abs_error=measures.max_abs_error(scored.truth.values, scored.outputs.values) / scored.unit,
+        max_all_pad_error=all_pad if signature.output_kind == "embedding" else None,
+        max_pad_difference=measures.max_abs_error(unpadded, measured.padded_outputs.values) / scored.unit,
+        deterministic=known.tobytes() == again.again.values.tobytes(),
+        max_thread_difference=threaded,
+        agreement=_agreement(signature.output_kind, scored),
+        kl=_kl(signature.output_kind, scored),
+    )
+
+
+def _agreement(kind: OutputKind, scored: Scored) -> float | None:
+    if kind == "spans":
+        return measures.span_agreement(list(scored.truth), list(scored.outputs))
+    return measures.agreement(scored.truth.values, scored.outputs.values) if kind in _HAS_WINNER else None
+
+
+def _kl(kind: OutputKind, scored: Scored) -> float | None:
+    """Return the mean over rows or tokens; of spans over starts and ends, whose choices are the tokens."""
+    if kind == "spans":
+        rows = zip(scored.truth, scored.outputs, strict=True)
+        return float(np.mean([measures.kl_divergence(a.T, b.T).mean() for a, b in rows]))
+    divergence = measures.kl_divergence
+    return float(divergence(scored.truth.values, scored.outputs.values).mean()) if kind in _HAS_WINNER else None
+
+
+def groups(truth: Reference, scored: Scored) -> dict[str, Group]:
+    """Return the scores by kind of text."""
+    kinds = np.array([truth.texts[run.row].kind for run in scored.runs])
+    return {
+        str(kind): Group(
+            rows=int((kinds == kind).sum()),
+            mean_score=float(scored.scores[kinds == kind].mean()),
+            worst_score=float(scored.scores[kinds == kind].min()),
+        )
+        for kind in sorted(set(kinds))
+    }
+
+
+def worst(truth: Reference, scored: Scored) -> list[Input]:
+    """Return the worst inputs, worst first."""
+    order = np.argsort(scored.scores)[:_WORST_KEPT]
+    return [describe(truth, scored.runs[number], float(scored.scores[number])) for number in order]
+
+
+def describe(truth: Reference, run: Run, score: float | None) -> Input:
+    """Return one run as it is written down."""
+    text = truth.texts[run.row]
+    return Input(
+        id=text.id,
+        kind=text.kind,
+        text=text.first[:300],
+        second=text.second[:300] if text.second else None,
+        tokens=len(truth.rows[run.row]),
+        length=run.length,
+        score=score,
+    )
+
+
+def task_score(signature: Signature, row: Labels, truth: Reference, measured: Measured, scored: Scored) -> TaskScore:
+    """Return a data set's metric of truth and file, with the interval of the drop."""
+    kind = signature.output_kind
+    of_truth, of_file = scoring.score(kind, row, truth.outputs), scoring.score(kind, row, measured.outputs)
+    low, high = scoring.interval_of_drop(kind, row, truth.outputs, measured.outputs)
+    numbers = row.every_row()
+    return TaskScore(
+        dataset=row.name,
+        metric=row.metric,
+        rows=len(row.gold),
+        chance=scoring.METRICS[row.metric].chance(row),
+        reference=of_truth,
+        found=of_file,
+        drop=of_truth - of_file,
+        drop_low=low,
+        drop_high=high,
+        undecided=scoring.undecided(kind, row, truth.outputs),
+        mean_score=float(scored.natural_scores[numbers].mean()),
+        worst_score=float(scored.natural_scores[numbers].min()),
+    )
+
+
+def evaluations(truth: Reference, measured: Measured) -> list[Evaluation]:
+    """Return how the backend's other evaluators did on the repeated rows."""
+    again = measured.repeated
+    expected = truth.outputs.take([run.row for run in again.runs]).values
+    return [
+        Evaluation(
+            evaluator=name,
+            rows=len(again.runs),
+            sqnr_db=float(np.clip(measures.sqnr_db(expected, np.nan_to_num(rows.values)), -_EXACT_DB, _EXACT_DB)),
+            max_difference=min(measures.max_abs_error(again.outputs.values, np.nan_to_num(rows.values)), _EXACT_DB),
+        )
+        for name, rows in again.others.items()
+    ]

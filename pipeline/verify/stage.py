@@ -1,6 +1,7 @@
-"""Verify stage: is a converted file still the same model? Verdicts that cannot lie; see DESIGN.
+"""Verify stage: judge whether a converted file still is the same model, with verdicts that cannot lie.
 
-`record.py` is what is written down, `measure.py` runs the file over real text, `gates.py` judges.
+`measure.py` runs the file over real text, `structure.py` with `weights.py` compares what can be compared without
+running it, `gates.py` judges, and `record.py` is what is written down.
 """
 
 import traceback
@@ -12,7 +13,8 @@ from pipeline.backends import signature
 from pipeline.errors import PipelineError, UnknownOp
 from pipeline.schemes import Gates
 from pipeline.student import reference
-from pipeline.verify import gates as judging
+from pipeline.student.reference import Reference
+from pipeline.verify.gates import judge
 from pipeline.verify.measure import Measured, measure
 from pipeline.verify.record import PARITY, Parity, Verdict, read
 
@@ -26,7 +28,8 @@ def make(
 ) -> dict[str, Any]:
     """Judge one converted file and write `parity.json`.
 
-    Runs in a worker that may go down with the runtime; `record_crash` writes the verdict then.
+    Runs in a worker, one file after the other: every session is closed again, and no state is left. The worker may go
+    down with the runtime; `record_crash` writes the verdict then.
 
     Args:
         model: the model folder that `convert` made.
@@ -39,11 +42,12 @@ def make(
     Returns:
         The verdict and the main figures.
     """
-    found: Measured | None = None
+    truth = reference.read(reference_folder)
+    measured: Measured | None = None
     crash: str | None = None
     not_run: str | None = None
     try:
-        found = measure(model, student, reference_folder)
+        measured = measure(model, student, truth)
     except UnknownOp as error:
         not_run = str(error)
     except PipelineError as error:
@@ -52,30 +56,30 @@ def make(
         traceback.print_exc()
         first_line = (str(error).strip().splitlines() or [""])[0][:300]
         crash = f"the file does not run: {type(error).__name__}: {first_line}"
-    return _judge(model, reference_folder, gates, found, not_run, crash, random_weights, out)
+    return _judge(model, truth, gates, measured, not_run, crash, random_weights, out)
 
 
 def record_crash(
     crash: str, model: Path, student: Path, reference_folder: Path, gates: Gates, random_weights: bool, out: Path
 ) -> dict[str, Any]:
     """Judge a file with which its process went down; `crash` says how, the others are as in `make`."""
-    return _judge(model, reference_folder, gates, None, None, crash, random_weights, out)
+    return _judge(model, reference.read(reference_folder), gates, None, None, crash, random_weights, out)
 
 
 def _judge(
     model: Path,
-    reference_folder: Path,
+    truth: Reference,
     gates: Gates,
-    found: Measured | None,
+    measured: Measured | None,
     not_run: str | None,
     crash: str | None,
     random_weights: bool,
     out: Path,
 ) -> dict[str, Any]:
-    parity = judging.judge(
+    parity = judge(
         signature.read(model),
-        reference.read(reference_folder),
-        found,
+        truth,
+        measured,
         gates,
         artifact.read_manifest(model).metrics,
         not_run=not_run,

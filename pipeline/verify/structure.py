@@ -1,25 +1,29 @@
-"""Is every weight of the checkpoint in the file, and nothing else? Judged from the file's bytes, without running it."""
+"""Judge a model folder without running its file: are the checkpoint's weights in it, all of them and nothing else?
+
+And is what ships beside the file, from the tokenizer to the golden rows, the student's?
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.backends.structure import Constant, Stored, Structure
+from pipeline import tasks
+from pipeline.backends.signature import Function, Signature
+from pipeline.backends.structure import Constant, Structure
+from pipeline.checkpoint.source import TOKENIZER_FILES
+from pipeline.errors import ArtifactError
 from pipeline.schemes import SCHEMES
-from pipeline.verify.expected import Expected
-from pipeline.verify.matching import Match, Precision, best_match
+from pipeline.student import golden
+from pipeline.student.reference import Reference
+from pipeline.text.encoding import Encoder
 from pipeline.verify.record import GateResult
+from pipeline.verify.weights import Expected, Match, Precision, best_match
 
-__all__ = ["Expected", "check"]
-
-_STORED: dict[float, Stored] = {4.0: "float32", 2.0: "float16", 1.0: "int8"}
-"""By a scheme's bytes per weight."""
-_HALF_BASE = ("coreml",)
-"""Backends that make all but fp32 from a model in half precision."""
 _SMALL = 16
 """Constants of fewer elements need not be explained: masks' and norms' own numbers."""
 _TABLE = 128
@@ -57,11 +61,11 @@ def declared_sqnr_db(backend: str, activations: Sequence[str]) -> float:
     return min((_DECLARED_DB.get((backend, kind), float("inf")) for kind in activations), default=float("inf"))
 
 
-def check(found: Structure, expected: Expected, scheme: str, backend: str, *, functions: int) -> list[GateResult]:
+def check(held: Structure, expected: Expected, scheme: str, backend: str, *, functions: int) -> list[GateResult]:
     """Judge what a file holds.
 
     Args:
-        found: read back from the file by its backend.
+        held: what its backend read back from the file.
         expected: the checkpoint; the truth.
         scheme: the file's, whose rounding is allowed.
         backend: the file's.
@@ -70,20 +74,21 @@ def check(found: Structure, expected: Expected, scheme: str, backend: str, *, fu
     Returns:
         Gates `weights`, `constants`, `epsilon` and `activation`, in that order.
     """
-    half = backend in _HALF_BASE and scheme != "fp32"
-    precision = Precision(_STORED[SCHEMES[scheme].weight_bytes], "float16" if half else "float32")
-    sorted_out = _sort_out(found, expected, precision)
+    row = SCHEMES[scheme]
+    precision = Precision(row.weights, row.support[backend].base, row.granularity)
+    half = precision.vectors == "float16"
+    sorted_out = _sort_out(held, expected, precision)
     return [
         _weights_gate(sorted_out, expected, precision),
         _constants_gate(sorted_out),
-        _epsilon_gate(found.epsilons, expected, functions, half=half),
-        _activation_gate(found, expected, backend, functions),
+        _epsilon_gate(held.epsilons, expected, functions, half=half),
+        _activation_gate(held, expected, backend, functions),
     ]
 
 
 @dataclass
 class _SortedOut:
-    """Every constant of a file, put to what it is."""
+    """Every constant of a file, sorted by what it turned out to be."""
 
     present: Counter[str] = field(default_factory=Counter)
     """How many constants hold a tensor of the checkpoint, by its name."""
@@ -97,9 +102,9 @@ class _SortedOut:
     """The largest of all that were found in order, in units of what is allowed."""
 
 
-def _sort_out(found: Structure, expected: Expected, precision: Precision) -> _SortedOut:
+def _sort_out(held: Structure, expected: Expected, precision: Precision) -> _SortedOut:
     result = _SortedOut()
-    for constant in found.constants:
+    for constant in held.constants:
         matches = best_match(constant, expected.forms, precision)
         whole = [match for match in matches if match.off == 0]
         for match in whole:
@@ -135,7 +140,7 @@ def _one_too_many(
 
 
 def _says_nothing(values: NDArray[np.float32]) -> bool:
-    """Whether a constant is a bias of zeros: Core ML's converter gives one to a linear that has none."""
+    """Return whether a constant is a bias of zeros: Core ML's converter gives one to a linear that has none."""
     return values.ndim == 1 and not values.any()
 
 
@@ -145,7 +150,7 @@ def _unknown(name: str, shape: Sequence[int], matches: Sequence[Match]) -> str:
 
 
 def _weights_gate(sorted_out: _SortedOut, expected: Expected, precision: Precision) -> GateResult:
-    """Each tensor is there, and each copy of it is right in every element."""
+    """Judge whether each tensor is there, and each copy of it right in every element."""
     damaged = [match.describe() for match in sorted_out.damaged]
     named = {match.form.tensor for match in sorted_out.damaged} | set(sorted_out.present) | sorted_out.folded
     missing = [name for name in expected.tensors if name not in named and not _needless(expected, name)]
@@ -163,32 +168,34 @@ def _weights_gate(sorted_out: _SortedOut, expected: Expected, precision: Precisi
 
 
 def _needless(expected: Expected, name: str) -> bool:
-    """Whether a tensor may be absent: a bias of zeros, a norm's weight of ones; single numbers are not read back."""
+    """Return whether a tensor may be absent: a bias of zeros, a norm's weight of ones, or a single number."""
     values = expected.tensors[name]
     constant = not values.any() or bool((values == 1).all())
     return values.size == 1 or (values.ndim == 1 and constant)
 
 
 def _constants_gate(sorted_out: _SortedOut) -> GateResult:
-    """There is nothing in the file that the checkpoint does not explain, such as a stale copy of a shared layer."""
+    """Judge whether the checkpoint explains everything in the file; a stale copy of a shared layer it does not."""
     count = len(sorted_out.unknown)
     detail = f"{count} constants are not the checkpoint's: {_listed(sorted_out.unknown)}" if count else "none unknown"
     return GateResult(name="constants", bound=0.0, found=float(count), passed=not count, detail=detail)
 
 
-def _epsilon_gate(found: Sequence[float], expected: Expected, functions: int, *, half: bool) -> GateResult:
-    """Every function has the checkpoint's layer norms with the checkpoint's epsilons."""
-    if len(found) != functions * len(expected.epsilons):
+def _epsilon_gate(epsilons: Sequence[float], expected: Expected, functions: int, *, half: bool) -> GateResult:
+    """Judge whether every function has the checkpoint's layer norms with the checkpoint's epsilons."""
+    if len(epsilons) != functions * len(expected.epsilons):
         count = f"each of its {functions} functions should have {len(expected.epsilons)}"
-        detail = f"the file has {len(found)} layer norms, and {count}"
-        return GateResult(name="epsilon", bound=None, found=float(len(found)), passed=False, detail=detail)
-    wanted = sorted(expected.epsilons * functions)
-    wrong = [pair for pair in zip(wanted, sorted(found), strict=True) if not _same_epsilon(*pair, half=half)]
+        detail = f"the file has {len(epsilons)} layer norms, and {count}"
+        return GateResult(name="epsilon", bound=None, found=float(len(epsilons)), passed=False, detail=detail)
+    expected_epsilons = sorted(expected.epsilons * functions)
+    wrong = [
+        pair for pair in zip(expected_epsilons, sorted(epsilons), strict=True) if not _same_epsilon(*pair, half=half)
+    ]
     worst = max((abs(value / truth - 1) for truth, value in wrong), default=0.0)
-    detail = f"{len(found)} layer norms of {functions} functions, epsilon {max(found, default=0.0):.6g}"
+    detail = f"{len(epsilons)} layer norms of {functions} functions, epsilon {max(epsilons, default=0.0):.6g}"
     if wrong:
         truth, value = wrong[0]
-        detail = f"{len(wrong)} of {len(found)} layer norms have another epsilon: {value:.6g} instead of {truth:.6g}"
+        detail = f"{len(wrong)} of {len(epsilons)} layer norms have another epsilon: {value:.6g} instead of {truth:.6g}"
     return GateResult(name="epsilon", bound=_EPSILON_ERROR, found=worst, passed=not wrong, detail=detail)
 
 
@@ -197,10 +204,10 @@ def _same_epsilon(truth: float, value: float, *, half: bool) -> bool:
     return any(abs(value - one) <= _EPSILON_ERROR * one for one in accepted)
 
 
-def _activation_gate(found: Structure, expected: Expected, backend: str, functions: int) -> GateResult:
-    """Every function has the checkpoint's activations, or what the backend is known to compute for them."""
+def _activation_gate(held: Structure, expected: Expected, backend: str, functions: int) -> GateResult:
+    """Judge whether every function has the checkpoint's activations, or what the backend computes instead."""
     counts = Counter(expected.activations)
-    have = Counter(found.activations)
+    have = Counter(held.activations)
     chosen = next((one for one in _spellings(counts, backend) if _total(one, counts, functions) == have), None)
     wanted = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "none"
     has = ", ".join(f"{count} {kind}" for kind, count in have.items()) or "none"
@@ -229,3 +236,87 @@ def _total(spelling: dict[str, str], counts: Counter[str], functions: int) -> Co
 def _listed(items: Sequence[str]) -> str:
     more = f"; and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
     return "; ".join(items[:_SHOWN]) + more
+
+
+# --- files beside the model -------------------------------------------------------------------------------------------
+
+
+def check_folder(
+    model: Path, student: Path, signature: Signature, functions: tuple[Function, ...], truth: Reference
+) -> list[GateResult]:
+    """Judge what ships beside a model file, against the student and the file itself.
+
+    Args:
+        model: the model folder.
+        student: the student's folder.
+        signature: what the model folder claims.
+        functions: what the file says now.
+        truth: the reference, which knows labels and padding id from the checkpoint's own config.
+
+    Returns:
+        Gates `companions`, `golden`, `signature` and `labels`, in that order.
+    """
+    return [
+        _gate("companions", _changed_companions(model, student)),
+        _gate("golden", _wrong_golden(model, student, truth)),
+        _gate("signature", _wrong_signature(signature, functions, truth)),
+        _gate("labels", _wrong_labels(model, signature, truth)),
+    ]
+
+
+def _gate(name: str, wrong: str | None) -> GateResult:
+    return GateResult(
+        name=name, bound=None, found=None, passed=wrong is None, detail=f"{name}: {wrong}" if wrong else ""
+    )
+
+
+def _changed_companions(model: Path, student: Path) -> str | None:
+    """Name the first file of config and tokenizer that is not byte for byte the student's."""
+    for name in ("config.json", *TOKENIZER_FILES):
+        original, copy = student / name, model / name
+        if original.is_file() and not (copy.is_file() and copy.read_bytes() == original.read_bytes()):
+            return f"{name} is not the student's"
+    return None
+
+
+def _wrong_golden(model: Path, student: Path, truth: Reference) -> str | None:
+    """Say how golden rows differ from the student's, or from what the shipped tokenizer alone makes of their texts."""
+    try:
+        original, copy = golden.read(student), golden.read(model)
+    except (OSError, ValueError) as error:
+        return f"the golden rows cannot be read: {error}"
+    if copy.rows != original.rows or copy.max_length != original.max_length or copy.task != original.task:
+        return "golden.json is not of this student"
+    try:
+        encoder = Encoder.from_folder(model, copy.max_length)
+    except ArtifactError as error:
+        return str(error)
+    for row in copy.rows:
+        try:
+            encoded = golden.encode(encoder, row.first, row.second, row.window)
+        except IndexError:
+            return f"the passage of {row.first[:40]!r} is cut into fewer windows than the student's"
+        if list(encoded.ids) != row.input_ids or list(encoded.types) != row.token_type_ids:
+            return f"the shipped tokenizer gives other ids for {row.first[:40]!r}"
+    return None
+
+
+def _wrong_signature(signature: Signature, functions: tuple[Function, ...], truth: Reference) -> str | None:
+    if signature.functions != functions:
+        return "signature.json does not say what the file takes and gives"
+    if signature.task != truth.task or signature.output_kind != tasks.get(truth.task).output_kind:
+        return f"signature.json says {signature.task}; the reference is of {truth.task}"
+    if signature.pad_token_id != truth.pad_token_id:
+        return f"padding id {signature.pad_token_id}; the checkpoint's is {truth.pad_token_id}"
+    if signature.max_length != truth.max_length:
+        return f"the file takes {signature.max_length} tokens; the reference was made for {truth.max_length}"
+    return None
+
+
+def _wrong_labels(model: Path, signature: Signature, truth: Reference) -> str | None:
+    labels = tuple(truth.labels) if truth.labels else None
+    if signature.labels != labels:
+        return f"signature.json names {signature.labels}; the checkpoint's logits are {labels}"
+    file = model / "labels.txt"
+    listed = tuple(file.read_text(encoding="utf-8").splitlines()) if file.is_file() else None
+    return None if listed == labels else f"labels.txt lists {listed}; the checkpoint's logits are {labels}"

@@ -1,16 +1,20 @@
-"""What a Core ML package holds, read from the package itself."""
+"""What a Core ML package holds, read from the package itself: functions, constants and attributes."""
 
 from collections.abc import Mapping
-from typing import get_args
+from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 
-from pipeline.backends.structure import Activation, Constant, Stored, Structure
+from pipeline import mil
+from pipeline.backends.signature import Function, Tensor
+from pipeline.backends.structure import Activation, Constant, Structure
 from pipeline.errors import ToolchainError
 from pipeline.mil import Package
 from pipeline.mil.constants import Source, Weight, constants, decode, weights
 from pipeline.mil.package import Operation
 from pipeline.mil.values import Value
+from pipeline.schemes import Stored
 
 _STORED: dict[str, Stored] = {name: name for name in get_args(Stored)}
 _SPARSE = "sparse "
@@ -19,10 +23,35 @@ _GELU: dict[str, Activation] = {"EXACT": "gelu", "TANH_APPROXIMATION": "gelu_tan
 _NAMED: dict[str, Activation] = {name: name for name in get_args(Activation) if not name.startswith("gelu")}
 _LAYER_NORM_EPSILON = 1e-5
 """MIL's default."""
+_DTYPES = {65568: "float32", 65552: "float16", 131104: "int32"}
+"""`ArrayFeatureType.ArrayDataType` of the model's protobuf."""
 
 
-def read_structure(package: Package) -> Structure:
-    """Return a package's constants, epsilons and activations.
+def inspect(file: Path) -> tuple[Function, ...]:
+    """Read the functions back from a package, shortest first."""
+    description = mil.read(file).spec.description
+    if description.functions:
+        functions = [_function(row.name, row.input, row.output) for row in description.functions]
+    else:
+        functions = [_function("main", description.input, description.output)]
+    return tuple(sorted(functions, key=lambda function: function.max_length))
+
+
+def _function(name: str, inputs: Any, outputs: Any) -> Function:
+    tensors = tuple(_tensor(row) for row in inputs)
+    length = int(tensors[0].shape[1] or 0)
+    return Function(
+        name=name, min_length=length, max_length=length, inputs=tensors, outputs=tuple(_tensor(row) for row in outputs)
+    )
+
+
+def _tensor(row: Any) -> Tensor:
+    array = row.type.multiArrayType
+    return Tensor.model_validate({"name": row.name, "dtype": _DTYPES[array.dataType], "shape": tuple(array.shape)})
+
+
+def structure(file: Path) -> Structure:
+    """Read back what can be compared with the checkpoint without running the file.
 
     coremltools raises an epsilon of 1e-12 to 5.96e-8, the smallest half, in half-precision models.
 
@@ -30,6 +59,7 @@ def read_structure(package: Package) -> Structure:
         ArtifactError: it is damaged.
         ToolchainError: it has a weight or an activation for which `Structure` has no word.
     """
+    package = mil.read(file)
     epsilons: list[float] = []
     activations: list[Activation] = []
     for name in package.functions:

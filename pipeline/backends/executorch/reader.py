@@ -1,28 +1,34 @@
-"""What an ExecuTorch file holds, read from its bytes: the program's constants and those of every XNNPACK delegate.
+"""What an ExecuTorch file holds, read from its bytes: its methods, the program's constants, and every delegate's.
 
-No runtime and no toolchain is imported; both formats are flatbuffers whose schemas the executorch package carries.
+No runtime is imported; program and XNNPACK payload are flatbuffers whose schemas the executorch package carries.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.backends.executorch.flatbuffer import Schema, Table
-from pipeline.backends.structure import Activation, Constant, Stored, Structure
+from pipeline.backends.signature import Function, Tensor
+from pipeline.backends.structure import Activation, Constant, Structure
 from pipeline.errors import ToolchainError
+from pipeline.schemes import Stored
 
 _PROGRAM_SCHEMA = "exir/_serialize/program.fbs"
 _XNNPACK_SCHEMA = "backends/xnnpack/serialization/runtime_schema.fbs"
 _XNNPACK = "XnnpackBackend"
+_MAGIC = b"ET12"
 _NAMED = 2**64 - 1
 """The offset of a delegate's constant that lies in the program's named data."""
 _FLOATS: dict[int, tuple[Stored, str]] = {6: ("float32", "<f4"), 5: ("float16", "<f2")}
 """By number in executorch/exir/scalar_type.py."""
 _INT8 = 1
+_SCALAR_TYPES = {3: "int32", 4: "int64", 6: "float32"}
+"""executorch/exir/scalar_type.py."""
 _DELEGATE_FLOATS: dict[str, tuple[Stored, str]] = {
     "xnn_datatype_fp32": ("float32", "<f4"),
     "xnn_datatype_fp16": ("float16", "<f2"),
@@ -33,8 +39,29 @@ _KERNEL_ACTIVATIONS: dict[str, Activation] = {"aten::relu": "relu", "aten::sigmo
 _DELEGATE_ACTIVATIONS: dict[str, Activation] = {"XNNGelu": "gelu", "XNNTanh": "tanh", "XNNSigmoid": "sigmoid"}
 
 
-def read_structure(file: Path) -> Structure:
-    """Read back what can be compared with the checkpoint.
+def inspect(file: Path) -> tuple[Function, ...]:
+    """Read names, types, shapes and bounds back from a file, without loading or running it.
+
+    Raises:
+        ToolchainError: the file is not a `.pte`.
+    """
+    from executorch.exir._serialize._program import deserialize_pte_binary
+
+    content = file.read_bytes()
+    if content[4:8] != _MAGIC:
+        raise ToolchainError(
+            f"{file} is not a .pte: it has {content[4:8]!r} at byte 4, not {_MAGIC!r}. Convert it again."
+        )
+    plans = {plan.name: plan for plan in deserialize_pte_binary(content).program.execution_plan}
+    forward = plans["forward"]
+    inputs = _tensors(forward, forward.inputs, _constants(plans["get_input_names"]))
+    outputs = _tensors(forward, forward.outputs, _constants(plans["get_output_names"]))
+    bounds = [int(_constants(plans[f"get_{bound}_seq_len"])[0]) for bound in ("min", "max")]
+    return (Function(name="forward", min_length=bounds[0], max_length=bounds[1], inputs=inputs, outputs=outputs),)
+
+
+def structure(file: Path) -> Structure:
+    """Read back what can be compared with the checkpoint without running the file.
 
     Raises:
         ToolchainError: the file holds something that is not understood here, which is therefore not vouched for.
@@ -51,6 +78,23 @@ def _schema(name: str) -> Schema:
     if spec is None or not spec.submodule_search_locations:
         raise ToolchainError("executorch is not installed; its schemas are needed to read a .pte.")
     return Schema.read(Path(spec.submodule_search_locations[0]) / name)
+
+
+def _tensors(plan: Any, indices: list[int], names: list[Any]) -> tuple[Tensor, ...]:
+    tensors = []
+    for index, name in zip(indices, names, strict=True):
+        value = plan.values[index].val
+        dynamic = int(value.shape_dynamism) != 0
+        shape = [None if dynamic and axis == 1 else size for axis, size in enumerate(value.sizes)]
+        dtype = _SCALAR_TYPES[int(value.scalar_type)]
+        tensors.append(Tensor.model_validate({"name": name, "dtype": dtype, "shape": tuple(shape)}))
+    return tuple(tensors)
+
+
+def _constants(plan: Any) -> list[Any]:
+    """Return the numbers and strings that a constant method gives."""
+    values = [plan.values[index].val for index in plan.outputs]
+    return [value.int_val if hasattr(value, "int_val") else value.string_val for value in values]
 
 
 @dataclass(frozen=True)
@@ -88,7 +132,7 @@ class _Program:
 
 @dataclass
 class _Reader:
-    """Collects facts; a constant that is read from several places is kept once per way of reading it."""
+    """What a file holds, collected; a constant that several tensors read is kept once per way of reading it."""
 
     program: _Program
     delegate_schema: Schema = field(default_factory=lambda: _schema(_XNNPACK_SCHEMA))

@@ -1,4 +1,4 @@
-"""What a LiteRT file holds, read from its flatbuffer without a runtime.
+"""What a LiteRT file holds, read from its flatbuffer without a runtime: signatures, constants and attributes.
 
 litert-torch writes a layer normalisation as its formula, so an epsilon is the constant that is added under a reciprocal
 root. The converter may multiply a normalisation's weight into the linears that read it; `verify.structure` knows.
@@ -8,13 +8,15 @@ import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.backends.structure import Activation, Constant, Stored, Structure
+from pipeline.backends.signature import Function, Tensor
+from pipeline.backends.structure import Activation, Constant, Structure
 from pipeline.errors import ToolchainError
+from pipeline.schemes import Stored
 
 _MAGIC = b"TFL3"
 _FLOATS: dict[str, tuple[Stored, str]] = {"FLOAT32": ("float32", "<f4"), "FLOAT16": ("float16", "<f2")}
@@ -27,24 +29,47 @@ _SAME_VALUES = ("RESHAPE", "DEQUANTIZE")
 _ROOTS = ("RSQRT", "SQRT")
 
 
-def read_structure(file: Path) -> Structure:
-    """Read back what can be compared with the checkpoint.
+def inspect(file: Path) -> tuple[Function, ...]:
+    """Read the signatures back from a file, shortest first."""
+    reader = _Reader.open(file)
+    rows = [reader.model.SignatureDefs(number) for number in range(reader.model.SignatureDefsLength())]
+    functions = [_function(reader, row) for row in rows]
+    return tuple(sorted(functions, key=lambda function: function.max_length))
+
+
+def structure(file: Path) -> Structure:
+    """Read back what can be compared with the checkpoint without running the file.
 
     Raises:
         ToolchainError: the file holds something that is not understood here, which is therefore not vouched for.
     """
-    from ai_edge_litert import schema_py_generated as schema
-
-    # The map is closed by the collector: the generated accessors keep views of it.
-    with file.open("rb") as handle:
-        start = handle.read(8)
-        if start[4:] != _MAGIC:
-            raise ToolchainError(f"{file} is not a .tflite: it has {start[4:]!r} at byte 4, not {_MAGIC!r}.")
-        data = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
-    reader = _Reader(schema.Model.GetRootAs(data, 0), memoryview(data), schema)
-    for number in range(reader.model.SubgraphsLength()):
-        reader.add(_Graph(reader.model.Subgraphs(number), reader))
+    reader = _Reader.open(file)
+    for graph in reader.graphs():
+        reader.add(_Graph(graph, reader))
     return Structure(tuple(reader.constants.values()), tuple(reader.epsilons), tuple(reader.activations))
+
+
+def constant_dtypes(file: Path) -> set[str]:
+    """Return the types of all constants in a file, as the format calls them."""
+    reader = _Reader.open(file)
+    tensors = (graph.Tensors(number) for graph in reader.graphs() for number in range(graph.TensorsLength()))
+    return {reader.types[tensor.Type()] for tensor in tensors if len(reader.content(tensor))}
+
+
+def _function(reader: "_Reader", row: Any) -> Function:
+    graph = reader.model.Subgraphs(row.SubgraphIndex())
+    inputs = tuple(_signature_tensor(row.Inputs(number), graph, reader) for number in range(row.InputsLength()))
+    outputs = tuple(_signature_tensor(row.Outputs(number), graph, reader) for number in range(row.OutputsLength()))
+    length = int(inputs[0].shape[1] or 0)
+    return Function(
+        name=row.SignatureKey().decode(), min_length=length, max_length=length, inputs=inputs, outputs=outputs
+    )
+
+
+def _signature_tensor(entry: Any, graph: Any, reader: "_Reader") -> Tensor:
+    tensor = graph.Tensors(entry.TensorIndex())
+    dtype = reader.types[tensor.Type()].lower()
+    return Tensor.model_validate({"name": entry.Name().decode(), "dtype": dtype, "shape": _shape(tensor)})
 
 
 def _names(enum: Any) -> dict[int, str]:
@@ -53,7 +78,7 @@ def _names(enum: Any) -> dict[int, str]:
 
 @dataclass
 class _Reader:
-    """Collects facts; a constant that several subgraphs read in the same way is kept once."""
+    """What a file holds, collected; a constant that several subgraphs read in the same way is kept once."""
 
     model: Any
     data: memoryview
@@ -62,6 +87,19 @@ class _Reader:
     epsilons: list[float] = field(default_factory=list)
     activations: list[Activation] = field(default_factory=list)
 
+    @classmethod
+    def open(cls, file: Path) -> Self:
+        """Map a file as the flatbuffer that it is, without a runtime."""
+        from ai_edge_litert import schema_py_generated as schema
+
+        # The map is closed by the collector: the generated accessors keep views of it.
+        with file.open("rb") as handle:
+            start = handle.read(8)
+            if start[4:] != _MAGIC:
+                raise ToolchainError(f"{file} is not a .tflite: it has {start[4:]!r} at byte 4, not {_MAGIC!r}.")
+            data = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+        return cls(schema.Model.GetRootAs(data, 0), memoryview(data), schema)
+
     def __post_init__(self) -> None:
         self.types = _names(self.schema.TensorType)
         self.fused = _names(self.schema.ActivationFunctionType)
@@ -69,6 +107,10 @@ class _Reader:
         codes = [self.model.OperatorCodes(number) for number in range(self.model.OperatorCodesLength())]
         # The older, narrower field counts where the newer is at its default.
         self.operations = [operations[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())] for code in codes]
+
+    def graphs(self) -> Iterator[Any]:
+        """Yield the subgraphs."""
+        return (self.model.Subgraphs(number) for number in range(self.model.SubgraphsLength()))
 
     def add(self, graph: "_Graph") -> None:
         """Add a subgraph's constants, epsilons and activations."""

@@ -120,7 +120,7 @@ def _convert(model: Any, length: int, parent: Path) -> Path:
         out = parent / scheme
         out.mkdir()
         request = ConvertRequest(
-            folder, "embedding", scheme, (length,), minimum_ios=18, base=file, metadata={}, labels=None
+            folder, "embedding", scheme, (length,), minimum_ios=None, base=file, metadata={}, labels=None
         )
         litert.convert(request, out)
         file = out / litert.FILE

@@ -17,7 +17,7 @@ from pipeline.checkpoint import source as student
 from pipeline.convert import stage as convert
 from pipeline.convert.stage import Target
 from pipeline.graph.node import versions
-from pipeline.schemes import SCHEMES
+from pipeline.schemes import SCHEMES, supported
 from pipeline.student import reference
 from pipeline.student import stage as student_stage
 
@@ -43,9 +43,7 @@ def judging_code() -> str:
 
 def schemes_of(backend: str) -> list[str]:
     """Return every scheme that a backend supports, the base scheme first."""
-    module = backends.get(backend)
-    answers = {scheme: module.support(scheme, minimum_ios=planting.MINIMUM_IOS) for scheme in SCHEMES}
-    return [scheme for scheme, answer in answers.items() if answer.supported]
+    return supported(backend, minimum_ios=planting.MINIMUM_IOS)
 
 
 def rank(target: Target) -> tuple[str, int]:

@@ -14,7 +14,7 @@ from faults.file_faults import Planting
 from faults.students import LENGTHS
 from pipeline import backends, tasks
 from pipeline.artifact import Artifact
-from pipeline.backends import coreml
+from pipeline.backends.coreml.convert import _float_model, _graph
 from pipeline.checkpoint import loading as checkpoint
 from pipeline.checkpoint import source as student
 from pipeline.convert import stage as convert
@@ -84,8 +84,8 @@ def planted(fault: Fault, scratch: Path) -> Iterator[None]:
 
 def _forget_clean_models() -> None:
     """Core ML's backend keeps float models by the student's folder for the schemes of one run."""
-    coreml._graph.cache_clear()
-    coreml._float_model.cache_clear()
+    _graph.cache_clear()
+    _float_model.cache_clear()
 
 
 def _planted_checkpoint(fault: Fault, folder: Path, out: Path) -> Path:

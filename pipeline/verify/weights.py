@@ -1,17 +1,28 @@
-"""Find which tensor of the checkpoint a constant of a file is, by content: converters keep neither names nor layouts.
+"""The weights that a converted file may hold, and which of them each of its constants is.
 
-How far a number may lie from the checkpoint's follows from the checkpoint's own row, never from the scales in the file.
+Converters keep neither names nor layouts, so a constant is recognised by its content. How far its numbers may lie from
+the checkpoint's follows from the checkpoint's own rows, never from the scales in the file.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.backends.structure import Constant, Stored
-from pipeline.verify.expected import Array, Form
+from pipeline.backends.structure import Constant
+from pipeline.checkpoint.parameters import content_digest
+from pipeline.errors import StudentError
+from pipeline.schemes import Granularity, Stored
 
+Array = NDArray[np.float32]
+
+_SUM_ERROR = 1e-6
+"""Of a dot product in float32, against the sum of its absolute terms."""
 _SAMPLES = 128
 _TRIED = 4
 """A weight and the same with a norm multiplied in may lie within int8's rounding of each other."""
@@ -27,13 +38,137 @@ _HALF_SMALLEST = 2.0**-24
 
 
 @dataclass(frozen=True)
+class Form:
+    """A tensor of the checkpoint as a file may hold it: as it is, or with what comes before it multiplied in."""
+
+    tensor: str
+    """The checkpoint's name."""
+    how: str
+    """Empty, or what was multiplied or added in."""
+    plain: Array
+    factor: Array | None = None
+    """Along the last axis."""
+    error: Array | None = None
+    """Rounding of a sum, absolute, beside that of the file."""
+    parts: tuple[str, ...] = ()
+    """Checkpoint names of what was multiplied or added in."""
+    prefix: bool = False
+    """Whether the first rows alone will do."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the whole tensor."""
+        return self.plain.shape
+
+    @property
+    def label(self) -> str:
+        """Name for messages."""
+        return f"{self.tensor} {self.how}".rstrip()
+
+    @cached_property
+    def values(self) -> Array:
+        """The numbers, made when they are first needed."""
+        return self.plain if self.factor is None else self.plain * self.factor
+
+    def at(self, index: tuple[NDArray[np.int64], ...]) -> Array:
+        """Return some of the numbers without making all of them."""
+        return self.plain[index] if self.factor is None else self.plain[index] * self.factor[index[-1]]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A checkpoint, as far as a file can be compared with it."""
+
+    tensors: Mapping[str, Array]
+    positions: frozenset[str]
+    """Tables of which a file may hold the first rows only."""
+    feeds: Mapping[str, tuple[str, ...]]
+    """For a linear, the modules whose output it reads."""
+    epsilons: tuple[float, ...]
+    activations: tuple[str, ...]
+
+    @classmethod
+    def read(cls, student: Path, facts: Mapping[str, Any]) -> "Expected":
+        """Read the tensors of a student by what `checkpoint.parameters` says that they contain, whatever their names.
+
+        Raises:
+            StudentError: the checkpoint is not the one of the facts.
+        """
+        by_digest = {content_digest(values): values for values in _tensors(student / "model.safetensors")}
+        tensors = {}
+        for name, row in facts["parameters"].items():
+            if row["sha256"] not in by_digest:
+                raise StudentError(f"{student} holds no tensor with the content of {name}; verify from the start.")
+            tensors[name] = by_digest[row["sha256"]].reshape(row["shape"])
+        feeds = {name: tuple(makers) for name, makers in facts["feeds"].items()}
+        epsilons, activations = tuple(facts["epsilons"]), tuple(facts["activations"])
+        return cls(tensors, frozenset(facts["positions"]), feeds, epsilons, activations)
+
+    @cached_property
+    def forms(self) -> tuple[Form, ...]:
+        """Every form of every tensor, the plain ones first."""
+        plain = [Form(name, "", values, prefix=name in self.positions) for name, values in self.tensors.items()]
+        return (*plain, *self._folded())
+
+    def _folded(self) -> Iterator[Form]:
+        """Yield linears with the layer norm before them multiplied in: W·g and b + W·β.
+
+        litert-torch 0.10 does this wherever a norm or a bias is followed by a linear.
+        """
+        for linear, makers in self.feeds.items():
+            weight = self.tensors.get(f"{linear}.weight")
+            for maker in makers if weight is not None else ():
+                assert weight is not None
+                scale, shift = self.tensors.get(f"{maker}.weight"), self.tensors.get(f"{maker}.bias")
+                if scale is not None and scale.shape == weight.shape[1:]:
+                    how, parts = f"times {maker}.weight", (f"{maker}.weight",)
+                    yield Form(f"{linear}.weight", how, weight, factor=scale, parts=parts)
+                if shift is not None:
+                    yield self._shifted(linear, maker, weight, shift)
+
+    def _shifted(self, linear: str, maker: str, weight: Array, shift: Array) -> Form:
+        bias = self.tensors.get(f"{linear}.bias", np.zeros(len(weight), np.float32))
+        total = weight.astype(np.float64) @ shift
+        error = _SUM_ERROR * (np.abs(weight) @ np.abs(shift) + np.abs(bias))
+        how, parts = f"plus its weight times {maker}.bias", (f"{maker}.bias",)
+        # Made in float64 and rounded once.
+        values = (bias + total).astype(np.float32)
+        return Form(f"{linear}.bias", how, values, error=error.astype(np.float32), parts=parts)
+
+
+def _tensors(file: Path) -> Iterator[Array]:
+    """Yield the floating-point tensors of a safetensors file as float32; NumPy has no bfloat16, so it is read here.
+
+    Source: https://github.com/huggingface/safetensors#format.
+    """
+    data = np.memmap(file, np.uint8, "r")
+    size = int.from_bytes(data[:8].tobytes(), "little")
+    header = json.loads(data[8 : 8 + size].tobytes())
+    for name, row in header.items():
+        if name == "__metadata__" or row["dtype"] not in ("F64", "F32", "F16", "BF16"):
+            continue
+        first, last = (8 + size + offset for offset in row["data_offsets"])
+        raw = data[first:last]
+        if row["dtype"] == "BF16":
+            values = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
+        else:
+            values = raw.view(f"<f{int(row['dtype'][1:]) // 8}").astype(np.float32, copy=False)
+        yield np.asarray(values.reshape(row["shape"]))
+
+
+# --- which tensor a constant is ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
 class Precision:
     """What a scheme promises on a backend."""
 
     tables: Stored
     """Of matrices and tables."""
     vectors: Stored
-    """Of biases and norms, and what the tables were before they were compressed."""
+    """Of biases and norms, and what the tables were before they were quantised."""
+    granularity: Granularity | None
+    """Of int8: which elements share a scale."""
 
     def of(self, form: Form, stored: Stored) -> Stored:
         """Return what a tensor is held to: what it is stored in, but nothing worse than was promised."""
@@ -124,7 +259,7 @@ def _compare(values: Array, form: Form, stored: Stored, precision: Precision) ->
     if form.prefix and values.ndim == 2:
         wanted = wanted[: len(values)]
     values = values.reshape(wanted.shape)
-    allowed = _allowed(wanted, form, precision.of(form, stored), precision.vectors)
+    allowed = _allowed(wanted, form, precision.of(form, stored), precision)
     # In place: the largest table has twelve million elements.
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         distance = np.abs(values - wanted)
@@ -138,18 +273,18 @@ def _compare(values: Array, form: Form, stored: Stored, precision: Precision) ->
     return Match(form, off, values.size, float(distance[worst]), place, float(values[worst]), float(wanted[worst]))
 
 
-def _allowed(wanted: Array, form: Form, held_to: Stored, base: Stored) -> Array:
+def _allowed(wanted: Array, form: Form, held_to: Stored, precision: Precision) -> Array:
     """Return how far each element may be away; of a shape that broadcasts."""
     allowed: Array = np.zeros((1,) * wanted.ndim, np.float32) if form.error is None else form.error
-    size = np.abs(wanted)
+    size, base = np.abs(wanted), precision.vectors
     if held_to == "float16":
         allowed = allowed + _half_unit(wanted)
         if base == "float16":
             allowed[size < _HALF_SMALLEST] = _HALF_SMALLEST
     elif held_to == "int8":
         # coremltools 9.0 sees a table's first rows as one row, (1, length, width), and gives it one scale.
-        one_row = form.prefix and base == "float16"
-        largest = size.max(axis=None if one_row else tuple(range(1, size.ndim)), keepdims=True)
+        one_scale = precision.granularity == "tensor" or (form.prefix and base == "float16")
+        largest = size.max(axis=None if one_scale else tuple(range(1, size.ndim)), keepdims=True)
         step = np.maximum(largest / np.float32(127), np.float32(_SMALLEST_STEP)).astype(np.float32)
         allowed = allowed + step * np.float32((1 + _INT8_SLACK) / 2)
         if base == "float16":

@@ -1,11 +1,16 @@
-"""The runtimes that files are tried on, one row each, and what ExecuTorch promises of its own files."""
+"""Runtimes: releases of the interpreters that run converted files, one row each, and which schemes each computes right.
+
+A recipe's `minimum_runtime` is checked here, `pocketbert compat` tries files on every row, and a backend refuses an
+installed runtime that is too old.
+"""
 
 import difflib
 import importlib.metadata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.errors import InputError
+from pipeline.errors import InputError, ToolchainError
+from pipeline.schemes import SCHEMES
 
 
 @dataclass(frozen=True)
@@ -69,17 +74,10 @@ RUNTIMES = (
 )
 """Oldest first within a family; the one that this project is pinned to is run by the project's own interpreter."""
 
-EXECUTORCH_POLICY = "https://github.com/pytorch/executorch/blob/main/runtime/COMPATIBILITY.md"
-EXECUTORCH_PROMISE = (
-    "ExecuTorch promises that a .pte runs on the release that made it and on the next minor or major one at least, "
-    "delegated parts included; it promises nothing for older runtimes"
-)
-"""Source: the policy's sections on backward and forward compatibility, see `EXECUTORCH_POLICY`."""
-
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """Return a plain version such as `1.2.0` as numbers."""
-    return tuple(int(part) for part in version.split("."))
+    """Return the first three numbers of a version such as `1.2.0` or `2.14.0+cpu`."""
+    return tuple(int(part) for part in version.split("+")[0].split(".")[:3] if part.isdigit())
 
 
 def of_backend(backend: str) -> tuple[Runtime, ...]:
@@ -107,9 +105,58 @@ def choose(names: Sequence[str]) -> tuple[Runtime, ...]:
     return tuple(runtime for runtime in RUNTIMES if not names or runtime.name in names)
 
 
-def is_own(runtime: Runtime) -> bool:
-    """Whether this very environment has the runtime, at exactly its version."""
+def is_installed(runtime: Runtime) -> bool:
+    """Return whether this very environment has the runtime, at exactly its version."""
     try:
         return importlib.metadata.version(runtime.distribution) == runtime.version
     except importlib.metadata.PackageNotFoundError:
         return False
+
+
+def require_version(distribution: str, minimum: str) -> None:
+    """Refuse an installed runtime that is older than the first one whose results are right.
+
+    Raises:
+        ToolchainError: it is absent or older.
+    """
+    try:
+        version = importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise ToolchainError(
+            f"{distribution} is not installed; {minimum} or later is needed. Run `make setup`."
+        ) from error
+    if version_numbers(version) < version_numbers(minimum):
+        raise ToolchainError(
+            f"{distribution} {version} is too old: below {minimum} these files fail or give wrong numbers silently."
+        )
+
+
+def known_right(scheme: str, runtime: Runtime) -> bool:
+    """Return whether the scheme's row has nothing against a runtime."""
+    known = SCHEMES[scheme].support[runtime.backend].right_from
+    if runtime.distribution not in known:
+        return True
+    oldest = known[runtime.distribution]
+    return oldest is not None and runtime.numbers >= version_numbers(oldest)
+
+
+def minimum_refusal(backend: str, name: str, schemes: Sequence[str]) -> str | None:
+    """Say why a recipe may not ask for a minimum runtime, or return None.
+
+    Args:
+        backend: the backend whose files are meant.
+        name: a runtime's name, such as `litert-1.2.0`.
+        schemes: the recipe's schemes for that backend.
+    """
+    runtime = find(name)
+    able = of_backend(backend)
+    if runtime is None or runtime not in able:
+        exist = ", ".join(one.name for one in able) or f"none: older runtimes are not tried for {backend}"
+        return f"{name!r} is no runtime of {backend}'s files; there are: {exist}."
+    wrong = [scheme for scheme in schemes if not known_right(scheme, runtime)]
+    if not wrong:
+        return None
+    others = [one.name for one in able if all(known_right(scheme, one) for scheme in schemes)]
+    kept = [scheme for scheme in schemes if scheme not in wrong]
+    kept_text = f"keep only {', '.join(kept)}, or " if kept else ""
+    return f"{', '.join(wrong)} is not computed right by {name}. Either {kept_text}ask for one of: {', '.join(others)}."

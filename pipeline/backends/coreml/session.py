@@ -1,0 +1,119 @@
+"""Core ML's runtime on macOS, and elsewhere the reference interpreter that stands in for it, see `pipeline.mil`."""
+
+import platform
+import sys
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+
+from pipeline import mil
+from pipeline.backends import Evaluator, Inputs, Outputs, Session
+from pipeline.backends.signature import Function, Signature
+from pipeline.errors import ToolchainError
+
+TITLE = "Core ML"
+MINIMUM_RUNTIME = "iOS 18 / macOS 15 (recipe: minimum_ios)"
+ComputeUnits = Literal["CPU_ONLY", "CPU_AND_GPU", "CPU_AND_NE", "ALL"]
+"""Members of `coremltools.ComputeUnit`: where Core ML may run a model."""
+_STANDS_IN = (
+    "It does not exercise Core ML's compiler, kernels and compute units, nor their speed: only a Mac or an iPhone does."
+)
+
+
+def no_runtime() -> str | None:
+    """Say that this machine lacks Core ML's runtime, which is part of macOS, or return None."""
+    return None if sys.platform == "darwin" else "Core ML runs on macOS only."
+
+
+def import_runtime() -> None:
+    """Import the runtime, so that opening a file can be timed without it."""
+    import coremltools  # noqa: F401
+
+
+def load(file: Path, signature: Signature, *, threads: int) -> Session:
+    """Open a package in Core ML, which chooses its threads itself, or off macOS in the reference interpreter."""
+    if no_runtime():
+        return load_interpreter(file, signature)
+    return load_compute_unit(file, signature, "ALL")
+
+
+def load_interpreter(file: Path, signature: Signature) -> Session:
+    """Open a package in the reference interpreter, on any machine."""
+    return _InterpreterSession(file, signature)
+
+
+def load_compute_unit(file: Path, signature: Signature, compute_units: ComputeUnits) -> Session:
+    """Open a package in Core ML, on some of a machine's compute units.
+
+    Raises:
+        ToolchainError: this is not macOS.
+    """
+    reason = no_runtime()
+    if reason:
+        raise ToolchainError(f"{file} cannot be run on {compute_units} here: {reason}")
+    return _CoreMLSession(file, signature, compute_units=compute_units)
+
+
+def evaluators() -> list[Evaluator]:
+    """Return the reference interpreter, which gives the verdict, and on macOS Core ML on each compute unit."""
+    interpreter = Evaluator(
+        f"PocketBERT's reference interpreter for ML Programs, version {mil.VERSION}",
+        lambda file, signature, threads: load_interpreter(file, signature),
+        uses_threads=False,
+        stands_in=_STANDS_IN,
+    )
+    return [interpreter] if no_runtime() else [interpreter, *(_on(units) for units in get_args(ComputeUnits))]
+
+
+def _on(units: ComputeUnits) -> Evaluator:
+    return Evaluator(
+        f"Core ML {units} (macOS {platform.mac_ver()[0]})",
+        lambda file, signature, threads: load_compute_unit(file, signature, units),
+        uses_threads=False,
+    )
+
+
+class _CoreMLSession:
+    """Core ML's own runtime, on macOS."""
+
+    def __init__(self, file: Path, signature: Signature, *, compute_units: ComputeUnits) -> None:
+        import coremltools as ct
+
+        several = len(signature.functions) > 1
+        self._models = {
+            function.name: ct.models.MLModel(
+                str(file),
+                function_name=function.name if several else None,
+                compute_units=getattr(ct.ComputeUnit, compute_units),
+            )
+            for function in signature.functions
+        }
+
+    def run(self, function: Function, inputs: Inputs) -> Outputs:
+        """Run one function, see `Session`."""
+        result = self._models[function.name].predict(dict(inputs))
+        return {tensor.name: np.asarray(result[tensor.name], np.float32) for tensor in function.outputs}
+
+    def close(self) -> None:
+        """Free the models."""
+        self._models.clear()
+
+
+class _InterpreterSession:
+    """The reference interpreter; what the program declares half precision is rounded to it."""
+
+    def __init__(self, file: Path, signature: Signature) -> None:
+        package = mil.read(file)
+        self._functions = {
+            function.name: mil.Interpreter(package, function.name, precision="fp16") for function in signature.functions
+        }
+
+    def run(self, function: Function, inputs: Inputs) -> Outputs:
+        """Run one function, see `Session`."""
+        result = self._functions[function.name].run(inputs)
+        return {tensor.name: result[tensor.name] for tensor in function.outputs}
+
+    def close(self) -> None:
+        """Free the constants."""
+        self._functions.clear()

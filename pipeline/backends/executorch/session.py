@@ -1,0 +1,96 @@
+"""ExecuTorch's runtime: a `.pte` loaded into the process, run through XNNPACK."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.backends import Evaluator, Inputs, Outputs, Session, runtime_evaluator
+from pipeline.backends.signature import Function, Signature
+from pipeline.errors import InputError, ToolchainError
+from pipeline.runtimes import require_version
+
+TITLE = "ExecuTorch"
+MINIMUM_RUNTIME = "1.4.1"
+"""The release that wrote the file: older runtimes are not promised to read it."""
+_DISTRIBUTION = "executorch"
+
+
+def no_runtime() -> str | None:
+    """Return None: the runtime's wheels exist for every platform that PocketBERT runs on."""
+    return None
+
+
+def import_runtime() -> None:
+    """Import the runtime with the kernels of quantised embedding tables, which are not in its core."""
+    import executorch.kernels.quantized
+    import executorch.runtime  # noqa: F401
+
+
+def load(file: Path, signature: Signature, *, threads: int) -> Session:
+    """Open a file in ExecuTorch.
+
+    Raises:
+        ToolchainError: the runtime is absent or too old, or the file is not a program.
+    """
+    require_version(_DISTRIBUTION, MINIMUM_RUNTIME)
+    return _ExecuTorchSession(file, threads=threads)
+
+
+def evaluators() -> list[Evaluator]:
+    """Return the runtime itself."""
+    return [runtime_evaluator(TITLE, _DISTRIBUTION, load)]
+
+
+class _ExecuTorchSession:
+    """A loaded `.pte`. The thread count belongs to the process: the session opened last sets it for all."""
+
+    def __init__(self, file: Path, *, threads: int) -> None:
+        import_runtime()
+        from executorch.extension.pybindings import portable_lib
+        from executorch.runtime import Runtime
+
+        with _native_noise_dropped():
+            portable_lib._unsafe_reset_threadpool(threads)
+        try:
+            # The program has to outlive its methods.
+            self._program = Runtime.get().load_program(file)
+            self._method = self._program.load_method("forward")
+            self._vocabulary = int(self._program.load_method("get_vocab_size").execute([])[0])
+        except RuntimeError as error:
+            raise ToolchainError(f"ExecuTorch cannot open {file}: {error}") from error
+
+    def run(self, function: Function, inputs: Inputs) -> Outputs:
+        """Run one function, see `Session`."""
+        import torch
+
+        ids = inputs["input_ids"]
+        # An id outside an int8 table ends the whole process in the kernel.
+        if ids.min() < 0 or ids.max() >= self._vocabulary:
+            raise InputError(f"input_ids span {ids.min()} to {ids.max()}; the table has {self._vocabulary} rows.")
+        rows = [torch.from_numpy(np.ascontiguousarray(inputs[tensor.name])) for tensor in function.inputs]
+        try:
+            results = self._method.execute(rows)
+        except RuntimeError as error:
+            shapes = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in inputs.items())
+            raise InputError(f"{function.name} refused {shapes}: {error}") from error
+        return {tensor.name: result.numpy() for tensor, result in zip(function.outputs, results, strict=True)}
+
+    def close(self) -> None:
+        """Free the method, then the program."""
+        del self._method, self._program
+
+
+@contextlib.contextmanager
+def _native_noise_dropped() -> Iterator[None]:
+    """Drop nine lines that cpuinfo and the thread pool write to descriptor 2 at first use; no setting stops them."""
+    saved, sink = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(sink, 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(sink)

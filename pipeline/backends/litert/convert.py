@@ -1,0 +1,160 @@
+"""LiteRT's toolchain: exported by litert-torch, quantised by ai-edge-quantizer, and written with shared constants.
+
+The longest length is `serving_default`, the convention of the ecosystem; the others are `seq_<length>`.
+"""
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pipeline import tasks
+from pipeline.backends import ConvertRequest
+from pipeline.backends.litert.deduplicate import share_constants
+from pipeline.backends.litert.reader import constant_dtypes
+from pipeline.errors import ToolchainError
+from pipeline.schemes import SCHEMES
+
+VERSION = 2
+FILE = "model.tflite"
+DISTRIBUTIONS = ("ai-edge-litert", "litert-torch", "ai-edge-quantizer", "torch", "transformers")
+BASE_SCHEME: str | None = "fp32"
+DEFAULT_SIGNATURE = "serving_default"
+
+
+def lengths_in_file(lengths: tuple[int, ...]) -> tuple[int, ...]:
+    """Return all lengths: each is a function of its own."""
+    return lengths
+
+
+def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
+    """Write one file with a signature per length.
+
+    Raises:
+        ToolchainError: the quantizer left every weight as it was.
+    """
+    file = out / FILE
+    with TemporaryDirectory(dir=out) as scratch, _quiet():
+        source = Path(scratch) / "source.tflite"
+        if request.scheme == BASE_SCHEME:
+            _export_float(request, source)
+        elif request.base is None:
+            raise ToolchainError(
+                f"LiteRT makes {request.scheme} from its {BASE_SCHEME} file, and none was handed over."
+            )
+        else:
+            _quantize(request.base, source, request.scheme)
+        share_constants(source, file)
+    stored = SCHEMES[request.scheme].weights.upper()
+    if stored not in constant_dtypes(file):
+        raise ToolchainError(
+            f"the LiteRT quantizer left no {stored} constant for {request.scheme}: it matched no operation."
+        )
+    total, delegated = _delegation(file)
+    return {"lengths": list(request.lengths), "ops_total": total, "ops_delegated": delegated}
+
+
+def signature_name(length: int, lengths: Sequence[int]) -> str:
+    """Name a length's signature; the longest is the default one."""
+    return DEFAULT_SIGNATURE if length == max(lengths) else f"seq_{length}"
+
+
+def _export_float(request: ConvertRequest, path: Path) -> None:
+    """Convert the student in single precision."""
+    import litert_torch
+
+    from pipeline.checkpoint.loading import example_inputs, export_graph, input_names, named_outputs
+
+    task = tasks.get(request.task)
+    graph = named_outputs(export_graph(request.student, task))
+    names = input_names(request.student)
+    converter: Any = litert_torch
+    # Longest first: the runtime's whole-file calls see the first subgraph only.
+    for length in sorted(request.lengths, reverse=True):
+        samples = dict(zip(names, example_inputs(names, length), strict=True))
+        converter = converter.signature(signature_name(length, request.lengths), graph, sample_kwargs=samples)
+    converter.convert().export(str(path))
+
+
+def _quantize(source: Path, path: Path, scheme: str) -> None:
+    """Apply a scheme to a float file; the quantizer's defaults cover linears and embedding tables."""
+    from ai_edge_quantizer import quantizer
+
+    named = path.with_suffix(".named.tflite")
+    share_constants(source, named, unique_names=True)
+    quantizer.Quantizer(str(named), _RECIPES[scheme]()).quantize().export_model(str(path))
+
+
+def _fp16_recipe() -> Any:
+    from ai_edge_quantizer import qtyping, recipe_manager
+
+    manager = recipe_manager.RecipeManager()
+    manager.add_quantization_config(
+        regex=".*",
+        operation_name=qtyping.TFLOperationName.ALL_SUPPORTED,
+        op_config=qtyping.OpQuantizationConfig(
+            weight_tensor_config=qtyping.TensorQuantizationConfig(num_bits=16, dtype=qtyping.TensorDataType.FLOAT),
+            compute_precision=qtyping.ComputePrecision.FLOAT,
+            explicit_dequantize=True,
+        ),
+        algorithm_key="float_casting",
+    )
+    return manager.get_quantization_recipe()
+
+
+def _weight_only_recipe() -> Any:
+    from ai_edge_quantizer import recipe
+
+    return recipe.weight_only_wi8_afp32()
+
+
+def _dynamic_recipe() -> Any:
+    from ai_edge_quantizer import recipe
+
+    return recipe.dynamic_wi8_afp32()
+
+
+_RECIPES: Mapping[str, Callable[[], Any]] = {
+    "fp16": _fp16_recipe,
+    "int8_weight_only": _weight_only_recipe,
+    "int8_dynamic": _dynamic_recipe,
+}
+"""What the quantizer is told, by scheme."""
+CONVERTS = frozenset({"fp32", *_RECIPES})
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the tools' progress bars and size tables out of the log."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        yield
+
+
+def _delegation(file: Path) -> tuple[int, int]:
+    """Return all operations of the longest signature, and how many of them run inside XNNPACK.
+
+    A delegated operation keeps its node but is not run any more: walking back from the outputs, a tensor that a
+    DELEGATE node makes is made there, and what else is reached runs on the built-in kernels.
+    """
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_path=str(file), num_threads=1)
+    total = interpreter._interpreter.NumNodes()
+    interpreter.allocate_tensors()
+    native = interpreter._interpreter
+    # DELEGATE nodes are appended, so the later maker of a tensor is the one that runs.
+    maker = {int(tensor): node for node in range(native.NumNodes()) for tensor in native.NodeOutputs(node)}
+    waiting = [int(tensor) for tensor in native.OutputIndices()]
+    visited: set[int] = set()
+    left: set[int] = set()
+    while waiting:
+        tensor = waiting.pop()
+        if tensor in visited or tensor not in maker:
+            continue
+        visited.add(tensor)
+        if native.NodeName(maker[tensor]) != "DELEGATE":
+            left.add(maker[tensor])
+        waiting.extend(int(source) for source in native.NodeInputs(maker[tensor]))
+    return total, total - len(left)
