@@ -275,6 +275,22 @@ RECIPES = {
     "unknown task": plan_of("recipe.toml", "'summary' does not exist", "classification, embedding", task="summary"),
     "unknown data set": plan_of("'glue' does not exist for embedding", "stsb, none", verify={"datasets": ["glue"]}),
     "another task's data set": plan_of("'sst2' does not exist for embedding", verify={"datasets": ["sst2"]}),
+    "training without data, before the checkpoint": plan_of(
+        "recipe.toml: train has no data", task="classification", student={"source": "missing"}, train={}
+    ),
+    "distillation without data, before the checkpoint": plan_of(
+        "recipe.toml: distil has no data", student={"source": "missing"}, distil={"losses": {"sentence_mse": 1.0}}
+    ),
+    "an unknown dataset to distil on, before the checkpoint": plan_of(
+        "recipe.toml: distil.dataset: 'sst3' does not exist",
+        student={"source": "missing"},
+        distil={"losses": {"sentence_mse": 1.0}, "dataset": "sst3"},
+    ),
+    "a dataset's columns to distil on": plan_of(
+        "recipe.toml: distil.pair names a column of train_file; dataset stsb has its own",
+        student={"source": "missing"},
+        distil={"losses": {"sentence_mse": 1.0}, "dataset": "stsb", "pair": "second"},
+    ),
     "name that leaves the build folder": plan_of("name = '../x'", "pattern", name="../x"),
     "name that is hidden": plan_of("name = '.x'", "pattern", name=".x"),
     "name that no file system takes": plan_of("name = 'aaa", "at most 64", name="a" * 300),

@@ -208,7 +208,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "unknown key": ({"prune": {"ratio": 0.5, "max_length": 32}}, "'prune.ratio' does not exist"),
     "unknown loss": (
         {"distil": {"losses": {"magic": 1.0}, "steps": 2, "dataset": "sst2"}},
-        "distil.losses: 'magic' does not exist; there are: ",
+        "distil.losses = {'magic': 1.0}: 'magic' does not exist; there are: soft_targets, ",
     ),
 }
 

@@ -26,11 +26,12 @@ from safetensors.torch import load_file
 
 from pipeline import artifact
 from pipeline.checkpoint import source as student
-from pipeline.cli import console
+from pipeline.cli import progress as cli_progress
 from pipeline.data import datasets as data
 from pipeline.data import files
 from pipeline.data.datasets import Columns
 from pipeline.errors import InputError, RecipeError
+from pipeline.graph.checkpoints import branch
 from pipeline.metrics import scoring
 from pipeline.recipe import loading as recipes
 from pipeline.schemes import SCHEMES
@@ -439,14 +440,14 @@ def test_a_training_in_a_pipe_prints_how_far_it_is(tmp_path, tiny_student):
 
 def test_without_a_terminal_a_line_comes_at_each_tenth_and_every_half_minute(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(console, "_err", Console(file=io.StringIO(), width=200))
-    with console.Progress(quiet=False) as progress:
+    monkeypatch.setattr(cli_progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(cli_progress, "_err", Console(file=io.StringIO(), width=200))
+    with cli_progress.Progress(quiet=False) as progress:
         progress.started("train")
         for second in range(100):
             now[0] = float(second)
             progress.advanced("train", f"second {second}", 0.0 if second < 70 else 0.25 + (second - 70) / 1000)
-    lines = console._err.file.getvalue().splitlines()
+    lines = cli_progress._err.file.getvalue().splitlines()
     seconds = [int(line.rpartition(" ")[2]) for line in lines if "second" in line]
     assert seconds == [30, 60, 70]
 
@@ -730,8 +731,10 @@ BAD_RECIPES: dict[str, tuple[str, dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", BAD_RECIPES)
 def test_a_recipe_that_cannot_be_trained_is_refused(case, tmp_path):
     task, train, message = BAD_RECIPES[case]
+    path = recipe_of(tmp_path, task, "nowhere", train)
     with pytest.raises(RecipeError) as caught:
-        recipes.read(str(recipe_of(tmp_path, task, "nowhere", train)))
+        branch(*recipes.read(str(path)))
+    assert str(caught.value).startswith(f"{path}: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -739,7 +742,7 @@ def test_a_recipe_that_cannot_be_trained_is_refused(case, tmp_path):
 def test_random_weights_that_are_trained_are_refused(tmp_path):
     source = {"source": "nowhere", "random_weights": True}
     with pytest.raises(RecipeError, match=r"random_weights says .* and \[train\] trains them"):
-        recipes.read(str(recipe_file(tmp_path, task="classification", student=source, train=OWN)))
+        branch(*recipes.read(str(recipe_file(tmp_path, task="classification", student=source, train=OWN))))
 
 
 def test_rows_longer_than_the_model_takes_are_refused(toy):

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pipeline import compress, tasks
 from pipeline.checkpoint.source import RECIPE, Source, find, inspect_folder
 from pipeline.compress.distil.checks import needs_teacher
+from pipeline.compress.distil.dataset import check_named
 from pipeline.compress.stage import Context, Stage
 from pipeline.data.datasets import Dataset
 from pipeline.errors import PipelineError, RecipeError
@@ -21,7 +22,7 @@ from pipeline.recipe import loading
 from pipeline.recipe.schema import Recipe
 from pipeline.student import reference
 from pipeline.train import stage as train
-from pipeline.train.checks import class_of, has_head
+from pipeline.train.checks import check_section, class_of, has_head
 
 Until = Literal["train", "compress", "student", "convert", "verify", "benchmark", "report"]
 
@@ -98,8 +99,9 @@ def branch(recipe: Recipe, file: Path, waiting: Mapping[Path, str] | None = None
     """Return a recipe with those that it waits for, and those that they wait for.
 
     Raises:
-        RecipeError: one does not exist, makes no checkpoint of its own, or waits for itself.
+        RecipeError: one does not exist, names unfit data, makes no checkpoint of its own, or waits for itself.
     """
+    _check_data_named(recipe, file)
     waiting = {**(waiting or {}), file.resolve(): recipe.name}
     found = Branch(recipe, file)
     for place in places(recipe):
@@ -114,6 +116,16 @@ def branch(recipe: Recipe, file: Path, waiting: Mapping[Path, str] | None = None
             )
         found.before[place] = branch(parsed, other, waiting)
     return found
+
+
+def _check_data_named(recipe: Recipe, file: Path) -> None:
+    """Refuse data that [train] and [distil] cannot learn from, before any checkpoint is looked at."""
+    try:
+        check_section(recipe)
+        if recipe.distil:
+            check_named(recipe.distil, tasks.get(recipe.task))
+    except RecipeError as error:
+        raise RecipeError(f"{file}: {error}") from error
 
 
 def prepare(wanted: Branch, until: Until, *, root: bool = True) -> None:

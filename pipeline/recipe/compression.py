@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from pipeline.recipe.fields import Fraction, LabelledUpdates, Length, Names, Natural, Positive, Section, Sparse, Updates
-from pipeline.recipe.losses import PRESETS, Head
+from pipeline.recipe.losses import LOSSES, PRESETS, Head
 
 
 def _listed(value: Any) -> Any:
@@ -15,7 +15,15 @@ def _listed(value: Any) -> Any:
 
 PartKept = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 
-Weights = Annotated[dict[str, Positive], Field(min_length=1)]
+
+def _known_losses(weights: dict[str, float]) -> dict[str, float]:
+    unknown = next((name for name in weights if name not in LOSSES), None)
+    if unknown is not None:
+        raise ValueError(f"{unknown!r} does not exist; there are: {', '.join(LOSSES)}")
+    return weights
+
+
+Weights = Annotated[dict[str, Positive], Field(min_length=1), AfterValidator(_known_losses)]
 
 
 LayerNumber = Annotated[int, Field(ge=0, lt=1000)]

@@ -6,7 +6,7 @@ import os
 import re
 import tomllib
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from pipeline import tasks
-from pipeline.data import datasets as data
-from pipeline.data.files import ENDINGS, TRAINED
 from pipeline.errors import RecipeError
-from pipeline.recipe.compression import DistilSection
-from pipeline.recipe.fields import LabelledUpdates
-from pipeline.recipe.losses import LOSSES
-from pipeline.recipe.schema import RENAMED, TARGET_SECTIONS, Recipe, TargetSection, TrainSection
+from pipeline.recipe.schema import RENAMED, TARGET_SECTIONS, Recipe, TargetSection
 from pipeline.runtimes import minimum_refusal
 from pipeline.schemes import BACKENDS, NEWEST_IOS, SCHEMES, Gates, OutputKind, supported
 from pipeline.tasks import Task
@@ -154,10 +149,6 @@ def _check_names(recipe: Recipe, origin: Path) -> None:
         task = tasks.get(recipe.task)
     except RecipeError as error:
         raise RecipeError(f"{origin}: {error}") from error
-    if recipe.train is not None:
-        _check_train(recipe, recipe.train, task, origin)
-    if recipe.distil is not None:
-        _check_distil(recipe.distil, origin)
     for scheme, gates in recipe.verify.gates.items():
         _check_scheme(scheme, origin, f"verify.gates.{scheme}")
         _check_gates(gates, task, origin, f"verify.gates.{scheme}")
@@ -179,65 +170,6 @@ def _check_names(recipe: Recipe, origin: Path) -> None:
             problem = minimum_refusal(backend, section.minimum_runtime, section.schemes)
             if problem:
                 raise RecipeError(f"{origin}: targets.{backend}.minimum_runtime: {problem}")
-
-
-def _check_train(recipe: Recipe, train: TrainSection, task: Task, origin: Path) -> None:
-    """Refuse training that has no data, or two, or data of another task."""
-    if task.output_kind not in TRAINED:
-        able = ", ".join(row.name for row in tasks.TASKS.values() if row.output_kind in TRAINED)
-        raise RecipeError(f"{origin}: train: task {task.name} has no training here; there is some for: {able}.")
-    if recipe.student.random_weights:
-        raise RecipeError(
-            f"{origin}: student.random_weights says that the weights were never trained, and [train] trains them. "
-            "Leave one of them out."
-        )
-    if train.epochs is not None and train.steps is not None:
-        raise RecipeError(f"{origin}: train has epochs and steps; give one of them.")
-    files = {"train_file": train.train_file, "dev_file": train.dev_file}
-    given = [key for key, file in files.items() if file is not None]
-    if train.dataset is not None and given:
-        raise RecipeError(f"{origin}: train has dataset and {given[0]}; give one of them.")
-    if train.dataset is not None:
-        _check_train_dataset(train, task, origin)
-    elif len(given) < len(files):
-        has = f"{given[0]} alone" if given else "no data"
-        raise RecipeError(f"{origin}: train has {has}; give dataset, or train_file and dev_file.")
-    for key, file in files.items():
-        if file is not None and Path(file).suffix.lower() not in ENDINGS[task.output_kind]:
-            kinds = " or ".join(ENDINGS[task.output_kind])
-            raise RecipeError(f"{origin}: train.{key} = {file!r}: task {task.name} is trained on {kinds}.")
-
-
-def _check_distil(section: DistilSection, origin: Path) -> None:
-    """Refuse losses and data sets that do not exist."""
-    asked: list[tuple[str, str, Collection[str]]] = [("losses", name, LOSSES) for name in section.losses]
-    if section.dataset is not None:
-        asked.append(("dataset", section.dataset, data.DATASETS))
-    for key, name, known in asked:
-        if name not in known:
-            raise RecipeError(f"{origin}: distil.{key}: {name!r} does not exist; there are: {', '.join(known)}.")
-    if section.dataset is not None:
-        _refuse_columns("distil", section, section.dataset, origin)
-
-
-def _check_train_dataset(train: TrainSection, task: Task, origin: Path) -> None:
-    able = [name for name in task.datasets if data.DATASETS[name].train is not None]
-    if train.dataset not in able:
-        known = train.dataset in data.DATASETS
-        fault = f"has no rows to train {task.name} on" if known else "does not exist"
-        raise RecipeError(
-            f"{origin}: train.dataset: {train.dataset!r} {fault}; there are: {', '.join(able)}. "
-            "Or give files of your own as train_file and dev_file."
-        )
-    _refuse_columns("train", train, train.dataset, origin)
-
-
-def _refuse_columns(name: str, section: LabelledUpdates, dataset: str, origin: Path) -> None:
-    columns = {"text", "pair", "label"} & section.model_fields_set
-    if columns:
-        raise RecipeError(
-            f"{origin}: {name}.{min(columns)} names a column of train_file; dataset {dataset} has its own."
-        )
 
 
 def _check_scheme(scheme: str, origin: Path, key: str) -> None:

@@ -1,18 +1,77 @@
 """Checks of a checkpoint and its training data that run before anything heavy is imported."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from pipeline import tasks
 from pipeline.checkpoint import layers
 from pipeline.checkpoint.source import Source
-from pipeline.data.datasets import Dataset, Labelled, data_folder_note, sample
+from pipeline.data.datasets import DATASETS, Dataset, Labelled, data_folder_note, sample
+from pipeline.data.files import ENDINGS, TRAINED
 from pipeline.errors import InputError, RecipeError
-from pipeline.recipe.fields import Updates
-from pipeline.recipe.schema import TrainSection
+from pipeline.recipe.fields import LabelledUpdates, Updates
+from pipeline.recipe.schema import Recipe, TrainSection
 from pipeline.schemes import OutputKind
 from pipeline.tasks import Task
 
 MASKED_LM_SUFFIX = "ForMaskedLM"
 """How the names of classes with a masked-LM head end."""
+
+
+def check_section(recipe: Recipe) -> None:
+    """Refuse a `[train]` with no data, with two kinds of data, or with data of another task; no file is read.
+
+    Raises:
+        RecipeError: the section cannot be carried out, whatever the checkpoint.
+    """
+    train, task = recipe.train, tasks.get(recipe.task)
+    if train is None:
+        return
+    if task.output_kind not in TRAINED:
+        able = ", ".join(row.name for row in tasks.TASKS.values() if row.output_kind in TRAINED)
+        raise RecipeError(f"train: task {task.name} has no training here; there is some for: {able}.")
+    if recipe.student.random_weights:
+        raise RecipeError(
+            "student.random_weights says that the weights were never trained, and [train] trains them. Leave one of "
+            "them out."
+        )
+    if train.epochs is not None and train.steps is not None:
+        raise RecipeError("train has epochs and steps; give one of them.")
+    files = {"train_file": train.train_file, "dev_file": train.dev_file}
+    given = [key for key, file in files.items() if file is not None]
+    if train.dataset is not None and given:
+        raise RecipeError(f"train has dataset and {given[0]}; give one of them.")
+    if train.dataset is not None:
+        _check_dataset(train, task, train.dataset)
+    elif len(given) < len(files):
+        has = f"{given[0]} alone" if given else "no data"
+        raise RecipeError(f"train has {has}; give dataset, or train_file and dev_file.")
+    for key, file in files.items():
+        if file is not None and Path(file).suffix.lower() not in ENDINGS[task.output_kind]:
+            kinds = " or ".join(ENDINGS[task.output_kind])
+            raise RecipeError(f"train.{key} = {file!r}: task {task.name} is trained on {kinds}.")
+
+
+def _check_dataset(train: TrainSection, task: Task, name: str) -> None:
+    able = [one for one in task.datasets if DATASETS[one].train is not None]
+    if name not in able:
+        problem = f"has no rows to train {task.name} on" if name in DATASETS else "does not exist"
+        raise RecipeError(
+            f"train.dataset: {name!r} {problem}; there are: {', '.join(able)}. "
+            "Or give files of your own as train_file and dev_file."
+        )
+    refuse_columns(train, "train")
+
+
+def refuse_columns(section: LabelledUpdates, name: str) -> None:
+    """Refuse the names of a file's columns beside a known dataset, which has its own.
+
+    Raises:
+        RecipeError: both are given.
+    """
+    columns = {"text", "pair", "label"} & section.model_fields_set
+    if section.dataset is not None and columns:
+        raise RecipeError(f"{name}.{min(columns)} names a column of train_file; dataset {section.dataset} has its own.")
 
 
 def check(train: TrainSection, task: Task, dataset: Dataset, source: Source) -> None:

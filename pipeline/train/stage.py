@@ -52,6 +52,7 @@ def job(recipe: Recipe, recipe_file: Path, source: Source, checkpoints: Path) ->
         InputError: the data are absent, malformed, or do not fit the checkpoint.
     """
     settings, task = section(recipe), tasks.get(recipe.task)
+    checks.check_section(recipe)
     dataset = _dataset(recipe, recipe_file)
     checks.check(settings, task, dataset, source)
     keeps_head = checks.has_head(task, source) and not settings.new_head

@@ -25,6 +25,7 @@ from pipeline.train.checks import (
     class_of,
     has_head,
     has_masked_lm_head,
+    refuse_columns,
     single_label_problem,
     training_rows,
 )
@@ -83,7 +84,7 @@ def find_data(
         InputError: labelled files are absent or malformed.
         StudentError: the checkpoint to replace words with does not exist.
     """
-    _check_named(section, task)
+    check_named(section, task)
     model = _augmenter(section.augment, unpruned, recipe_file, made) if section.augment else None
     return DistilData(text_files(section, recipe_file), _dataset(section, task, recipe_file), model)
 
@@ -110,7 +111,12 @@ def _dataset(section: DistilSection, task: Task, recipe_file: Path) -> Dataset |
     return files.dataset(task, train, dev, Columns(section.text, section.pair, section.label))
 
 
-def _check_named(section: DistilSection, task: Task) -> None:
+def check_named(section: DistilSection, task: Task) -> None:
+    """Refuse a `[distil]` with no data, with two kinds of data, or with data that cannot be read; no file is read.
+
+    Raises:
+        RecipeError: the section cannot be carried out, whatever the checkpoints.
+    """
     given = {"train_file": section.train_file, "dev_file": section.dev_file}
     named = [key for key, file in given.items() if file is not None]
     if section.dataset is None and section.texts is None and not named:
@@ -124,6 +130,7 @@ def _check_named(section: DistilSection, task: Task) -> None:
         raise RecipeError(f"distil has {named[0]} alone; give train_file and dev_file.")
     if section.dataset is not None and section.dataset not in DATASETS:
         raise RecipeError(f"distil.dataset: {section.dataset!r} does not exist; there are: {', '.join(DATASETS)}.")
+    refuse_columns(section, "distil")
     suffixes = files.ENDINGS[task.output_kind]
     wrong = [key for key in named if Path(str(given[key])).suffix.lower() not in suffixes]
     if wrong:
