@@ -15,9 +15,10 @@ from conftest import REPOSITORY, Outcome, TinyLine, recipe_values, run_command
 
 from pipeline import runtimes
 from pipeline.backends import signature
-from pipeline.compat import check, environments, judging, operators, trials
+from pipeline.compat import environments, trials
 from pipeline.compat.environments import Environment
 from pipeline.compat.record import Compat, Row, Verdict, read
+from pipeline.compat.stage import judge, try_file
 from pipeline.errors import InputError, RecipeError
 from pipeline.recipe import loading
 from pipeline.recipe.schema import Recipe
@@ -149,7 +150,7 @@ def declare(file: Path, name: str, version: int) -> None:
 
     data = bytearray(file.read_bytes())
     model = schema.Model.GetRootAs(data, 0)
-    number = [one.name for one in operators.read(file)].index(name)
+    number = [one.name for one in trials.operators_of(file)].index(name)
     table = model.OperatorCodes(number)._tab
     at = table.Pos + table.Offset(8)  # the vtable's slot of `version`, the third field
     data[at : at + 4] = version.to_bytes(4, "little")
@@ -157,16 +158,16 @@ def declare(file: Path, name: str, version: int) -> None:
 
 
 def test_operator_codes_are_read_from_the_file(model: Path) -> None:
-    found = {one.name: one.version for one in operators.read(model / "model.tflite")}
+    found = {one.name: one.version for one in trials.operators_of(model / "model.tflite")}
     assert found["FULLY_CONNECTED"] >= 1
     assert {"EMBEDDING_LOOKUP", "SOFTMAX", "BATCH_MATMUL"} <= set(found)
     declare(model / "model.tflite", "FULLY_CONNECTED", 77)
-    assert {one.name: one.version for one in operators.read(model / "model.tflite")}["FULLY_CONNECTED"] == 77
+    assert {one.name: one.version for one in trials.operators_of(model / "model.tflite")}["FULLY_CONNECTED"] == 77
 
 
 def test_refusal_names_the_operation_and_what_the_runtime_knows(model: Path, tmp_path: Path) -> None:
     declare(model / "model.tflite", "FULLY_CONNECTED", 40)
-    verdict = check.try_file(model, HERE, log=tmp_path / "log")
+    verdict = try_file(model, HERE, log=tmp_path / "log")
     assert verdict.status == "refused"
     [unknown] = verdict.too_new
     assert (unknown.name, unknown.version) == ("FULLY_CONNECTED", 40)
@@ -184,7 +185,7 @@ def test_refusal_without_an_unknown_operation_keeps_the_runtimes_words(model: Pa
     at = table.Pos + table.Offset(4)  # the schema's version, which runtimes compare with their own
     data[at : at + 4] = (9).to_bytes(4, "little")
     file.write_bytes(data)
-    verdict = check.try_file(model, HERE, log=tmp_path / "log")
+    verdict = try_file(model, HERE, log=tmp_path / "log")
     assert verdict.status == "refused"
     assert not verdict.too_new
     assert "ValueError" in verdict.reason
@@ -206,24 +207,24 @@ def stand_in(folder: Path, body: str) -> tuple[Environment, Runtime]:
 
 def test_crash_is_a_result(model: Path, tmp_path: Path) -> None:
     environment, _ = stand_in(tmp_path, "os.kill(os.getpid(), signal.SIGSEGV)")
-    verdict = check.try_file(model, environment, log=tmp_path / "log")
+    verdict = try_file(model, environment, log=tmp_path / "log")
     assert verdict.status == "crashed"
     assert "SIGSEGV while opening the file" in verdict.reason
 
 
 def test_hang_ends(model: Path, tmp_path: Path) -> None:
     environment, _ = stand_in(tmp_path, "time.sleep(600)")
-    verdict = check.try_file(model, environment, log=tmp_path / "log", timeout_s=2)
+    verdict = try_file(model, environment, log=tmp_path / "log", timeout_s=2)
     assert verdict.status == "crashed"
     assert "not done after 2 s" in verdict.reason
 
 
 def test_runtime_that_does_not_start_was_not_tried(model: Path, tmp_path: Path) -> None:
     broken = Environment(OWN, tmp_path / "no-python", "")
-    verdict = check.try_file(model, broken, log=tmp_path / "log")
+    verdict = try_file(model, broken, log=tmp_path / "log")
     assert verdict.status == "not_tried"
     absent = Environment(Runtime("absent", "litert", "absent", "1.0", "no_such_runtime", (), 0), HERE.python, "")
-    verdict = check.try_file(model, absent, log=tmp_path / "log")
+    verdict = try_file(model, absent, log=tmp_path / "log")
     assert verdict.status == "not_tried"
     assert "ModuleNotFoundError" in verdict.reason
 
@@ -243,12 +244,10 @@ def test_wrong_numbers_are_called_wrong(model: Path, spoil: Callable[[np.ndarray
     calls = trials.calls_of(signature.read(model), rows)
     truth = [np.asarray(rows.rows[call.row].output, np.float32)[None] for call in calls]
     timings = (1.0, 3.0, 2.0)
-    good = judging.judge(trials.Trial("done", tuple((one,) for one in truth), timings), calls, rows, runtime="one")
+    good = judge(trials.Trial("done", tuple((one,) for one in truth), timings), calls, rows, runtime="one")
     assert good.status == "right"
     assert good.p50_ms == 2.0
-    bad = judging.judge(
-        trials.Trial("done", tuple((spoil(one),) for one in truth), timings), calls, rows, runtime="one"
-    )
+    bad = judge(trials.Trial("done", tuple((spoil(one),) for one in truth), timings), calls, rows, runtime="one")
     assert bad.status == "wrong"
     assert says in bad.reason
 
@@ -259,7 +258,7 @@ def test_one_bad_length_is_found(model: Path) -> None:
     assert {call.function.max_length for call in calls} == {8, 16, 32}
     outputs = [np.asarray(rows.rows[call.row].output, np.float32)[None] for call in calls]
     outputs = [-one if call.function.max_length == 16 else one for one, call in zip(outputs, calls, strict=True)]
-    verdict = judging.judge(trials.Trial("done", tuple((one,) for one in outputs), (1.0,)), calls, rows, runtime="one")
+    verdict = judge(trials.Trial("done", tuple((one,) for one in outputs), (1.0,)), calls, rows, runtime="one")
     assert verdict.status == "wrong"
     assert "at length 16" in verdict.reason
 

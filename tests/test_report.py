@@ -25,7 +25,7 @@ from pipeline.errors import ArtifactError
 from pipeline.recipe import loading
 from pipeline.report import stage as report
 from pipeline.report import wording
-from pipeline.report.data import Report
+from pipeline.report.record import Report
 from pipeline.verify.record import PARITY, GateResult, Group, Input, Measures, Parity, TaskScore
 
 LENGTHS = (16, 64, 128)
@@ -248,7 +248,7 @@ def build(folder: Path, parities: dict[str, Parity], *, runs: int = 30, timed: b
     out = folder / "report"
     out.mkdir()
     report.make(
-        report.Member(RECIPE, student(licence=None), done), [], write_records(folder / "benchmark", records), out
+        report.RecipeResults(RECIPE, student(licence=None), done), [], write_records(folder / "benchmark", records), out
     )
     return out
 
@@ -412,7 +412,7 @@ def test_logits_are_judged_in_decibels(tmp_path: Path) -> None:
 def test_an_unfinished_target_is_refused(tmp_path: Path) -> None:
     timings = write_records(tmp_path / "benchmark", [])
     with pytest.raises(ArtifactError, match="litert-fp32 has no finished model"):
-        report.make(report.Member(RECIPE, student(), {"litert-fp32": (None, None)}), [], timings, tmp_path)
+        report.make(report.RecipeResults(RECIPE, student(), {"litert-fp32": (None, None)}), [], timings, tmp_path)
 
 
 def test_a_record_from_another_run_is_not_compared(tmp_path: Path) -> None:
@@ -424,7 +424,7 @@ def test_a_record_from_another_run_is_not_compared(tmp_path: Path) -> None:
     out = tmp_path / "report"
     out.mkdir()
     timings = write_records(tmp_path / "benchmark", records)
-    report.make(report.Member(RECIPE, student(), {"litert-fp32": (model, parity)}), [], timings, out)
+    report.make(report.RecipeResults(RECIPE, student(), {"litert-fp32": (model, parity)}), [], timings, out)
     assert [one.texts.speedup for one in read(out).variants] == [1.0, None]
 
 
@@ -443,7 +443,7 @@ def test_times_from_a_busy_machine_are_marked(tmp_path: Path) -> None:
     out = tmp_path / "report"
     out.mkdir()
     timings = write_records(tmp_path / "benchmark", [one, four])
-    report.make(report.Member(RECIPE, student(), {"litert-fp32": (model, parity)}), [], timings, out)
+    report.make(report.RecipeResults(RECIPE, student(), {"litert-fp32": (model, parity)}), [], timings, out)
     waited, loaded = read(out).disturbances
     assert re.search(r"waited for a core during (49|50|51) % of its wall clock", waited)
     assert "other work took 90 % of 4 cores just before" in loaded

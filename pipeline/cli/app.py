@@ -276,16 +276,16 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Run a converted file on texts: labels, tags, an answer, a number, or nearest neighbours."""
-    from pipeline.convert import neighbours
+    from pipeline.convert.model import predict_file, read_candidates
     from pipeline.graph.worker import Worker
 
-    candidates = neighbours.candidates(among) if among else None
+    candidates = read_candidates(among) if among else None
     texts = [(one, pair) if pair is not None else one for one in text]
     log = Path(tempfile.gettempdir()) / f"pocketbert-predict-{os.getpid()}.log"
     # In a worker: LiteRT alone writes forty lines to standard error, and a runtime may take its process down.
     try:
         with Worker(log) as worker:
-            predictions, nearest = worker.call(neighbours.answer, file, texts, candidates, top=top, threads=threads)
+            predictions, nearest = worker.call(predict_file, file, texts, candidates, top=top, threads=threads)
     except PipelineError as error:
         if str(log) not in str(error):
             log.unlink(missing_ok=True)
@@ -310,14 +310,18 @@ def compat(
 ) -> None:
     """Try finished LiteRT files on older runtimes, each in an environment of its own."""
     from pipeline import runtimes
-    from pipeline.compat import check
+    from pipeline.compat import stage as trying
+    from pipeline.graph.executor import Step
     from pipeline.recipe.loading import read
 
     parsed, _ = read(recipe)
     chosen = runtimes.choose(runtime or [])
     with Progress(quiet=as_json) as progress:
         targets = choose_targets(parsed, target or [])
-        tried = check.run(parsed, build, targets, chosen, install=install, progress=progress)
+        outcome = trying.run(parsed, build, targets, chosen, install=install, progress=progress)
+        made = outcome.artifact
+        progress.finished(Step(trying.STAGE, made.path, outcome.made, "", outcome.seconds, 0, made))
+    tried = outcome.document
     code = EXIT_GATE_FAILED if tried.below_floor else EXIT_DONE if tried.tried else EXIT_TOOLCHAIN
     _show(as_json, tried.model_dump(mode="json"), partial(tables.print_compat, tried), code)
     raise typer.Exit(code)

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pipeline.convert.model import Prediction
-from pipeline.convert.neighbours import Neighbour
+from pipeline.convert.model import NearText, Prediction
 from pipeline.errors import EXIT_DONE
 from pipeline.graph.executor import Step
 from pipeline.mil.listing import Listing
@@ -50,7 +49,7 @@ def run_document(recipe: str, steps: Iterable[Step], parities: Mapping[str, Pari
 
 
 def prediction_document(
-    predictions: Sequence[Prediction], neighbours: Sequence[Sequence[Neighbour]] | None
+    predictions: Sequence[Prediction], neighbours: Sequence[Sequence[NearText]] | None
 ) -> dict[str, Any]:
     """Return the document of what a model gives for each text, and of the nearest candidates of each."""
     rows = []

@@ -11,8 +11,7 @@ from rich.table import Table
 from pipeline.cli.inventory import ReadyRecipe
 from pipeline.compat.record import Compat, Verdict
 from pipeline.compat.record import Row as CompatRow
-from pipeline.convert.model import Prediction
-from pipeline.convert.neighbours import Neighbour
+from pipeline.convert.model import NearText, Prediction
 from pipeline.graph.executor import Step
 from pipeline.mil.listing import Listing
 from pipeline.mil.trial import Trial
@@ -79,7 +78,7 @@ def print_outcome(folder: Path, steps: Sequence[Step], parities: Mapping[str, Pa
         say(f"report: {folder / 'report' / 'index.html'}")
 
 
-def print_predictions(predictions: Sequence[Prediction], neighbours: Sequence[Sequence[Neighbour]] | None) -> None:
+def print_predictions(predictions: Sequence[Prediction], neighbours: Sequence[Sequence[NearText]] | None) -> None:
     """Print what the model gives for each text, and the nearest candidates of each."""
     for number, prediction in enumerate(predictions):
         say(f"{prediction.text}{' | ' + prediction.second if prediction.second else ''}")

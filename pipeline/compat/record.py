@@ -5,14 +5,32 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.compat.operators import Operator, TooNew
-
 RECORD = "compat.json"
 Status = Literal["right", "wrong", "refused", "crashed", "not_tried"]
 
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Operator(_Frozen):
+    """An operation and the version that a file declares for it."""
+
+    name: str
+    code: int
+    version: int
+
+
+class TooNew(Operator):
+    """One that a runtime does not know."""
+
+    known: int
+    """The newest version that it knows; 0 for none."""
+
+    def __str__(self) -> str:
+        """Return it as a part of a sentence."""
+        knows = f"knows up to {self.known}" if self.known else "does not know it at all"
+        return f"{self.name} version {self.version}; it {knows}"
 
 
 class Verdict(_Frozen):

@@ -1,4 +1,8 @@
-"""Run a file on a runtime in that runtime's environment, and come back whatever the runtime does."""
+"""Run a file on a runtime in that runtime's environment, and come back whatever the runtime does.
+
+A runtime refuses a file at the first operation whose version it does not know. What it does know is found by handing it
+models that hold nothing but one operator code.
+"""
 
 import json
 import signal
@@ -13,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.backends.signature import Function, Signature
+from pipeline.compat.record import Operator, TooNew
 from pipeline.student.golden import Golden
 from pipeline.text.encoding import Row
 
@@ -20,6 +25,8 @@ RUNNER = Path(__file__).with_name("runner.py")
 TIMED_RUNS = 5
 TIMEOUT_S = 600.0
 _IMPORTING = "importing the runtime"
+_CUSTOM = 32
+"""`BuiltinOperator.CUSTOM`: such an operation is known by its name, and its version is its owner's."""
 
 Ended = Literal["done", "error", "died", "not_importable"]
 
@@ -174,3 +181,60 @@ def _report(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             break
     return lines
+
+
+# --- operator codes --------------------------------------------------------------------------------------------------
+
+
+def operators_of(file: Path) -> list[Operator]:
+    """Return the operator codes of a file, in its order; custom operations are named by what the file calls them."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    names = {value: name for name, value in vars(schema.BuiltinOperator).items() if isinstance(value, int)}
+    model = schema.Model.GetRootAs(file.read_bytes(), 0)
+    found = []
+    for entry in (model.OperatorCodes(number) for number in range(model.OperatorCodesLength())):
+        # The older, narrower field counts where the newer is at its default.
+        code = max(entry.BuiltinCode(), entry.DeprecatedBuiltinCode())
+        custom = entry.CustomCode()
+        found.append(
+            Operator(name=custom.decode() if custom else names[code], code=int(code), version=int(entry.Version()))
+        )
+    return found
+
+
+def model_of_one_operator(code: int, version: int) -> bytes:
+    """Return a model that has one operator code and no operation."""
+    import flatbuffers
+    from ai_edge_litert import schema_py_generated as schema
+
+    entry: Any = schema.OperatorCodeT()
+    entry.builtinCode, entry.deprecatedBuiltinCode, entry.version = code, min(code, 127), version
+    graph: Any = schema.SubGraphT()
+    graph.tensors, graph.inputs, graph.outputs, graph.operators = [], [], [], []
+    model: Any = schema.ModelT()
+    model.version, model.operatorCodes, model.subgraphs, model.buffers = 3, [entry], [graph], [schema.BufferT()]
+    builder = flatbuffers.Builder(256)
+    builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
+    return bytes(builder.Output())
+
+
+def versions_to_probe(operators: Sequence[Operator]) -> list[tuple[int, int]]:
+    """Return the (code, version) pairs to ask a runtime for: each version up to the declared one."""
+    newest: dict[int, int] = {}
+    for operator in operators:
+        if operator.code != _CUSTOM:
+            newest[operator.code] = max(operator.version, newest.get(operator.code, 0))
+    return [(code, version) for code, last in newest.items() for version in range(1, last + 1)]
+
+
+def operators_too_new(
+    operators: Sequence[Operator], probed: Sequence[tuple[int, int]], opened: Sequence[bool]
+) -> list[TooNew]:
+    """Return the operations of a file that a runtime does not know at the version that the file declares."""
+    known = {pair for pair, good in zip(probed, opened, strict=True) if good}
+    return [
+        TooNew(**operator.model_dump(), known=max((v for c, v in known if c == operator.code), default=0))
+        for operator in operators
+        if (operator.code, operator.version) in probed and (operator.code, operator.version) not in known
+    ]

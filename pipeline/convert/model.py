@@ -15,6 +15,7 @@ from pipeline.backends.signature import Function, Signature
 from pipeline.errors import InputError
 from pipeline.metrics import measures
 from pipeline.metrics.outputs import Entity, Offsets, Span, best_span, entities, first_tokens, overlap, word_spans
+from pipeline.text.bundled import everyday_sentences
 from pipeline.text.encoding import Encoder, Row
 
 
@@ -199,3 +200,62 @@ def model_folder(path: Path) -> Path:
     raise InputError(
         f"{path} is not a converted model: there is no {signature.SIGNATURE} beside it. Make one with `pocketbert run`."
     )
+
+
+# --- predict, with the texts near an embedding -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NearText:
+    """A candidate and the cosine of its embedding to a text's."""
+
+    text: str
+    cosine: float
+
+
+def read_candidates(file: Path) -> list[str]:
+    """Return the lines of a file that hold anything.
+
+    Raises:
+        InputError: the file is absent, not UTF-8, or empty.
+    """
+    try:
+        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not UTF-8 text.") from error
+    if not lines:
+        raise InputError(f"{file} has no line of text; give one candidate a line.")
+    return lines
+
+
+def predict_file(
+    file: Path, texts: Sequence[str | tuple[str, str]], among: Sequence[str] | None, *, top: int, threads: int
+) -> tuple[list[Prediction], list[list[NearText]] | None]:
+    """Load a model, predict, and for embeddings look for near texts: the work of `pocketbert predict`, in a worker.
+
+    Raises:
+        PipelineError: see `load` and `Model.predict`.
+        InputError: candidates were given, and the model gives no embeddings.
+    """
+    model = load(file, threads=threads)
+    predictions = model.predict(texts)
+    if model.signature.output_kind == "embedding":
+        return predictions, nearest(model, predictions, among or everyday_sentences(), top=top)
+    if among:
+        raise InputError(
+            f"{file} gives {model.signature.output_kind}; --among is for embeddings, which have neighbours."
+        )
+    return predictions, None
+
+
+def nearest(model: Model, predictions: Sequence[Prediction], texts: Sequence[str], *, top: int) -> list[list[NearText]]:
+    """Return the nearest candidates of each prediction, best first."""
+    vectors = np.stack([prediction.vector for prediction in model.predict(texts)])
+    result = []
+    for prediction in predictions:
+        cosines = vectors @ prediction.vector
+        best = np.argsort(-cosines)[:top]
+        result.append([NearText(texts[number], float(cosines[number])) for number in best])
+    return result

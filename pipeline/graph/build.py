@@ -362,7 +362,7 @@ def write_report(
 ) -> Mapping[str, Any]:
     """Write the report, as a node does it; see `report.make`."""
     own, *others = (
-        report.Member(
+        report.RecipeResults(
             recipe,
             artifact.read_manifest(laid_out),
             {target: (opened(model), opened(parity)) for target, model, parity in targets},

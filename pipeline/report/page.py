@@ -9,10 +9,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from pipeline.report import plots, quality_plots, wording
-from pipeline.report.data import Report, VariantReport
-from pipeline.report.style import SETTINGS
-from pipeline.report.svg import inline
+from pipeline.report import plots, wording
+from pipeline.report.plots import SETTINGS, inline
+from pipeline.report.record import Report, VariantReport
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -84,8 +83,8 @@ def _figures(report: Report) -> dict[str, Markup]:
         if report.seq_lens:
             add("lines", "Latency by length", plots.lines(report))
             first = report.threads[0]
-            add("trade", "Size against latency against quality", quality_plots.trade(report, first))
-        add("kinds", "Quality by kind of text", quality_plots.kinds(report))
+            add("trade", "Size against latency against quality", plots.trade(report, first))
+        add("kinds", "Quality by kind of text", plots.kinds(report))
     return drawn
 
 

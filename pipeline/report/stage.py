@@ -1,27 +1,63 @@
 """Report stage: one page that a team can pass round, the same as typed JSON, and tables for a README.
 
-`data.py` is what is written down, `collect.py` reads the records, `best.py` picks the headline's file, `busy.py` tells
-whether times were disturbed, `page.py` fills the templates, `plots.py` and `quality_plots.py` draw in the colours of
-`style.py`, `svg.py` puts a drawing into the page, `wording.py` says how values read.
+Records are joined by content digest, never by name. `record.py` is what is written down, `page.py` fills the templates
+with values spelled by `wording.py` and figures drawn by `plots.py`.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.report.collect import Member, collect
-from pipeline.report.data import Report
-
-__all__ = ["VERSION", "Member", "Report", "make"]
+from pipeline import backends
+from pipeline.artifact import Artifact, Manifest
+from pipeline.backends import signature
+from pipeline.benchmark.record import BenchmarkRecord, LengthTiming, TextTiming, mean_of_medians, read_all
+from pipeline.devices.host import Machine
+from pipeline.errors import ArtifactError
+from pipeline.recipe.schema import Recipe
+from pipeline.report.record import (
+    Conversion,
+    FileBeside,
+    Kept,
+    LengthSummary,
+    Report,
+    StudentBeside,
+    StudentFacts,
+    TargetReport,
+    TextSummary,
+    VariantReport,
+    choose_best,
+    disturbances,
+)
+from pipeline.schemes import SCHEMES
+from pipeline.verify import record as parity_record
+from pipeline.verify.record import Verdict
 
 VERSION = 3
 
 
-def make(own: Member, others: Sequence[Member], timings: Path, out: Path) -> dict[str, Any]:
+Finished = Mapping[str, tuple[Artifact | None, Artifact | None]]
+"""Target name -> model artifact and parity artifact."""
+Owners = dict[str, tuple[str | None, TargetReport]]
+"""Content digest of a file -> recipe of the student beside the report's own, or None, and its target."""
+
+
+@dataclass(frozen=True)
+class RecipeResults:
+    """A recipe with its student and its finished targets."""
+
+    recipe: Recipe
+    student: Manifest
+    targets: Finished
+
+
+def make(results: RecipeResults, others: Sequence[RecipeResults], timings: Path, out: Path) -> dict[str, Any]:
     """Write `index.html`, `report.json` and `RESULTS.md`; equal records give equal bytes.
 
     Args:
-        own: the recipe that was asked for, its student and its finished targets.
+        results: the recipe that was asked for, its student and its finished targets.
         others: those beside it.
         timings: the benchmark artifact's directory.
         out: the artifact's directory.
@@ -35,7 +71,7 @@ def make(own: Member, others: Sequence[Member], timings: Path, out: Path) -> dic
     # Drawing and templates are imported by the one stage that needs them.
     from pipeline.report import page
 
-    report = collect(own, others, timings)
+    report = collect(results, others, timings)
     files = {
         "report.json": report.model_dump_json(indent=1) + "\n",
         "index.html": page.html(report),
@@ -45,3 +81,224 @@ def make(own: Member, others: Sequence[Member], timings: Path, out: Path) -> dic
         (out / name).write_bytes(text.encode("utf-8"))
     best = report.best.target if report.best else None
     return {**{str(verdict): count for verdict, count in report.counts.items()}, "best": best}
+
+
+def collect(results: RecipeResults, others: Sequence[RecipeResults], timings: Path) -> Report:
+    """Read every record and set them side by side.
+
+    Args:
+        results: what the report is about; its student is the reference.
+        others: students beside it.
+        timings: the benchmark artifact's directory.
+
+    Raises:
+        ArtifactError: a target has no finished artifact, or a record cannot be read.
+    """
+    records = read_all(timings)
+    targets = _targets(results)
+    near = {other.recipe.name: _targets(other) for other in others}
+    owners: Owners = {target.digest: (None, target) for target in targets}
+    owners |= {target.digest: (name, target) for name, found in near.items() for target in found}
+    variants = _variants(records, owners, results.student.digest)
+    machines = _machines(records)
+    best, absent = choose_best(targets, variants)
+    every = [*targets, *(target for found in near.values() for target in found)]
+    tools = [results.student.tools, *(target.tools for target in every), *(record.app for record in records)]
+    return Report(
+        recipe=results.recipe.model_dump(mode="json"),
+        student=_student(results),
+        score=targets[0].parity.score if targets else "cosine",
+        counts=_counts(every),
+        best=best,
+        best_absent=absent,
+        targets=targets,
+        beside=[
+            StudentBeside(
+                recipe=other.recipe.name,
+                student=_student(other),
+                files=[_beside(target, targets, variants) for target in near[other.recipe.name]],
+            )
+            for other in others
+        ],
+        variants=variants,
+        disturbances=disturbances(variants, machines),
+        machines=machines,
+        versions=_versions(tools),
+    )
+
+
+def _targets(results: RecipeResults) -> list[TargetReport]:
+    return [_target(name, model, parity) for name, (model, parity) in results.targets.items()]
+
+
+def _beside(target: TargetReport, targets: list[TargetReport], variants: list[VariantReport]) -> FileBeside:
+    """Set a file of another student against the same target of the report's own."""
+    same = next((one for one in targets if one.name == target.name), None)
+    mine = _timed(target, variants)
+    theirs = _timed(same, variants) if same else None
+    together = mine and theirs and mine.run_id == theirs.run_id
+    references = {row.dataset: row.reference for one in targets for row in one.parity.datasets}
+    return FileBeside(
+        target=target,
+        own_bytes=same.parity.file_bytes if same else None,
+        threads=mine.threads if mine else None,
+        mean_ms=mine.texts.mean_ms if mine else None,
+        own_mean_ms=theirs.texts.mean_ms if theirs and together else None,
+        metrics=[
+            Kept(
+                dataset=row.dataset,
+                metric=row.metric,
+                unpruned=references[row.dataset],
+                student=row.reference,
+                found=row.found,
+            )
+            for row in target.parity.datasets
+            if row.dataset in references
+        ],
+    )
+
+
+def _timed(target: TargetReport, variants: list[VariantReport]) -> VariantReport | None:
+    """Return a file's times at the lowest thread count."""
+    found = [one for one in variants if one.digest == target.digest]
+    return min(found, key=lambda one: one.threads, default=None)
+
+
+def _student(results: RecipeResults) -> StudentFacts:
+    recipe, manifest = results.recipe, results.student
+    facts = manifest.metrics
+    return StudentFacts(
+        name=recipe.student.source,
+        origin=manifest.params["origin"],
+        licence=manifest.params["licence"],
+        digest=manifest.digest,
+        task=recipe.task,
+        model_type=facts["model_type"],
+        parameters=facts["parameters"],
+        layers=facts["layers"],
+        hidden_size=facts["hidden_size"],
+        random_weights=recipe.student.random_weights,
+    )
+
+
+def _target(name: str, model: Artifact | None, parity: Artifact | None) -> TargetReport:
+    if model is None or parity is None:
+        missing = "model" if model is None else "parity record"
+        raise ArtifactError(f"target {name} has no finished {missing}; make it with `pocketbert run`.")
+    verdict = parity_record.read(parity.path)
+    facts = signature.read(model.path)
+    return TargetReport(
+        name=name,
+        runtime=backends.get(verdict.backend).TITLE,
+        scheme=verdict.scheme,
+        scheme_summary=SCHEMES[verdict.scheme].summary,
+        digest=model.digest,
+        bytes_per_parameter=verdict.file_bytes / verdict.parameters,
+        lengths=[(function.min_length, function.max_length) for function in facts.functions],
+        minimum_runtime=facts.minimum_runtime,
+        conversion=Conversion.model_validate(model.manifest.metrics),
+        parity=verdict,
+        tools=model.manifest.tools,
+    )
+
+
+def _counts(targets: list[TargetReport]) -> dict[Verdict, int]:
+    counts: dict[Verdict, int] = {"passed": 0, "failed": 0, "not_run": 0}
+    for target in targets:
+        counts[target.parity.verdict] += 1
+    return counts
+
+
+def _variants(records: list[BenchmarkRecord], owners: Owners, student_digest: str) -> list[VariantReport]:
+    """Set each record beside the student's own in the same run: only what took turns with it is compared with it."""
+    references = {record.run_id: record for record in records if record.model.sha256 == student_digest}
+    return [
+        _variant(record, owners.get(record.model.sha256 or ""), references.get(record.run_id)) for record in records
+    ]
+
+
+def _variant(
+    record: BenchmarkRecord, owner: tuple[str | None, TargetReport] | None, reference: BenchmarkRecord | None
+) -> VariantReport:
+    student, target = owner or (None, None)
+    timing = record.timing
+    theirs = {row.seq_len: row for row in reference.timing.lengths} if reference else {}
+    return VariantReport(
+        id=record.model.id,
+        digest=record.model.sha256,
+        target=target.name if target else None,
+        student=student,
+        reference=record is reference,
+        verdict=target.parity.verdict if target else None,
+        runtime=record.backend.runtime,
+        scheme=record.model.scheme,
+        delegate=record.backend.delegate,
+        threads=record.backend.threads,
+        file_bytes=record.model.bytes,
+        load_ms=timing.load_ms,
+        first_inference_ms=timing.first_inference_ms,
+        baseline_bytes=record.memory.baseline_bytes,
+        model_bytes=record.memory.model_bytes,
+        lengths=[_length(row, theirs.get(row.seq_len)) for row in timing.lengths],
+        texts=_texts(timing.texts, reference.timing.texts if reference else None),
+        errors=record.errors,
+        source=record.source,
+        run_id=record.run_id,
+        started_utc=record.started_utc,
+        clock=timing.clock,
+        warmup_runs=timing.warmup_runs,
+        busy_before_fraction=record.conditions.busy_before_fraction,
+        load_average_before=record.conditions.load_average_before,
+        load_average_after=record.conditions.load_average_after,
+    )
+
+
+def _length(row: LengthTiming, reference: LengthTiming | None) -> LengthSummary:
+    wall = row.wall
+    return LengthSummary(
+        seq_len=row.seq_len,
+        ran_at=row.ran_at,
+        wall=wall,
+        cpu=row.cpu,
+        speedup=_ratio(reference.wall.p50 if reference else None, wall.p50),
+    )
+
+
+def _texts(row: TextTiming, reference: TextTiming | None) -> TextSummary:
+    together = [a + b for a, b in zip(row.latencies_ms, row.tokenise_ms, strict=True)]
+    return TextSummary(
+        texts=row.texts,
+        passes=row.passes,
+        mean_tokens=sum(row.tokens) / len(row.tokens),
+        mean_ran_at=sum(row.ran_at) / len(row.ran_at),
+        mean_ms=row.mean_ms_per_text,
+        mean_cpu_ms=row.mean_cpu_ms_per_text,
+        mean_with_tokenisation_ms=mean_of_medians(together, row.passes),
+        wall=row.wall,
+        wall_with_tokenisation=row.wall_with_tokenisation,
+        speedup=_ratio(reference.mean_ms_per_text if reference else None, row.mean_ms_per_text),
+    )
+
+
+def _ratio(reference: float | None, value: float | None) -> float | None:
+    """Return how many times as fast; None where either side is absent or too small for the clock."""
+    if reference is None or value is None or not value > 0 or not math.isfinite(reference / value):
+        return None
+    return reference / value
+
+
+def _machines(records: list[BenchmarkRecord]) -> list[Machine]:
+    found: list[Machine] = []
+    for record in records:
+        if record.device not in found:
+            found.append(record.device)
+    return found
+
+
+def _versions(tools: list[dict[str, str]]) -> dict[str, list[str]]:
+    """Merge what artifacts and records say about versions, by distribution."""
+    found: dict[str, set[str]] = {}
+    for versions in tools:
+        for name, version in versions.items():
+            found.setdefault(name, set()).add(version)
+    return {name: sorted(found[name]) for name in sorted(found)}

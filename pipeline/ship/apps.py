@@ -13,7 +13,8 @@ from pipeline.convert.targets import finished_model
 from pipeline.errors import ArtifactError, GateFailed
 from pipeline.recipe.schema import Recipe
 from pipeline.schemes import SCHEMES
-from pipeline.verify import stage as verify
+from pipeline.verify import record as parity_record
+from pipeline.verify.record import Parity
 
 SHIPPED = "shipped.json"
 DESTINATIONS = {
@@ -97,7 +98,7 @@ def _checked(folder: Path, target: Target, model: Artifact, places: list[Path], 
     )
 
 
-def _verdict(folder: Path, target: Target, model: Artifact) -> verify.Parity:
+def _verdict(folder: Path, target: Target, model: Artifact) -> Parity:
     """Return the verdict on exactly this model."""
     place = folder / str(target) / "parity"
     if not place.exists():
@@ -105,7 +106,7 @@ def _verdict(folder: Path, target: Target, model: Artifact) -> verify.Parity:
     judged = artifact.load(place)
     if judged.manifest.inputs.get("model") != model.digest:
         raise ArtifactError(f"{target} changed after it was verified; run `pocketbert verify` again.")
-    return verify.read(place)
+    return parity_record.read(place)
 
 
 def _copy(model: Artifact, shipped: Shipped, place: Path) -> None:

@@ -6,12 +6,9 @@ A bundle is an artifact like any other: made again when a target, its verdict or
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, ValidationError
+from typing import Any
 
 from pipeline import __version__, artifact
 from pipeline.artifact import Artifact, FileEntry, Manifest, Order
@@ -21,74 +18,14 @@ from pipeline.convert.targets import finished_model
 from pipeline.errors import ArtifactError, GateFailed, PipelineError
 from pipeline.graph.node import versions
 from pipeline.recipe.schema import Recipe
-from pipeline.verify import stage as verify
+from pipeline.ship import card
+from pipeline.ship.record import BUNDLE, Bundle, BundledStudent, BundledTarget, VerifiedTarget, read
+from pipeline.verify import record as parity_record
+from pipeline.verify.record import Parity
 
-BUNDLE = "pocketbert.json"
 CARD = "README.md"
 FOLDER = "bundle"
 VERSION = 1
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Student(_Frozen):
-    """The checkpoint that every file was made from."""
-
-    origin: str
-    licence: str | None
-    digest: str
-    model_type: str
-    parameters: int
-    random_weights: bool
-
-
-class Member(_Frozen):
-    """One target of a bundle; its files lie in the folder of its name."""
-
-    target: str
-    backend: str
-    scheme: str
-    verdict: verify.Verdict
-    reasons: list[str]
-    evaluator: str | None
-    """What ran the file for the verdict."""
-    evaluator_stands_in: str | None
-    """What the verdict does not cover."""
-    digest: str
-    """Content digest of the model artifact that was judged."""
-    file: str
-    minimum_runtime: str
-    bytes: int
-    """Of all files in the folder."""
-
-
-class Bundle(_Frozen):
-    """What `pocketbert.json` holds."""
-
-    schema_version: Literal[1] = 1
-    pocketbert: str
-    """Version that wrote the bundle."""
-    recipe: str
-    task: str
-    student: Student
-    targets: list[Member]
-    left_out: dict[str, str]
-    """The recipe's other targets, with the reason."""
-    files: list[FileEntry]
-    """Every file but this one."""
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A target that may be handed on."""
-
-    target: Target
-    model: Artifact
-    judged: Artifact
-    parity: verify.Parity
-    signature: signature.Signature
 
 
 def make(
@@ -133,25 +70,6 @@ def make(
         return order.place, read(order.place)
 
 
-def read(place: Path) -> Bundle:
-    """Read a bundle's manifest.
-
-    Raises:
-        ArtifactError: it is absent or cannot be read.
-    """
-    try:
-        return Bundle.model_validate_json((place / BUNDLE).read_bytes())
-    except (OSError, ValidationError) as error:
-        raise ArtifactError(
-            f"{place / BUNDLE} cannot be read; make the bundle again with `pocketbert push`."
-        ) from error
-
-
-def sizes(place: Path, bundle: Bundle) -> dict[str, int]:
-    """Return the bytes of everything that belongs to a bundle, its manifest included, by path."""
-    return {entry.path: entry.bytes for entry in bundle.files} | {BUNDLE: (place / BUNDLE).stat().st_size}
-
-
 def _difference(place: Path) -> str | None:
     """Say how a bundle's files differ from its manifest, or return None."""
     try:
@@ -173,21 +91,21 @@ def _choose(
     *,
     explicit: bool,
     allow_not_run: bool,
-) -> tuple[list[Ready], dict[str, str]]:
+) -> tuple[list[VerifiedTarget], dict[str, str]]:
     """Return the targets that may go, and why the others may not."""
-    ready: list[Ready] = []
+    ready: list[VerifiedTarget] = []
     left_out: dict[str, str] = {}
     error: type[PipelineError] = ArtifactError
     for target in targets:
         found = _verified(recipe, folder, target, student)
         reason = found if isinstance(found, str) else _obstacle(found.parity, allow_not_run=allow_not_run)
-        if isinstance(found, Ready) and reason is None:
+        if isinstance(found, VerifiedTarget) and reason is None:
             ready.append(found)
             continue
         left_out[str(target)] = reason or ""
-        error = GateFailed if isinstance(found, Ready) else error
+        error = GateFailed if isinstance(found, VerifiedTarget) else error
         if explicit:
-            why = "; ".join([str(reason), *(found.parity.reasons[:1] if isinstance(found, Ready) else [])])
+            why = "; ".join([str(reason), *(found.parity.reasons[:1] if isinstance(found, VerifiedTarget) else [])])
             raise error(f"{target} is not pushed: {why}.")
     if not ready:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
@@ -195,7 +113,7 @@ def _choose(
     return ready, left_out
 
 
-def _obstacle(parity: verify.Parity, *, allow_not_run: bool) -> str | None:
+def _obstacle(parity: Parity, *, allow_not_run: bool) -> str | None:
     """Say why a verdict does not let a file go; the words go into the card, and a reason may hold a path."""
     if parity.verdict == "failed":
         gates = [gate.name for gate in parity.gates if not gate.passed]
@@ -205,7 +123,7 @@ def _obstacle(parity: verify.Parity, *, allow_not_run: bool) -> str | None:
     return None
 
 
-def _verified(recipe: Recipe, folder: Path, target: Target, student: Artifact) -> Ready | str:
+def _verified(recipe: Recipe, folder: Path, target: Target, student: Artifact) -> VerifiedTarget | str:
     """Return a target with the verdict on exactly this file, or say that it was never made.
 
     Raises:
@@ -223,7 +141,7 @@ def _verified(recipe: Recipe, folder: Path, target: Target, student: Artifact) -
         raise ArtifactError(f"{target} was judged against another student; run `pocketbert verify` again.")
     if judged.manifest.params.get("gates") != recipe.gates(target.scheme).model_dump(mode="json"):
         raise ArtifactError(f"{target} was judged by other gates than the recipe's; run `pocketbert verify` again.")
-    return Ready(target, model, judged, verify.read(judged.path), signature.read(model.path))
+    return VerifiedTarget(target, model, judged, parity_record.read(judged.path), signature.read(model.path))
 
 
 def _order(
@@ -231,12 +149,10 @@ def _order(
     place: Path,
     repository: str,
     student: Artifact,
-    ready: Sequence[Ready],
+    ready: Sequence[VerifiedTarget],
     left_out: Mapping[str, str],
     timings: Sequence[Artifact],
 ) -> Order:
-    from pipeline.ship import card
-
     inputs = {"student": student.digest}
     inputs |= {f"model {one.target}": one.model.digest for one in ready}
     inputs |= {f"parity {one.target}": one.judged.digest for one in ready}
@@ -256,21 +172,19 @@ def _fill(
     recipe: Recipe,
     repository: str,
     student: Artifact,
-    ready: Sequence[Ready],
+    ready: Sequence[VerifiedTarget],
     left_out: Mapping[str, str],
     timings: Sequence[Artifact],
     out: Path,
 ) -> dict[str, Any]:
     """Copy the targets, write the card, and list everything in the manifest."""
-    from pipeline.ship import card
-
     members = [_copy(one, out / str(one.target)) for one in ready]
     facts = student.manifest
     bundle = Bundle(
         pocketbert=__version__,
         recipe=recipe.name,
         task=recipe.task,
-        student=Student(
+        student=BundledStudent(
             origin=facts.params["origin"],
             licence=facts.params["licence"],
             digest=student.digest,
@@ -300,7 +214,7 @@ def _every_file(folder: Path) -> list[FileEntry]:
     ]
 
 
-def _copy(one: Ready, place: Path) -> Member:
+def _copy(one: VerifiedTarget, place: Path) -> BundledTarget:
     """Copy a target's model folder and its verdict, check every byte, and make the copy an artifact of its own."""
     place.mkdir()
     for source in (one.model, one.judged):
@@ -325,7 +239,7 @@ def _copy(one: Ready, place: Path) -> Member:
         files=files,
     )
     (place / artifact.MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    return Member(
+    return BundledTarget(
         target=str(one.target),
         backend=one.target.backend,
         scheme=one.target.scheme,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -16,14 +16,11 @@ from pipeline.data import datasets as data
 from pipeline.devices.host import Machine
 from pipeline.recipe.schema import Recipe
 from pipeline.report import wording
-from pipeline.report.busy import disturbances
-from pipeline.report.collect import Member, collect
-from pipeline.report.data import VariantReport
+from pipeline.report.record import VariantReport, disturbances
+from pipeline.report.stage import RecipeResults, collect
 from pipeline.schemes import SCHEMES
+from pipeline.ship.record import Bundle, VerifiedTarget
 from pipeline.student.golden import TEXTS
-
-if TYPE_CHECKING:
-    from pipeline.ship.bundle import Bundle, Ready
 
 TEMPLATES = Path(__file__).parent / "templates"
 TEMPLATE = "card.md.j2"
@@ -66,10 +63,10 @@ class Times:
 
 def render(
     recipe: Recipe,
-    bundle: "Bundle",
+    bundle: Bundle,
     repository: str,
     student: Manifest,
-    ready: "Sequence[Ready]",
+    ready: Sequence[VerifiedTarget],
     timings: Sequence[Path],
 ) -> str:
     """Return the card of a bundle.
@@ -110,7 +107,7 @@ def render(
     )
 
 
-def front_matter(bundle: "Bundle", labels: Sequence[str] | None) -> str:
+def front_matter(bundle: Bundle, labels: Sequence[str] | None) -> str:
     """Return the YAML that the Hub reads; what is not known is left out."""
     from huggingface_hub import ModelCardData
 
@@ -129,7 +126,7 @@ def front_matter(bundle: "Bundle", labels: Sequence[str] | None) -> str:
     return str(data_.to_yaml())
 
 
-def smallest(ready: "Sequence[Ready]") -> "list[Ready]":
+def smallest(ready: Sequence[VerifiedTarget]) -> list[VerifiedTarget]:
     """Return each backend's target whose scheme is the first to ship."""
     ordered = sorted(ready, key=lambda one: SCHEMES[one.target.scheme].shipping_rank)
     backend_order = dict.fromkeys(one.target.backend for one in ready)
@@ -142,7 +139,7 @@ def call(functions: Sequence[Function]) -> tuple[Function, int]:
     return chosen, max(chosen.min_length, min(_TYPICAL_LENGTH, chosen.max_length))
 
 
-def _evaluators(ready: "Sequence[Ready]") -> dict[str, dict[str, Any]]:
+def _evaluators(ready: Sequence[VerifiedTarget]) -> dict[str, dict[str, Any]]:
     """Return what ran the files: its targets, and what its verdict does not cover."""
     found: dict[str, dict[str, Any]] = {}
     for one in ready:
@@ -152,10 +149,10 @@ def _evaluators(ready: "Sequence[Ready]") -> dict[str, dict[str, Any]]:
     return found
 
 
-def _times(recipe: Recipe, student: Manifest, ready: "Sequence[Ready]", place: Path) -> Times | None:
+def _times(recipe: Recipe, student: Manifest, ready: Sequence[VerifiedTarget], place: Path) -> Times | None:
     """Return the times of exactly the bundle's files, joined by content digest; None where there are none."""
-    done = {str(one.target): (one.model, one.judged) for one in ready}
-    report = collect(Member(recipe, student, done), [], place)
+    targets = {str(one.target): (one.model, one.judged) for one in ready}
+    report = collect(RecipeResults(recipe, student, targets), [], place)
     runs = {variant.run_id for variant in report.variants if variant.target}
     ours = [one for one in report.variants if one.target or (one.reference and one.run_id in runs)]
     if not runs:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline import backends
 from pipeline.errors import GateFailed, InputError, PipelineError
-from pipeline.schemes import SCHEMES
-from pipeline.ship.bundle import Bundle, Member, sizes
+from pipeline.schemes import BACKENDS, SCHEMES
+from pipeline.ship.record import Bundle, BundledTarget, sizes
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -30,7 +29,7 @@ class Pushed(BaseModel):
     files: dict[str, int]
     """Bytes by path in the repository."""
     bytes: int
-    targets: list[Member]
+    targets: list[BundledTarget]
     left_out: dict[str, str]
     """Targets of the recipe that are not in the bundle, with the reason."""
     deleted: list[str] = []
@@ -122,7 +121,7 @@ def upload(pushed: Pushed, bundle: Bundle, *, private: bool, create: bool) -> Pu
 
 def _left_behind(api: "HfApi", pushed: Pushed) -> list[str]:
     """Return what earlier bundles left in the folders that targets have, and this one does not bring."""
-    ours = {f"{backend}-{scheme}" for backend in backends.NAMES for scheme in SCHEMES}
+    ours = {f"{backend}-{scheme}" for backend in BACKENDS for scheme in SCHEMES}
     there = api.list_repo_files(pushed.repository, revision=pushed.revision)
     return sorted(path for path in there if path.split("/")[0] in ours and "/" in path and path not in pushed.files)
 

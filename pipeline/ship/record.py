@@ -1,0 +1,96 @@
+"""What a bundle's `pocketbert.json` holds, and the targets that may go into one."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pipeline.artifact import Artifact, FileEntry
+from pipeline.backends.signature import Signature
+from pipeline.convert.stage import Target
+from pipeline.errors import ArtifactError
+from pipeline.verify.record import Parity, Verdict
+
+BUNDLE = "pocketbert.json"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BundledStudent(_Frozen):
+    """The checkpoint that every file was made from."""
+
+    origin: str
+    licence: str | None
+    digest: str
+    model_type: str
+    parameters: int
+    random_weights: bool
+
+
+class BundledTarget(_Frozen):
+    """One target of a bundle; its files lie in the folder of its name."""
+
+    target: str
+    backend: str
+    scheme: str
+    verdict: Verdict
+    reasons: list[str]
+    evaluator: str | None
+    """What ran the file for the verdict."""
+    evaluator_stands_in: str | None
+    """What the verdict does not cover."""
+    digest: str
+    """Content digest of the model artifact that was judged."""
+    file: str
+    minimum_runtime: str
+    bytes: int
+    """Of all files in the folder."""
+
+
+class Bundle(_Frozen):
+    """What `pocketbert.json` holds."""
+
+    schema_version: Literal[1] = 1
+    pocketbert: str
+    """Version that wrote the bundle."""
+    recipe: str
+    task: str
+    student: BundledStudent
+    targets: list[BundledTarget]
+    left_out: dict[str, str]
+    """The recipe's other targets, with the reason."""
+    files: list[FileEntry]
+    """Every file but this one."""
+
+
+@dataclass(frozen=True)
+class VerifiedTarget:
+    """A target that may be handed on."""
+
+    target: Target
+    model: Artifact
+    judged: Artifact
+    parity: Parity
+    signature: Signature
+
+
+def read(place: Path) -> Bundle:
+    """Read a bundle's manifest.
+
+    Raises:
+        ArtifactError: it is absent or cannot be read.
+    """
+    try:
+        return Bundle.model_validate_json((place / BUNDLE).read_bytes())
+    except (OSError, ValidationError) as error:
+        raise ArtifactError(
+            f"{place / BUNDLE} cannot be read; make the bundle again with `pocketbert push`."
+        ) from error
+
+
+def sizes(place: Path, bundle: Bundle) -> dict[str, int]:
+    """Return the bytes of everything that belongs to a bundle, its manifest included, by path."""
+    return {entry.path: entry.bytes for entry in bundle.files} | {BUNDLE: (place / BUNDLE).stat().st_size}
