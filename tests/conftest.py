@@ -8,18 +8,23 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import tomli_w
+from durations import Durations
+from store import Store, code_and_tools
+from warm import Workers
 
 from pipeline import tasks
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.architectures import ARCHITECTURES
 from pipeline.cli import app as cli
 from pipeline.convert import stage as convert
+from pipeline.devices import host
 from pipeline.graph import checkpoints
 from pipeline.graph import run as running
 from pipeline.graph.build import Request
@@ -30,6 +35,30 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 LABELS = ("negative", "neutral", "positive")
 TINY_TARGETS = {"litert": {"schemes": ["fp32", "int8_dynamic"]}, "executorch": {"schemes": ["fp32"]}}
 COMMAND = [sys.executable, "-m", "pipeline"]
+
+_WORKER_BYTES = 4 << 30
+"""Of one pytest worker with the toolchains that its tests start."""
+
+
+# --- runs of pytest ----------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what `make test-durations` asks for."""
+    parser.addoption("--keep-durations", action="store_true", help="write every test's seconds to build/")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Count seconds; torch takes the cores that are a worker's own, since two that take all wait for each other."""
+    config.pluginmanager.register(Durations(config))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))
+    if workers:
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, host.usable_cores() // workers)))
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return as many workers as there are cores, and as memory holds."""
+    return max(1, min(host.usable_cores(), psutil.virtual_memory().total // _WORKER_BYTES))
 
 
 def seed_of(name: str) -> int:
@@ -69,13 +98,20 @@ def write_student(folder: Path, architecture: str, task: str) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_student(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+def run_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """What is made once a run, by whichever worker comes first."""
+    base = tmp_path_factory.getbasetemp()
+    return Store((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "store")
+
+
+@pytest.fixture(scope="session")
+def tiny_student(run_store: Store) -> Callable[[str, str], Path]:
     """A factory of random students, two layers of 64; each is made once, so tests copy one before they change it."""
-    root = tmp_path_factory.mktemp("students")
 
     @functools.cache
     def make(architecture: str = "bert", task: str = "embedding") -> Path:
-        return write_student(root / f"{architecture}-{task}", architecture, task)
+        name = f"student-{architecture}-{task}"
+        return run_store.get(name, lambda folder: write_student(folder, architecture, task))
 
     return make
 
@@ -171,22 +207,35 @@ def pocketbert(tmp_path: Path) -> Callable[..., Outcome]:
     return functools.partial(run_command, cwd=tmp_path)
 
 
+@pytest.fixture(scope="session")
+def workers() -> Iterator[Workers]:
+    """Workers that one test leaves to the next."""
+    workers = Workers()
+    yield workers
+    workers.end()
+
+
 @pytest.fixture
 def command_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Callable[..., Outcome]:
-    """The command's `main`, in this process and the test's own folder; what is refused first takes no second."""
+    """The command's `main`, in this process and the test's own folder, with workers that earlier tests left."""
 
     def run(*arguments: str | Path, **variables: str) -> Outcome:
-        for name in ("POCKETBERT_DATA", "POCKETBERT_STUDENTS"):
-            monkeypatch.delenv(name, raising=False)
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["pocketbert", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return Outcome(ended.value.code, *capfd.readouterr())
+        with monkeypatch.context() as patch, workers.lent(patch):
+            for name in [name for name in os.environ if name.startswith("POCKETBERT_")]:
+                patch.delenv(name)
+            # Workers are started in the test's folder, and import from here.
+            paths = os.pathsep.join(map(str, (REPOSITORY, REPOSITORY / "tests", REPOSITORY / "tests" / "parity")))
+            for name, value in {"PYTHONPATH": paths, "COLUMNS": "200", **variables}.items():
+                patch.setenv(name, value)
+            patch.chdir(tmp_path)
+            patch.setattr(sys, "argv", ["pocketbert", *map(str, arguments)])
+            # What fixtures printed on the way is not the command's.
+            capfd.readouterr()
+            with pytest.raises(SystemExit) as ended:
+                cli.main()
+            return Outcome(ended.value.code, *capfd.readouterr())
 
     return run
 
@@ -215,18 +264,24 @@ class TinyLine:
 
 
 @pytest.fixture(scope="session")
-def tiny_line(tmp_path_factory: pytest.TempPathFactory, tiny_student: Callable[..., Path]) -> TinyLine:
+def tiny_line() -> TinyLine:
     """Student, LiteRT fp32 and int8_dynamic, ExecuTorch fp32, reference and verdicts, by `pocketbert verify`.
 
-    The verdict of litert-int8_dynamic is failed, by a bound that nothing can keep; the other two passed.
+    The verdict of litert-int8_dynamic is failed, by a bound that nothing can keep; the other two passed. It is kept in
+    build/ for the next run, as long as neither code nor tools change.
     """
-    root = tmp_path_factory.mktemp("line")
-    source = {"source": str(tiny_student("bert", "embedding")), "random_weights": True}
-    impossible = {"gates": {"int8_dynamic": {"min_sqnr_db": 500}}}
-    recipe = recipe_file(root, student=source, verify=impossible)
-    outcome = run_command("verify", recipe, "--build", root / "build", "--json", cwd=root)
-    assert outcome.rc == 1, outcome.stdout[-3000:] + outcome.stderr[-3000:]
-    return TinyLine(recipe, root / "build", outcome)
+
+    def make(folder: Path) -> None:
+        source = write_student(folder / "source", "bert", "embedding")
+        impossible = {"gates": {"int8_dynamic": {"min_sqnr_db": 500}}}
+        recipe = recipe_file(folder, student={"source": str(source), "random_weights": True}, verify=impossible)
+        outcome = run_command("verify", recipe, "--build", folder / "build", "--json", cwd=folder)
+        assert outcome.rc == 1, outcome.stdout[-3000:] + outcome.stderr[-3000:]
+        (folder / "outcome.json").write_text(json.dumps(asdict(outcome)), encoding="utf-8")
+
+    folder = Store(REPOSITORY / "build" / "tests").get("line", make, code_and_tools())
+    outcome = Outcome(**json.loads((folder / "outcome.json").read_text(encoding="utf-8")))
+    return TinyLine(folder / "recipe.toml", folder / "build", outcome)
 
 
 @pytest.fixture
@@ -241,18 +296,14 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def lively(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Folders of tiny students in which everything matters; tests do not change them."""
+def lively(run_store: Store) -> Callable[..., Path]:
+    """A factory of tiny students in which everything matters; tests do not change them."""
     from faults import students
     from faults.students import Student
 
-    root = tmp_path_factory.mktemp("lively")
-
+    @functools.cache
     def make(architecture: str = "bert", task: str = "embedding") -> Path:
-        place = root / f"{architecture}-{task}"
-        if not place.exists():
-            place.mkdir()
-            students.source(Student(architecture, task), place)
-        return place
+        name = f"lively-{architecture}-{task}"
+        return run_store.get(name, lambda folder: students.source(Student(architecture, task), folder))
 
     return make

@@ -1,8 +1,7 @@
 """Bad input, through the real command: the exit code, one line that begins with `error:`, and the words it has to hold.
 
-Recipes, students and data are refused before any process is started, and there are many cases, so those call the
-command's `main` in this process; the rest, and a sample of those, run `python -m pipeline`. What fails only after torch
-was imported (a worker each, five seconds and more) is asked of `student_stage.make` itself, and once of the command.
+There are many cases, so they call the command's `main` in this process; a sample of them runs `python -m pipeline`.
+What fails only after torch was imported is asked of `student_stage.make` itself, and once of the command.
 """
 
 import json
@@ -518,16 +517,12 @@ TABLE: dict[str, Bad] = {
 }
 
 
-HERE = ("recipe:", "student:", "data:", "clean:")
-
-
 @pytest.mark.parametrize("name", TABLE)
-def test_bad_input_is_one_line_and_the_right_exit_code(name, tmp_path, request, command_here, pocketbert):
+def test_bad_input_is_one_line_and_the_right_exit_code(name, tmp_path, request, command_here):
     bad = TABLE[name]
     arguments = bad.arguments(Scene(tmp_path, request))
     where = {"POCKETBERT_DATA": str(tmp_path)} if name.startswith("data:") else {}
-    run = command_here if name.startswith(HERE) else pocketbert
-    check(run(*arguments, **where, **bad.variables), bad)
+    check(command_here(*arguments, **where, **bad.variables), bad)
     assert not (tmp_path / "build" / "tiny" / "student").exists() or name.startswith("ship:")
     assert not list(tmp_path.glob("apps/**/*.tflite"))
 
@@ -550,8 +545,8 @@ def test_bundled_bytes_that_changed_are_refused(tmp_path, pocketbert, request):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
-def test_a_build_folder_that_nobody_can_write(tmp_path, pocketbert):
-    outcome = pocketbert("student", recipe_file(tmp_path), "--build", "/proc/pocketbert")
+def test_a_build_folder_that_nobody_can_write(tmp_path, command_here):
+    outcome = command_here("student", recipe_file(tmp_path), "--build", "/proc/pocketbert")
     check(outcome, Bad(("/proc/pocketbert/tiny cannot be written", "--build"), lambda _: []))
 
 
@@ -657,10 +652,10 @@ def test_a_tokenizer_with_more_tokens_than_the_model_has_rows(tmp_path, tiny_stu
 # --- what is not an error -----------------------------------------------------------------------------------------
 
 
-def test_a_long_text_is_truncated_and_predicted(tiny_line, pocketbert):
+def test_a_long_text_is_truncated_and_predicted(tiny_line, command_here):
     model = tiny_line.folder / "litert-fp32" / "model"
     text = "a text that goes on and on " * 200
-    outcome = pocketbert("predict", model, text, "--json")
+    outcome = command_here("predict", model, text, "--json")
     assert outcome.rc == 0, outcome.stderr
     row = outcome.document["predictions"][0]
     assert (row["tokens"], row["length"]) == (32, 32)
@@ -676,10 +671,10 @@ def test_bytes_that_are_not_text_are_read_as_replacement_characters(tiny_line, t
         assert "caf" in outcome.stdout
 
 
-def test_a_byte_order_mark_is_no_error(tmp_path, pocketbert):
+def test_a_byte_order_mark_is_no_error(tmp_path, command_here):
     path = recipe_file(tmp_path)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    outcome = pocketbert("plan", path)
+    outcome = command_here("plan", path)
     assert outcome.rc == 0, outcome.stderr
 
 
@@ -689,8 +684,8 @@ def test_labels_of_the_tiny_classifier_are_kept_in_order(tiny_student, tmp_path)
     assert facts["labels"] == list(LABELS)
 
 
-def test_the_good_recipe_behind_the_table_is_good(tmp_path, pocketbert):
-    outcome = pocketbert("plan", recipe_file(tmp_path), "--json")
+def test_the_good_recipe_behind_the_table_is_good(tmp_path, command_here):
+    outcome = command_here("plan", recipe_file(tmp_path), "--json")
     assert outcome.rc == 0, outcome.stderr
     steps = sum(len(section["schemes"]) for section in TINY_TARGETS.values())
     assert len(outcome.document["steps"]) == 2 * steps + 4

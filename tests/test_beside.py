@@ -33,8 +33,8 @@ def line(tiny_line: TinyLine, tiny_student: Callable[..., Path], tmp_path: Path)
     return copied
 
 
-def test_both_students_are_in_one_report_and_their_times_in_one_run(line: TinyLine, pocketbert: Pocketbert) -> None:
-    outcome = pocketbert("run", line.recipe, "--build", line.build, "--json")
+def test_both_students_are_in_one_report_and_their_times_in_one_run(line: TinyLine, command_here: Pocketbert) -> None:
+    outcome = command_here("run", line.recipe, "--build", line.build, "--json")
     assert outcome.rc == 1, outcome.stderr  # the line's own int8 file is held to a bound that nothing can keep
     steps = [step["name"] for step in outcome.document["steps"]]
     assert "half: start" in steps
@@ -54,17 +54,17 @@ def test_both_students_are_in_one_report_and_their_times_in_one_run(line: TinyLi
     assert "Students beside it" in page
     assert "begun smaller" in page
     assert "## Students beside it" in (line.folder / "report" / "RESULTS.md").read_text(encoding="utf-8")
-    again = pocketbert("run", line.recipe, "--build", line.build, "--json")
+    again = command_here("run", line.recipe, "--build", line.build, "--json")
     assert not any(step["made"] for step in again.document["steps"])
 
 
-def test_stages_before_the_benchmark_leave_the_neighbours_alone(line: TinyLine, pocketbert: Pocketbert) -> None:
-    outcome = pocketbert("verify", line.recipe, "--build", line.build, "--json")
+def test_stages_before_the_benchmark_leave_the_neighbours_alone(line: TinyLine, command_here: Pocketbert) -> None:
+    outcome = command_here("verify", line.recipe, "--build", line.build, "--json")
     assert not any(step["name"].startswith("half") for step in outcome.document["steps"])
 
 
-def test_a_neighbour_of_which_no_target_was_asked_for_is_left_out(line: TinyLine, pocketbert: Pocketbert) -> None:
-    plan = pocketbert("plan", line.recipe, "--target", "executorch:fp32", "--build", line.build, "--json")
+def test_a_neighbour_of_which_no_target_was_asked_for_is_left_out(line: TinyLine, command_here: Pocketbert) -> None:
+    plan = command_here("plan", line.recipe, "--target", "executorch:fp32", "--build", line.build, "--json")
     names = [step["name"] for step in plan.document["steps"]]
     assert "convert executorch-fp32" in names
     assert not any(name.startswith("half: ") for name in names)
@@ -86,12 +86,12 @@ def test_what_cannot_stand_beside_is_one_line(
     tiny_line: TinyLine,
     tiny_student: Callable[..., Path],
     tmp_path: Path,
-    pocketbert: Pocketbert,
+    command_here: Pocketbert,
 ) -> None:
     line = tiny_line.copy(tmp_path)
     write_half(line, str(tiny_student("bert", "embedding")), **overrides)
     add(line, {"beside": {name: {"targets": ["litert:fp32"]}}})
-    outcome = pocketbert("plan", line.recipe, "--build", line.build)
+    outcome = command_here("plan", line.recipe, "--build", line.build)
     assert outcome.rc == 2
     assert said in outcome.stderr.replace("\n", " ")
     assert "Traceback" not in outcome.stderr

@@ -73,22 +73,22 @@ def test_help_names_every_verb(pocketbert):
     assert outcome.stderr == ""
 
 
-def test_without_arguments_it_is_the_help_and_a_usage_error(pocketbert):
-    outcome = pocketbert()
+def test_without_arguments_it_is_the_help_and_a_usage_error(command_here):
+    outcome = command_here()
     assert outcome.rc == 2
     assert "Usage:" in outcome.stdout
     assert outcome.stderr == ""
 
 
 @pytest.mark.parametrize("verb", ["run", "predict"])
-def test_a_verb_explains_itself(verb, pocketbert):
-    outcome = pocketbert(verb, "--help")
+def test_a_verb_explains_itself(verb, command_here):
+    outcome = command_here(verb, "--help")
     assert outcome.rc == 0
     assert "--json" in outcome.stdout
 
 
-def test_help_names_a_recipe_s_sections_as_a_recipe_does(pocketbert):
-    outcome = pocketbert("compress", "--help")
+def test_help_names_a_recipe_s_sections_as_a_recipe_does(command_here):
+    outcome = command_here("compress", "--help")
     assert "[vocabulary]" in outcome.stdout
     assert "[distil]" in outcome.stdout
 
@@ -128,16 +128,16 @@ def test_a_hub_checkpoint_that_cannot_be_had_names_its_twin(pocketbert):
     assert "Recipe albert-sst2-bundled does the same with what is here." in outcome.stderr.replace("\n", " ")
 
 
-def test_list_as_json_has_the_same_tables(pocketbert):
-    found = pocketbert("list", "--json").document
+def test_list_as_json_has_the_same_tables(command_here):
+    found = command_here("list", "--json").document
     tables = {"architectures", "tasks", "backends", "schemes", "datasets", "losses", "presets", "devices", "recipes"}
     assert set(found) == tables | {"exit"}
     assert found["datasets"]["sst2"].startswith("accuracy; sst2/train.tsv and sst2/dev.tsv of POCKETBERT_DATA")
     assert set(found["schemes"]) == set(SCHEMES)
 
 
-def test_every_key_of_a_recipe_is_told_with_its_default_and_meaning(pocketbert):
-    found = {one["name"]: one for one in pocketbert("keys", "--json").document["sections"]}
+def test_every_key_of_a_recipe_is_told_with_its_default_and_meaning(command_here):
+    found = {one["name"]: one for one in command_here("keys", "--json").document["sections"]}
     assert {*Recipe.model_fields} <= {key["name"] for key in found["recipe"]["keys"]}
     for name, model in (
         ("prune", PruneSection),
@@ -167,8 +167,8 @@ def test_the_keys_of_one_section_are_printed(pocketbert):
     assert "Did you mean 'prune'?" in outcome.stderr.replace("\n", " ")
 
 
-def test_a_plan_prints_steps_and_makes_nothing(tmp_path, pocketbert):
-    outcome = pocketbert("plan", recipe_file(tmp_path))
+def test_a_plan_prints_steps_and_makes_nothing(tmp_path, command_here):
+    outcome = command_here("plan", recipe_file(tmp_path))
     assert outcome.rc == 0, outcome.stderr
     for step in (*STEPS, "benchmark", "report"):
         assert step in outcome.stdout
@@ -176,16 +176,16 @@ def test_a_plan_prints_steps_and_makes_nothing(tmp_path, pocketbert):
     assert [path.name for path in tmp_path.iterdir()] == ["recipe.toml"]
 
 
-def test_a_dry_run_is_the_plan(tmp_path, pocketbert):
+def test_a_dry_run_is_the_plan(tmp_path, command_here):
     path = recipe_file(tmp_path)
-    dry, plan = pocketbert("run", path, "--dry-run", "--json"), pocketbert("plan", path, "--json")
+    dry, plan = command_here("run", path, "--dry-run", "--json"), command_here("plan", path, "--json")
     assert dry.document == plan.document
     assert all(step["made"] and step["seconds"] > 0 for step in plan.document["steps"])
     assert not (tmp_path / "build").exists()
 
 
-def test_a_plan_of_one_target_leaves_the_others_out(tmp_path, pocketbert):
-    outcome = pocketbert("plan", recipe_file(tmp_path), "--target", "executorch:fp32", "--json")
+def test_a_plan_of_one_target_leaves_the_others_out(tmp_path, command_here):
+    outcome = command_here("plan", recipe_file(tmp_path), "--target", "executorch:fp32", "--json")
     assert {name for name in steps_of(outcome) if "litert" in name} == set()
 
 
@@ -241,16 +241,16 @@ def test_a_second_run_keeps_everything_says_so_and_imports_no_toolchain(line, tm
     assert modules & set(HEAVY) == set()
 
 
-def test_a_second_run_keeps_every_byte(line, pocketbert):
+def test_a_second_run_keeps_every_byte(line, command_here):
     before = {path: path.stat().st_mtime_ns for path in line.folder.rglob("*") if path.is_file()}
-    outcome = pocketbert("verify", line.recipe, "--json")
+    outcome = command_here("verify", line.recipe, "--json")
     assert to_make(outcome) == set()
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
-def test_it_works_from_another_folder_and_path(line, tmp_path, pocketbert):
+def test_it_works_from_another_folder_and_path(line, tmp_path, command_here):
     elsewhere = (tmp_path / "build").rename(tmp_path / "moved")
-    assert to_make(pocketbert("verify", line.recipe, "--build", elsewhere, "--json")) == set()
+    assert to_make(command_here("verify", line.recipe, "--build", elsewhere, "--json")) == set()
 
 
 def setting(*path: str, value: Any) -> Callable[[TinyLine], Any]:
@@ -311,18 +311,18 @@ CHANGES: dict[str, tuple[Callable[[TinyLine], None], set[str]]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_change_re_makes_what_hangs_on_it_and_nothing_else(name, line, pocketbert):
+def test_a_change_re_makes_what_hangs_on_it_and_nothing_else(name, line, command_here):
     make_change, expected = CHANGES[name]
     make_change(line)
-    outcome = pocketbert("plan", line.recipe, "--json")
+    outcome = command_here("plan", line.recipe, "--json")
     assert outcome.rc == 0, outcome.stdout
     assert to_make(outcome) - {"benchmark", "report"} == expected
 
 
-def test_a_damaged_model_is_mended_and_its_verdict_kept_since_equal_bytes_come_out(line, pocketbert):
+def test_a_damaged_model_is_mended_and_its_verdict_kept_since_equal_bytes_come_out(line, command_here):
     before = artifact.load(line.folder / "litert-int8_dynamic" / "model")
     tamper("litert-int8_dynamic/model/model.tflite")(line)
-    outcome = pocketbert("verify", line.recipe)
+    outcome = command_here("verify", line.recipe)
     assert "model.tflite has sha256" in outcome.stderr
     assert "made again" in outcome.stderr
     assert f"1 made, {len(STEPS) - 1} kept" in outcome.stdout
@@ -403,7 +403,7 @@ def test_ctrl_c_with_json_is_a_document(line):
     assert (process.returncode, json.loads(stdout)["exit"], stderr) == (130, 130, "")
 
 
-def test_killed_in_the_middle_the_next_run_goes_on_from_there(line, pocketbert):
+def test_killed_in_the_middle_the_next_run_goes_on_from_there(line, command_here):
     forget(line, "reference-32")
     with started(line) as process:
         wait_until(lambda: half_made(line) and (line.folder / "logs" / "reference-32.log").exists())
@@ -413,7 +413,7 @@ def test_killed_in_the_middle_the_next_run_goes_on_from_there(line, pocketbert):
         # A worker sees within half a second that its parent is gone, once it runs.
         wait_until(lambda: group_is_gone(process), seconds=60)
 
-    outcome = pocketbert("verify", line.recipe, "--json")
+    outcome = command_here("verify", line.recipe, "--json")
     assert outcome.rc == 1
     assert to_make(outcome) == {"reference 32"}
     assert half_made(line) == []
@@ -434,20 +434,22 @@ def test_two_runs_at_once_take_turns_and_both_succeed(line):
 # --- predict, ship, clean ----------------------------------------------------------------------------------------
 
 
-def test_predict_shows_neighbours_and_nothing_of_the_runtime(tiny_line, tmp_path, pocketbert):
+def test_predict_shows_neighbours_and_nothing_of_the_runtime(tiny_line, tmp_path, command_here):
     (tmp_path / "lines.txt").write_text("one\n\ntwo words\nthree more words\n")
     among = ("--among", tmp_path / "lines.txt", "--top", "2")
-    outcome = pocketbert("predict", tiny_line.folder / "litert-fp32", "two words", "another", *among)
+    outcome = command_here("predict", tiny_line.folder / "litert-fp32", "two words", "another", *among)
     assert (outcome.rc, outcome.stderr) == (0, "")
     rows = outcome.stdout.splitlines()
     assert len(rows) == 6
     assert rows[1].split(maxsplit=1) == ["1.000", "two words"]
 
 
-def test_predict_takes_folder_target_and_file_alike(tiny_line, pocketbert):
+def test_predict_takes_folder_target_and_file_alike(tiny_line, command_here):
     target = tiny_line.folder / "litert-int8_dynamic"
     places = (target, target / "model", target / "model" / "model.tflite")
-    vectors = [pocketbert("predict", place, "hello", "--json").document["predictions"][0]["vector"] for place in places]
+    vectors = [
+        command_here("predict", place, "hello", "--json").document["predictions"][0]["vector"] for place in places
+    ]
     assert len(vectors[0]) == 64
     assert vectors[0] == vectors[1] == vectors[2]
 
@@ -472,21 +474,21 @@ def test_ship_puts_a_passed_model_into_both_apps_byte_for_byte(tiny_line, tmp_pa
     assert list(into.rglob(".*")) == []
 
 
-def test_ship_without_a_target_takes_the_smallest_and_all_or_none(tiny_line, tmp_path, pocketbert):
-    outcome = pocketbert("ship", tiny_line.recipe, "--build", tiny_line.build, "--into", tmp_path / "apps")
+def test_ship_without_a_target_takes_the_smallest_and_all_or_none(tiny_line, tmp_path, command_here):
+    outcome = command_here("ship", tiny_line.recipe, "--build", tiny_line.build, "--into", tmp_path / "apps")
     assert outcome.rc == 1
     assert "litert-int8_dynamic is not shipped" in outcome.stderr
     assert shipped_files(tmp_path) == {}
 
 
-def test_ship_of_several_targets_is_refused_whole_if_one_failed(tiny_line, tmp_path, pocketbert):
+def test_ship_of_several_targets_is_refused_whole_if_one_failed(tiny_line, tmp_path, command_here):
     targets = ("--target", "litert:fp32", "--target", "litert:int8_dynamic")
-    outcome = pocketbert("ship", tiny_line.recipe, "--build", tiny_line.build, "--into", tmp_path / "apps", *targets)
+    outcome = command_here("ship", tiny_line.recipe, "--build", tiny_line.build, "--into", tmp_path / "apps", *targets)
     assert outcome.rc == 1
     assert shipped_files(tmp_path) == {}
 
 
-def test_a_model_that_was_not_run_ships_only_when_told_and_says_so(line, tmp_path, pocketbert):
+def test_a_model_that_was_not_run_ships_only_when_told_and_says_so(line, tmp_path, command_here):
     place = line.folder / "litert-fp32" / "parity"
     judged = verify.read(place).model_copy(update={"verdict": "not_run", "reasons": ["needs macOS."]})
     model = artifact.load(line.folder / "litert-fp32" / "model")
@@ -494,11 +496,11 @@ def test_a_model_that_was_not_run_ships_only_when_told_and_says_so(line, tmp_pat
     artifact.build(order, lambda out: {"bytes": (out / verify.PARITY).write_text(judged.model_dump_json())})
 
     arguments = ("ship", line.recipe, "--target", "litert:fp32", "--into", tmp_path / "apps")
-    refused = pocketbert(*arguments)
+    refused = command_here(*arguments)
     assert refused.rc == 1
     assert "needs macOS" in refused.stderr
     assert "--allow-not-run" in refused.stderr
-    assert pocketbert(*arguments, "--allow-not-run").rc == 0
+    assert command_here(*arguments, "--allow-not-run").rc == 0
     assert {record["verdict"] for record in shipped_files(tmp_path / "apps").values()} == {"not_run"}
 
 

@@ -98,12 +98,12 @@ def test_another_text_in_a_file_of_the_same_name_is_another_result(case: str, tm
     assert found[0] != found[1]
 
 
-def test_another_teacher_is_another_student(tmp_path: Path, pocketbert: Callable[..., Outcome]) -> None:
+def test_another_teacher_is_another_student(tmp_path: Path, command_here: Callable[..., Outcome]) -> None:
     distil = {"losses": {"soft_targets": 1.0}, "steps": 1, "max_length": 16, "texts": ["own.txt"]}
     path = written(tmp_path, start={"teacher_layers": [0]}, distil=distil | {"teacher": "teacher"})
     (tmp_path / "own.txt").write_text("the old river\nthe new house\n")
     shutil.copytree(tmp_path / "source", tmp_path / "teacher")
-    assert steps(pocketbert("compress", path, "--json")) == {"start": True, "distil": True}
+    assert steps(command_here("compress", path, "--json")) == {"start": True, "distil": True}
     assert foretold(path) == {"start": False, "distil": False}
     place = tmp_path / "teacher" / "model.safetensors"
     tensors = load_file(place)
@@ -145,17 +145,17 @@ def test_the_heads_that_a_stage_leaves_behind_are_foretold(tmp_path: Path) -> No
         assert not str(config["architectures"][0]).endswith("ForSequenceClassification")
 
 
-def test_a_plan_foretells_every_stage(chain: Path, pocketbert: Callable[..., Outcome], tmp_path: Path) -> None:
-    outcome = pocketbert("plan", chain, "--json")
+def test_a_plan_foretells_every_stage(chain: Path, command_here: Callable[..., Outcome], tmp_path: Path) -> None:
+    outcome = command_here("plan", chain, "--json")
     assert list(steps(outcome))[:5] == ORDER
     assert not (tmp_path / "build" / "tiny" / "pruned").exists()
 
 
 def test_the_order_is_that_of_the_table_whatever_the_recipe_s(
-    pocketbert: Callable[..., Outcome], tmp_path: Path
+    command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     turned = written(tmp_path, **dict(reversed(CHAIN.items())))
-    assert list(steps(pocketbert("plan", turned, "--json")))[:5] == ORDER
+    assert list(steps(command_here("plan", turned, "--json")))[:5] == ORDER
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -215,10 +215,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_carried_out_is_refused_first(
-    case: str, pocketbert: Callable[..., Outcome], tmp_path: Path
+    case: str, command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     sections, said = REFUSED[case]
-    outcome = pocketbert("compress", written(tmp_path, **sections))
+    outcome = command_here("compress", written(tmp_path, **sections))
     assert outcome.rc == 2, outcome.stdout
     assert said in " ".join(outcome.stderr.split())
     assert not (tmp_path / "build").exists() or not list((tmp_path / "build").rglob("*.safetensors"))

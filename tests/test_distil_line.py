@@ -71,10 +71,10 @@ def written(place: Path, source: str, task: str = "classification", **sections: 
 
 
 def test_soft_targets_are_mixed_with_the_labels_of_own_files(
-    place: Path, pocketbert: Callable[..., Outcome], tmp_path: Path
+    place: Path, command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     settings = SOFT | FAST | OWN | {"alpha": 0.9, "steps": 60}
-    outcome = pocketbert("compress", written(place, "classifier", distil=settings))
+    outcome = command_here("compress", written(place, "classifier", distil=settings))
     assert outcome.rc == 0, outcome.stderr
     assert " on dev_file" in outcome.stdout + outcome.stderr
     folder = tmp_path / "build" / "tiny"
@@ -93,14 +93,14 @@ def test_soft_targets_are_mixed_with_the_labels_of_own_files(
 
 @pytest.mark.full
 def test_a_teacher_that_the_recipe_trains_teaches_a_smaller_student(
-    place: Path, pocketbert: Callable[..., Outcome], tmp_path: Path
+    place: Path, command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     sections = {
         "train": OWN | FAST | {"steps": 60},
         "start": {"teacher_layers": [0]},
         "distil": SOFT | FAST | OWN | {"augment": {"copies": 2, "single_pieces": "neighbours"}},
     }
-    outcome = pocketbert("compress", written(place, "encoder", **sections))
+    outcome = command_here("compress", written(place, "encoder", **sections))
     assert outcome.rc == 0, outcome.stderr
     folder = tmp_path / "build" / "tiny"
     assert artifact.load(folder / "trained").manifest.metrics["dev"] > 0.9
@@ -113,7 +113,7 @@ def test_a_teacher_that_the_recipe_trains_teaches_a_smaller_student(
 
 @pytest.mark.full
 def test_a_head_is_trained_first_and_teaches_masked_tokens(
-    place: Path, pocketbert: Callable[..., Outcome], tmp_path: Path
+    place: Path, command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     text = {"texts": ["plain.txt"], "max_length": 24}
     losses = {"soft_targets": 5.0, "masked_lm": 2.0, "cosine": 1.0}
@@ -122,7 +122,7 @@ def test_a_head_is_trained_first_and_teaches_masked_tokens(
         "start": {"teacher_layers": [0]},
         "distil": FAST | text | {"losses": losses, "head": "masked_lm", "steps": 3},
     }
-    outcome = pocketbert("compress", written(place, "encoder", "embedding", **sections))
+    outcome = command_here("compress", written(place, "encoder", "embedding", **sections))
     assert outcome.rc == 0, outcome.stderr
     folder = tmp_path / "build" / "tiny"
     head = artifact.load(folder / "headed").manifest.metrics

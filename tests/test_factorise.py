@@ -274,7 +274,7 @@ def test_factors_are_not_factorised_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_factorised_student_goes_through_the_command(pocketbert: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_a_factorised_student_goes_through_the_command(command_here: Callable[..., Outcome], tmp_path: Path) -> None:
     make(folder_of("bert", tmp_path / "plain"), tmp_path / "source", embedding=32, feed_forward=32)
     recipe = recipe_file(
         tmp_path,
@@ -283,7 +283,7 @@ def test_a_factorised_student_goes_through_the_command(pocketbert: Callable[...,
         convert={"sequence_lengths": [16]},
         targets={"litert": {"schemes": ["fp32"]}},
     )
-    outcome = pocketbert("verify", recipe, "--json")
+    outcome = command_here("verify", recipe, "--json")
     assert outcome.document["verdicts"] == {"litert-fp32": "passed"}, outcome.stdout
     stored = json.loads((tmp_path / "source" / "config.json").read_text())
     assert stored["pocketbert"]["head_size"] == 16

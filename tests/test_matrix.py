@@ -59,7 +59,7 @@ CASES += [pytest.param(*pair, every_target(), id="-".join((*pair, "every")), mar
 
 @pytest.mark.parametrize(("architecture", "task", "targets"), CASES)
 def test_a_saved_folder_goes_through_the_command(
-    architecture: str, task: str, targets: dict[str, list[str]], pocketbert: Callable[..., Outcome], tmp_path: Path
+    architecture: str, task: str, targets: dict[str, list[str]], command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     source = tmp_path / "source"
     source.mkdir()
@@ -71,7 +71,7 @@ def test_a_saved_folder_goes_through_the_command(
         convert={"sequence_lengths": LENGTHS},
         targets={name: {"schemes": schemes} for name, schemes in targets.items()},
     )
-    outcome = pocketbert("verify", recipe, "--json")
+    outcome = command_here("verify", recipe, "--json")
     assert "verdicts" in outcome.document, outcome.stdout
     verdicts = outcome.document["verdicts"]
     missed = [target for target, verdict in verdicts.items() if verdict != "passed"]
@@ -114,7 +114,7 @@ def test_the_sample_has_every_new_architecture_task_and_format() -> None:
 
 @pytest.mark.parametrize("model_type", UNSUPPORTED)
 def test_an_unsupported_architecture_is_refused_with_its_reason(
-    model_type: str, pocketbert: Callable[..., Outcome], tmp_path: Path, tiny_student: Callable[..., Path]
+    model_type: str, command_here: Callable[..., Outcome], tmp_path: Path, tiny_student: Callable[..., Path]
 ) -> None:
     source = tmp_path / "source"
     source.mkdir()
@@ -122,6 +122,6 @@ def test_an_unsupported_architecture_is_refused_with_its_reason(
         (source / file.name).write_bytes(file.read_bytes())
     config: dict[str, Any] = json.loads((source / "config.json").read_text()) | {"model_type": model_type}
     (source / "config.json").write_text(json.dumps(config))
-    outcome = pocketbert("student", recipe_file(tmp_path, task="classification", student={"source": "source"}))
+    outcome = command_here("student", recipe_file(tmp_path, task="classification", student={"source": "source"}))
     assert outcome.rc == 2
     assert UNSUPPORTED[model_type][1:] in " ".join(outcome.stderr.split())

@@ -64,49 +64,49 @@ def made(outcome: Outcome) -> dict[str, bool]:
     return {step["name"]: step["made"] for step in outcome.document["steps"]}
 
 
-def test_both_stages_and_the_teacher_are_one_command(place: Path, pocketbert: Callable[..., Outcome]) -> None:
+def test_both_stages_and_the_teacher_are_one_command(place: Path, command_here: Callable[..., Outcome]) -> None:
     path = two_stages(place)
-    foretold = pocketbert("run", path, "--dry-run", "--json")
+    foretold = command_here("run", path, "--dry-run", "--json")
     before = ["general: start", "general: distil", "teacher: train", "distil", "student"]
     assert list(made(foretold))[:5] == before
     assert not (place / "build").exists()
 
-    assert made(pocketbert("compress", path, "--json")) == dict.fromkeys(before[:4], True)
+    assert made(command_here("compress", path, "--json")) == dict.fromkeys(before[:4], True)
     folders = {name: artifact.load(place / "build" / name) for name in ("general/distilled", "second/distilled")}
     second = folders["second/distilled"].manifest
     assert second.metrics["dev"] > 0.9, "it learns what the teacher was taught"
     general = (place / "build/general/distilled/model.safetensors").read_bytes()
     assert (place / "build/second/distilled/model.safetensors").read_bytes() != general
-    assert made(pocketbert("compress", path, "--json")) == dict.fromkeys(before[:4], False)
+    assert made(command_here("compress", path, "--json")) == dict.fromkeys(before[:4], False)
     # What the second stage begins with changed, and the teacher did not.
     two_stages(place, steps=5)
-    again = made(pocketbert("compress", path, "--json"))
+    again = made(command_here("compress", path, "--json"))
     assert again == dict(zip(before[:4], (False, True, False, True), strict=True))
 
 
-def test_what_it_came_from_is_kept_in_the_student(place: Path, pocketbert: Callable[..., Outcome]) -> None:
+def test_what_it_came_from_is_kept_in_the_student(place: Path, command_here: Callable[..., Outcome]) -> None:
     write(place, "first", "encoder", train=OWN | FAST | {"steps": 4})
     path = write(place, "second", "recipe:first.toml", verify={"datasets": ["none"]})
-    assert pocketbert("student", path).rc == 0
+    assert command_here("student", path).rc == 0
     origin = artifact.read_manifest(place / "build/second/student").params["origin"]
     assert origin == "encoder, fine-tuned on dev_file"
 
 
 @pytest.mark.full
-def test_a_prior_that_learns_a_head_leaves_its_labels(place: Path, pocketbert: Callable[..., Outcome]) -> None:
+def test_a_prior_that_learns_a_head_leaves_its_labels(place: Path, command_here: Callable[..., Outcome]) -> None:
     write(place, "teacher", "encoder", train=OWN | FAST | {"steps": 4})
     soft = OWN | {"losses": {"soft_targets": 1.0}, "steps": 2}
     write(place, "first", "encoder", distil=soft | {"teacher": "recipe:teacher.toml"})
     again = soft | {"teacher": "recipe:teacher.toml", "alpha": 0.5}
     path = write(place, "second", "recipe:first.toml", distil=again)
     steps = ["first: distil", "distil"]
-    foretold = made(pocketbert("compress", path, "--dry-run", "--json"))
+    foretold = made(command_here("compress", path, "--dry-run", "--json"))
     assert list(foretold) == ["teacher: train", *steps], "what both begin with is made once"
-    assert made(pocketbert("compress", path, "--json")) == dict.fromkeys(foretold, True)
+    assert made(command_here("compress", path, "--json")) == dict.fromkeys(foretold, True)
     # Of what is there only the teacher is missing: a plan knows that the first student's start is not.
     shutil.rmtree(place / "build" / "teacher")
     train = write(place, "third", "recipe:first.toml", train=OWN | {"steps": 2}, distil=again)
-    assert list(made(pocketbert("train", train, "--json"))) == ["teacher: train", "first: distil", "train"]
+    assert list(made(command_here("train", train, "--json"))) == ["teacher: train", "first: distil", "train"]
 
 
 def test_what_replaces_words_may_be_made_first(place: Path, command_here: Callable[..., Outcome]) -> None:

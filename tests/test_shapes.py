@@ -158,7 +158,7 @@ def test_mobilebert_is_refused_with_its_reason(tmp_path: Path) -> None:
     ],
 )
 def test_a_compressed_folder_goes_through_the_command(
-    architecture: str, targets: dict[str, list[str]], pocketbert: Callable[..., Outcome], tmp_path: Path
+    architecture: str, targets: dict[str, list[str]], command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     model = lively(architecture, "classification", tmp_path / "plain")
     compress(model)
@@ -172,6 +172,6 @@ def test_a_compressed_folder_goes_through_the_command(
         convert={"sequence_lengths": [16, 32]},
         targets={name: {"schemes": schemes} for name, schemes in targets.items()},
     )
-    outcome = pocketbert("verify", recipe, "--json")
+    outcome = command_here("verify", recipe, "--json")
     wanted = {f"{name}-{scheme}": "passed" for name, schemes in targets.items() for scheme in schemes}
     assert outcome.document["verdicts"] == wanted, outcome.stdout

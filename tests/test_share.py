@@ -233,7 +233,7 @@ def test_ties_are_not_tied_again(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("what", ["all", pytest.param("feed_forward", marks=pytest.mark.full)])
 def test_a_factorised_and_tied_student_goes_through_the_command(
-    what: str, targets: dict[str, list[str]], pocketbert: Callable[..., Outcome], tmp_path: Path
+    what: str, targets: dict[str, list[str]], command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     thin = tmp_path / "thin"
     thin.mkdir()
@@ -247,6 +247,6 @@ def test_a_factorised_and_tied_student_goes_through_the_command(
         convert={"sequence_lengths": [16]},
         targets={name: {"schemes": schemes} for name, schemes in targets.items()},
     )
-    outcome = pocketbert("verify", recipe, "--json")
+    outcome = command_here("verify", recipe, "--json")
     wanted = {f"{name}-{scheme}": "passed" for name, schemes in targets.items() for scheme in schemes}
     assert outcome.document["verdicts"] == wanted, outcome.stdout

@@ -350,7 +350,7 @@ def test_core_ml_stores_sparse_matrices_without_their_zeros(scheme: str, sparse:
 
 @pytest.mark.full
 def test_a_sparse_student_goes_through_the_command(
-    lively: Callable[..., Path], pocketbert: Callable[..., Outcome], tmp_path: Path
+    lively: Callable[..., Path], command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     schemes = ["fp32", "fp16", "int8_weight_only"]
     path = recipe_file(
@@ -360,7 +360,7 @@ def test_a_sparse_student_goes_through_the_command(
         convert={"sequence_lengths": [16, 32]},
         targets={"coreml": {"schemes": schemes}, "litert": {"schemes": ["fp32"]}, "executorch": {"schemes": ["fp32"]}},
     )
-    outcome = pocketbert("verify", path, "--json")
+    outcome = command_here("verify", path, "--json")
     assert set(outcome.document["verdicts"].values()) == {"passed"}, outcome.stdout
     metrics = {step["name"]: step["metrics"] for step in outcome.document["steps"]}
     for scheme in schemes:

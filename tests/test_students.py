@@ -86,12 +86,12 @@ def test_positions_behind_the_padding_id_shorten_the_longest_row(architecture: s
 
 
 def test_a_length_beyond_the_students_limit_is_a_recipe_error(
-    lively: Callable[[str, str], Path], pocketbert: Callable[..., Outcome], tmp_path: Path
+    lively: Callable[[str, str], Path], command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     source = lively("roberta", "embedding")
     assert inspect_folder(source, origin="x", licence=None).max_length == 64
     recipe = recipe_file(tmp_path, student={"source": str(source)}, convert={"sequence_lengths": [16, 65]})
-    outcome = pocketbert("student", recipe)
+    outcome = command_here("student", recipe)
     assert outcome.rc == 2
     assert "sequence length 65" in outcome.stderr
     assert "64 positions" in " ".join(outcome.stderr.split())
@@ -142,11 +142,11 @@ def test_a_head_of_another_task_is_refused(
     saved_as: str,
     says: str,
     lively: Callable[[str, str], Path],
-    pocketbert: Callable[..., Outcome],
+    command_here: Callable[..., Outcome],
     tmp_path: Path,
 ) -> None:
     recipe = recipe_file(tmp_path, task=task, student={"source": str(lively("bert", saved_as))})
-    outcome = pocketbert("student", recipe)
+    outcome = command_here("student", recipe)
     assert outcome.rc == 2
     assert says in " ".join(outcome.stderr.split())
     assert "Traceback" not in outcome.stderr
@@ -195,7 +195,7 @@ def test_small_tensors_and_tables_of_one_number_may_be_equal() -> None:
 
 
 def predicted(
-    task: str, lively: Callable[[str, str], Path], pocketbert: Callable[..., Outcome], place: Path, *texts: str
+    task: str, lively: Callable[[str, str], Path], command_here: Callable[..., Outcome], place: Path, *texts: str
 ) -> Any:
     recipe = recipe_file(
         place,
@@ -204,33 +204,33 @@ def predicted(
         convert={"sequence_lengths": [32]},
         targets={"executorch": {"schemes": ["fp32"]}},
     )
-    made = pocketbert("convert", recipe)
+    made = command_here("convert", recipe)
     assert made.rc == 0, made.stderr
-    outcome = pocketbert("predict", place / "build" / "tiny" / "executorch-fp32" / "model", *texts, "--json")
+    outcome = command_here("predict", place / "build" / "tiny" / "executorch-fp32" / "model", *texts, "--json")
     assert outcome.rc == 0, outcome.stdout
     return json.loads(outcome.stdout)["predictions"]
 
 
 def test_a_question_is_answered_from_a_passage_longer_than_the_file_takes(
-    lively: Callable[[str, str], Path], pocketbert: Callable[..., Outcome], tmp_path: Path
+    lively: Callable[[str, str], Path], command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     passage = "The lake is deep. " * 20 + "It froze in 1963."
     texts = ("When did it freeze?", "--pair", passage)
-    (found,) = predicted("question_answering", lively, pocketbert, tmp_path, *texts)
+    (found,) = predicted("question_answering", lively, command_here, tmp_path, *texts)
     assert found["windows"] > 3
     answer = passage[found["answer"]["start"] : found["answer"]["end"]]
     assert answer
     assert answer == answer.strip()
-    refused = pocketbert("predict", tmp_path / "build/tiny/executorch-fp32/model", "When did it freeze?")
+    refused = command_here("predict", tmp_path / "build/tiny/executorch-fp32/model", "When did it freeze?")
     assert refused.rc == 2
     assert "--pair" in refused.stderr
 
 
 def test_words_are_tagged_where_they_stand(
-    lively: Callable[[str, str], Path], pocketbert: Callable[..., Outcome], tmp_path: Path
+    lively: Callable[[str, str], Path], command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     text = "Ana Sørensen   unbelievably met Bo"
-    (found,) = predicted("token_classification", lively, pocketbert, tmp_path, text)
+    (found,) = predicted("token_classification", lively, command_here, tmp_path, text)
     words = text.split()
     tagged = [text[entity["start"] : entity["end"]] for entity in found["entities"]]
     assert " ".join(" ".join(tagged).split()) == " ".join(words), "every label of this student is a kind of its own"

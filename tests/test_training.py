@@ -820,8 +820,8 @@ def test_bfloat16_trains_float32_weights(toy):
     assert found.curve[-1].loss < found.curve[0].loss
 
 
-def test_the_command_says_that_there_is_nothing_to_train(tmp_path, pocketbert):
-    outcome = pocketbert("train", recipe_file(tmp_path))
+def test_the_command_says_that_there_is_nothing_to_train(tmp_path, command_here):
+    outcome = command_here("train", recipe_file(tmp_path))
     assert outcome.rc == 2
     assert "recipe tiny has no [train] section" in outcome.stderr
     assert "Traceback" not in outcome.stderr

@@ -369,7 +369,7 @@ def test_an_id_without_a_piece_is_refused(tmp_path: Path) -> None:
         make(source, tmp_path / "out")
 
 
-def test_a_trimmed_student_goes_through_the_command(pocketbert: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_a_trimmed_student_goes_through_the_command(command_here: Callable[..., Outcome], tmp_path: Path) -> None:
     make(folder_of(KINDS["byte_bpe"], tmp_path / "plain"), tmp_path / "source")
     recipe = recipe_file(
         tmp_path,
@@ -378,7 +378,7 @@ def test_a_trimmed_student_goes_through_the_command(pocketbert: Callable[..., Ou
         convert={"sequence_lengths": [16]},
         targets={"executorch": {"schemes": ["fp32"]}},
     )
-    outcome = pocketbert("verify", recipe, "--json")
+    outcome = command_here("verify", recipe, "--json")
     assert outcome.document["verdicts"] == {"executorch-fp32": "passed"}, outcome.stdout
 
 

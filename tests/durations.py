@@ -1,0 +1,85 @@
+"""Wall and CPU seconds of every test, child processes included: printed in sum, kept by test in build/."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+FILE = Path(__file__).resolve().parents[1] / "build" / "test-durations.json"
+_WORTH_A_LOOK_S = 0.3
+"""Looking for children takes some milliseconds: after a shorter test their seconds are counted with the next longer."""
+
+
+class Durations:
+    """Plugin that measures in each pytest process, and keeps and prints in the one that was started."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        """Begin to count."""
+        self._config = config
+        self._is_worker = hasattr(config, "workerinput")
+        self._started = time.perf_counter()
+        self._cpu = _cpu_seconds()
+        self._first_cpu = self._cpu
+        self._tests: dict[str, dict[str, float]] = {}
+        self._of_workers = 0.0
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Remember when a test began."""
+        self._test_started = time.perf_counter()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Iterator[None]:
+        """Write the seconds of set-up, call and teardown into the last report, which travels to the first process."""
+        report = yield
+        if call.when == "teardown":
+            wall = time.perf_counter() - self._test_started
+            before = self._cpu
+            if wall > _WORTH_A_LOOK_S:
+                self._cpu = _cpu_seconds()
+            report.user_properties.append(("seconds", {"wall": round(wall, 3), "cpu": round(self._cpu - before, 2)}))
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Collect."""
+        if report.when == "teardown":
+            self._tests[report.nodeid] = dict(report.user_properties)["seconds"]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """Tell the first process what this one used."""
+        if self._is_worker:
+            self._config.workeroutput["cpu"] = _cpu_seconds() - self._first_cpu  # type: ignore[attr-defined]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Add what a worker used."""
+        self._of_workers += getattr(node, "workeroutput", {}).get("cpu", 0.0)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Keep the seconds by test, slowest first, where all of a run's tests are new or more than before."""
+        wall, cpu = time.perf_counter() - self._started, self._of_workers or _cpu_seconds() - self._first_cpu
+        terminalreporter.write_line(f"{wall:.0f} s wall, {cpu:.0f} s CPU")
+        if self._config.getoption("keep_durations"):
+            FILE.parent.mkdir(exist_ok=True)
+            ordered = dict(sorted(self._tests.items(), key=lambda one: -one[1]["cpu"]))
+            document = {"wall": round(wall, 1), "cpu": round(cpu, 1), "cores": os.cpu_count(), "tests": ordered}
+            FILE.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+            terminalreporter.write_line(f"seconds of {len(ordered)} tests: {FILE}")
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU seconds of this process and of its children, those that have ended and those that run."""
+    used = sum(os.times()[:4])
+    for child in psutil.Process().children(recursive=True):
+        try:
+            used += sum(child.cpu_times()[:4])
+        except psutil.Error:
+            continue
+    return used

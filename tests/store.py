@@ -1,0 +1,49 @@
+"""Folders that are made once and shared by all workers of a run, or kept for the next run."""
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from filelock import FileLock
+
+from pipeline.graph.store import remove
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+_TOOLS = ("torch", "transformers", "tokenizers", "executorch", "ai-edge-litert", "ai-edge-quantizer", "litert-torch")
+
+
+class Store:
+    """Folders by name; whoever asks first makes one, and others wait for it."""
+
+    def __init__(self, root: Path) -> None:
+        """Keep folders below a root."""
+        self._root = root
+
+    def get(self, name: str, make: Callable[[Path], object], key: str = "") -> Path:
+        """Return a folder, filled now unless that was done for the same key."""
+        folder, done = self._root / name, self._root / f"{name}.key"
+        self._root.mkdir(parents=True, exist_ok=True)
+        with FileLock(self._root / f"{name}.lock"):
+            if not done.exists() or done.read_text(encoding="utf-8") != key:
+                done.unlink(missing_ok=True)
+                if folder.exists():
+                    remove(folder)
+                folder.mkdir()
+                make(folder)
+                done.write_text(key, encoding="utf-8")
+        return folder
+
+
+@cache
+def code_and_tools() -> str:
+    """Return a digest of all that decides what the command makes: the package's files, and the tools' versions."""
+    found = hashlib.sha256()
+    for path in sorted((REPOSITORY / "pipeline").rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            found.update(path.relative_to(REPOSITORY).as_posix().encode() + b"\0" + path.read_bytes())
+    found.update(Path(__file__).with_name("conftest.py").read_bytes())
+    present = {one.name: one.version for one in metadata.distributions()}
+    found.update(repr([(name, present.get(name)) for name in _TOOLS]).encode())
+    return found.hexdigest()
