@@ -75,10 +75,11 @@ test-cluster: ready  ## the tests of the Ray executor, on a cluster of two proce
 test-full: ready  ## all the tests
 	@.venv/bin/python -m pytest -m "not cluster"
 
-check: ready  ## lint, format, types, links, and the generated part of docs/
+check: ready  ## lint, format, types, layers of imports, links, and the generated part of docs/
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
+	@.venv/bin/lint-imports
 	@.venv/bin/python -m docs.keys --check
 	@.venv/bin/python -m docs.links
 

@@ -272,3 +272,11 @@ SCHEMES: dict[str, Scheme] = {
 def supported(backend: str, *, minimum_ios: int = NEWEST_IOS) -> list[str]:
     """Return the names of the schemes that a backend supports, in the order of the rows."""
     return [name for name, scheme in SCHEMES.items() if scheme.refusal(backend, minimum_ios=minimum_ios) is None]
+
+
+SPARSE_STORAGE = {
+    "litert": "no gain in this format: dense storage, dense kernels",
+    "coreml": "smaller on disk where matrices are stored without their zeros, from iOS 16 on, with int8 from iOS 18 on",
+    "executorch": "no gain in this format: XNNPACK's linears are dense",
+}
+"""What a format gains from weights that are zero."""

@@ -5,18 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.backends.structure import Structure
+from pipeline.schemes import SPARSE_STORAGE
 
 LEAST = 0.5
 """Fraction of zeros from which on a matrix is stored without them. Half precision with a bit for each place is smaller
 from one sixteenth on; below a half it saves little, and coremltools keeps it dense by default."""
 SMALL = 2048
 """Elements below which coremltools compresses nothing."""
-BUYS = {
-    "litert": "no gain in this format: dense storage, dense kernels",
-    "coreml": "smaller on disk where matrices are stored without their zeros, from iOS 16 on, with int8 from iOS 18 on",
-    "executorch": "no gain in this format: XNNPACK's linears are dense",
-}
-"""What zeros buy in each format."""
 
 
 @lru_cache(maxsize=4)
@@ -35,7 +30,11 @@ def in_file(found: Structure, backend: str) -> dict[str, Any]:
     if not sparse:
         return {}
     stored = sum(one.sparse for one in sparse)
-    said = f"{stored} of {len(sparse)} sparse matrices are stored without their zeros" if stored else BUYS[backend]
+    said = (
+        f"{stored} of {len(sparse)} sparse matrices are stored without their zeros"
+        if stored
+        else SPARSE_STORAGE[backend]
+    )
     return {"sparse_matrices": len(sparse), "stored_without_zeros": stored, "zeros": said}
 
 

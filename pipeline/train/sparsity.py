@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from pipeline.backends.sparsity import BUYS
 from pipeline.checkpoint import layers
 from pipeline.errors import RecipeError
 from pipeline.recipe.fields import GradualSparse, Sparse
+from pipeline.schemes import SPARSE_STORAGE
 
 _MATRICES = ("query", "key", "value", "attended", "widen", "narrow")
 _SPARSE_FROM = 0.01
@@ -106,7 +106,7 @@ def sparsity_metrics(model: Any) -> dict[str, Any]:
     return {
         "sparsity": zero_fraction(list(layer_matrices(model).values())),
         "sparsity_by_kind": {kind: round(zero_fraction(matrices), 6) for kind, matrices in by_kind.items()},
-        "zeros": dict(BUYS),
+        "zeros": dict(SPARSE_STORAGE),
     }
 
 
