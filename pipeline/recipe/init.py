@@ -11,11 +11,11 @@ from typing import Any
 
 from pipeline import backends, tasks
 from pipeline.artifact import write_aside
-from pipeline.checkpoint import source as student
 from pipeline.checkpoint.inspection import Summary, find_cached, resolve, summarise
+from pipeline.checkpoint.source import find
 from pipeline.data.datasets import DATASETS
 from pipeline.errors import InputError, StudentError
-from pipeline.recipe import loading
+from pipeline.recipe.loading import checked
 from pipeline.recipe.schema import ConvertSection, CoreMLSection, Recipe, StudentSection, TargetSection
 from pipeline.schemes import BACKENDS, SCHEMES
 
@@ -29,7 +29,7 @@ _NAME_LENGTH = 64
 
 @dataclass(frozen=True)
 class Draft:
-    """A recipe that was written, and what it rests on."""
+    """A recipe that was written, and the reasons for what it says."""
 
     file: Path
     name: str
@@ -60,15 +60,15 @@ def draft(
     Args:
         checkpoint: a folder, `bundled:<name>`, `hub:owner/name@<commit>`, or `owner/name` from the local hub cache.
         output: the recipe's file.
-        name: of the recipe; made from the checkpoint's where it is None.
-        task: a row of `tasks.py`; read off the checkpoint's class where it is None.
-        force: replace a file that is there.
+        name: name of the recipe; None makes one from the checkpoint's.
+        task: a row of `tasks.py`; None reads it from the checkpoint's model class.
+        force: whether a file that exists is replaced.
         tell: called before a download.
 
     Raises:
-        StudentError: there is no such checkpoint, it is unsafe or broken, or has no head for the task.
-        RecipeError: what was asked for cannot stand in a recipe.
-        InputError: the file is there already, or cannot be written.
+        StudentError: the checkpoint does not exist, is unsafe or broken, or has no head for the task.
+        RecipeError: the name or the task cannot stand in a recipe.
+        InputError: the file exists, or cannot be written.
     """
     _check_output(output, force=force)
     if task is not None:
@@ -77,30 +77,31 @@ def draft(
     probe = _probe(find_cached(source) or source)
     if probe.student.source.startswith("hub:"):
         tell(f"{source} is not in the local hub cache; downloading it")
-    checked = student.find(probe, output)
-    found = summarise(checked, source)
-    chosen, why, notes = choose_task(found, task)
+    checkpoint_source = find(probe, output)
+    summary = summarise(checkpoint_source, source)
+    chosen, why, notes = choose_task(summary, task)
     values: dict[str, Any] = {
-        "name": name if name is not None else plain_name(found.origin),
-        "found": found,
+        "name": name if name is not None else plain_name(summary.origin),
+        "summary": summary,
         "task": chosen,
         "why": why,
-        "lengths": lengths_for(chosen, found),
-        "limit_reason": _limit_reason(found),
+        "lengths": lengths_for(chosen, summary),
+        "limit_reason": _limit_reason(summary),
         "targets": {backend: _schemes(backend) for backend in BACKENDS},
         "titles": {backend: backends.get(backend).TITLE for backend in BACKENDS},
         "minimum_ios": CoreMLSection.model_fields["minimum_ios"].default,
     }
-    values["datasets"], values["datasets_reason"] = choose_datasets(chosen, found)
+    values["datasets"], values["datasets_reason"] = choose_datasets(chosen, summary)
     text = render(values)
-    parsed = loading.checked(tomllib.loads(text), output)
-    at_hand = parsed.model_copy(update={"student": StudentSection(source=str(checked.folder))})
-    student.find(at_hand, output)
+    parsed = checked(tomllib.loads(text), output)
+    # The whole recipe is checked against the checkpoint where it lies, which is not looked up again.
+    local = parsed.model_copy(update={"student": StudentSection(source=str(checkpoint_source.folder))})
+    find(local, output)
     _write(output, text)
     return Draft(
         file=output,
         name=parsed.name,
-        checkpoint=found,
+        checkpoint=summary,
         task=chosen,
         why=why,
         lengths=values["lengths"],
@@ -112,7 +113,7 @@ def draft(
 
 
 def _probe(source: str) -> Recipe:
-    """Return the least recipe that a checkpoint can be looked up with: it asks for two tokens and for no pooling."""
+    """Return the smallest recipe that finds a checkpoint: two tokens, no pooling."""
     headed = next(row.name for row in tasks.TASKS.values() if row.uses_head)
     return Recipe(
         name="probe",
@@ -123,103 +124,107 @@ def _probe(source: str) -> Recipe:
     )
 
 
-def choose_task(found: Summary, wanted: str | None) -> tuple[str, str, list[str]]:
-    """Return the task, why, and what has to be said about it.
+def choose_task(summary: Summary, requested: str | None) -> tuple[str, str, list[str]]:
+    """Return the task, the reason for it, and what a person should know about it.
+
+    Args:
+        summary: of the checkpoint.
+        requested: the task of `--task`, or None.
 
     Raises:
-        StudentError: the checkpoint's head is another one, or there is no task for it.
+        StudentError: the checkpoint has another head than the requested task needs, or no task fits it.
     """
-    fitting = [row.name for row in tasks.TASKS.values() if row.uses_head and _fits(row, found)]
-    if found.numbers == 1 or found.problem_type == "regression":
+    fitting = [row.name for row in tasks.TASKS.values() if row.uses_head and _fits(row, summary)]
+    if summary.numbers == 1 or summary.problem_type == "regression":
         fitting = [name for name in fitting if name == "regression"] or fitting
     else:
         fitting = [name for name in fitting if name != "regression"]
-    bare = found.is_bare or (found.sentence_transformers and not fitting)
+    bare = summary.is_bare or (summary.sentence_transformers and not fitting)
     natural = "embedding" if bare else fitting[0] if fitting else None
-    if wanted is None and natural is not None:
-        return natural, _why(natural, found), _notes(found)
-    if wanted is not None and wanted == natural:
-        return wanted, _why(wanted, found), _notes(found)
-    if found.class_name is None and wanted is not None:
-        return wanted, "asked for; config.json names no class, so the weights have to tell", _notes(found)
-    if wanted == "embedding" and natural is None:
-        note = f"{found.class_name}'s head is left out; the mean over tokens was not trained to compare texts"
-        return wanted, "asked for; the bare encoder is taken", [note, *_notes(found)]
-    raise StudentError(_no_task(found, natural, wanted))
+    if requested is None and natural is not None:
+        return natural, _why(natural, summary), _notes(summary)
+    if requested is not None and requested == natural:
+        return requested, _why(requested, summary), _notes(summary)
+    if summary.class_name is None and requested is not None:
+        return requested, "given by --task; config.json names no class, so the weights have to tell", _notes(summary)
+    if requested == "embedding" and natural is None:
+        note = f"{summary.class_name}'s head is left out; the mean over tokens was not trained to compare texts"
+        return requested, "given by --task; the bare encoder is used", [note, *_notes(summary)]
+    raise StudentError(_no_task(summary, natural, requested))
 
 
-def _fits(row: tasks.Task, found: Summary) -> bool:
-    return found.class_name is not None and found.class_name.endswith(row.head_suffix)
+def _fits(row: tasks.Task, summary: Summary) -> bool:
+    return summary.class_name is not None and summary.class_name.endswith(row.head_suffix)
 
 
-def _no_task(found: Summary, natural: str | None, wanted: str | None) -> str:
-    """Say why no task, or not the one that was asked for, can be had."""
+def _no_task(summary: Summary, natural: str | None, requested: str | None) -> str:
+    """Return why no task fits the checkpoint, or why the requested one does not."""
     exist = ", ".join(tasks.TASKS)
-    if wanted is not None and natural is not None:
-        what = f"{found.class_name or 'a sentence-transformers folder'}, which is {natural}"
-        if found.numbers is not None and natural in ("classification", "regression"):
-            what += f" with {found.numbers} output{'s' if found.numbers != 1 else ''}"
-        return f"{found.origin} is {what}; --task {wanted} needs another head. Leave --task out, or fine-tune it first."
-    if found.class_name is None:
-        return f"{found.origin}: config.json names no class in `architectures`; say with --task what it is: {exist}."
-    if wanted is None:
+    if requested is not None and natural is not None:
+        what = f"{summary.class_name or 'a sentence-transformers folder'}, which is {natural}"
+        if summary.numbers is not None and natural in ("classification", "regression"):
+            what += f" with {summary.numbers} output{'s' if summary.numbers != 1 else ''}"
+        way_out = f"--task {requested} needs another head. Leave --task out, or fine-tune it first."
+        return f"{summary.origin} is {what}; {way_out}"
+    if summary.class_name is None:
+        return f"{summary.origin}: config.json names no class in `architectures`; say with --task what it is: {exist}."
+    if requested is None:
         return (
-            f"{found.origin} is {found.class_name}, and no task here has that head; tasks: {exist}. "
+            f"{summary.origin} is {summary.class_name}, and no task here has that head; tasks: {exist}. "
             "--task embedding takes the bare encoder and leaves the head out."
         )
-    known = f"{found.origin} is {found.class_name}, which has no head for --task {wanted}"
+    known = f"{summary.origin} is {summary.class_name}, which has no head for --task {requested}"
     return f"{known}; --task embedding takes the bare encoder."
 
 
-def _why(task: str, found: Summary) -> str:
-    if task == "embedding" and found.sentence_transformers:
+def _why(task: str, summary: Summary) -> str:
+    if task == "embedding" and summary.sentence_transformers:
         return "modules.json makes it a sentence-transformers model"
     if task == "embedding":
-        return f"{found.class_name} is a bare encoder, without a head"
+        return f"{summary.class_name} is a bare encoder, without a head"
     if task == "regression":
-        return f"{found.class_name} with {found.numbers} output" + (
-            f", problem_type {found.problem_type}" if found.problem_type else ""
+        return f"{summary.class_name} with {summary.numbers} output" + (
+            f", problem_type {summary.problem_type}" if summary.problem_type else ""
         )
     if task == "classification":
-        return f"{found.class_name} with {found.numbers} labels"
-    return f"{found.class_name}"
+        return f"{summary.class_name} with {summary.numbers} labels"
+    return f"{summary.class_name}"
 
 
-def _notes(found: Summary) -> list[str]:
+def _notes(summary: Summary) -> list[str]:
     notes = []
-    if found.problem_type == "multi_label_classification":
+    if summary.problem_type == "multi_label_classification":
         notes.append("problem_type is multi_label_classification, and `predict` shows the shares of one softmax")
-    if found.licence is None:
+    if summary.licence is None:
         notes.append("no licence was found beside the checkpoint; look it up before files are handed on")
     return notes
 
 
-def lengths_for(task: str, found: Summary) -> list[int]:
+def lengths_for(task: str, summary: Summary) -> list[int]:
     """Return sequence lengths, ascending, that the model and the task can use."""
-    longest = min(_LONGEST.get(task, _USUAL_LONGEST), found.max_length, found.trained_length or found.max_length)
+    longest = min(_LONGEST.get(task, _USUAL_LONGEST), summary.max_length, summary.trained_length or summary.max_length)
     return [length for length in _LADDER if length < longest] + [longest]
 
 
-def _limit_reason(found: Summary) -> str:
-    reason = f"The model takes {found.max_length} tokens at most"
-    if found.position_rows != found.max_length:
-        reason += (
-            f" ({found.position_rows - found.max_length} of its {found.position_rows} position rows are for padding)"
-        )
-    if found.trained_length and found.trained_length < found.max_length:
-        reason += f"; sentence_bert_config.json cuts texts at {found.trained_length}"
+def _limit_reason(summary: Summary) -> str:
+    reason = f"The model takes {summary.max_length} tokens at most"
+    padding = summary.position_rows - summary.max_length
+    if padding:
+        reason += f" ({padding} of its {summary.position_rows} position rows are for padding)"
+    if summary.trained_length and summary.trained_length < summary.max_length:
+        reason += f"; sentence_bert_config.json cuts texts at {summary.trained_length}"
     return reason
 
 
 def _schemes(backend: str) -> tuple[list[str], dict[str, str]]:
-    """Return what a backend supports, and why not the rest."""
+    """Return the schemes that a backend supports, and the reasons against the others by name."""
     reasons = {name: scheme.refusal(backend) for name, scheme in SCHEMES.items()}
     refused = {name: " ".join(reason.split()) for name, reason in reasons.items() if reason is not None}
     return [name for name in SCHEMES if name not in refused], refused
 
 
-def choose_datasets(task: str, found: Summary) -> tuple[list[str], str]:
-    """Return the labelled data that the checkpoint can be judged by, and why."""
+def choose_datasets(task: str, summary: Summary) -> tuple[list[str], str]:
+    """Return the datasets that fit the checkpoint's labels, and a sentence about them."""
     row = tasks.get(task)
     names = list(row.datasets)
     if row.output_kind == "value":
@@ -227,12 +232,12 @@ def choose_datasets(task: str, found: Summary) -> tuple[list[str], str]:
             "none"
         ], f"What the number means is not known here. If it grades how alike two texts are: {_listed(names)}"
     if row.has_labels:
-        generic = [f"LABEL_{number}" for number in range(len(found.labels))]
-        if found.labels == generic:
-            return ["none"], "The labels have no names of their own, so no data set is known to be theirs"
-        names = [name for name in names if not isinstance(DATASETS[name].label_ids(found.labels), str)]
+        generic = [f"LABEL_{number}" for number in range(len(summary.labels))]
+        if summary.labels == generic:
+            return ["none"], "The labels have no names of their own, so no dataset is known to be theirs"
+        names = [name for name in names if not isinstance(DATASETS[name].label_ids(summary.labels), str)]
     if not names:
-        return ["none"], f"No data set here has the labels {_listed(found.labels[:6])}"
+        return ["none"], f"No dataset here has the labels {_listed(summary.labels[:6])}"
     usable = [name for name in names if DATASETS[name].bundled or DATASETS[name].absent() is None]
     if not usable:
         return ["none"], f"With POCKETBERT_DATA set: {_listed(names)}"

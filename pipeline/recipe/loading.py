@@ -1,7 +1,6 @@
-"""Recipes: TOML files read into frozen models. An unknown key is an error that names file, key and what exists."""
+"""Find and read recipes: TOML files become frozen models, and errors are told in TOML's words with file and key."""
 
 import difflib
-import math
 import os
 import re
 import tomllib
@@ -13,23 +12,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from pipeline import tasks
 from pipeline.errors import RecipeError
+from pipeline.recipe.checks import check
 from pipeline.recipe.schema import RENAMED, TARGET_SECTIONS, Recipe, TargetSection
-from pipeline.runtimes import minimum_refusal
-from pipeline.schemes import BACKENDS, NEWEST_IOS, SCHEMES, Gates, OutputKind, supported
-from pipeline.tasks import Task
-
-_COSINES = {"min_mean_cosine", "min_worst_cosine", "max_all_pad_error"}
-_WINNERS = {"min_agreement", "max_kl"}
-_SENSELESS: dict[OutputKind, set[str]] = {
-    "embedding": _WINNERS,
-    "logits": _COSINES,
-    "value": _COSINES | _WINNERS,
-    "token_logits": _COSINES,
-    "spans": _COSINES,
-}
-"""Bounds of `Gates` that a kind of output has no measure for."""
 
 RECIPES = Path(__file__).parent / "library"
 _PLAIN_WORDS = {
@@ -40,16 +25,19 @@ _PLAIN_WORDS = {
     r"^Tuple": "list",
     r" after validation": "",
 }
-"""What pydantic says of Python, said of TOML."""
+"""Pydantic's words for Python's types, and TOML's for the same."""
 _OF_UNION = re.compile(r"int|float|str|tuple|list|[\w-]+\[.*\]", re.DOTALL)
-"""Parts of a place that name one type of several, not a key."""
+"""Parts of an error's location that name one type of a union, not a key."""
 
 
 def find(name: str) -> Path:
-    """Return the file of a recipe that was given by path or by name.
+    """Return the file of a recipe.
+
+    Args:
+        name: the name of a ready recipe, or a path.
 
     Raises:
-        RecipeError: there is none.
+        RecipeError: the recipe does not exist.
     """
     if name.endswith(".toml") or os.sep in name:
         path = Path(os.path.expanduser(name))
@@ -74,10 +62,10 @@ def read(name: str) -> tuple[Recipe, Path]:
     """Read a recipe by path or by name.
 
     Returns:
-        The recipe, and its file: a relative student folder is meant from there.
+        The recipe and its file; relative paths in the recipe are relative to the file's folder.
 
     Raises:
-        RecipeError: the file is missing, is not TOML, or says something that cannot be carried out.
+        RecipeError: the file is missing, is not TOML, or has a key or a value that cannot be.
     """
     path = find(name)
     try:
@@ -99,10 +87,13 @@ def checked(values: Mapping[str, Any], origin: Path) -> Recipe:
         recipe = Recipe.model_validate(values)
     except ValidationError as error:
         problems = error.errors()
-        # A misspelt key is missing under its right name as well: the typing error is what to tell.
+        # A misspelt key is missing under its right name as well; the misspelling is what to tell.
         first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
         raise RecipeError(_explain(first, origin, Recipe)) from error
-    _check_names(recipe, origin)
+    try:
+        check(recipe)
+    except RecipeError as error:
+        raise RecipeError(f"{origin}: {error}") from error
     return recipe
 
 
@@ -141,56 +132,3 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     if typing.get_origin(annotation) is None and isinstance(annotation, type):
         return annotation if issubclass(annotation, BaseModel) else None
     return next((found for part in typing.get_args(annotation) if (found := _model_in(part))), None)
-
-
-def _check_names(recipe: Recipe, origin: Path) -> None:
-    """Refuse names that do not exist and combinations that a backend lists as unsupported."""
-    try:
-        task = tasks.get(recipe.task)
-    except RecipeError as error:
-        raise RecipeError(f"{origin}: {error}") from error
-    for scheme, gates in recipe.verify.gates.items():
-        _check_scheme(scheme, origin, f"verify.gates.{scheme}")
-        _check_gates(gates, task, origin, f"verify.gates.{scheme}")
-    known = (*task.datasets, "none")
-    for dataset in recipe.verify.datasets or ():
-        if dataset not in known:
-            raise RecipeError(
-                f"{origin}: verify.datasets: {dataset!r} does not exist for {task.name}; there are: {', '.join(known)}."
-            )
-    for backend, section in recipe.targets.items():
-        if backend not in BACKENDS:
-            raise RecipeError(
-                f"{origin}: targets.{backend}: this backend does not exist; there are: {', '.join(BACKENDS)}."
-            )
-        for scheme in section.schemes:
-            _check_scheme(scheme, origin, f"targets.{backend}.schemes")
-            _check_support(backend, scheme, recipe.minimum_ios(backend) or NEWEST_IOS, origin)
-        if section.minimum_runtime is not None:
-            problem = minimum_refusal(backend, section.minimum_runtime, section.schemes)
-            if problem:
-                raise RecipeError(f"{origin}: targets.{backend}.minimum_runtime: {problem}")
-
-
-def _check_scheme(scheme: str, origin: Path, key: str) -> None:
-    if scheme not in SCHEMES:
-        raise RecipeError(f"{origin}: {key}: scheme {scheme!r} does not exist; there are: {', '.join(SCHEMES)}.")
-
-
-def _check_gates(gates: Gates, task: Task, origin: Path, key: str) -> None:
-    """Refuse bounds that could never fire for the task, or that no number can be compared with."""
-    for bound, value in gates.model_dump(exclude_unset=True).items():
-        if bound in _SENSELESS[task.output_kind]:
-            raise RecipeError(f"{origin}: {key}.{bound}: task {task.name} gives {task.output_kind}; it has no {bound}.")
-        if value is not None and not math.isfinite(value):
-            raise RecipeError(f"{origin}: {key}.{bound} = {value}: a bound has to be a finite number.")
-
-
-def _check_support(backend: str, scheme: str, minimum_ios: int, origin: Path) -> None:
-    reason = SCHEMES[scheme].refusal(backend, minimum_ios=minimum_ios)
-    if reason is not None:
-        able = supported(backend, minimum_ios=minimum_ios)
-        raise RecipeError(
-            f"{origin}: targets.{backend}.schemes: {backend} does not support {scheme}: {reason} "
-            f"It supports: {', '.join(able)}."
-        )

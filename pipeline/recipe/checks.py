@@ -1,0 +1,73 @@
+"""Checks of a recipe that concern several of its sections. Stages check what data and checkpoints decide."""
+
+import math
+
+from pipeline import tasks
+from pipeline.errors import RecipeError
+from pipeline.recipe.schema import Recipe, TargetSection
+from pipeline.runtimes import minimum_refusal
+from pipeline.schemes import BACKENDS, NEWEST_IOS, SCHEMES, Gates, OutputKind, supported
+from pipeline.tasks import Task
+
+_COSINES = {"min_mean_cosine", "min_worst_cosine", "max_all_pad_error"}
+_CLASSES = {"min_agreement", "max_kl"}
+_UNMEASURED: dict[OutputKind, set[str]] = {
+    "embedding": _CLASSES,
+    "logits": _COSINES,
+    "value": _COSINES | _CLASSES,
+    "token_logits": _COSINES,
+    "spans": _COSINES,
+}
+"""Bounds of `Gates` that a kind of output has no measure for."""
+
+
+def check(recipe: Recipe) -> None:
+    """Refuse names that do not exist, and combinations that a task, a scheme or a runtime does not support.
+
+    Raises:
+        RecipeError: with the key, what was found there, and what exists.
+    """
+    task = tasks.get(recipe.task)
+    for scheme, gates in recipe.verify.gates.items():
+        _check_scheme(scheme, f"verify.gates.{scheme}")
+        _check_gates(gates, task, f"verify.gates.{scheme}")
+    known = (*task.datasets, "none")
+    for dataset in recipe.verify.datasets or ():
+        if dataset not in known:
+            raise RecipeError(
+                f"verify.datasets: {dataset!r} does not exist for {task.name}; there are: {', '.join(known)}."
+            )
+    for backend, section in recipe.targets.items():
+        _check_target(backend, section, recipe.minimum_ios(backend) or NEWEST_IOS)
+
+
+def _check_scheme(scheme: str, key: str) -> None:
+    if scheme not in SCHEMES:
+        raise RecipeError(f"{key}: scheme {scheme!r} does not exist; there are: {', '.join(SCHEMES)}.")
+
+
+def _check_gates(gates: Gates, task: Task, key: str) -> None:
+    """Refuse bounds that could never fire for the task, or that no number can be compared with."""
+    for bound, value in gates.model_dump(exclude_unset=True).items():
+        if bound in _UNMEASURED[task.output_kind]:
+            raise RecipeError(f"{key}.{bound}: task {task.name} gives {task.output_kind}; it has no {bound}.")
+        if value is not None and not math.isfinite(value):
+            raise RecipeError(f"{key}.{bound} = {value}: a bound has to be a finite number.")
+
+
+def _check_target(backend: str, section: TargetSection, minimum_ios: int) -> None:
+    if backend not in BACKENDS:
+        raise RecipeError(f"targets.{backend}: this backend does not exist; there are: {', '.join(BACKENDS)}.")
+    for scheme in section.schemes:
+        _check_scheme(scheme, f"targets.{backend}.schemes")
+        reason = SCHEMES[scheme].refusal(backend, minimum_ios=minimum_ios)
+        if reason is not None:
+            able = supported(backend, minimum_ios=minimum_ios)
+            raise RecipeError(
+                f"targets.{backend}.schemes: {backend} does not support {scheme}: {reason} "
+                f"It supports: {', '.join(able)}."
+            )
+    if section.minimum_runtime is not None:
+        problem = minimum_refusal(backend, section.minimum_runtime, section.schemes)
+        if problem:
+            raise RecipeError(f"targets.{backend}.minimum_runtime: {problem}")
