@@ -21,13 +21,13 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Task:
-    """What differs between tasks."""
+    """One task: its head, its outputs, and the data that judge it."""
 
     name: str
     auto_class: str
     """Name of the transformers class that loads checkpoint and head."""
     head_suffix: str
-    """How the names of the model classes with that head end, as `architectures` in config.json has them."""
+    """Suffix of the model classes with that head, as `architectures` in config.json names them."""
     output_names: tuple[str, ...]
     output_kind: OutputKind
     uses_head: bool
@@ -35,25 +35,26 @@ class Task:
     finish: Callable[[Any, "torch.Tensor"], tuple["torch.Tensor", ...]]
     """`(model output, float mask (batch, seq_len)) -> outputs in the order of their names`, in the exported graph."""
     truth: Callable[[Any], Floats]
-    """`model output of unpadded rows -> (batch, items, width)`; written apart from `finish`, which it judges."""
+    """`model output of unpadded rows -> (batch, items, width)`; independent of `finish`, which it judges."""
     datasets: tuple[str, ...]
-    """Labelled data in `pipeline.data.datasets` that fit the task, best first."""
+    """Names of the labelled datasets in `pipeline.data.datasets` that fit the task, best first."""
     least_labels: int | None = None
-    """The fewest numbers that the head gives, where the task asks for some."""
+    """Fewest outputs of the head; None for a bare encoder."""
     most_labels: int | None = None
+    """Most outputs of the head; None if there is no limit."""
 
     @property
     def has_labels(self) -> bool:
-        """Whether the numbers have names, from the checkpoint's `id2label`."""
+        """Whether the head's outputs have names, from the checkpoint's `id2label`."""
         return self.output_kind in ("logits", "token_logits")
 
     @property
     def widths(self) -> str:
-        """How many numbers the head gives, in words."""
+        """How many outputs the head may have, in words."""
         return f"{self.least_labels}" if self.least_labels == self.most_labels else f"{self.least_labels} or more"
 
     def fits(self, count: int) -> bool:
-        """Return whether a head may give so many numbers."""
+        """Return whether a head may have `count` outputs."""
         least, most = self.least_labels or 0, self.most_labels
         return least <= count and (most is None or count <= most)
 
@@ -76,7 +77,7 @@ def mean_pool_and_normalise(output: Any, mask: "torch.Tensor") -> tuple["torch.T
 
 
 def logits(output: Any, mask: "torch.Tensor") -> tuple["torch.Tensor"]:
-    """Return the head's numbers before any softmax, `(batch, labels)` or `(batch, seq_len, labels)`."""
+    """Return the head's logits, `(batch, labels)` or `(batch, seq_len, labels)`."""
     return (output.logits,)
 
 
@@ -86,7 +87,7 @@ def span_logits(output: Any, mask: "torch.Tensor") -> tuple["torch.Tensor", "tor
 
 
 def true_embedding(output: Any) -> Floats:
-    """Return the unit-length mean over the tokens of unpadded rows, in float64, as sentence-transformers has it."""
+    """Return the unit-length mean over the tokens of unpadded rows, in float64, as sentence-transformers does."""
     hidden = output.last_hidden_state.numpy().astype(np.float64)
     mean = hidden.mean(axis=1, keepdims=True)
     unit: Floats = (mean / np.linalg.norm(mean, axis=-1, keepdims=True)).astype(np.float32)
@@ -94,7 +95,7 @@ def true_embedding(output: Any) -> Floats:
 
 
 def true_logits(output: Any) -> Floats:
-    """Return the numbers of unpadded rows, one item each."""
+    """Return the logits of unpadded rows, one item each."""
     result: Floats = output.logits.numpy()[:, None, :]
     return result
 

@@ -24,7 +24,7 @@ from pipeline.recipe import loading as recipe
 from pipeline.runtimes import require_version
 from pipeline.schemes import SCHEMES
 from pipeline.student import stage as student_stage
-from pipeline.student.reference import true_outputs
+from pipeline.student.truth import true_outputs
 from pipeline.text.encoding import Encoder, Row
 
 LENGTHS = (8, 16)

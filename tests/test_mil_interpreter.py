@@ -29,7 +29,7 @@ from pipeline.cli import app as cli
 from pipeline.errors import InputError, ToolchainError
 from pipeline.graph.worker import Worker
 from pipeline.mil import listing, trial
-from pipeline.student.reference import true_outputs
+from pipeline.student.truth import true_outputs
 from pipeline.text.encoding import Row
 
 REQUEST = ConvertRequest(

@@ -582,14 +582,14 @@ def test_a_recipe_s_own_texts_are_taken_pairs_as_pairs(tmp_path: Path, monkeypat
     (tmp_path / "stsb" / "train.csv").write_text("".join(f"{one},{other},3.0\n" for one, other in pairs))
     monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
     names = ("own.txt", "stsb")
-    taken = calibration.texts(names, tmp_path / "recipe.toml", 10_000, seed=0, asked="prune.calibration")
+    taken = calibration.texts(names, tmp_path / "recipe.toml", 10_000, seed=0, key="prune.calibration")
     assert set(taken) == {*(f"text {number}" for number in range(9)), *pairs}
-    assert len(calibration.texts(names, tmp_path / "recipe.toml", 20, seed=0, asked="prune.calibration")) == 20
+    assert len(calibration.texts(names, tmp_path / "recipe.toml", 20, seed=0, key="prune.calibration")) == 20
     (tmp_path / "own.txt").write_text("one\none\n")
     with pytest.raises(InputError, match=r"prune.calibration: own.txt hold 1 different texts; 8 or more are needed"):
-        calibration.texts(("own.txt",), tmp_path / "recipe.toml", 20, seed=0, asked="prune.calibration")
+        calibration.texts(("own.txt",), tmp_path / "recipe.toml", 20, seed=0, key="prune.calibration")
     with pytest.raises(InputError, match=r"prune.calibration: sentiment has no training texts; students are judged by"):
-        calibration.texts(("sentiment",), tmp_path / "recipe.toml", 20, seed=0, asked="prune.calibration")
+        calibration.texts(("sentiment",), tmp_path / "recipe.toml", 20, seed=0, key="prune.calibration")
 
 
 def test_texts_that_verification_scores_on_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from pipeline.checkpoint.source import inspect_folder
 from pipeline.convert import stage as convert
 from pipeline.errors import StudentError, ToolchainError
 from pipeline.student import reference
-from pipeline.student.reference import true_outputs
+from pipeline.student.truth import true_outputs
 from pipeline.text.bundled import Text
 from pipeline.text.encoding import Encoder, Row
 from pipeline.text.tokenizers import load_tokenizer

@@ -150,7 +150,7 @@ def _texts(context: Context, name: str, section: PruneSection | FactoriseSection
             raise RecipeError(f"{asked} names texts, and [{name}] as it is set looks at none; leave it out.")
         return []
     if name not in context.texts:
-        found = calibration.texts(section.calibration, context.recipe_file, count, seed=seed, asked=asked)
+        found = calibration.texts(section.calibration, context.recipe_file, count, seed=seed, key=asked)
         context.texts[name] = found
     return context.texts[name]
 

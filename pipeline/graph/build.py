@@ -158,7 +158,7 @@ def _student(recipe: Recipe, end: Checkpoint) -> Node:
     )
 
 
-def truth(recipe: Recipe, laid_out: Node, datasets: reference.Wanted, length: int) -> Node:
+def truth(recipe: Recipe, laid_out: Node, datasets: reference.DatasetChoice, length: int) -> Node:
     """Return the node of fp32 PyTorch's outputs, the truth for files of a length."""
     return Node(
         recipe=recipe.name,

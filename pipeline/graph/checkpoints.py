@@ -66,7 +66,7 @@ class Branch:
         return self.last
 
     @property
-    def datasets(self) -> reference.Wanted:
+    def datasets(self) -> reference.DatasetChoice:
         """The data for the task metric: what was learnt has a dev split for it, unless the recipe names some."""
         if self.recipe.verify.datasets is None and self.learnt:
             return (self.learnt,)

@@ -1,6 +1,6 @@
-"""Pure NumPy measures. `truth` is always the fp32 reference; every fraction is in [0, 1].
+"""Measures of how far values are from their truth, the fp32 reference; every fraction is in [0, 1].
 
-A non-finite number is never a difference of zero: callers check `all_finite` first, and the measures propagate NaN.
+Callers check `all_finite` first, and the measures propagate NaN, so that a non-finite number never counts as equal.
 """
 
 from collections.abc import Sequence
@@ -42,10 +42,10 @@ def sqnr_db(truth: Floats, values: Floats) -> float:
 
 
 def agreement(truth: Floats, values: Floats) -> float:
-    """Return the fraction of rows whose largest logit is the same, over the rows that have a winner to keep.
+    """Return the fraction of rows whose largest logit is the same, over the rows that the truth decides clearly.
 
-    Left out are rows whose two best logits lie closer than a fifth of the truth's root mean square: rounding within an
-    int8 scheme's promise decides those. If nothing else is there, all rows count.
+    Rows whose two best logits lie closer than a fifth of the truth's root mean square are left out: rounding within an
+    int8 scheme's promise decides them. If there are no other rows, all rows count.
     """
     decided = ~near_ties(truth)
     same = truth.argmax(-1) == values.argmax(-1)
@@ -84,7 +84,7 @@ def near_ties(truth: Floats) -> NDArray[np.bool_]:
 def span_agreement(truth: Sequence[Floats], values: Sequence[Floats]) -> float:
     """Return the fraction of rows, each `(tokens, 2)`, with the same best start and the same best end, as `agreement`.
 
-    Left out are rows in which the truth's best start or best end is a near tie.
+    Rows in which the truth's best start or best end is a near tie are left out.
     """
     unit = np.sqrt((np.concatenate(truth).astype(np.float64) ** 2).mean())
     same, decided = [], []

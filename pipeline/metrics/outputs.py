@@ -3,11 +3,11 @@
 A row has one item, or one for each of its tokens:
 
 ===============  ======================  ========================================================
-kind             of a row                what it is
+kind             shape of a row          content
 ===============  ======================  ========================================================
 `embedding`      `(1, hidden)`           a unit vector
 `logits`         `(1, labels)`           scores of the classes, before any softmax
-`value`          `(1, 1)`                the number that a regression gives
+`value`          `(1, 1)`                the prediction of a regression
 `token_logits`   `(tokens, labels)`      scores of the tags of each token, before any softmax
 `spans`          `(tokens, 2)`           each token's score as the start and as the end of the answer
 ===============  ======================  ========================================================
@@ -26,17 +26,17 @@ from pipeline.schemes import OutputKind
 Floats = NDArray[np.float32]
 Logits = NDArray[np.floating]
 Offsets = Sequence[tuple[int, int] | None]
-"""For each token the characters that it covers; None for a token that is not of the text."""
+"""The characters that each token covers; None for a token that is not from the text."""
 
 LONGEST_ANSWER = 30
-"""In tokens. Source: `max_answer_length` of google-research/bert, run_squad.py."""
+"""Longest answer, in tokens. Source: `max_answer_length` of google-research/bert, run_squad.py."""
 PER_TOKEN: tuple[OutputKind, ...] = ("token_logits", "spans")
-"""Kinds with an item for each token; what a file gives for padding is left out."""
+"""Kinds with an item for each token; a file's outputs for padding are left out."""
 
 
 @dataclass(frozen=True)
 class RowOutputs:
-    """The outputs of several rows, of any number of items each."""
+    """The outputs of several rows, each with any number of items."""
 
     values: Floats
     """`(items, width)`, row after row."""
@@ -103,7 +103,7 @@ class Entity(Span):
 
 
 def overlap(max_length: int) -> int:
-    """Return by how many tokens the windows over a long passage overlap: 128 of 384, as run_squad.py has it."""
+    """Return how many tokens two windows over a long passage share: 128 of 384, as in run_squad.py."""
     return max_length // 3
 
 
@@ -111,12 +111,12 @@ def best_span(windows: Sequence[tuple[Logits, Offsets]]) -> Span:
     """Return the best answer over the windows of a passage.
 
     Args:
-        windows: for each, the logits `(tokens, 2)` and the characters of each token in the passage.
+        windows: the logits `(tokens, 2)` of each window, and the characters of each token in the passage.
 
     Source: Devlin et al. 2019, section 4.2: the pair of a start and a later end with the largest sum of logits.
     """
-    found = [span for logits, offsets in windows if (span := _best_in_window(logits, offsets)) is not None]
-    return max(found, key=lambda span: span.score, default=Span(0, 0, float("-inf")))
+    spans = [span for logits, offsets in windows if (span := _best_in_window(logits, offsets)) is not None]
+    return max(spans, key=lambda span: span.score, default=Span(0, 0, float("-inf")))
 
 
 def _best_in_window(logits: Logits, offsets: Offsets) -> Span | None:
@@ -125,7 +125,7 @@ def _best_in_window(logits: Logits, offsets: Offsets) -> Span | None:
         return None
     starts, ends = logits[inside, 0].astype(np.float64), logits[inside, 1].astype(np.float64)
     sums = starts[:, None] + ends[None, :]
-    # Ends from the start itself to the longest answer.
+    # An answer ends at its start or later, and is no longer than the longest.
     allowed = np.triu(np.ones_like(sums, bool)) & ~np.triu(np.ones_like(sums, bool), LONGEST_ANSWER)
     first, last = np.unravel_index(int(np.where(allowed, sums, -np.inf).argmax()), sums.shape)
     begin, end = offsets[inside[int(first)]], offsets[inside[int(last)]]
@@ -134,34 +134,34 @@ def _best_in_window(logits: Logits, offsets: Offsets) -> Span | None:
     return Span(begin[0], end[1], float(sums[first, last]))
 
 
-def entities(tags: Sequence[str], scores: Sequence[float], places: Sequence[tuple[int, int]]) -> list[Entity]:
+def entities(tags: Sequence[str], scores: Sequence[float], spans: Sequence[tuple[int, int]]) -> list[Entity]:
     """Join the tags of words into entities.
 
     Args:
-        tags: `B-person`, `I-person` and `O`, one a word; a tag without such a beginning stands for itself.
+        tags: `B-person`, `I-person` or `O` for each word; a tag without such a prefix is a kind.
         scores: probability of each tag.
-        places: characters of each word.
+        spans: characters of each word.
 
-    Source: Ramshaw and Marcus 1995, in the reading of conlleval: an `I-` after another kind begins an entity.
+    Source: Ramshaw and Marcus 1995, as conlleval reads it: an `I-` after another kind begins an entity.
     """
-    found: list[Entity] = []
+    joined: list[Entity] = []
     members: list[float] = []
     open_kind = ""
-    for tag, score, (start, end) in zip(tags, scores, places, strict=True):
+    for tag, score, (start, end) in zip(tags, scores, spans, strict=True):
         position, _, kind = tag.partition("-") if tag[:2] in ("B-", "I-") else ("I", "-", tag)
         if tag == "O":
             open_kind = ""
         elif kind == open_kind and position == "I":
             members.append(score)
-            found[-1] = Entity(found[-1].start, end, float(np.mean(members)), kind)
+            joined[-1] = Entity(joined[-1].start, end, float(np.mean(members)), kind)
         else:
             open_kind, members = kind, [score]
-            found.append(Entity(start, end, score, kind))
-    return found
+            joined.append(Entity(start, end, score, kind))
+    return joined
 
 
 def first_tokens(words: Sequence[tuple[int, int]], offsets: Offsets) -> list[int | None]:
-    """Return the token that begins each word, or None where truncation cut the word off.
+    """Return the token that begins each word, or None where truncation removed the word.
 
     Args:
         words: characters of each word in the text.
@@ -175,10 +175,10 @@ def first_tokens(words: Sequence[tuple[int, int]], offsets: Offsets) -> list[int
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Return the characters of each word of a text, where white space parts words."""
-    places, at = [], 0
+    """Return the characters of each word of a text; white space separates words."""
+    spans, at = [], 0
     for word in text.split():
         start = text.index(word, at)
         at = start + len(word)
-        places.append((start, at))
-    return places
+        spans.append((start, at))
+    return spans

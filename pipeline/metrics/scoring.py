@@ -1,4 +1,4 @@
-"""Task metrics: from a model's outputs over a labelled data set to one number, with the interval of its drop.
+"""Task metrics: from a model's outputs over a labelled dataset to one number, with the interval of its drop.
 
 A metric is computed from parts, one row of numbers for each example, so that a bootstrap can draw examples.
 """
@@ -16,27 +16,27 @@ from pipeline.schemes import OutputKind
 
 Floats = NDArray[np.floating]
 _CHANCE_ERRORS = 2.0
-"""A truth has to be this many standard errors above chance."""
+"""The truth has to be this many standard errors above chance."""
 _RESAMPLES = 1000
 _HELD = 2_000_000
-"""Rows of resampled sets at a time; one of correlations is some hundred bytes."""
+"""Resampled rows that are held at a time; a row of a correlation takes some hundred bytes."""
 _HAS_CLASSES: tuple[OutputKind, ...] = ("logits", "token_logits")
 
 
 @dataclass(frozen=True)
 class Labels:
-    """A labelled data set over the reference's rows."""
+    """A labelled dataset over the reference's rows."""
 
     name: str
     rows: list[int]
-    """Of each example: the first row."""
+    """The first row of each example."""
     second: list[int] | None
-    """For graded pairs of embeddings: the other sentence."""
+    """The row of the other sentence, for graded pairs of embeddings."""
     gold: list[Any]
-    """Of each example: a number; for tags `{at, tags}`; for answers `{windows, offsets, passage, answers}`."""
+    """Label of each example: a number; for tags `{at, tags}`; for answers `{windows, offsets, passage, answers}`."""
     metric: str
     names: list[str]
-    """Of the checkpoint's labels; empty where the outputs have no names."""
+    """Names of the checkpoint's labels; empty where the outputs have none."""
 
     def every_row(self) -> list[int]:
         """Return all rows that take part."""
@@ -53,15 +53,15 @@ class Metric:
     value: Callable[[Floats], Floats]
     """`(…, examples, k) -> (…)`."""
     chance: Callable[[Labels], float]
-    """What knowing nothing scores."""
+    """The score of a model that knows nothing."""
     error: Callable[[float, int], float]
     """`(chance, examples)` -> standard error at chance level, for telling a signal from luck."""
     version: int = 1
-    """Of how it is judged; a verdict of another version is made again."""
+    """Version of the metric and its gate; a verdict of another version is made again."""
 
 
 def score(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> float:
-    """Return a data set's metric of some outputs."""
+    """Return a dataset's metric for some outputs."""
     row = METRICS[labels.metric]
     return float(row.value(row.parts(kind, labels, outputs)))
 
@@ -76,7 +76,7 @@ def interval_of_drop(kind: OutputKind, labels: Labels, truth: RowOutputs, output
     draw, drops = np.random.default_rng(0), []
     at_once = max(1, _HELD // max(count, 1))
     for start in range(0, _RESAMPLES, at_once):
-        # The same numbers as if all were drawn at once.
+        # Drawn in parts, the numbers are those of a single draw.
         chosen = draw.integers(0, count, (min(at_once, _RESAMPLES - start), count))
         drops.append(row.value(before[chosen]) - row.value(after[chosen]))
     low, high = np.percentile(np.concatenate(drops), (2.5, 97.5))
@@ -84,10 +84,10 @@ def interval_of_drop(kind: OutputKind, labels: Labels, truth: RowOutputs, output
 
 
 def undecided(kind: OutputKind, labels: Labels, truth: RowOutputs) -> float:
-    """Return how far a drop tells nothing about a file, in the metric's unit.
+    """Return the largest drop that says nothing about a file, in the metric's unit.
 
-    It is how far the metric moves while the truth's two best classes nearly tie, so that rounding decides; and for a
-    truth that is not above chance the standard error there, since its metric is luck, and so is what is left of it.
+    The metric moves that far with the rows whose two best classes nearly tie in the truth, since rounding decides them.
+    For a truth that is not above chance it is at least the standard error at chance, since such a metric is luck.
     """
     ties = _range_of_ties(kind, labels, truth) if kind in _HAS_CLASSES else 0.0
     if score(kind, labels, truth) > above_chance_bound(labels):
@@ -97,10 +97,10 @@ def undecided(kind: OutputKind, labels: Labels, truth: RowOutputs) -> float:
 
 
 def _range_of_ties(kind: OutputKind, labels: Labels, truth: RowOutputs) -> float:
-    """Return how far apart the metric is as every near tie is decided: for the label, against it, for the second best.
+    """Return the range of the metric as all near ties are decided for the label, against it, or for the second best.
 
-    Of two classes' accuracy that is the share of near ties. A row may be worth more in other metrics: 1 / n in
-    accuracy, several times that in Matthews' coefficient where one class is rare, and an entity fails by any token.
+    For the accuracy of two classes it is the share of near ties. A row weighs 1 / n in accuracy, several times that in
+    Matthews' coefficient where one class is rare, and an entity fails by any of its tokens.
     """
     at, gold = _decisions(kind, labels, truth)
     if not len(at):
@@ -109,7 +109,7 @@ def _range_of_ties(kind: OutputKind, labels: Labels, truth: RowOutputs) -> float
     tied = measures.near_ties(found)
     at, gold, two = at[tied], gold[tied], np.argsort(found[tied], axis=-1)[:, -2:]
     second, first = two.T
-    # A label that is neither of the two cannot win: the first stays, which is as wrong.
+    # A label that is neither of the two cannot win: the first stays, and is wrong as well.
     right = np.where(second == gold, second, first)
     wrong = np.where(first == gold, second, first)
     values = [score(kind, labels, _decided(truth, at, classes)) for classes in (right, wrong, first, second)]
@@ -162,7 +162,7 @@ def _scores(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> Floats:
     if kind == "embedding":
         assert labels.second is not None
         second = np.stack([outputs[row][0] for row in labels.second])
-        # A row of zeros has no direction, which tells nothing.
+        # A row of zeros has no direction; its cosine counts as 0.
         return np.stack([np.nan_to_num(measures.cosine(first, second)), _gold(labels)], axis=1)
     return np.stack([first[:, 0], _gold(labels)], axis=1)
 
@@ -173,20 +173,20 @@ def _right(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> Floats:
 
 
 def _confusion(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> Floats:
-    """Return true and false positives, true and false negatives, of class 1 against all others."""
-    said, true = _items(labels, outputs).argmax(-1) == 1, _gold(labels) == 1
-    return np.stack([said & true, said & ~true, ~said & ~true, ~said & true], axis=1).astype(np.float64)
+    """Mark each example as a true or false positive, a true or false negative, of class 1, `(examples, 4)`."""
+    positive, true = _items(labels, outputs).argmax(-1) == 1, _gold(labels) == 1
+    return np.stack([positive & true, positive & ~true, ~positive & ~true, ~positive & true], axis=1).astype(np.float64)
 
 
 def _entities(kind: OutputKind, labels: Labels, outputs: RowOutputs) -> Floats:
-    """Return entities found rightly, found, and there to be found."""
+    """Return the numbers of correct, predicted and gold entities of each example, `(examples, 3)`."""
     parts = []
     for row, gold in zip(labels.rows, labels.gold, strict=True):
         winners = outputs[row].argmax(-1)
-        # A word that truncation cut off has no tag.
-        said = ["O" if at is None else labels.names[int(winners[at])] for at in gold["at"]]
-        found, true = _spans_of(said), _spans_of([labels.names[tag] for tag in gold["tags"]])
-        parts.append((len(found & true), len(found), len(true)))
+        # A word that truncation removed has no tag.
+        predicted = ["O" if at is None else labels.names[int(winners[at])] for at in gold["at"]]
+        entities, true = _spans_of(predicted), _spans_of([labels.names[tag] for tag in gold["tags"]])
+        parts.append((len(entities & true), len(entities), len(true)))
     return np.asarray(parts, np.float64)
 
 
@@ -203,9 +203,9 @@ def _squad(name: str) -> Callable[[OutputKind, Labels, RowOutputs], Floats]:
         values = []
         for gold in labels.gold:
             span = best_span([(outputs[row], at) for row, at in zip(gold["windows"], gold["offsets"], strict=True)])
-            said = {"prediction_text": gold["passage"][span.start : span.end], "id": "0"}
+            prediction = {"prediction_text": gold["passage"][span.start : span.end], "id": "0"}
             answers = {"answer_start": [0] * len(gold["answers"]), "text": gold["answers"]}
-            values.append(float(squad(said, {"answers": answers, "id": "0"})[name]) / 100)
+            values.append(float(squad(prediction, {"answers": answers, "id": "0"})[name]) / 100)
         return np.asarray(values)[:, None]
 
     return parts
@@ -220,7 +220,10 @@ def _mean(parts: Floats) -> Floats:
 
 
 def _f1(parts: Floats) -> Floats:
-    """Source: van Rijsbergen 1979; of entities as in CoNLL-2003. 0 where nothing is found and nothing is there."""
+    """Return F1, which is 0 if there are neither predictions nor gold labels.
+
+    Source: van Rijsbergen 1979; for entities as in CoNLL-2003.
+    """
     right, found, true = np.moveaxis(parts.sum(-2), -1, 0)
     result: Floats = 2 * right / np.maximum(found + true, 1)
     return result
@@ -233,7 +236,10 @@ def _f1_of_class(parts: Floats) -> Floats:
 
 
 def _matthews(parts: Floats) -> Floats:
-    """Source: Matthews 1975. 0 where one side has one class only."""
+    """Return Matthews' coefficient, which is 0 if predictions or gold labels have one class only.
+
+    Source: Matthews 1975.
+    """
     tp, fp, tn, fn = np.moveaxis(parts.sum(-2), -1, 0)
     norm = np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
     result: Floats = (tp * tn - fp * fn) / np.where(norm > 0, norm, 1)
@@ -241,7 +247,7 @@ def _matthews(parts: Floats) -> Floats:
 
 
 def _pearson(parts: Floats) -> Floats:
-    """Return the correlation of the two columns; 0 where one is constant, since it tells nothing."""
+    """Return the correlation of the two columns; 0 where one is constant, since it is undefined there."""
     sides = parts - parts.mean(-2, keepdims=True)
     norm = np.sqrt((sides**2).sum(-2).prod(-1))
     result: Floats = sides.prod(-1).sum(-1) / np.where(norm > 0, norm, 1)
@@ -249,7 +255,7 @@ def _pearson(parts: Floats) -> Floats:
 
 
 def _spearman(parts: Floats) -> Floats:
-    """Return the correlation of the ranks, ties given their mean rank."""
+    """Return the correlation of the ranks; ties have their mean rank."""
     from scipy.stats import rankdata
 
     return _pearson(rankdata(parts, axis=-2))
@@ -277,7 +283,7 @@ def _binomial(chance: float, examples: int) -> float:
 
 
 def _of_correlation(chance: float, examples: int) -> float:
-    """A correlation of independent sides has variance 1 / (n - 1)."""
+    """Return the standard error of a correlation of independent columns, whose variance is 1 / (n - 1)."""
     return float(1 / np.sqrt(max(examples - 1, 1)))
 
 
@@ -291,4 +297,4 @@ METRICS: dict[str, Metric] = {
     "squad_f1": Metric(_squad("f1"), _mean, _nothing, _of_correlation),
     "squad_em": Metric(_squad("exact_match"), _mean, _nothing, _of_correlation),
 }
-"""By the name that a data set's row gives."""
+"""Metrics by the name that a dataset's row gives."""

@@ -86,7 +86,7 @@ def literals(source: Source) -> Iterator[Literal]:
             yield from literals(argument)
 
 
-def held(package: Package, source: Source, *, rounded: bool) -> Value:
+def decoded(package: Package, source: Source, *, rounded: bool) -> Value:
     """Return a constant as operations read it, decoded once for a package: floats in single precision.
 
     Args:
@@ -159,23 +159,23 @@ class Weight:
 
     @property
     def type(self) -> TensorType | None:
-        """What operations see."""
+        """The type that operations see."""
         return self.source.output.type if isinstance(self.source, Expression) else self.source.type
 
     @cached_property
     def stored(self) -> str:
-        """How it is kept: an element type, `lut4` for a palette of four bits; `sparse` before it without its zeros."""
+        """Element type, or `lut4` for a palette of four bits; `sparse` before it if zeros are not stored."""
         return stored(self.source)
 
     @property
     def blobs(self) -> tuple[tuple[str, int], ...]:
-        """The places in weight files of all its parts, in order."""
-        places = (part.blob for part in literals(self.source))
-        return tuple(dict.fromkeys(place for place in places if place is not None))
+        """Weight file and offset of each of its parts, in order."""
+        blobs = (part.blob for part in literals(self.source))
+        return tuple(dict.fromkeys(blob for blob in blobs if blob is not None))
 
 
 def stored(source: Source) -> str:
-    """Say how a constant is kept, see `Weight.stored`."""
+    """Return how a constant is stored, see `Weight.stored`."""
     if isinstance(source, Literal):
         return source.type.dtype.name.replace("fp", "float") if source.type else "list"
     arguments = source.arguments
@@ -200,8 +200,8 @@ def _type(source: Source) -> TensorType:
 def weights(package: Package) -> tuple[Weight, ...]:
     """Return the constants that operations read, in the order of the file, each once for all functions.
 
-    Two constants are one when they lie at one place of a weight file. What is written into the program is told apart by
-    its name and function, because the program then really holds it twice.
+    Two constants are one if they have the same offset in a weight file. Constants that are written into the program
+    differ by name and function, because the program holds each of them.
     """
     found: dict[Any, Weight] = {}
     for name in package.functions:

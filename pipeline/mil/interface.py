@@ -1,4 +1,4 @@
-"""What a function takes and gives, as the model description states it, and the check of what is handed in."""
+"""The inputs and outputs of a function, as the model description states them, and the check of given inputs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Port:
     dtype: str
     shape: tuple[int | None, ...]
     shapes: tuple[tuple[int, ...], ...] = ()
-    """Those that are enumerated; empty where none are."""
+    """The enumerated shapes; empty where none are."""
     bounds: tuple[tuple[int, int | None], ...] = ()
     """Smallest and largest size of each axis; empty where the shape is fixed or enumerated."""
 
@@ -84,8 +84,8 @@ def check_inputs(ports: tuple[Port, ...], given: Mapping[str, Array], where: str
     """Return the arrays in their ports' types; integers may be of any width that holds them.
 
     Args:
-        ports: what the function takes.
-        given: what the caller has.
+        ports: the function's inputs.
+        given: the caller's arrays.
         where: package and function, for messages.
 
     Raises:

@@ -125,7 +125,7 @@ class Interpreter:
         source = self._constants.get(argument) if isinstance(argument, str) else argument
         if source is None:
             return _Reference(str(argument))
-        return constants.held(self.package, source, rounded=self._rounded)
+        return constants.decoded(self.package, source, rounded=self._rounded)
 
     def _note_last_uses(self) -> None:
         """Note after which step a value can be freed, and that every value that is read is there by then."""

@@ -17,7 +17,7 @@ SUFFIX = ".mlpackage"
 
 @dataclass(frozen=True)
 class OutputRow:
-    """An output in short; the figures are of its finite numbers, None where it has none."""
+    """A summary of an output; the figures cover its finite numbers, and are None where it has none."""
 
     name: str
     shape: tuple[int, ...]
@@ -49,10 +49,10 @@ class Trial:
     """As `Interpreter.run` returns them."""
     rows: tuple[OutputRow, ...]
     labels: dict[str, Any] = field(default_factory=dict)
-    """What a classifier says besides arrays of numbers."""
+    """The outputs of a classifier that are no arrays of numbers."""
     not_finite: NotFinite | None = None
     values: int = 0
-    """How many operations gave."""
+    """How many values the operations gave."""
 
 
 def find(path: Path) -> Path:
@@ -104,7 +104,7 @@ def read_inputs(path: Path) -> dict[str, Array]:
 
 
 def run(interpreter: Interpreter, inputs: Mapping[str, Array], *, precision: Precision) -> Trial:
-    """Run a function and sum its outputs up.
+    """Run a function and summarise its outputs.
 
     Raises:
         InputError: the inputs do not fit.

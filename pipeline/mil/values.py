@@ -10,7 +10,7 @@ from pipeline.errors import ArtifactError
 
 Array: TypeAlias = NDArray[Any]
 Value: TypeAlias = Array | str | tuple[str | int, ...]
-"""What a literal decodes to; the tuple is a list of class labels."""
+"""The value of a decoded literal; a tuple is a list of class labels."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class DataType:
 
     name: str
     numpy: Any
-    """Type of the array that holds it; sub-byte integers are held in bytes, strings have none."""
+    """Type of the array that holds it; integers of fewer than eight bits are held in bytes, strings have none."""
     bits: int
 
     @property

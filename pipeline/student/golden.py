@@ -1,4 +1,4 @@
-"""Golden rows: a few texts with their ids and the truth's outputs, shipped with every file, replayed in both apps."""
+"""Golden rows: a few texts with their ids and true outputs, which ship with every file and which both apps replay."""
 
 import json
 from pathlib import Path
@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from pipeline.checkpoint import architectures
 from pipeline.metrics.outputs import overlap
 from pipeline.schemes import Gates
+from pipeline.student.truth import true_outputs
 from pipeline.tasks import Task
 from pipeline.text.encoding import Encoder, Row, Window
 
@@ -42,30 +43,30 @@ _QUESTIONS: tuple[tuple[str, str | None], ...] = (
     ),
     ("Who wrote the letter?", "The letter was written by Ana Sørensen in 1907."),
 )
-"""A passage that is cut into windows, and one that is not; for question answering alone."""
+"""A passage that needs several windows, and one that fits a row; for question answering alone."""
 
-Place = tuple[str, str | None, int | None]
-"""Both texts, and which window over the second."""
+Sample = tuple[str, str | None, int | None]
+"""Both texts, and the number of the window over the second."""
 _LENGTH = 128
-"""Rows are cut here, or at the model's limit if that is shorter; an app skips rows longer than its file takes."""
+"""Rows are truncated to this length, or the model's if it is shorter; an app skips rows that its file cannot take."""
 
 
 class GoldenRow(BaseModel):
-    """One text with what any correct implementation makes of it."""
+    """One text with the ids and outputs that a correct implementation gives."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     first: str
     second: str | None
     window: int | None = None
-    """Which window over the passage `second`, where a question's passage is cut; None for the text as a whole."""
+    """Number of the window over the passage `second`; None for the text as a whole."""
     input_ids: list[int]
     token_type_ids: list[int]
     output: list[float]
-    """The fp32 reference, unpadded; where each token has numbers of its own, token after token."""
+    """The fp32 reference of the unpadded row; token after token for tasks that have outputs for each token."""
 
 
 class Golden(BaseModel):
-    """What `golden.json` holds."""
+    """The content of `golden.json`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     task: str
@@ -78,21 +79,19 @@ class Golden(BaseModel):
 
 def write(folder: Path, model: Any, task: Task, tokenizer: Tokenizer) -> None:
     """Write the student's golden rows with the checkpoint's own outputs."""
-    from pipeline.student.reference import true_outputs
-
     length = min(_LENGTH, architectures.get(model.config.model_type).max_length(model.config.to_dict()))
     encoder = Encoder(tokenizer, length)
-    cut = _QUESTIONS if task.output_kind == "spans" else ()
-    places: list[Place] = [(*text, None) for text in TEXTS]
-    places += [(*text, window) for text in cut for window in range(len(_windows(encoder, text)))]
-    rows = [encode(encoder, *place) for place in places]
+    questions = _QUESTIONS if task.output_kind == "spans" else ()
+    samples: list[Sample] = [(*text, None) for text in TEXTS]
+    samples += [(*text, window) for text in questions for window in range(len(_windows(encoder, text)))]
+    rows = [encode(encoder, *sample) for sample in samples]
     outputs = true_outputs(model, task, rows)
     golden = Golden(
         task=task.name,
         max_length=length,
         min_cosine=None,
         min_sqnr_db=None,
-        rows=[_row(place, row, output) for place, row, output in zip(places, rows, outputs, strict=True)],
+        rows=[_row(sample, row, output) for sample, row, output in zip(samples, rows, outputs, strict=True)],
     )
     (folder / GOLDEN).write_text(golden.model_dump_json(indent=1) + "\n", encoding="utf-8")
     tokenizer.no_truncation()
@@ -107,8 +106,8 @@ def _windows(encoder: Encoder, text: tuple[str, str | None]) -> list[Window]:
     return encoder.windows(text[0], text[1] or "", stride=overlap(encoder.max_length))
 
 
-def _row(place: Place, row: Row, output: Any) -> GoldenRow:
-    first, second, window = place
+def _row(sample: Sample, row: Row, output: Any) -> GoldenRow:
+    first, second, window = sample
     rounded = [float(np.float32(f"{value:.7g}")) for value in output.ravel()]
     return GoldenRow(
         first=first,

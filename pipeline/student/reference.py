@@ -5,38 +5,34 @@ graph's own code takes part in the truth that it is compared with.
 """
 
 import json
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pipeline import tasks
-from pipeline.data import datasets as data
+from pipeline.data.datasets import DATASETS, Dataset, Labelled, data_folder_note
 from pipeline.errors import InputError
 from pipeline.metrics import measures, scoring
 from pipeline.metrics.outputs import RowOutputs, first_tokens, overlap, word_spans
 from pipeline.metrics.scoring import Labels
+from pipeline.student.truth import label_names, true_outputs
 from pipeline.tasks import Task
 from pipeline.text.bundled import Text, verification_digest, verification_texts
 from pipeline.text.encoding import Encoder, Row
 
 VERSION = 3
 ONE_TOKEN = "one_token"
-"""Kind of rows that hold one token and nothing else; no tokenizer gives them, and every mask has to cope with them."""
+"""Kind of rows with a single token; no tokenizer makes them, and every mask has to cope with them."""
 _ONE_TOKEN_OF = ("Yes", "7", "\u00e9t\u00e9", "?")
-_BATCH = 64
 
-Wanted = Sequence[str | data.Dataset] | None
-"""Names from `pipeline.data.datasets`, or a data set of the user's own; None for all that fit the task."""
+DatasetChoice = Sequence[str | Dataset] | None
+"""Names of known datasets, or a dataset of the user's own files; None for all that fit the task."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What verification compares with."""
+    """The texts, rows and outputs that verification compares a file with."""
 
     task: str
     max_length: int
@@ -44,36 +40,36 @@ class Reference:
     labels: list[str] | None
     """Names of the logits in order, from the checkpoint's config."""
     checkpoint: dict[str, Any]
-    """What the structural check expects of a file, see `pipeline.checkpoint.parameters`."""
+    """The structure that a converted file has to agree with, see `pipeline.checkpoint.parameters`."""
     texts: list[Text]
     rows: list[Row]
     outputs: RowOutputs
     checked: int
-    """The first so many rows are the verification texts; the rest belong to data sets only."""
+    """How many rows, from the first on, are verification texts; the rest belong to datasets only."""
     datasets: list[Labels]
     skipped: dict[str, str]
-    """Data sets that the recipe names and this run could not read, with the reason."""
+    """Datasets that the recipe names and this run could not read, with the reason."""
 
 
-def chosen_datasets(task: Task, wanted: Wanted) -> tuple[list[data.Dataset], dict[str, str]]:
-    """Return the data sets to use, and those left out with the reason.
+def chosen_datasets(task: Task, choice: DatasetChoice) -> tuple[list[Dataset], dict[str, str]]:
+    """Return the datasets to use, and those left out with the reason.
 
     Raises:
-        InputError: the recipe names data sets and none of them is at hand.
+        InputError: the recipe names datasets and none of them can be read.
     """
-    names = task.datasets if wanted is None else wanted
-    rows = [data.DATASETS[one] if isinstance(one, str) else one for one in names if one != "none"]
+    names = task.datasets if choice is None else choice
+    rows = [DATASETS[one] if isinstance(one, str) else one for one in names if one != "none"]
     skipped = {row.name: reason for row in rows if (reason := row.absent())}
     usable = [row for row in rows if row.name not in skipped]
-    if wanted and rows and not usable:
+    if choice and rows and not usable:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped.items())
-        raise InputError(f"no labelled data for {task.name}: {reasons}.{data.data_folder_note()}")
+        raise InputError(f"no labelled data for {task.name}: {reasons}.{data_folder_note()}")
     return usable, skipped
 
 
-def order_params(task: Task, wanted: Wanted, max_length: int) -> dict[str, Any]:
-    """Return what decides the reference's content."""
-    usable, skipped = chosen_datasets(task, wanted)
+def order_params(task: Task, choice: DatasetChoice, max_length: int) -> dict[str, Any]:
+    """Return the parameters that determine the reference's content."""
+    usable, skipped = chosen_datasets(task, choice)
     return {
         "task": task.name,
         "max_length": max_length,
@@ -83,19 +79,22 @@ def order_params(task: Task, wanted: Wanted, max_length: int) -> dict[str, Any]:
     }
 
 
-def make(student: Path, task_name: str, wanted: Wanted, max_length: int, out: Path) -> dict[str, Any]:
-    """Encode all texts and run the checkpoint over them. Runs in a worker, since it imports torch."""
+def make(student: Path, task_name: str, choice: DatasetChoice, max_length: int, out: Path) -> dict[str, Any]:
+    """Encode all texts and run the checkpoint over them. Runs in a worker, since it imports torch.
+
+    Raises:
+        InputError: a dataset that the recipe names does not fit the checkpoint, or an output is not finite.
+    """
     from safetensors.numpy import save_file
 
     from pipeline.checkpoint.loading import load_checkpoint
     from pipeline.checkpoint.parameters import model_structure
-    from pipeline.student.stage import label_names
 
     task = tasks.get(task_name)
     model = load_checkpoint(student, task)
     names = label_names(model.config) if task.has_labels else None
     book = Book(Encoder.from_folder(student, max_length), task, names or [])
-    usable, skipped = chosen_datasets(task, wanted)
+    usable, skipped = chosen_datasets(task, choice)
     for text in verification_texts():
         book.add(text)
     book.add_single_tokens()
@@ -103,15 +102,15 @@ def make(student: Path, task_name: str, wanted: Wanted, max_length: int, out: Pa
     datasets = []
     for dataset in usable:
         misfit = book.misfit(dataset)
-        if misfit and wanted and (dataset.name in wanted or dataset in wanted):
-            raise InputError(f"data set {dataset.name} does not fit the checkpoint: {misfit}.")
+        if misfit and choice and (dataset.name in choice or dataset in choice):
+            raise InputError(f"dataset {dataset.name} does not fit the checkpoint: {misfit}.")
         if misfit:
             skipped[dataset.name] = misfit
         else:
             datasets.append(book.add_dataset(dataset))
     outputs = true_outputs(model, task, book.rows)
     if not measures.all_finite(outputs.values):
-        raise InputError("the reference itself gives NaN or infinity; the checkpoint is broken.")
+        raise InputError("the checkpoint gives NaN or infinity for a text, so no file can be compared with it.")
     save_file({"values": outputs.values, "counts": outputs.counts}, out / "outputs.safetensors")
     document = {
         "task": task_name,
@@ -152,11 +151,11 @@ def read(folder: Path) -> Reference:
 
 
 Example = tuple[int, int | None, Any]
-"""Row, the other row of a compared pair, and what is right."""
+"""Number of a row, of the other row of a compared pair, and the gold label."""
 
 
 class Book:
-    """Texts and their rows, each once, and what the labelled data say of them."""
+    """Texts and their encoded rows, each once, and the labels that datasets give them."""
 
     def __init__(self, encoder: Encoder, task: Task, names: Sequence[str]) -> None:
         self.encoder = encoder
@@ -167,7 +166,7 @@ class Book:
         self._known: dict[tuple[str, str | None, int | None], int] = {}
 
     def add(self, text: Text, row: Row | None = None) -> int:
-        """Return the number of a text's row; a new text is encoded, unless its row is given."""
+        """Return the number of a text's row; a new text is encoded, unless `row` is given."""
         key = (text.first, text.second, text.window)
         if key not in self._known:
             self._known[key] = self._append(text, row or self.encoder.encode(text.first, text.second))
@@ -179,21 +178,21 @@ class Book:
         return len(self.rows) - 1
 
     def add_single_tokens(self) -> None:
-        """Take one token out of the middle of a few encoded words; the same words in a data set are other rows."""
+        """Add rows of one token each, from the middle of encoded words; a dataset's rows of these words differ."""
         for number, word in enumerate(_ONE_TOKEN_OF):
             ids = self.encoder.encode(word).ids
             self._append(Text(f"{ONE_TOKEN}-{number}", ONE_TOKEN, word), Row((ids[len(ids) // 2],), (0,)))
 
-    def misfit(self, dataset: data.Dataset) -> str | None:
-        """Say why a data set's labels are not the checkpoint's, or return None."""
-        found = dataset.label_ids(self.names) if self.task.has_labels else []
-        return found if isinstance(found, str) else None
+    def misfit(self, dataset: Dataset) -> str | None:
+        """Return why a dataset's labels are not the checkpoint's, or None if they are."""
+        ids = dataset.label_ids(self.names) if self.task.has_labels else []
+        return ids if isinstance(ids, str) else None
 
-    def add_dataset(self, dataset: data.Dataset) -> Labels:
-        """Add a data set's texts, and return its labels in the checkpoint's numbers."""
+    def add_dataset(self, dataset: Dataset) -> Labels:
+        """Add a dataset's texts, and return its labels by the checkpoint's numbers."""
         ids = dataset.label_ids(self.names) if self.task.has_labels else []
         assert not isinstance(ids, str)
-        build = {"embedding": self._compared, "token_logits": self._tagged, "spans": self._asked}
+        build = {"embedding": self._pair, "token_logits": self._tags, "spans": self._question}
         make = build.get(self.task.output_kind, self._plain)
         rows, second, gold = [], [], []
         for example in dataset.load():
@@ -205,7 +204,7 @@ class Book:
 
     def _row(
         self,
-        dataset: data.Dataset,
+        dataset: Dataset,
         first: str,
         second: str | None,
         row: Row | None = None,
@@ -213,21 +212,21 @@ class Book:
     ) -> int:
         return self.add(Text(f"{dataset.name}-{len(self.texts)}", dataset.name, first, second, window), row)
 
-    def _plain(self, dataset: data.Dataset, example: data.Labelled, ids: list[int]) -> Example:
+    def _plain(self, dataset: Dataset, example: Labelled, ids: list[int]) -> Example:
         label = float(ids[int(example.label)]) if ids else example.label
         return self._row(dataset, example.first, example.second), None, label
 
-    def _compared(self, dataset: data.Dataset, example: data.Labelled, ids: list[int]) -> Example:
+    def _pair(self, dataset: Dataset, example: Labelled, ids: list[int]) -> Example:
         other = self._row(dataset, example.second or "", None)
         return self._row(dataset, example.first, None), other, example.label
 
-    def _tagged(self, dataset: data.Dataset, example: data.Labelled, ids: list[int]) -> Example:
+    def _tags(self, dataset: Dataset, example: Labelled, ids: list[int]) -> Example:
         row, offsets = self.encoder.encode_with_offsets(example.first)
         at = first_tokens(word_spans(example.first), offsets)
         gold = {"at": at, "tags": [ids[tag] for tag in example.tags]}
         return self._row(dataset, example.first, None, row), None, gold
 
-    def _asked(self, dataset: data.Dataset, example: data.Labelled, ids: list[int]) -> Example:
+    def _question(self, dataset: Dataset, example: Labelled, ids: list[int]) -> Example:
         passage = example.second or ""
         stride = overlap(self.encoder.max_length)
         windows = self.encoder.windows(example.first, passage, stride=stride)
@@ -237,35 +236,3 @@ class Book:
         offsets = [window.offsets for window in windows]
         gold = {"windows": numbers, "offsets": offsets, "passage": passage, "answers": list(example.answers)}
         return numbers[0], None, gold
-
-
-def true_outputs(model: Any, task: Task, rows: Sequence[Row]) -> RowOutputs:
-    """Run a checkpoint over rows. Rows of one length share a batch, so that none is padded."""
-    import torch
-
-    by_length: dict[int, list[int]] = defaultdict(list)
-    for number, row in enumerate(rows):
-        by_length[len(row)].append(number)
-    outputs: dict[int, NDArray[np.float32]] = {}
-    with torch.no_grad():
-        for numbers in by_length.values():
-            for start in range(0, len(numbers), _BATCH):
-                batch = numbers[start : start + _BATCH]
-                result = model(**_tensors([rows[number] for number in batch], model))
-                outputs.update(zip(batch, task.truth(result), strict=True))
-    return RowOutputs.of([outputs[number] for number in range(len(rows))])
-
-
-def _tensors(rows: Sequence[Row], model: Any) -> Mapping[str, Any]:
-    """Return int64 tensors `(batch, seq_len)` for rows of one length."""
-    import torch
-
-    from pipeline.checkpoint import architectures
-
-    ids = torch.tensor([row.ids for row in rows])
-    tensors = {
-        "input_ids": ids,
-        "attention_mask": torch.ones_like(ids),
-        "token_type_ids": torch.tensor([row.types for row in rows]),
-    }
-    return {name: tensors[name] for name in architectures.get(model.config.model_type).inputs}

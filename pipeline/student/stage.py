@@ -8,6 +8,8 @@ from pipeline import tasks
 from pipeline.checkpoint.source import TOKENIZER_FILES, WEIGHTS, Source
 from pipeline.errors import StudentError
 from pipeline.recipe.schema import Recipe
+from pipeline.student import golden
+from pipeline.student.truth import label_names
 from pipeline.tasks import Task
 from pipeline.text import tokenizers
 
@@ -15,7 +17,7 @@ VERSION = 2
 
 
 def order_params(recipe: Recipe, source: Source) -> dict[str, Any]:
-    """Return what decides the student artifact's content."""
+    """Return the parameters that determine the student artifact's content."""
     return {
         "task": recipe.task,
         "origin": source.origin,
@@ -36,10 +38,9 @@ def make(source_folder: Path, task_name: str, out: Path) -> dict[str, Any]:
         Parameter counts, labels and padding id.
 
     Raises:
-        StudentError: the weights do not load into the task's class without gaps, or the tokenizer is not theirs.
+        StudentError: the checkpoint does not load into the task's class, its head does not fit the task, or its
+            tokenizer has ids beyond the embedding table.
     """
-    from pipeline.student import golden
-
     for name in ("config.json", WEIGHTS):
         shutil.copyfile(source_folder / name, out / name)
     task = tasks.get(task_name)
@@ -64,37 +65,25 @@ def make(source_folder: Path, task_name: str, out: Path) -> dict[str, Any]:
 
 
 def _load(folder: Path, task: Task, source_folder: Path) -> Any:
-    """Load the copied checkpoint; what is wrong with it is said of the folder that it came from."""
+    """Load the copied checkpoint; errors name the folder that it was copied from."""
     from pipeline.checkpoint.loading import load_checkpoint
 
     try:
         return load_checkpoint(folder, task)
     except StudentError as error:
         raise StudentError(str(error).replace(str(folder), str(source_folder))) from error
-    except Exception as error:  # transformers has a class of its own for each kind of nonsense in a config
+    except Exception as error:  # transformers raises many classes for a config that makes no sense
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         raise StudentError(f"{source_folder} does not load as {task.auto_class}: {reason}") from error
 
 
 def _check_head(config: Any, task: Task, source_folder: Path) -> None:
-    """Refuse a head that gives too few or too many numbers for the task."""
+    """Refuse a head that has too few or too many outputs for the task."""
     if task.fits(config.num_labels):
         return
     near = {"classification": "regression", "regression": "classification"}.get(task.name)
     hint = f" Did you mean task {near!r}?" if near else ""
     raise StudentError(
-        f"the head in {source_folder} gives {config.num_labels} numbers (id2label); "
-        f"task {task.name} has {task.widths}.{hint}"
+        f"the head in {source_folder} has {config.num_labels} outputs (id2label); "
+        f"task {task.name} needs {task.widths}.{hint}"
     )
-
-
-def label_names(config: Any) -> list[str]:
-    """Return the names of the logits in order, from the config's `id2label`.
-
-    Raises:
-        StudentError: a name is missing, empty, more than one line, or given twice.
-    """
-    names = [str(config.id2label.get(index, "")) for index in range(config.num_labels)]
-    if len(set(names)) < len(names) or not all(name.strip() and name.isprintable() for name in names):
-        raise StudentError(f"config.json: id2label gives {names}; each class needs a name of its own, on one line.")
-    return names

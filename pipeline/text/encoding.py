@@ -1,4 +1,4 @@
-"""From text to padded int32 rows, by the shipped `tokenizer.json` alone."""
+"""Encode text into padded int32 rows, with nothing but the shipped `tokenizer.json`."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _SPACE = "▁"
 """SentencePiece's mark for a space."""
 
 Span = tuple[int, int]
-"""First character and the one behind the last, in a text as it was given."""
+"""First character and one past the last, in the original text."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class Window:
 
     row: Row
     offsets: tuple[Span | None, ...]
-    """Where in the passage each token comes from; None for the question and special tokens."""
+    """Span of each token in the passage; None for the question and special tokens."""
 
 
 class Encoder:
     """A tokenizer and the length to which it truncates."""
 
     def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
-        """Take a tokenizer over; of two texts the longer one is cut first."""
+        """Wrap a tokenizer, whose settings change; of two texts the longer one is truncated first."""
         tokenizer.no_padding()
         tokenizer.enable_truncation(max_length)
         self._tokenizer = tokenizer
@@ -68,7 +68,7 @@ class Encoder:
         """Read `tokenizer.json` of a model folder.
 
         Raises:
-            ArtifactError: there is none, or it is broken.
+            ArtifactError: the file is absent or broken.
         """
         path = folder / "tokenizer.json"
         try:
@@ -83,11 +83,11 @@ class Encoder:
         return _row(self._encoding(first, second))
 
     def encode_with_offsets(self, first: str, second: str | None = None) -> tuple[Row, list[Span]]:
-        """Encode as `encode` does, and say where each token comes from.
+        """Encode as `encode` does, and return the span of each token as well.
 
         Returns:
-            The row, and a span in the token's own text for each token; (0, 0) for special tokens. Spans leave out
-            spaces around a token and take in the accents that belong to its last character.
+            The row, and for each token its span in the text that it comes from; (0, 0) for special tokens. Spans leave
+            out spaces around a token, and include the accents that belong to its last character.
         """
         encoded = self._encoding(first, second)
         spans = [(0, 0)] * len(encoded.ids)
@@ -97,17 +97,17 @@ class Encoder:
         return _row(encoded), spans
 
     def windows(self, question: str, passage: str, *, stride: int) -> list[Window]:
-        """Cut a passage into windows that each fit beside the whole question.
+        """Split a passage into windows that each fit beside the whole question.
 
-        BERT's run_squad moves on by `doc_stride` tokens; this is the other number, what two neighbours share.
+        In BERT's run_squad `doc_stride` is how far a window moves on; here `stride` is how much two windows share.
 
         Args:
-            question: never cut.
-            passage: cut where needed; an empty one gives one window.
-            stride: tokens of the passage that each window repeats from the one before.
+            question: never truncated.
+            passage: split where needed; an empty one gives one window.
+            stride: number of the passage's tokens that each window shares with the one before.
 
         Raises:
-            InputError: beside the question there is no room for a token of the passage that is not a repeated one.
+            InputError: the question leaves no room for a token of the passage that the window before lacks.
         """
         self._check_room(question, stride)
         try:
@@ -118,11 +118,11 @@ class Encoder:
         return _windows(encoded, passage)
 
     def tokens(self, row: Row) -> list[str]:
-        """Return the vocabulary's spelling of a row."""
+        """Return a row's tokens as the vocabulary spells them."""
         return [self._tokenizer.id_to_token(token) or "" for token in row.ids]
 
     def document(self) -> str:
-        """Return all that decides how a text is cut, as tokenizer.json: pieces, normaliser and what else there is."""
+        """Return the tokenizer as the text of a tokenizer.json: everything that decides how it encodes."""
         return str(self._tokenizer.to_str())
 
     def _encoding(self, first: str, second: str | None) -> Encoding:
@@ -138,7 +138,7 @@ class Encoder:
         if room < 1:
             raise InputError(
                 f"the question has {tokens} tokens; a row of {self.max_length} has no room for a passage beside it. "
-                "Ask a shorter one, or convert with a longer sequence length."
+                "Ask a shorter question, or convert with a longer sequence length."
             )
         if not 0 <= stride < room:
             raise InputError(
@@ -152,7 +152,7 @@ def _row(encoded: Encoding) -> Row:
 
 
 def _windows(encoded: Encoding, passage: str) -> list[Window]:
-    # tokenizers 0.23: a template that gives the second text type 0 (XLM-R's) is not heeded in the overflowing windows.
+    # tokenizers 0.23 ignores a template that gives the second text type 0 (XLM-R's) in the overflowing windows.
     kinds = [kind for kind, sequence in zip(encoded.type_ids, encoded.sequence_ids, strict=True) if sequence == 1]
     windows = []
     for part in (encoded, *encoded.overflowing):
@@ -163,17 +163,18 @@ def _windows(encoded: Encoding, passage: str) -> list[Window]:
 
 
 def _spans(encoded: Encoding, sequence: int, text: str) -> dict[int, Span]:
-    """Return the span of each token that comes from one of the two texts, by the token's place in the row."""
-    places = [index for index, found in enumerate(encoded.sequence_ids) if found == sequence]
-    spans = [encoded.offsets[index] for index in places]
-    for place, (start, end) in enumerate(spans):
-        if encoded.tokens[places[place]] == _SPACE and text[start:end] != _SPACE:  # put in front, it has no character
-            spans[place] = (start, start)
-    return dict(zip(places, _tidy(spans, text), strict=True))
+    """Return the span of each token that comes from one of the two texts, by the token's index in the row."""
+    indices = [index for index, number in enumerate(encoded.sequence_ids) if number == sequence]
+    spans = [encoded.offsets[index] for index in indices]
+    for position, (start, end) in enumerate(spans):
+        # The space that SentencePiece puts in front of a text has no character there.
+        if encoded.tokens[indices[position]] == _SPACE and text[start:end] != _SPACE:
+            spans[position] = (start, start)
+    return dict(zip(indices, _tidy(spans, text), strict=True))
 
 
 def _tidy(spans: Sequence[Span], text: str) -> list[Span]:
-    """Leave spaces out, and take accents in that were stripped behind a token."""
+    """Leave out spaces around tokens, and include accents that were stripped behind a token."""
     tidy = []
     for index, (start, end) in enumerate(spans):
         following = spans[index + 1][0] if index + 1 < len(spans) else len(text)

@@ -10,7 +10,7 @@
 
 As in transformers, and not in Google's code: a special token that a text spells out is that token, and a word of more
 than 100 characters is unknown to WordPiece (Google says 200; checkpoints in this layout were fine-tuned with 100).
-transformers is not asked, since 5.23 builds a tokenizer of the class's own around the vocabulary of a `tokenizer.json`.
+transformers is not used: 5.23 builds its class's own tokenizer around the vocabulary of a `tokenizer.json`.
 """
 
 import json
@@ -36,7 +36,7 @@ FAMILIES: tuple[tuple[str, ...], ...] = (
 """Sets of files, each enough for a tokenizer."""
 
 SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-"""What may lie beside a set: case, accents, names of special tokens, tokens added later."""
+"""Optional files beside a set: case, accents, names of special tokens, tokens added later."""
 
 _BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 _ALBERT = {"unk": "<unk>", "sep": "[SEP]", "pad": "<pad>", "cls": "[CLS]", "mask": "[MASK]"}
@@ -52,7 +52,7 @@ def find(folder: Path) -> tuple[str, ...]:
     """Return the set of tokenizer files that a folder has.
 
     Raises:
-        StudentError: none, half a set, or several without a `tokenizer.json`.
+        StudentError: the folder has no set, half a set, or several without a `tokenizer.json`.
     """
     whole = [names for names in FAMILIES if all((folder / name).is_file() for name in names)]
     if whole and (whole[0] == FAMILIES[0] or len(whole) == 1):
@@ -84,7 +84,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     """Return a checkpoint's fast tokenizer with truncation and padding off.
 
     Raises:
-        StudentError: there is none, it is broken, or no fast tokenizer gives the same ids.
+        StudentError: the tokenizer is absent or broken, or no fast tokenizer gives the same ids.
     """
     build = {
         "tokenizer.json": _json,
@@ -105,10 +105,10 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
 
 def check_size(tokenizer: Tokenizer, folder: Path, *, vocab_size: int) -> None:
-    """Refuse a tokenizer with ids beyond the model's embedding table; unused rows at its end are usual.
+    """Refuse a tokenizer with ids beyond the model's embedding table; unused rows at the table's end are usual.
 
     Raises:
-        StudentError: an id has no row.
+        StudentError: an id has no row in the table.
     """
     token, highest = max(tokenizer.get_vocab().items(), key=lambda item: item[1])
     if highest >= vocab_size:
@@ -120,7 +120,7 @@ def check_size(tokenizer: Tokenizer, folder: Path, *, vocab_size: int) -> None:
 
 @dataclass(frozen=True)
 class _Settings:
-    """What the files beside a vocabulary say."""
+    """The settings that the files beside a vocabulary hold."""
 
     folder: Path
     values: Mapping[str, Any]
@@ -137,7 +137,7 @@ class _Settings:
         return cls(folder, names | config, [listed[index] for index in ids], ids)
 
     def flag(self, name: str, default: bool | None) -> Any:
-        """Return a true or false setting."""
+        """Return a setting that is true or false."""
         value = self.values.get(name, default)
         if value is not None and not isinstance(value, bool):
             raise StudentError(f"{self.folder}/tokenizer_config.json: {name} is {value!r}; it has to be true or false.")
@@ -195,7 +195,7 @@ def _json(folder: Path, settings: _Settings) -> Tokenizer:
 
 
 def _check_agreement(normalizer: normalizers.BertNormalizer, settings: _Settings) -> None:
-    """Refuse two files of which one makes other ids than the other: transformers follows the configuration."""
+    """Refuse two files that disagree on the ids: transformers would follow the configuration."""
     lower, strip = normalizer.lowercase, normalizer.strip_accents
     inside_file = {
         "do_lower_case": lower,
@@ -238,7 +238,7 @@ def _wordpiece(folder: Path, settings: _Settings) -> Tokenizer:
 
 
 def _assume_lower_case(folder: Path, vocabulary: Mapping[str, int], specials: Mapping[str, str]) -> bool:
-    """Say that a model is uncased, as BERT's code does by default, unless its vocabulary speaks against it."""
+    """Take a model for uncased, as BERT's code does by default, and refuse a vocabulary with capital letters."""
     for token in vocabulary:
         if token != token.lower() and token not in specials.values() and not token.startswith("["):
             raise StudentError(
@@ -249,7 +249,7 @@ def _assume_lower_case(folder: Path, vocabulary: Mapping[str, int], specials: Ma
 
 
 def _segments(tokenizer: Tokenizer, specials: Mapping[str, str]) -> processors.TemplateProcessing:
-    """BERT's and ALBERT's frame: segment 0, and 1 for the second text with its separator."""
+    """Return BERT's and ALBERT's template: segment 0, and 1 for the second text with its separator."""
     cls, sep = specials["cls"], specials["sep"]
     return _template(tokenizer, cls, sep, pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1")
 
@@ -274,7 +274,7 @@ def _albert(folder: Path, settings: _Settings) -> Tokenizer:
     )
     vocabulary = model.scores()
     unknown = [piece for piece, _ in vocabulary].index(specials["unk"])
-    commas = unigram.albert_commas(model.cuttable, vocabulary, unknown=unknown, file=model.path)
+    commas = unigram.albert_commas(model.segmentable, vocabulary, unknown=unknown, file=model.path)
     tokenizer = unigram.tokenizer(model, vocabulary, unknown=unknown, before=before, commas=commas)
     _finish(tokenizer, settings, specials, strip_mask=True)
     tokenizer.post_processor = _segments(tokenizer, specials)
@@ -282,7 +282,7 @@ def _albert(folder: Path, settings: _Settings) -> Tokenizer:
 
 
 def _xlm_roberta(folder: Path, settings: _Settings) -> Tokenizer:
-    """Fairseq's ids: <s> <pad> </s> <unk>, the pieces from the fourth on, <mask>."""
+    """Build XLM-R's tokenizer with fairseq's ids: <s> <pad> </s> <unk>, the pieces from the fourth on, <mask>."""
     model = unigram.read(folder / "sentencepiece.bpe.model")
     first = [piece for piece, _, _ in model.pieces[:3]]
     if first != ["<unk>", "<s>", "</s>"]:

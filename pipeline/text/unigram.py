@@ -1,11 +1,11 @@
-"""SentencePiece unigram models as fast tokenizers, id for id what the sentencepiece library gives.
+"""SentencePiece unigram models as fast tokenizers that give the same ids as the sentencepiece library.
 
-Why not transformers' own conversion: from `spiece.model` alone, transformers 5.23 registers the model's user-defined
+transformers' own conversion does not: from `spiece.model` alone, transformers 5.23 registers the model's user-defined
 symbols (ALBERT's are `( ) " - . – £ €`) as added tokens. The text is then cut at each of them before anything else, and
 every part gets a word mark of its own: `second-hand` becomes `▁second - ▁hand` where sentencepiece says
-`▁second - hand`, and `"i` loses the mark before its quote. Such symbols are ordinary pieces with a high score here.
-It also keeps ALBERT's pieces of a digit and a comma (`▁2010,`, see `albert_commas`), strips marks that Python's
-`combining` keeps, and deletes controls that ALBERT's `split()` takes for spaces.
+`▁second - hand`, and `"i` loses the mark before its quote. Here such symbols are ordinary pieces with a high score.
+transformers also keeps ALBERT's pieces of a digit and a comma (`▁2010,`, see `albert_commas`), strips marks that
+Python's `combining` keeps, and deletes controls that ALBERT's `split()` takes for spaces.
 
 The model's own character map is applied grapheme by grapheme by the tokenizers library, so that a sequence longer than
 one character is missed or cut short; NFKC in front of it composes such sequences first. What stays different: marks in
@@ -45,7 +45,7 @@ _UNIGRAM = 1
 
 @dataclass(frozen=True)
 class Model:
-    """What counts of a SentencePiece file."""
+    """The parts of a SentencePiece file that decide its ids."""
 
     path: Path
     pieces: tuple[tuple[str, float, int], ...]
@@ -54,8 +54,8 @@ class Model:
     dummy_prefix: bool
 
     @property
-    def cuttable(self) -> list[str]:
-        """The pieces that a text can be cut into."""
+    def segmentable(self) -> list[str]:
+        """The pieces that a text can be split into."""
         return self.spelled(_NORMAL, _USER_DEFINED)
 
     def spelled(self, *kinds: int) -> list[str]:
@@ -63,10 +63,10 @@ class Model:
         return [piece for piece, _, kind in self.pieces if kind in kinds]
 
     def scores(self) -> list[tuple[str, float]]:
-        """Return the vocabulary as the library scores it while it cuts.
+        """Return the vocabulary with the scores that the library uses when it splits a text.
 
         Raises:
-            StudentError: a symbol's score would change what an unknown character costs.
+            StudentError: a symbol's score would change the penalty of an unknown character.
         """
         normal = [score for _, score, kind in self.pieces if kind == _NORMAL]
         lowest, highest = min(normal), max(normal)
@@ -85,7 +85,7 @@ def read(path: Path) -> Model:
     """Read a SentencePiece file.
 
     Raises:
-        StudentError: it is broken, or of a kind that has no equal fast tokenizer here.
+        StudentError: the file is broken, or no fast tokenizer here is equal to it.
     """
     from google.protobuf.message import DecodeError
     from sentencepiece import sentencepiece_model_pb2 as messages
@@ -127,8 +127,8 @@ def tokenizer(
         model: the file.
         vocabulary: pieces with scores in the order of the checkpoint's ids.
         unknown: id of the unknown piece.
-        before: normalizers that work on the text ahead of the model's own.
-        commas: patterns of commas that are cut off, see `albert_commas`.
+        before: normalizers that run before the model's own.
+        commas: patterns of commas to split at, see `albert_commas`.
     """
     fast = Tokenizer(Unigram(vocabulary, unk_id=unknown, byte_fallback=False))
     fast.normalizer = normalizers.Sequence([*before, *_normalizers(model)])
@@ -166,8 +166,8 @@ def _normalizers(model: Model) -> list[Any]:
 
 
 def _cuts(model: Model, commas: Sequence[str]) -> list[Any]:
-    """Cuts that no piece crosses, so that the best path stays the best."""
-    normal = model.cuttable
+    """Return splits that no piece crosses, so that the best path stays the best."""
+    normal = model.segmentable
     cuts: list[Any] = []
     if not any(SPACE in piece[1:] for piece in normal):
         cuts.append(pre_tokenizers.Split(SPACE, "merged_with_next"))
@@ -180,7 +180,7 @@ def _cuts(model: Model, commas: Sequence[str]) -> list[Any]:
 
 
 def _guard(control: str, normal: list[str]) -> str | None:
-    """Return where to cut a control piece that normalised text happens to spell, as full-width signs do."""
+    """Return a pattern that splits a control piece which normalised text may spell, as full-width signs do."""
     for at in range(len(control) - 1, 0, -1):
         if not any(control[at - 1 : at + 1] in piece for piece in normal):
             return f"(?<={_escape(control[: at - 1])}){_escape(control[at - 1])}(?={_escape(control[at:])})"
@@ -206,7 +206,7 @@ def albert_preprocessing(*, lower_case: bool, keep_accents: bool) -> list[Any]:
 
 
 def _combining() -> str:
-    """Return a class of the characters for which `unicodedata.combining` is not 0; StripAccents takes all marks."""
+    """Return a class of the characters for which `unicodedata.combining` is not 0; StripAccents would take all marks."""
     codes = [code for code in range(0x1F000) if unicodedata.combining(chr(code))]
     starts = [code for code in codes if not unicodedata.combining(chr(code - 1))]
     ends = [code for code in codes if not unicodedata.combining(chr(code + 1))]

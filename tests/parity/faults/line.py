@@ -37,7 +37,7 @@ def converting_code() -> str:
 def judging_code() -> str:
     """Return the digest of the code and texts that decide a verdict."""
     code = sources.digest("pipeline.verify.stage", "pipeline.student.reference", *BACKENDS)
-    texts = sorted((REPOSITORY / "pipeline" / "text" / "bundled").iterdir())
+    texts = sorted((REPOSITORY / "pipeline" / "text" / "texts").iterdir())
     return artifact.digest_of([code, [artifact.sha256_file(path) for path in texts]])
 
 
