@@ -1,4 +1,4 @@
-# One line a verb. What a verb does is in pipeline/, and its options in: .venv/bin/pocketbert VERB --help
+# One rule a verb. Its options are in: .venv/bin/pocketbert VERB --help
 RECIPE ?= minilm
 TARGET ?=
 DEVICE ?= host
@@ -16,53 +16,53 @@ ON_TARGET = $(if $(TARGET),--target $(TARGET))
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
-# Cheap when .venv is whole and up to date (a hash and a version check), so every verb asks for it.
+# Takes a tenth of a second when .venv is up to date, so every verb asks for it.
 ready:
 	@$(PYTHON) -I pipeline/bootstrap.py
 
 setup: ready  ## make .venv with everything the verbs need (the verbs do it themselves)
 	@.venv/bin/python -V
 
-init: ready  ## a recipe for CHECKPOINT (a folder, or hub:owner/name@commit), written to recipe.toml
+init: ready  ## write a recipe for CHECKPOINT (a folder, or hub:owner/name@commit) to recipe.toml
 	@$(POCKETBERT) init $(CHECKPOINT)
 
-run: ready  ## everything for one student: make, compress, convert, verify, measure, report
+run: ready  ## take one student through every stage: train, compress, convert, verify, measure, report
 	@$(POCKETBERT) run $(RECIPE) $(ON_TARGET)
 
-plan: ready  ## what run would do, and why, without doing it
+plan: ready  ## show what run would make and why; make nothing
 	@$(POCKETBERT) plan $(RECIPE) $(ON_TARGET)
 
-train: ready  ## fine-tune the student of a recipe that has [train]; a run that was stopped goes on
+train: ready  ## fine-tune the student of a recipe that has [train]; a stopped run continues
 	@$(POCKETBERT) train $(RECIPE)
 
-compress: ready  ## the student of a recipe that prunes, factorises, shares, trims or distils, before it is laid out
+compress: ready  ## make the student smaller as the recipe says: prune, factorise, share, trim, distil
 	@$(POCKETBERT) compress $(RECIPE)
 
-student: ready  ## the student's checkpoint only
+student: ready  ## find and check the student's checkpoint, and copy it into build/RECIPE/
 	@$(POCKETBERT) student $(RECIPE)
 
-convert: ready  ## the converted models
+convert: ready  ## convert the student for every target
 	@$(POCKETBERT) convert $(RECIPE) $(ON_TARGET)
 
-verify: ready  ## parity with fp32 PyTorch
+verify: ready  ## compare each converted model with fp32 PyTorch
 	@$(POCKETBERT) verify $(RECIPE) $(ON_TARGET)
 
-benchmark: ready  ## latency, memory and size on DEVICE
+benchmark: ready  ## measure latency, memory and size on DEVICE
 	@$(POCKETBERT) benchmark $(RECIPE) $(ON_TARGET) --device $(DEVICE)
 
-report: ready  ## build/RECIPE/report/
+report: ready  ## write build/RECIPE/report/
 	@$(POCKETBERT) report $(RECIPE)
 
-ship: ready  ## put the verified models into the demo apps
+ship: ready  ## copy the verified models into the demo apps
 	@$(POCKETBERT) ship $(RECIPE) $(ON_TARGET)
 
-push: ready  ## the verified models with a model card, as a bundle for REPOSITORY (uploaded with UPLOAD=1)
+push: ready  ## bundle the verified models with a model card for REPOSITORY; upload it with UPLOAD=1
 	@$(POCKETBERT) push $(RECIPE) $(REPOSITORY) $(ON_TARGET) $(if $(UPLOAD),--no-dry-run)
 
-recipes: ready  ## the ready recipes, what each does and needs
+recipes: ready  ## list the ready recipes, what each does and needs
 	@$(POCKETBERT) recipes
 
-list: ready  ## recipes, targets, schemes, devices
+list: ready  ## list what exists: architectures, tasks, backends, schemes, datasets, devices
 	@$(POCKETBERT) list
 
 test: ready  ## the tests, without the slow cross products
@@ -89,11 +89,11 @@ docs: ready  ## write the keys of a recipe into docs/recipes.md
 commands: ready  ## run every documented command with tiny settings (15 minutes)
 	@.venv/bin/python -m docs.commands
 
-format: ready  ## put the code into the house format
+format: ready  ## format the code
 	@.venv/bin/ruff check --fix-only --quiet .
 	@.venv/bin/ruff format .
 
-compat: ready  ## the LiteRT files on older runtimes (INSTALL=1 downloads those into build/.compat)
+compat: ready  ## try the LiteRT files on older runtimes (INSTALL=1 downloads them into build/.compat)
 	@$(POCKETBERT) compat $(RECIPE) $(ON_TARGET) $(if $(INSTALL),--install)
 
 peers: ready  ## what one would pick instead (onnxruntime, default exports), in one run with our files of RECIPE
@@ -115,7 +115,7 @@ compression: ready  ## MiniLM made smaller on public data; writes benchmarks/COM
 ablation: ready  ## which loss, sharing and embedding size matters; writes benchmarks/ABLATION.md (likewise)
 	@.venv/bin/python -m benchmarks.ablation --jobs $(JOBS)
 
-clean:  ## remove what the pipeline made and the caches; keep .venv
+clean:  ## remove what the pipeline made, and the caches; keep .venv
 	@# Artifacts are read-only, folders included, which rm alone respects.
 	@[ ! -d build ] || chmod -R u+w build
 	rm -rf build .mypy_cache .ruff_cache .pytest_cache

@@ -2,7 +2,7 @@
 
 ::
 
-    PipelineError                 exit 2   said in one line; nothing was lost
+    PipelineError                 exit 2   told in one line; finished artifacts stay
     ├── RecipeError               exit 2   the recipe, or a flag beside it, cannot be carried out
     ├── StudentError              exit 2   the checkpoint is missing, unsafe, corrupt or of the wrong kind
     ├── ArtifactError             exit 2   something in build/ is missing, half-made or was changed
@@ -22,7 +22,7 @@ EXIT_TOOLCHAIN = 3
 
 
 class PipelineError(Exception):
-    """Base of all; `exit_code` is what the command ends with."""
+    """Base of all errors that the command reports; `exit_code` is the command's exit code."""
 
     exit_code = EXIT_USAGE
 
@@ -56,7 +56,7 @@ class ToolchainError(PipelineError):
 
 
 class UnknownOp(ToolchainError):
-    """The reference interpreter lacks an operation of a program, so nothing can be said of its numbers."""
+    """The reference interpreter lacks an operation of a program, so the program cannot be judged."""
 
 
 class WorkerDied(ToolchainError):
