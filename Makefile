@@ -10,7 +10,7 @@ POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
 .PHONY: help ready setup init run plan compress student convert verify benchmark report ship push recipes list \
-        train test test-cluster test-full check docs commands format compat peers pruned-speed faults support compression ablation \
+        train test test-quick test-durations test-cluster test-full check docs commands format compat peers pruned-speed faults support compression ablation \
         clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
@@ -65,15 +65,24 @@ recipes: ready  ## list the ready recipes, what each does and needs
 list: ready  ## list what exists: architectures, tasks, backends, schemes, datasets, devices
 	@$(POCKETBERT) list
 
-test: ready  ## the tests, without the slow cross products
-	@.venv/bin/python -m pytest
+# One worker a core, as far as memory holds them; which test runs where makes no difference to any.
+PYTEST := .venv/bin/python -m pytest -n auto --dist worksteal
+
+test: ready  ## the tests, without the slow cross products (10 minutes on two cores)
+	@$(PYTEST)
+
+test-quick: ready  ## the tests that need no toolchain (a minute)
+	@.venv/bin/python -m pytest --quick
+
+test-durations: ready  ## the tests, with each one's wall and CPU seconds kept in build/test-durations.json
+	@$(PYTEST) --keep-durations
 
 test-cluster: ready  ## the tests of the Ray executor, on a cluster of two processes on this machine
 	@$(PYTHON) -I pipeline/bootstrap.py --extra cluster
 	@.venv/bin/python -m pytest -m cluster
 
-test-full: ready  ## all the tests
-	@.venv/bin/python -m pytest -m "not cluster"
+test-full: ready  ## all the tests (90 minutes on two cores)
+	@$(PYTEST) -m "not cluster"
 
 check: ready  ## lint, format, types, layers of imports, links, and the generated part of docs/
 	@.venv/bin/ruff check .

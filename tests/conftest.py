@@ -16,6 +16,7 @@ import psutil
 import pytest
 import tomli_w
 from durations import Durations
+from quick import Quick
 from store import Store, code_and_tools
 from warm import Workers
 
@@ -46,11 +47,14 @@ _WORKER_BYTES = 4 << 30
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what `make test-durations` asks for."""
     parser.addoption("--keep-durations", action="store_true", help="write every test's seconds to build/")
+    parser.addoption("--quick", action="store_true", help="only tests that need no toolchain")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Count seconds; torch takes the cores that are a worker's own, since two that take all wait for each other."""
     config.pluginmanager.register(Durations(config))
+    if config.getoption("quick"):
+        config.pluginmanager.register(Quick())
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))
     if workers:
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, host.usable_cores() // workers)))
