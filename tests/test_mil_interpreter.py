@@ -23,6 +23,7 @@ from test_mil_constants import block, edit
 
 from pipeline import mil, tasks
 from pipeline.backends import ConvertRequest, coreml
+from pipeline.backends.coreml import session
 from pipeline.checkpoint import architectures
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.cli import app as cli
@@ -370,7 +371,7 @@ def test_listing_finds_what_is_stored_twice(package: Path) -> None:
 
 
 def test_a_compute_unit_needs_macos(convert: Convert, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coreml.sys, "platform", "linux")
+    monkeypatch.setattr(session.sys, "platform", "linux")
     with pytest.raises(ToolchainError, match="cannot be run on CPU_ONLY here: Core ML runs on macOS only"):
         coreml.load_compute_unit(convert("bert", "embedding", minimum_ios=18), None, "CPU_ONLY")
 

@@ -206,7 +206,10 @@ def albert_preprocessing(*, lower_case: bool, keep_accents: bool) -> list[Any]:
 
 
 def _combining() -> str:
-    """Return a class of the characters whose `unicodedata.combining` is not 0; StripAccents would take all marks."""
+    """Return a regex class of the characters for which `unicodedata.combining` is not 0.
+
+    The library's own StripAccents takes all marks.
+    """
     codes = [code for code in range(0x1F000) if unicodedata.combining(chr(code))]
     starts = [code for code in codes if not unicodedata.combining(chr(code - 1))]
     ends = [code for code in codes if not unicodedata.combining(chr(code + 1))]
