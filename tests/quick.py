@@ -12,10 +12,22 @@ from typing import Any
 import pytest
 
 TOOLCHAINS = frozenset(
-    ("accelerate", "ai_edge_litert", "ai_edge_quantizer", "coremltools", "executorch", "litert_torch", "ray", "torch")
-    + ("tensorflow", "transformers")
+    (
+        "accelerate",
+        "ai_edge_litert",
+        "ai_edge_quantizer",
+        "coremltools",
+        "executorch",
+        "litert_torch",
+        "ray",
+        "torch",
+        "tensorflow",
+        "transformers",
+    )
 )
-FIXTURES = frozenset(("pocketbert", "tiny_student", "lively", "tiny_line", "one_thread", "lanes", "judged", "converter"))
+FIXTURES = frozenset(
+    ("pocketbert", "tiny_student", "lively", "tiny_line", "one_thread", "lanes", "judged", "converter")
+)
 """Fixtures that import toolchains or start processes which do."""
 TESTS = Path(__file__).parent
 
