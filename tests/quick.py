@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 TOOLCHAINS = frozenset(
-    "accelerate ai_edge_litert ai_edge_quantizer coremltools executorch litert_torch ray torch tensorflow "
-    "transformers".split()
+    {"accelerate", "ai_edge_litert", "ai_edge_quantizer", "coremltools", "executorch", "litert_torch", "ray", "torch"}
+    | {"tensorflow", "transformers"}
 )
 FIXTURES = frozenset(
     ("pocketbert", "tiny_student", "lively", "tiny_line", "one_thread", "lanes", "judged", "converter")
