@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pipeline.cli.console import Progress, print_error
 
 from benchmarks import peer_exports, peer_sessions
 from pipeline import artifact
@@ -29,6 +28,7 @@ from pipeline.benchmark.stage import measure, of_student, of_target
 from pipeline.benchmark.timed import embed, open_variant, prepare
 from pipeline.benchmark.variants import Variant
 from pipeline.checkpoint import architectures
+from pipeline.cli.progress import Progress, print_error
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import finished_model
 from pipeline.data.datasets import DATASETS
@@ -69,7 +69,7 @@ def main(given: Sequence[str] | None = None) -> int:
     try:
         print(run(options))
     except PipelineError as error:
-        print_error(type(error).__name__, str(error), error.exit_code, as_json=False)
+        print_error(str(error))
         return error.exit_code
     return EXIT_DONE
 

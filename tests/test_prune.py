@@ -201,7 +201,7 @@ def test_groups_that_are_not_passed_alike_are_refused(case: dict[str, int], live
     shutil.copytree(lively("albert"), source)
     path = source / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | case))
-    with pytest.raises(PipelineError, match=r"groups of one layer are passed equally often"):
+    with pytest.raises(PipelineError, match=r"each group has one layer and all are passed equally often"):
         stored_shape(found(source))
 
 

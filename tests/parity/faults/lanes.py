@@ -17,7 +17,8 @@ from pipeline.errors import WorkerDied
 from pipeline.graph.worker import Worker
 from pipeline.verify import stage as verify
 
-HOME = str(Path(__file__).resolve().parents[1])
+HOMES = [str(folder) for folder in Path(__file__).resolve().parents[1:3]]
+"""What workers import this package from, and what it imports."""
 _TOO_LARGE_BYTES = 4 << 30
 """Toolchains leak with every conversion; a worker beyond this is ended before its next job."""
 _current = threading.local()
@@ -89,7 +90,7 @@ class Lanes:
     @contextlib.contextmanager
     def at_work(self) -> Iterator["Lanes"]:
         """Let workers import this package, and end them with the context."""
-        paths = os.pathsep.join([HOME, *filter(None, [os.environ.get("PYTHONPATH")])])
+        paths = os.pathsep.join([*HOMES, *filter(None, [os.environ.get("PYTHONPATH")])])
         try:
             with mock.patch.dict(os.environ, PYTHONPATH=paths):
                 yield self
