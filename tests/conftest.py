@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -52,6 +53,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Count seconds; torch takes the cores that are a worker's own, since two that take all wait for each other."""
+    # A shell that starts this in the background (`make test &`, some CI) has commands ignore Ctrl-C, and ours inherit it.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Durations(config))
     if config.getoption("quick"):
         config.pluginmanager.register(Quick())
