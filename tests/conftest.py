@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Count seconds; torch takes the cores that are a worker's own, since two that take all wait for each other."""
-    # A shell that starts this in the background (`make test &`, some CI) has commands ignore Ctrl-C, and ours inherit it.
+    # A shell that starts this in the background (`make test &`) has commands ignore Ctrl-C, and ours inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Durations(config))

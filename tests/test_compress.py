@@ -54,9 +54,9 @@ def steps(outcome: Outcome) -> dict[str, bool]:
 
 
 def test_a_chain_ends_in_verified_files_and_is_kept(
-    chain: Path, pocketbert: Callable[..., Outcome], tmp_path: Path
+    chain: Path, command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
-    outcome = pocketbert("verify", chain, "--json")
+    outcome = command_here("verify", chain, "--json")
     assert outcome.document["verdicts"] == {"litert-int8_dynamic": "passed", "coreml-fp32": "passed"}, outcome.stdout
     assert list(steps(outcome))[:5] == ORDER
     folder = tmp_path / "build" / "tiny"
@@ -67,11 +67,11 @@ def test_a_chain_ends_in_verified_files_and_is_kept(
     assert metrics["shared"]["groups"] == [[0, 1]]
     said = artifact.load(folder / "student").manifest.params["origin"]
     assert said == "source, its vocabulary trimmed, pruned, factorised, its layers shared"
-    again = steps(pocketbert("verify", chain, "--json"))
+    again = steps(command_here("verify", chain, "--json"))
     assert not any(again.values())
     # Another ratio makes what comes after it, and keeps what came before.
     changed = written(tmp_path, **CHAIN | {"prune": PRUNE | {"compute": 0.5}})
-    planned = steps(pocketbert("compress", changed, "--json"))
+    planned = steps(command_here("compress", changed, "--json"))
     assert planned == {"vocabulary": False, "prune": True, "factorise": True, "share": True}
 
 

@@ -1,8 +1,12 @@
 """Backends: one module each, all of the shape of `Backend`. To add one, write it and add its name to `NAMES`."""
 
+import contextlib
 import importlib
 import importlib.metadata
-from collections.abc import Callable, Mapping
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -125,3 +129,25 @@ def get(name: str) -> Backend:
     if name not in NAMES:
         raise KeyError(name)
     return cast(Backend, importlib.import_module(f"pipeline.backends.{name}"))
+
+
+@contextlib.contextmanager
+def native_log_hidden() -> Iterator[None]:
+    """Keep what a runtime writes to descriptor 2 out of the user's program, unless an error is raised.
+
+    Neither runtime has a setting for its log: cpuinfo and the thread pool write nine lines at ExecuTorch's first use,
+    and LiteRT's wheel does not export `LiteRtSetMinLoggerSeverity` (google-ai-edge/LiteRT#7420).
+    """
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as log:
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            log.seek(0)
+            os.write(saved, log.read())
+            raise
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)

@@ -1,13 +1,10 @@
 """ExecuTorch's runtime: a `.pte` loaded into the process, run through XNNPACK."""
 
-import contextlib
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from pipeline.backends import Evaluator, Inputs, Outputs, Session, runtime_evaluator
+from pipeline.backends import Evaluator, Inputs, Outputs, Session, native_log_hidden, runtime_evaluator
 from pipeline.backends.signature import Function, Signature
 from pipeline.errors import InputError, ToolchainError
 from pipeline.runtimes import require_version
@@ -48,11 +45,11 @@ class _ExecuTorchSession:
     """A loaded `.pte`. The thread count belongs to the process: the session opened last sets it for all."""
 
     def __init__(self, file: Path, *, threads: int) -> None:
-        import_runtime()
-        from executorch.extension.pybindings import portable_lib
-        from executorch.runtime import Runtime
+        with native_log_hidden():
+            import_runtime()
+            from executorch.extension.pybindings import portable_lib
+            from executorch.runtime import Runtime
 
-        with _native_noise_dropped():
             portable_lib._unsafe_reset_threadpool(threads)
         try:
             # The program has to outlive its methods.
@@ -81,16 +78,3 @@ class _ExecuTorchSession:
     def close(self) -> None:
         """Free the method, then the program."""
         del self._method, self._program
-
-
-@contextlib.contextmanager
-def _native_noise_dropped() -> Iterator[None]:
-    """Drop nine lines that cpuinfo and the thread pool write to descriptor 2 at first use; no setting stops them."""
-    saved, sink = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(sink, 2)
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(sink)

@@ -1,11 +1,14 @@
 """LiteRT's runtime: a file opened in one compiled model, run through XNNPACK on the processor."""
 
+import atexit
+import ctypes
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pipeline.backends import Evaluator, Inputs, Outputs, Session, runtime_evaluator
+from pipeline.backends import Evaluator, Inputs, Outputs, Session, native_log_hidden, runtime_evaluator
 from pipeline.backends.signature import Function, Signature, Tensor
 from pipeline.errors import InputError, ToolchainError
 from pipeline.runtimes import require_version
@@ -57,7 +60,8 @@ class _LiteRTSession:
         cpu = CpuOptions(num_threads=threads, xnnpack_weight_cache_path=_IN_MEMORY)
         options = Options(hardware_accelerators=HardwareAccelerator.CPU, cpu_options=cpu)
         try:
-            self._model = CompiledModel.from_file(str(file), options=options)
+            with native_log_hidden():
+                self._model = CompiledModel.from_file(str(file), environment=_environment(), options=options)
         except (RuntimeError, ValueError, OSError) as error:
             raise ToolchainError(f"LiteRT cannot open {file}: {error}") from error
         self._buffers: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
@@ -86,6 +90,27 @@ class _LiteRTSession:
         """Free the model and its buffers."""
         self._buffers.clear()
         self._model.close()
+
+
+@cache
+def _environment() -> Any:
+    """Return the process's environment, which registers the accelerators; without it each model makes another."""
+    from ai_edge_litert.environment import Environment
+    from ai_edge_litert.tensor_buffer import TensorBuffer
+
+    environment = Environment.create()
+    # The runtime makes a second one for itself at the first write, and tells of it: that is now, and not in a run.
+    TensorBuffer.create_from_host_memory(np.zeros(16, np.float32)).write(np.zeros(16, np.float32))
+    # It also tells of its end, after Python's own; what was registered later is called earlier: this closes its log.
+    libc = ctypes.CDLL(None)
+    libc.__cxa_atexit(ctypes.cast(libc.close, ctypes.c_void_p), ctypes.c_void_p(2), None)
+    atexit.register(_close, environment)
+    return environment
+
+
+def _close(environment: Any) -> None:
+    with native_log_hidden():
+        environment.close()
 
 
 def _read(buffer: Any, tensor: Tensor) -> Any:
