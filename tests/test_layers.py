@@ -1,6 +1,11 @@
-"""Every room of the package has its floor; `make check` holds that imports point down only."""
+"""Every room of the package has its layer (`make check` holds that imports point down only), and is in the wheel."""
 
+import shutil
+import subprocess
+import sys
 import tomllib
+import zipfile
+from pathlib import Path
 
 from conftest import REPOSITORY
 
@@ -16,3 +21,19 @@ def test_every_folder_and_module_has_its_layer() -> None:
     alone = {path.stem for path in package.glob("[a-z]*.py")} - {"bootstrap"}
     expected = {f"pipeline.{name}" for name in (rooms - split) | alone} | modules
     assert layers == expected
+
+
+def test_a_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
+    """Recipes, devices, templates and constraints too: an installed wheel falls back on nothing."""
+    project = tmp_path / "project"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(REPOSITORY / "pipeline", project / "pipeline", ignore=ignored)
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copyfile(REPOSITORY / name, project / name)
+    present = {path.relative_to(project).as_posix() for path in (project / "pipeline").rglob("*") if path.is_file()}
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", tmp_path, project]
+    subprocess.run(command, check=True, timeout=120)
+    (wheel,) = tmp_path.glob("*.whl")
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert packed == present
+    assert "pipeline/devices/devices.toml" in packed
