@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from benchmarks import trials_record, trials_scores
-from benchmarks.ablation_rows import GRID, HEAD, ORDER, SIZES, UPDATES, VARIANTS
+from benchmarks.ablation_rows import GRID, HEAD, ORDER, SIZES, TEXTS, UPDATES, VARIANTS
 from benchmarks.trials import Row, Table
 from benchmarks.trials_record import Record
 from benchmarks.trials_scores import Figure, counted, shown, unfinished, written
@@ -41,7 +41,7 @@ def page(table: Table) -> Iterator[str]:
         """)
     yield ""
     yield from written(f"""
-        Each student is made of all-MiniLM-L6-v2 on plain text ({" and ".join(UPDATES["texts"])}), {UPDATES["steps"]}
+        Each student is made of all-MiniLM-L6-v2 on plain text ({" and ".join(TEXTS)}), {UPDATES["steps"]}
         updates of {UPDATES["batch_size"]} rows of at most {UPDATES["max_length"]} tokens, and then fine-tuned on 8,000
         rows of SST-2, one pass: accuracy on its 872 dev rows, in points. SST-2, because it is part of every published
         table beside which this stands; few rows, so that what a student brought along still shows. [Brackets]: 95 %

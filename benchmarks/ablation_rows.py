@@ -10,9 +10,9 @@ from typing import Any
 from benchmarks.trials import FAST, Row, Table
 
 _THREE = (0, 1, 2)
-_TEXTS = ["wikitext2", "war-and-peace"]
+TEXTS = ["wikitext2", "war-and-peace"]
 """A million tokens; 500 updates of 16 blocks of 64 see half of them once, which two cores do in ten minutes."""
-UPDATES = {"texts": _TEXTS, "steps": 500, "batch_size": 16, "max_length": 64, "learning_rate": 2e-4} | FAST
+UPDATES = {"texts": TEXTS, "steps": 500, "batch_size": 16, "max_length": 64, "learning_rate": 2e-4} | FAST
 _DOWNSTREAM = {"dataset": "sst2", "max_rows": 8000, "epochs": 1.0, "learning_rate": 1e-4, "max_length": 64} | FAST
 
 # Sanh et al. 2019: weights 5, 2 and 1, temperature 2.
@@ -100,7 +100,7 @@ HEAD = Row(
     "head",
     "MiniLM with a masked-LM head, trained on plain text",
     "embedding",
-    {"head": {"texts": _TEXTS, "steps": 1500, "batch_size": 16, "max_length": 64} | FAST},
+    {"head": {"texts": TEXTS, "steps": 1500, "batch_size": 16, "max_length": 64} | FAST},
     minutes=15,
 )
 

@@ -93,7 +93,7 @@ def _cells(table: Table, row: Row, speeds: Sequence[Speed]) -> Iterator[str]:
     yield from (f"`{row.name}`", row.said)
     yield f"{first.parameters / 1e6:.1f}" if first else "—"
     yield "—" if first is None or first.compute_fraction is None else f"{first.compute_fraction:.2f}"
-    yield from _sizes(table, row, first)
+    yield from _sizes(row, first)
     yield compression_speed.faster(table, row, speeds)
     gone = unfinished(table, row)
     yield shown(metric) + (f", {gone}" if gone else "") if metric else gone
@@ -106,7 +106,7 @@ def _cells(table: Table, row: Row, speeds: Sequence[Speed]) -> Iterator[str]:
     yield trials_scores.holds(table, row) if row.bound else ""
 
 
-def _sizes(table: Table, row: Row, first: Record | None) -> Iterator[str]:
+def _sizes(row: Row, first: Record | None) -> Iterator[str]:
     files = {file.backend: file for file in first.files} if first else {}
     if not row.files or not files:
         yield from ("—", NOT_RUN if row.files else "")

@@ -39,7 +39,7 @@ class OnnxRuntime(_Peer):
         self._session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
 
     def execute(self, inputs: Arrays, length: int) -> NDArray[np.float32]:
-        return self._session.run(None, inputs)[0][0]
+        return np.asarray(self._session.run(None, inputs)[0][0])
 
 
 class LiteRTDefault(_Peer):
@@ -60,7 +60,7 @@ class LiteRTDefault(_Peer):
 
     def execute(self, inputs: Arrays, length: int) -> NDArray[np.float32]:
         arguments = {arg: inputs[name].astype(self._dtype[name]) for name, arg in self._inputs.items()}
-        return next(iter(self._runner(**arguments).values()))[0]
+        return np.asarray(next(iter(self._runner(**arguments).values()))[0])
 
 
 class ExecuTorchDefault(_Peer):
@@ -81,7 +81,7 @@ class ExecuTorchDefault(_Peer):
     def execute(self, inputs: Arrays, length: int) -> NDArray[np.float32]:
         import torch
 
-        return self._method.execute([torch.from_numpy(inputs[name]) for name in NAMES])[0].numpy()[0].copy()
+        return np.array(self._method.execute([torch.from_numpy(inputs[name]) for name in NAMES])[0].numpy()[0])
 
 
 class TorchInt8(_Peer):
@@ -101,7 +101,9 @@ class TorchInt8(_Peer):
         import torch
 
         with torch.inference_mode():
-            return self._model(**{name: torch.from_numpy(array) for name, array in inputs.items()}).numpy()[0]
+            return np.asarray(
+                self._model(**{name: torch.from_numpy(array) for name, array in inputs.items()}).numpy()[0]
+            )
 
 
 def import_onnxruntime() -> None:

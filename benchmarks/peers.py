@@ -190,7 +190,7 @@ def peers(
     onnx, litert, executorch = (file for file, _ in files.values())
     int8 = onnx.with_suffix(".int8.onnx")
     default, opened = f"default-{length}", (student, length)
-    variants = {
+    variants: dict[str, list[tuple[str, str, Path | None, Callable[[int], Any]]]] = {
         "onnxruntime": [
             ("onnxruntime-fp32", "fp32", onnx, partial(peer_sessions.OnnxRuntime, onnx, *opened)),
             ("onnxruntime-int8", "int8_dynamic", int8, partial(peer_sessions.OnnxRuntime, int8, *opened)),

@@ -33,6 +33,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pipeline.graph import store
 
@@ -151,10 +152,11 @@ def make_targets(makefile: str) -> list[str]:
 def read(path: Path = LIST) -> list[Row]:
     """Read the list."""
     table = tomllib.loads(path.read_text(encoding="utf-8"))
-    return [
-        Row(**{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()})
+    rows: list[dict[str, Any]] = [
+        {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
         for row in table["command"]
     ]
+    return [Row(**row) for row in rows]
 
 
 # --- the sandbox ---------------------------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ def make_venv(python: str) -> None:
         raise SetupError("needs about %d GiB on the disk of %s, %.1f GiB are free" % (NEED_GIB, ROOT, free))
     say("making .venv with " + python)
     command = [python, "-I", "-m", "venv", "--clear", VENV]
-    made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    made = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if made.returncode != 0:
         raise SetupError("python -m venv failed: " + " ".join(made.stdout.decode(errors="replace").split()))
 

@@ -77,7 +77,7 @@ RUNTIMES = (
 
 def version_numbers(version: str) -> tuple[int, ...]:
     """Return the first three numbers of a version such as `1.2.0` or `2.14.0+cpu`."""
-    return tuple(int(part) for part in version.split("+")[0].split(".")[:3] if part.isdigit())
+    return tuple(int(part) for part in version.split("+", maxsplit=1)[0].split(".")[:3] if part.isdigit())
 
 
 def of_backend(backend: str) -> tuple[Runtime, ...]:

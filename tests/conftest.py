@@ -243,7 +243,7 @@ def command_here(
             capfd.readouterr()
             with pytest.raises(SystemExit) as ended:
                 cli.main()
-            return Outcome(ended.value.code, *capfd.readouterr())
+            return Outcome(int(str(ended.value.code)), *capfd.readouterr())
 
     return run
 

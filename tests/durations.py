@@ -3,9 +3,9 @@
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -35,7 +35,9 @@ class Durations:
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Iterator[None]:
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Write the seconds of set-up, call and teardown into the last report, which travels to the first process."""
         report = yield
         if call.when == "teardown":
@@ -49,7 +51,7 @@ class Durations:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect."""
         if report.when == "teardown":
-            self._tests[report.nodeid] = dict(report.user_properties)["seconds"]
+            self._tests[report.nodeid] = cast(dict[str, float], dict(report.user_properties)["seconds"])
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:

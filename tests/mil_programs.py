@@ -115,7 +115,7 @@ def _converted(program: Any, precision: str, target: Any, passes: Any) -> Any:
 
 def input_arrays(call: Call) -> dict[str, np.ndarray]:
     """Return what a call's tensors are named and hold as inputs of its program."""
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     for parameter, value in call.tensors.items():
         if parameter == "values":
             arrays |= {f"{call.name}__{i}": np.asarray(array) for i, array in enumerate(value)}

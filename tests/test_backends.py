@@ -18,6 +18,7 @@ from pipeline.artifact import Artifact, Order, build, read_manifest
 from pipeline.backends import coreml, litert
 from pipeline.backends.litert.deduplicate import share_constants
 from pipeline.checkpoint import source as student
+from pipeline.checkpoint.architectures import ARCHITECTURES
 from pipeline.checkpoint.loading import example_inputs, export_graph, load_checkpoint
 from pipeline.convert.model import Model
 from pipeline.convert.stage import Target, make
@@ -172,7 +173,7 @@ def test_core_ml_serves_several_lengths_with_one_copy_of_the_weights(architectur
     assert [function.name for function in functions] == ["seq_8", "seq_16"]
     assert [function.inputs[0].shape for function in functions] == [(1, 8), (1, 16)]
     names = [tensor.name for tensor in functions[0].inputs]
-    assert names == list(student.architectures.get(architecture).inputs)
+    assert names == list(ARCHITECTURES[architecture].inputs)
     assert {tensor.dtype for function in functions for tensor in function.inputs} == {"int32"}
     assert [(tensor.name, tensor.dtype) for tensor in functions[0].outputs] == [("sentence_embedding", "float32")]
     weights = [sum(part.stat().st_size for part in folder.rglob("weight.bin")) for folder in (one, both)]
@@ -325,6 +326,7 @@ def test_golden_rows_travel_with_the_file_and_hold(tiny_file: TinyFile) -> None:
     _, folder = tiny_file(Target("litert", "int8_dynamic"), lengths=(16, 64))
     rows = golden.read(folder)
     assert rows.min_cosine == SCHEMES["int8_dynamic"].gates["embedding"].min_worst_cosine
+    assert rows.min_cosine is not None
     model = Model(folder)
     encoder = Encoder.from_folder(folder, rows.max_length)
     for row in rows.rows:

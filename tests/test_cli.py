@@ -207,6 +207,7 @@ def test_the_first_run_makes_everything_and_a_failed_verdict_is_exit_1(tiny_line
 def test_the_failed_verdict_names_bound_and_worst_input(tiny_line):
     parity = verify.read(tiny_line.folder / "litert-int8_dynamic" / "parity")
     assert any(reason.startswith("min_sqnr_db: ") and "worst on " in reason for reason in parity.reasons)
+    assert parity.measures
     assert parity.measures.worst_score > 0.96, "an honest file: only the impossible bound fails it"
 
 
@@ -274,7 +275,7 @@ FP32 = {"convert litert-fp32", "verify litert-fp32"}
 EXECUTORCH = {"convert executorch-fp32", "verify executorch-fp32"}
 LINE = set(STEPS)
 
-CHANGES: dict[str, tuple[Callable[[TinyLine], None], set[str]]] = {
+CHANGES: dict[str, tuple[Callable[[TinyLine], object], set[str]]] = {
     "a scheme is added": (
         setting("targets", "litert", "schemes", value=["fp32", "int8_dynamic", "fp16"]),
         {"convert litert-fp16", "verify litert-fp16"},

@@ -266,7 +266,7 @@ def test_one_bad_length_is_found(model: Path) -> None:
 def test_runner_needs_numpy_alone_and_python_3_9() -> None:
     tree = ast.parse(trials.RUNNER.read_text(encoding="utf-8"), feature_version=(3, 9))
     names = {
-        (node.module if isinstance(node, ast.ImportFrom) else alias.name).split(".")[0]
+        str(node.module if isinstance(node, ast.ImportFrom) else alias.name).split(".")[0]
         for node in ast.walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
@@ -397,7 +397,7 @@ def test_real_runtimes_from_the_package_index(tiny_line: TinyLine, tmp_path: Pat
     assert outcome.rc == 0, outcome.stderr
     found = verdicts(outcome.document)
     assert {found["litert-fp32", name].status for name in small} == {"right"}
-    int8 = {name: found["litert-int8_dynamic", name].worst_cosine for name in small}
+    int8 = {name: found["litert-int8_dynamic", name].worst_cosine or 0.0 for name in small}
     assert all(int8[name] > 0.9 for name in small if name not in ("tflite-runtime-2.14.0", "litert-1.0.1"))
     # The defect that the recipe's floor is there for: no error, and other numbers.
     wrong = found["litert-int8_dynamic", "tflite-runtime-2.14.0"]

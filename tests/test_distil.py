@@ -88,7 +88,7 @@ def lesson(tmp_path: Path, folders: Callable[..., Any], plain_text: Path) -> Cal
         values = FAST | {"losses": losses, "texts": (str(plain_text),)} | settings
         section = DistilSection.model_validate(values)
         found = dataset.find_data(section, tasks.get(task), None, tmp_path / "recipe.toml")
-        return stage.job(*pair, task, section, found, tmp_path / "checkpoints")
+        return stage.job(pair[0], pair[1], task, section, found, tmp_path / "checkpoints")
 
     return make
 
@@ -143,7 +143,8 @@ def curve(wanted: models.DistilJob) -> list[float]:
 
 def points(wanted: models.DistilJob) -> list[float]:
     """Losses, and the norms of gradients: AdamW does not see gradients that are all scaled alike."""
-    return [value for point in stage.distil(wanted)[1].curve for value in (point.loss, point.gradient_norm)]
+    curve = stage.distil(wanted)[1].curve
+    return [value for point in curve for value in (point.loss, point.gradient_norm) if value is not None]
 
 
 @pytest.mark.full
@@ -169,6 +170,7 @@ def test_each_term_is_of_the_mapped_layer_and_counted_by_its_own_items(lesson):
     assert len(set(lengths)) > 1, "some rows are padded"
     with torch.no_grad():
         found = goal.losses(goal.model, rows, 1, torch.device("cpu"))
+        assert goal._teacher
         small, large = goal.model.student, goal._teacher.model
         mine = small(**pair.student.inputs, output_hidden_states=True).hidden_states
         theirs = large(**pair.teacher, output_hidden_states=True).hidden_states
@@ -248,6 +250,7 @@ def test_labels_are_mixed_in_and_the_dev_metric_is_recorded(tmp_path, folders, m
     first = record.curve[0]
     assert first.loss == pytest.approx(0.1 * first.terms["soft_targets"] + 0.9 * first.terms["labels"], rel=1e-5)
     assert (record.metric, record.dev[-1].value) == ("accuracy", 1.0)
+    assert record.before is not None
     assert record.before < 1.0
 
 
@@ -314,6 +317,7 @@ def test_the_triple_loss_falls_in_each_term(masked_lesson, speakers, tmp_path):
     first, last = record.curve[0].terms, record.curve[-1].terms
     for name in ("soft_targets", "masked_lm", "cosine"):
         assert last[name] < 0.95 * first[name]
+    assert record.before is not None
     assert record.dev[-1].value < 0.5 * record.before
     assert record.metric == "perplexity"
 
@@ -384,6 +388,7 @@ def test_random_tokens_are_pieces_of_the_tokenizer(masked_lesson, speakers, tmp_
     pupil, _, labels = models.load_student(wanted)
     pupil.config.vocab_size += 5000
     batcher = DistilBatches(wanted, labels, (pupil.config, pupil.config), Accelerator(), told)
+    assert batcher.block_format
     assert batcher.block_format.vocab_size == 30522
 
 
@@ -419,7 +424,11 @@ def test_the_terms_of_the_triple_loss_are_counted_and_weighed_as_published(maske
             # Far from the teacher, for a divergence beyond rounding.
             parameter.mul_(3.0)
         found = goal.losses(goal.model, rows, 1, torch.device("cpu"))
+        assert goal._teacher
         mine, theirs = goal.model.outputs(pair.student.inputs).logits, goal._teacher.run(pair.teacher).logits
+    assert mine is not None
+    assert theirs is not None
+    assert pair.context.masked_tokens is not None
     teacher, small = (torch.log_softmax(one.double() / 4, -1) for one in (theirs, mine))
     divergence = float((teacher.exp() * (teacher - small)).sum())
     assert float(found["soft_targets"]) == pytest.approx(16 * divergence, rel=1e-3)
@@ -801,7 +810,9 @@ def test_sources_are_found_as_students_are(folders, tmp_path):
     section = DistilSection(losses={"sentence_mse": 1.0}, teacher=str(teacher), dataset="stsb")
     unpruned = student.inspect_folder(small, origin="small", licence=None)
     recipe_file = tmp_path / "recipe.toml"
-    assert stage.teacher_of(section, unpruned, recipe_file).folder == teacher
+    found = stage.teacher_of(section, unpruned, recipe_file)
+    assert found
+    assert found.folder == teacher
     assert stage.teacher_of(section.model_copy(update={"teacher": "unpruned"}), unpruned, recipe_file) is unpruned
     alone = DistilSection(losses={"masked_lm": 1.0}, head="masked_lm", texts=("a.txt",))
     assert stage.teacher_of(alone, unpruned, recipe_file) is None

@@ -192,7 +192,8 @@ def test_long_preparation_goes_on_behind_its_last_whole_part(
         "candidates": (augmentation, "_write_shard", "candidates-*"),
         "teacher": (outputs, "_write_shard", "teacher-*"),
     }[what]
-    write, written = getattr(module, name), []
+    write = getattr(module, name)
+    written: list[Any] = []
 
     def once(*given: Any) -> None:
         if written:

@@ -82,6 +82,7 @@ def test_soft_targets_are_mixed_with_the_labels_of_own_files(
     record = stage.read_record(folder / "distilled")
     assert set(record.curve[0].terms) == {"soft_targets", "labels"}
     assert (record.dataset, record.metric, record.rows) == ("dev_file", "accuracy", 96)
+    assert record.before is not None
     assert record.dev[-1].value > record.before
     modes = {path.stat().st_mode & 0o777 for path in (folder / "distilled").iterdir()}
     assert modes == {(folder / "distilled").stat().st_mode & 0o666}
@@ -95,7 +96,7 @@ def test_soft_targets_are_mixed_with_the_labels_of_own_files(
 def test_a_teacher_that_the_recipe_trains_teaches_a_smaller_student(
     place: Path, command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
-    sections = {
+    sections: dict[str, Any] = {
         "train": OWN | FAST | {"steps": 60},
         "start": {"teacher_layers": [0]},
         "distil": SOFT | FAST | OWN | {"augment": {"copies": 2, "single_pieces": "neighbours"}},

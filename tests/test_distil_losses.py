@@ -94,6 +94,7 @@ def test_agreement_costs_nothing_and_only_the_student_learns(name, seed):
     value = loss(student, teacher)
     value.backward()
     assert value.item() > 0
+    assert student.grad is not None
     assert student.grad.abs().sum() > 0
     assert teacher.grad is None
 
@@ -109,6 +110,7 @@ def test_padding_never_counts(name, seed):
     assert loss(other, teacher).item() == pytest.approx(loss(student, teacher).item(), rel=1e-6)
     changed = student.clone().requires_grad_()
     loss(changed, teacher).backward()
+    assert changed.grad is not None
     assert torch.isfinite(changed.grad).all()
     assert changed.grad[0, ..., 3, :].abs().max() == 0
 
@@ -159,6 +161,8 @@ def test_soft_targets_are_the_same_in_slices_of_any_size(slice_, seed, monkeypat
     (0.5 * found).backward()
     (0.5 * expected).backward()
     finite = ~student.isinf()
+    assert mine.grad is not None
+    assert plain.grad is not None
     torch.testing.assert_close(mine.grad[finite], plain.grad[finite])
     assert mine.grad[~finite].abs().max() == 0
 

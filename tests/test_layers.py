@@ -31,8 +31,8 @@ def test_a_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
     for name in ("pyproject.toml", "README.md"):
         shutil.copyfile(REPOSITORY / name, project / name)
     present = {path.relative_to(project).as_posix() for path in (project / "pipeline").rglob("*") if path.is_file()}
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", tmp_path, project]
-    subprocess.run(command, check=True, timeout=120)
+    options = ["--no-deps", "--no-build-isolation", "-q", "-w", str(tmp_path)]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, project], check=True, timeout=120)
     (wheel,) = tmp_path.glob("*.whl")
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert packed == present

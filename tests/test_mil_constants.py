@@ -1,8 +1,10 @@
 """Constants of Core ML packages: every compression decoded as coremltools decodes it, and damage that is noticed."""
 
+import importlib.util
 import json
 import shutil
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,10 +75,10 @@ def test_decoded_as_coremltools_does(precision: str, name: str, compressed: Any)
     assert any(value is not None for value in theirs.values())
     for variable, value in theirs.items():
         if value is not None:
-            ours = decode(package, sources[variable], rounded=True)
+            ours = np.asarray(decode(package, sources[variable], rounded=True))
             assert ours.shape == value.shape
             assert np.array_equal(ours, value), variable
-    heavy = [weight for weight in weights(package) if weight.type.size > 100]
+    heavy = [weight for weight in weights(package) if weight.type and weight.type.size > 100]
     for weight, original in zip(heavy, weight_arrays(), strict=True):
         decoded = np.asarray(decode(package, weight.source, rounded=True), np.float64)
         correlation = np.corrcoef(decoded.ravel(), original.ravel())[0, 1]
@@ -86,7 +88,7 @@ def test_decoded_as_coremltools_does(precision: str, name: str, compressed: Any)
 @pytest.mark.parametrize("name", COMPRESSIONS)
 def test_kind_of_storage_is_named_and_the_program_runs(name: str, compressed: Any) -> None:
     package, _ = compressed("fp16", name)
-    assert {weight.stored for weight in weights(package) if weight.type.size > 100} == {STORED[name]}
+    assert {weight.stored for weight in weights(package) if weight.type and weight.type.size > 100} == {STORED[name]}
     (result,) = mil.Interpreter(package).run({"tokens": np.array([[0, 47, 3, 3]])}).values()
     assert result.shape == (1, 16, 1, 4)
     assert np.isfinite(result).all()
@@ -96,7 +98,7 @@ def test_without_rounding_the_product_stays_in_single_precision(compressed: Any)
     package, theirs = compressed("fp16", "int8 per channel")
     sources = constants(package.program())
     for variable, value in theirs.items():
-        exact = decode(package, sources[variable], rounded=False)
+        exact = np.asarray(decode(package, sources[variable], rounded=False))
         assert not np.array_equal(exact, value)
         assert np.array_equal(exact.astype(np.float16), value)
 
@@ -106,10 +108,15 @@ def test_palette_of_vectors_on_what_is_not_zero() -> None:
     mask = np.array([[1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 0, 1], [0, 1, 1, 0, 1, 0], [0, 0, 0, 1, 0, 0]], np.uint8)
     indices = np.array([0, 1, 1, 0, 1, 1, 0, 0, 1], np.uint8)
     lut = np.array([[[[2.0, 2.5], [3.0, 3.5]]]], np.float32)
-    wider, values = lut_to_sparse(mask, indices, lut, np.int32(0))
+    wider, values = lut_to_sparse(mask, indices, lut, np.array(0, np.int32))
     assert np.array_equal(wider, np.repeat(mask, 2, 0))
     dense = sparse_to_dense(values, wider)
-    wanted = [[2, 3, 0, 0, 0, 0], [2.5, 3.5, 0, 0, 0, 0], [3, 2, 0, 0, 0, 3], [3.5, 2.5, 0, 0, 0, 3.5]]
+    wanted: list[list[float]] = [
+        [2, 3, 0, 0, 0, 0],
+        [2.5, 3.5, 0, 0, 0, 0],
+        [3, 2, 0, 0, 0, 3],
+        [3.5, 2.5, 0, 0, 0, 3.5],
+    ]
     wanted += [[0, 3, 2, 0, 2, 0], [0, 3.5, 2.5, 0, 2.5, 0], [0, 0, 0, 3, 0, 0], [0, 0, 0, 3.5, 0, 0]]
     assert np.array_equal(dense, wanted)
 
@@ -239,8 +246,8 @@ def test_other_things_than_packages_are_input_errors(sound: Path, tmp_path: Path
 
 def test_without_coremltools_the_schema_is_missed_by_name(monkeypatch: pytest.MonkeyPatch, sound: Path) -> None:
     packages.model_class.cache_clear()
-    monkeypatch.delitem(packages.sys.modules, "coremltools.proto.Model_pb2", raising=False)
-    monkeypatch.setattr(packages.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.delitem(sys.modules, "coremltools.proto.Model_pb2", raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ToolchainError, match="coremltools is not installed"):
         mil.read(sound)
     monkeypatch.undo()

@@ -23,11 +23,10 @@ from test_mil_constants import block, edit
 
 from pipeline import mil, tasks
 from pipeline.backends import ConvertRequest, coreml
-from pipeline.backends.coreml import session
 from pipeline.checkpoint import architectures
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.cli import app as cli
-from pipeline.errors import InputError, ToolchainError
+from pipeline.errors import ArtifactError, InputError, ToolchainError
 from pipeline.graph.worker import Worker
 from pipeline.mil import listing, trial
 from pipeline.student.truth import true_outputs
@@ -137,7 +136,12 @@ def test_half_precision_is_near_and_not_equal(
 
 def test_half_precision_values_are_halves(convert: Convert) -> None:
     interpreter = mil.Interpreter(convert("albert", "embedding", scheme="fp16", minimum_ios=16), precision="fp16")
-    declared = {output.name: output.type.dtype.name for op in interpreter._program.operations for output in op.outputs}
+    declared = {
+        output.name: output.type.dtype.name
+        for op in interpreter._program.operations
+        for output in op.outputs
+        if output.type
+    }
     seen = []
 
     def watch(kind: str, name: str, value: np.ndarray) -> None:
@@ -219,7 +223,7 @@ def masked(worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-MASKED = {"scores": np.ones((1, 4), np.float32), "mask": np.array([[1, 1, 0, 0]], np.float32)}
+MASKED: dict[str, Any] = {"scores": np.ones((1, 4), np.float32), "mask": np.array([[1, 1, 0, 0]], np.float32)}
 
 
 def test_a_mask_beyond_half_precision_shows_as_nan_and_is_named(masked: Path) -> None:
@@ -233,7 +237,7 @@ def test_a_mask_beyond_half_precision_shows_as_nan_and_is_named(masked: Path) ->
 
 def test_overflow_of_half_precision_is_infinite(masked: Path) -> None:
     large = {"scores": np.full((1, 4), 4e4, np.float32), "mask": np.ones((1, 4), np.float32)}
-    seen = {}
+    seen: dict[tuple[str, str], Any] = {}
     mil.Interpreter(masked).run(large, watch=lambda kind, name, value: seen.setdefault((kind, name), value))
     assert any(kind == "mul" and np.isposinf(value).all() for (kind, _), value in seen.items())
 
@@ -278,11 +282,11 @@ def test_a_value_that_nothing_computes_is_an_error(package: Path) -> None:
         del operations[next(index for index, op in enumerate(operations) if op.type == "gelu")]
 
     edit(package, lose)
-    with pytest.raises(mil.interpreter.ArtifactError, match="which nothing computes"):
+    with pytest.raises(ArtifactError, match="which nothing computes"):
         mil.Interpreter(package)
 
 
-GOOD = {name: np.zeros((1, 16), np.int32) for name in architectures.get("bert").inputs}
+GOOD: dict[str, Any] = {name: np.zeros((1, 16), np.int32) for name in architectures.get("bert").inputs}
 BAD_INPUTS: dict[str, tuple[dict[str, Any], str]] = {
     "missing": ({"input_ids": GOOD["input_ids"]}, "was not given attention_mask, token_type_ids; it takes input_ids"),
     "unknown": (GOOD | {"pixels": np.zeros(3)}, "has no input pixels; it takes input_ids int32"),
@@ -371,9 +375,10 @@ def test_listing_finds_what_is_stored_twice(package: Path) -> None:
 
 
 def test_a_compute_unit_needs_macos(convert: Convert, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session.sys, "platform", "linux")
+    monkeypatch.setattr(sys, "platform", "linux")
+    unread: Any = None
     with pytest.raises(ToolchainError, match="cannot be run on CPU_ONLY here: Core ML runs on macOS only"):
-        coreml.load_compute_unit(convert("bert", "embedding", minimum_ios=18), None, "CPU_ONLY")
+        coreml.load_compute_unit(convert("bert", "embedding", minimum_ios=18), unread, "CPU_ONLY")
 
 
 def test_structure_is_what_the_checkpoint_holds(convert: Convert, tiny_student: Callable[..., Path]) -> None:

@@ -37,7 +37,7 @@ CASES: list[Case] = []
 
 def case(
     op: str,
-    want: Callable[..., Any],
+    want: Any,
     tensors: dict[str, Any],
     /,
     *,
@@ -230,14 +230,14 @@ case(
     lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m),
     QKV | {"attn_mask": np.tril(np.ones((5, 6), bool))},
 )
-NORM = {
+NORM: dict[str, Any] = {
     "gamma": np.array([1.5, -0.5, 2.0, 1.0, 0.1], np.float32),
     "beta": np.array([0.1, 0.2, -0.3, 0.0, 5.0], np.float32),
 }
-T_NORM = [torch.from_numpy(value) for value in NORM.values()]
+T_GAMMA, T_BETA = (torch.from_numpy(value) for value in NORM.values())
 case(
     "layer_norm",
-    lambda x: F.layer_norm(x, [5], *T_NORM, eps=1e-12),
+    lambda x: F.layer_norm(x, [5], T_GAMMA, T_BETA, eps=1e-12),
     {"x": (2, 3, 5)},
     axes=ints(-1),
     epsilon=np.float32(1e-12),
@@ -253,12 +253,15 @@ case(
     axes=ints(1),
     epsilon=np.float32(0.5),
 )
-STATISTICS = {"mean": np.array([0.1, -0.2, 0.3], np.float32), "variance": np.array([1.0, 0.5, 2.0], np.float32)}
-T_STATISTICS = [torch.from_numpy(value) for value in STATISTICS.values()]
-case("batch_norm", lambda x: F.batch_norm(x, *T_STATISTICS), {"x": (2, 3, 4, 5)}, **STATISTICS)
+STATISTICS: dict[str, Any] = {
+    "mean": np.array([0.1, -0.2, 0.3], np.float32),
+    "variance": np.array([1.0, 0.5, 2.0], np.float32),
+}
+T_MEAN, T_VARIANCE = (torch.from_numpy(value) for value in STATISTICS.values())
+case("batch_norm", lambda x: F.batch_norm(x, T_MEAN, T_VARIANCE), {"x": (2, 3, 4, 5)}, **STATISTICS)
 case(
     "batch_norm",
-    lambda x: F.batch_norm(x, *T_STATISTICS, T_NORM[0][:3], T_NORM[1][:3], eps=0.1),
+    lambda x: F.batch_norm(x, T_MEAN, T_VARIANCE, T_GAMMA[:3], T_BETA[:3], eps=0.1),
     {"x": (2, 3, 4)},
     gamma=NORM["gamma"][:3],
     beta=NORM["beta"][:3],
@@ -267,7 +270,7 @@ case(
 )
 case(
     "instance_norm",
-    lambda x: F.instance_norm(x, weight=T_NORM[0][:3], bias=T_NORM[1][:3]),
+    lambda x: F.instance_norm(x, weight=T_GAMMA[:3], bias=T_BETA[:3]),
     {"x": (2, 3, 4, 5)},
     gamma=NORM["gamma"][:3],
     beta=NORM["beta"][:3],
@@ -607,7 +610,7 @@ class TestToHalf:
         self.check(np.arange(0, 2**32, 2**32 // 500_009, dtype=np.uint64))
 
     def test_shapes_and_strides(self) -> None:
-        x = np.arange(24, dtype=np.float32).reshape(2, 3, 4).transpose(2, 0, 1) / 3
+        x = np.arange(24, dtype=np.float32).reshape(2, 3, 4).transpose(2, 0, 1) / np.float32(3)
         assert np.array_equal(to_half(x), x.astype(np.float16).astype(np.float32))
-        assert to_half(np.float32(1e6).reshape(())) == np.inf
+        assert to_half(np.array(1e6, np.float32)) == np.inf
         assert to_half(np.zeros((0, 3), np.float32)).shape == (0, 3)

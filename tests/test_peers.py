@@ -1,6 +1,7 @@
 """The comparison with other runtimes: which targets it makes, and what it refuses; `make commands` runs it whole."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import recipe_file
@@ -25,7 +26,7 @@ def test_a_recipe_of_one_backend_gets_the_other(tmp_path: Path) -> None:
     assert set(peers.OURS) < set(targets(peers._with_targets(recipe)))
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another task": ({"task": "regression"}, "peers are compared by the embeddings"),
     "a smaller student": ({"prune": {"compute": 0.5}}, "Name the recipe of the whole student"),
 }

@@ -5,6 +5,7 @@ import itertools
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -681,6 +682,7 @@ def test_a_factorised_layer_is_refused(lively: Students, tmp_path: Path) -> None
 def test_a_config_that_does_not_say_how_many_layers_there_are_is_refused(tmp_path, tiny_student):
     shutil.copytree(tiny_student("bert", "embedding"), tmp_path / "source")
     source = student.inspect_folder(tmp_path / "source", origin="source", licence=None)
-    del source.config["num_hidden_layers"]
+    config = {key: value for key, value in source.config.items() if key != "num_hidden_layers"}
+    source = replace(source, config=config)
     with pytest.raises(PipelineError, match=r"source: config\.json does not say how many layers it has"):
         prune.check(PruneSection(attention_heads=0.5), source, tasks.get("embedding"))

@@ -1,6 +1,7 @@
 """Measured speed-ups beside promised ones: pairing and intervals, what is refused, and a real run of tiny students."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ def test_a_machine_that_drifts_hurts_both_alike(seed: int) -> None:
     drift = np.repeat([1.0, 2.0], 20)[:, None]
     both = [scale * drift * draw.normal(1, 0.02, (40, 5)) for scale in (3.0, 2.0)]
     both[1][::2, 0] *= 10
-    found = pruned_speed_record.ratio(both[0].ravel(), both[1].ravel(), rounds=40)
+    found = pruned_speed_record.ratio(list(both[0].ravel()), list(both[1].ravel()), rounds=40)
     assert found.low < 1.5 < found.high
     assert found.high - found.low < 0.05
 
@@ -29,8 +30,8 @@ def test_a_machine_that_drifts_hurts_both_alike(seed: int) -> None:
 )
 def test_the_bound_is_on_the_whole_interval(low: float, high: float, verdict: str) -> None:
     ratio = pruned_speed_record.Ratio(value=(low + high) / 2, low=low, high=high)
-    names = {"recipe": "half", "backend": "litert", "scheme": "fp32", "seq_len": 32, "unpruned_ms": 2.0, "ms": 1.0}
-    row = pruned_speed_record.Row(**names, wall=ratio, cpu=ratio, promised=2.0)
+    names: dict[str, Any] = {"recipe": "half", "backend": "litert", "scheme": "fp32", "seq_len": 32}
+    row = pruned_speed_record.Row(**names, unpruned_ms=2.0, ms=1.0, wall=ratio, cpu=ratio, promised=2.0)
     assert row.verdict == verdict
     assert row.share == pytest.approx(ratio.value / 2)
 
@@ -47,7 +48,7 @@ def write(place: Path, source: Path, name: str, **values: object) -> str:
     return str(path)
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[list[str], dict[str, Any], str]] = {
     "one round": (["--rounds", "1"], {}, "--rounds 1 gives no interval"),
     "too long": (["--length", "64"], {}, "--length 64 is beyond what a recipe's files take, 32 tokens"),
     "the same recipe": ([], {"name": "whole"}, "two of the recipes have one name"),
@@ -58,10 +59,11 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_compared_is_refused(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given, values, said = REFUSED[case]
+    half: dict[str, Any] = {"name": "half", "prune": {"compute": 0.5}} | values
     (tmp_path / "other").mkdir()
     pair = [
         write(tmp_path, tmp_path, "whole"),
-        write(tmp_path / "other", tmp_path, **({"name": "half", "prune": {"compute": 0.5}} | values)),
+        write(tmp_path / "other", tmp_path, **half),
     ]
     assert pruned_speed.main([*pair, *given, "--build", str(tmp_path / "build")]) == 2
     assert said in " ".join(capsys.readouterr().err.split())

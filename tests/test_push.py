@@ -19,8 +19,7 @@ from pipeline.convert.targets import choose_targets
 from pipeline.errors import ArtifactError, GateFailed, InputError
 from pipeline.recipe import loading as recipe
 from pipeline.ship import bundle, card, push
-from pipeline.ship.bundle import Bundle
-from pipeline.ship.record import BundledStudent
+from pipeline.ship.record import BUNDLE, Bundle, BundledStudent, read
 from pipeline.verify import stage as verify
 
 PLACE = "me/tiny-phone"
@@ -48,8 +47,15 @@ def made(line: TinyLine, *targets: str, allow_not_run: bool = False) -> tuple[Pa
     """Write the bundle of a line, in this process."""
     parsed, _ = recipe.read(str(line.recipe))
     chosen = choose_targets(parsed, targets)
-    options = {"explicit": bool(targets), "allow_not_run": allow_not_run, "tell": lambda text: None}
-    return bundle.make(parsed, line.folder, chosen, PLACE, **options)
+    return bundle.make(
+        parsed,
+        line.folder,
+        chosen,
+        PLACE,
+        explicit=bool(targets),
+        allow_not_run=allow_not_run,
+        tell=lambda text: None,
+    )
 
 
 def rewrite(place: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -73,7 +79,7 @@ def test_a_bundle_holds_what_passed_and_lists_every_byte(whole):
     on_disk = {path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file()}
     listed = {entry.path: entry for entry in held.files}
     # The artifact's own manifest stays here: it is not uploaded.
-    assert on_disk == set(listed) | {bundle.BUNDLE, artifact.MANIFEST}
+    assert on_disk == set(listed) | {BUNDLE, artifact.MANIFEST}
     for name, entry in listed.items():
         data = (place / name).read_bytes()
         assert (hashlib.sha256(data).hexdigest(), len(data)) == (entry.sha256, entry.bytes)
@@ -96,8 +102,8 @@ def test_a_target_of_a_bundle_opens_and_gives_the_same_bytes(line):
 
 def test_a_bundle_is_kept_until_something_changes(line):
     place, _ = made(line)
-    before = (place / bundle.BUNDLE).stat().st_ino
-    assert (made(line)[0] / bundle.BUNDLE).stat().st_ino == before
+    before = (place / BUNDLE).stat().st_ino
+    assert (made(line)[0] / BUNDLE).stat().st_ino == before
     rewrite(line.folder / "litert-fp32" / "parity", lambda values: values["reasons"].append("seen again"))
     _, held = made(line)
     assert "seen again" in held.targets[0].reasons
@@ -216,6 +222,8 @@ def test_the_card_has_front_matter_and_every_figure_of_the_records(whole):
     assert "**The weights are random.**" in text
     for member in held.targets:
         parity = verify.read(line.folder / member.target / "parity")
+        assert parity.measures
+        assert parity.evaluator
         assert f"| `{member.target}` | passed | {parity.measures.rows} |" in text
         assert f"{parity.file_bytes / 1e6:.1f}" in text
         assert f"{parity.measures.worst_score:.5f}" in text
@@ -271,13 +279,13 @@ def student_of(**changes: Any) -> Bundle:
 
 
 def test_front_matter_says_what_is_known_and_no_more():
-    known = card.front_matter(student_of(), ["a"])
+    known = card.front_matter(student_of())
     assert "license: apache-2.0" in known
     assert "base_model: o/n\n" in known + "\n"
-    assert "license" not in card.front_matter(student_of(licence=None), None)
-    tuned = card.front_matter(student_of(origin="o/n@" + "a" * 40 + ", fine-tuned on sst2, pruned"), None)
+    assert "license" not in card.front_matter(student_of(licence=None))
+    tuned = card.front_matter(student_of(origin="o/n@" + "a" * 40 + ", fine-tuned on sst2, pruned"))
     assert "base_model: o/n\n" in tuned + "\n"
-    assert "base_model" not in card.front_matter(student_of(origin="a folder"), None)
+    assert "base_model" not in card.front_matter(student_of(origin="a folder"))
 
 
 @pytest.mark.parametrize(
@@ -325,7 +333,7 @@ def pushed(line: TinyLine, hub_: Hub, *options: str, token: str | None = TOKEN, 
     home = line.recipe.parent / "hf"
     given = {"HF_ENDPOINT": hub_.endpoint, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "HF_HOME": str(home)}
     given |= {"HF_TOKEN": token} if token else {}
-    command = ("push", line.recipe, PLACE, "--build", line.build, "--json", *options)
+    command: tuple[str | Path, ...] = ("push", line.recipe, PLACE, "--build", line.build, "--json", *options)
     return run_command(*command, cwd=line.recipe.parent, **(given | extra))
 
 
@@ -365,7 +373,7 @@ def test_an_upload_is_one_commit_of_exactly_the_bundle(whole, hub):
     assert outcome.document["deleted"] == ["litert-fp16/model.tflite", "litert-fp32/old.txt"]
     for name in outcome.document["files"]:
         assert there[name] == (place / name).read_bytes()
-    assert set(outcome.document["files"]) == {entry.path for entry in bundle.read(place).files} | {bundle.BUNDLE}
+    assert set(outcome.document["files"]) == {entry.path for entry in read(place).files} | {BUNDLE}
     assert any(hashlib.sha256(there["litert-fp32/model.tflite"]).hexdigest() == name for name in hub.large)
     assert outcome.document["commit_url"].startswith(hub.endpoint)
 
@@ -377,7 +385,7 @@ def test_create_makes_a_private_repository_and_a_branch(whole, hub):
     repository = hub.repositories[PLACE]
     assert repository.private
     assert repository.branches["main"] == {}
-    assert bundle.BUNDLE in repository.branches["phones"]
+    assert BUNDLE in repository.branches["phones"]
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import random
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -26,7 +27,7 @@ from pipeline.recipe import loading
 from pipeline.report import stage as report
 from pipeline.report import wording
 from pipeline.report.record import Report
-from pipeline.verify.record import PARITY, GateResult, Group, Input, Measures, Parity, TaskScore
+from pipeline.verify.record import PARITY, GateResult, Group, Input, Measures, Parity, TaskScore, Verdict
 
 LENGTHS = (16, 64, 128)
 PARAMETERS = 22_713_216
@@ -87,7 +88,9 @@ def student(*, licence: str | None = "Apache-2.0") -> Manifest:
     return manifest("student", "student", metrics, params)
 
 
-def parity_of(name: str, *, verdict: str = "passed", error: float = 1e-6, kind: str = "cosine") -> Parity:
+def parity_of(
+    name: str, *, verdict: Verdict = "passed", error: float = 1e-6, kind: Literal["cosine", "sqnr_db"] = "cosine"
+) -> Parity:
     backend, scheme = name.split("-")
     ran = verdict != "not_run"
     score = 1 - error if kind == "cosine" else -10 * math.log10(error)
@@ -254,7 +257,7 @@ def build(folder: Path, parities: dict[str, Parity], *, runs: int = 30, timed: b
 
 
 def usual() -> dict[str, Parity]:
-    verdicts = {"coreml-fp16": "not_run", "executorch-int8_dynamic": "failed"}
+    verdicts: dict[str, Verdict] = {"coreml-fp16": "not_run", "executorch-int8_dynamic": "failed"}
     errors = {name: 1e-2 if "int8" in name else 1e-7 for name in NAMES}
     return {name: parity_of(name, verdict=verdicts.get(name, "passed"), error=errors[name]) for name in NAMES}
 

@@ -51,10 +51,11 @@ def compress(model: Any) -> None:
     table = model.get_input_embeddings()
     columns = table.embedding_dim
     factor = nn.Embedding(table.num_embeddings, columns // 2, padding_idx=table.padding_idx)
-    factors = nn.Sequential(factor, nn.Linear(columns // 2, columns, bias=False))
+    projection = nn.Linear(columns // 2, columns, bias=False)
+    factors = nn.Sequential(factor, projection)
     torch.manual_seed(0)
     nn.init.normal_(factor.weight)
-    nn.init.normal_(factors[1].weight, std=0.2)
+    nn.init.normal_(projection.weight, std=0.2)
     path = next(path for path, module in model.named_modules() if module is table)
     layers.put(model, path, factors)
     last = layers.layers(model)[-1]
@@ -163,7 +164,8 @@ def test_a_compressed_folder_goes_through_the_command(
     model = lively(architecture, "classification", tmp_path / "plain")
     compress(model)
     if architecture == "bert":
-        shapes.use(*reversed(layers.layers(model)), "attention")
+        first, second = layers.layers(model)
+        shapes.use(second, first, "attention")
     folder_of(model, tmp_path / "plain", tmp_path / "source")
     recipe = recipe_file(
         tmp_path,

@@ -18,6 +18,7 @@ from pipeline.checkpoint import source as student
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.source import Source
 from pipeline.compress import factorise, share
+from pipeline.compress.prune.structure import SublayerKind
 from pipeline.compress.share.stage import SHARED, layer_groups
 from pipeline.compress.share.tying import align, sublayer_tensors
 from pipeline.errors import PipelineError
@@ -95,7 +96,8 @@ def test_a_shuffled_copy_of_a_layer_is_aligned_back_exactly(architecture: str, t
     before = hidden_of(model)
     shuffle(second, seed=7)
     assert not torch.equal(first.get("widen").weight, second.get("widen").weight)
-    for part, size in (("attention", first.head_size), ("feed_forward", 1)):
+    sizes: dict[SublayerKind, int] = {"attention": first.head_size, "feed_forward": 1}
+    for part, size in sizes.items():
         wanted = sublayer_tensors(first, part)
         found = align(sublayer_tensors(second, part), wanted, part, size)
         assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())

@@ -29,7 +29,7 @@ from pipeline.checkpoint import source as student
 from pipeline.cli import progress as cli_progress
 from pipeline.data import datasets as data
 from pipeline.data import files
-from pipeline.data.datasets import Columns
+from pipeline.data.datasets import Columns, Placed
 from pipeline.errors import InputError, RecipeError
 from pipeline.graph.checkpoints import branch
 from pipeline.metrics import scoring
@@ -394,7 +394,8 @@ def test_nothing_in_a_checkpoint_is_pickled(toy, each_step):
         stage.fine_tune(job, stop_after(0.5))
     (place,) = (job.checkpoints / job.key).iterdir()
     assert {path.suffix for path in place.iterdir()} == {".safetensors", ".json"}
-    assert checkpoints.load(job.checkpoints, "another key", SimpleNamespace()) is None
+    nothing: Any = SimpleNamespace()
+    assert checkpoints.load(job.checkpoints, "another key", nothing) is None
 
 
 # --- the command --------------------------------------------------------------------------------------------------
@@ -440,14 +441,15 @@ def test_a_training_in_a_pipe_prints_how_far_it_is(tmp_path, tiny_student):
 
 def test_without_a_terminal_a_line_comes_at_each_tenth_and_every_half_minute(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(cli_progress.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(cli_progress, "_err", Console(file=io.StringIO(), width=200))
+    printed = io.StringIO()
+    monkeypatch.setattr("pipeline.cli.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(cli_progress, "_err", Console(file=printed, width=200))
     with cli_progress.Progress(quiet=False) as progress:
         progress.started("train")
         for second in range(100):
             now[0] = float(second)
             progress.advanced("train", f"second {second}", 0.0 if second < 70 else 0.25 + (second - 70) / 1000)
-    lines = cli_progress._err.file.getvalue().splitlines()
+    lines = printed.getvalue().splitlines()
     seconds = [int(line.rpartition(" ")[2]) for line in lines if "second" in line]
     assert seconds == [30, 60, 70]
 
@@ -597,7 +599,9 @@ def test_line_ends_alone_end_a_row_and_comments_are_no_words(tmp_path):
         found = files.dataset(TASKS[kind], tmp_path / name, tmp_path / name, Columns("text", None, "label"))
         assert [row.first for row in found.load("train")] == ["a\u2028b", "c\x0cd"]
     (tmp_path / "a.conll").write_text("# sent_id = 1\n# O\nAda B-person\n\n")
-    found = files.dataset(TASKS["token_classification"], *[tmp_path / "a.conll"] * 2, Columns("", None, ""))
+    found = files.dataset(
+        TASKS["token_classification"], tmp_path / "a.conll", tmp_path / "a.conll", Columns("", None, "")
+    )
     assert [(row.first, row.tags) for row in found.load("train")] == [("# Ada", (0, 1))]
 
 
@@ -774,14 +778,14 @@ def test_data_that_are_not_here_are_named(tmp_path, monkeypatch):
 
 def test_an_answer_is_learnt_where_it_stands_and_not_where_its_word_is_first(tmp_path, monkeypatch):
     passage = "Oxygen is common. The isotope that is meant is oxygen, said oxygen's friend."
-    answer = {"text": "oxygen", "answer_start": passage.index("oxygen, said")}
+    answer: dict[str, Any] = {"text": "oxygen", "answer_start": passage.index("oxygen, said")}
     asked = {"question": "Which?", "id": "1", "answers": [answer]}
     document = {"data": [{"paragraphs": [{"context": passage, "qas": [asked]}]}] * 3}
     (tmp_path / "xquad").mkdir()
     (tmp_path / "xquad" / "dev.json").write_text(json.dumps(document))
     monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
     xquad = data.DATASETS["xquad"]
-    assert [row.answer_start for row in xquad.load("train")] == [answer["answer_start"]] * 2
+    assert [row.answer_start for row in xquad.load("train") if isinstance(row, Placed)] == [answer["answer_start"]] * 2
     assert xquad.digest("train") != xquad.digest("dev"), "how it is read is a part of it"
     answer["answer_start"] += 1
     (tmp_path / "xquad" / "dev.json").write_text(json.dumps(document))
@@ -843,6 +847,8 @@ def test_a_ready_recipe_makes_all_three_formats_and_fits_the_bundled_student(nam
     found, file = recipes.read(name)
     assert set(found.targets) == {"litert", "coreml", "executorch"}
     assert {scheme for section in found.targets.values() for scheme in section.schemes} <= set(SCHEMES)
+    assert found.train
+    assert found.train.dataset
     # What has to be downloaded is looked at when it is there.
     if found.student.twin is None:
         assert found.train.max_length <= student.at("bundled:all-MiniLM-L6-v2", file).max_length

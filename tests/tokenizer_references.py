@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import regex
@@ -245,7 +246,7 @@ def albert_family(folder: Path, model: Path, *, lower: bool = True, keep_accents
     return Family(folder, plain, specials, **bert_frame(specials["[CLS]"], specials["[SEP]"]))  # type: ignore[arg-type]
 
 
-def train_sentencepiece(path: Path, texts: Sequence[str], **options: object) -> Path:
+def train_sentencepiece(path: Path, texts: Sequence[str], **options: Any) -> Path:
     """Train a small unigram model."""
     corpus = path.with_suffix(".txt")
     corpus.write_text("\n".join(" ".join(text.replace("\0", "").split()) for text in texts), encoding="utf-8")

@@ -1,6 +1,6 @@
 """What the verbs print on standard output when they are done: lines and tables for people."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -155,21 +155,24 @@ def print_compat(compat: Compat) -> None:
                 table.add_row(f"  {row.runtime}", _COMPAT[row.verdict.status], *_compat_figures(row.verdict))
         _out.print(table)
         say("cosine: of the worst golden row; SQNR: of all, in dB; p50: one thread, at that many tokens, not judged.")
-    for line in dict.fromkeys(map(_compat_reason, compat.rows)):
-        if line:
-            say(line)
+    for line in dict.fromkeys(filter(None, map(_compat_reason, compat.rows))):
+        say(line)
+    for line in _compat_notes(compat):
+        say(line)
+
+
+def _compat_notes(compat: Compat) -> Iterator[str]:
     for file in compat.executorch:
-        say(f"{file.target}: made with ExecuTorch {file.made_with}; promised on {', '.join(file.promised_on)}.")
-    for promise in dict.fromkeys(f"{file.promise} ({file.policy})." for file in compat.executorch):
-        say(promise)
+        yield f"{file.target}: made with ExecuTorch {file.made_with}; promised on {', '.join(file.promised_on)}."
+    yield from dict.fromkeys(f"{file.promise} ({file.policy})." for file in compat.executorch)
     if compat.unfinished:
-        say(f"not made yet and left out: {', '.join(compat.unfinished)}.")
+        yield f"not made yet and left out: {', '.join(compat.unfinished)}."
     if compat.minimum_runtime:
         failed = ", ".join(f"{row.target} {row.verdict.status.replace('_', ' ')}" for row in compat.below_floor)
         kept = "every LiteRT file is right on it" if not failed else f"not proven on it: {failed}"
-        say(f"minimum runtime {compat.minimum_runtime}: {kept}.")
+        yield f"minimum runtime {compat.minimum_runtime}: {kept}."
     if not compat.tried:
-        say("nothing could be tried: no runtime is installed. --install downloads them.")
+        yield "nothing could be tried: no runtime is installed. --install downloads them."
 
 
 def _compat_reason(row: CompatRow) -> str:

@@ -132,6 +132,7 @@ def _run(command: list[str | Path], seconds: float) -> str:
     try:
         done = subprocess.run(
             command,
+            check=False,
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,

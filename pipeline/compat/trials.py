@@ -161,7 +161,7 @@ def _process(command: list[str], log: Path, timeout_s: float) -> str:
     with log.open("ab") as sink:
         try:
             code = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, timeout=timeout_s
+                command, check=False, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, timeout=timeout_s
             ).returncode
         except subprocess.TimeoutExpired:
             return f"was not done after {timeout_s:.0f} s, and was ended"

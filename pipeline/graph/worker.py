@@ -197,6 +197,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     # As a module of its own name: what functions import is another than the one that runs as `__main__`.
-    from pipeline.graph import worker
+    from pipeline.graph import worker  # noqa: PLW0406
 
     worker.main()

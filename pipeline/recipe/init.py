@@ -251,7 +251,7 @@ def _listed(names: list[str]) -> str:
 
 def plain_name(origin: str) -> str:
     """Return a recipe name made from a checkpoint's: small letters, digits, dot, dash and underscore."""
-    last = origin.split("@")[0].rstrip("/").rsplit("/", 1)[-1].lower()
+    last = origin.split("@", maxsplit=1)[0].rstrip("/").rsplit("/", 1)[-1].lower()
     plain = re.sub(r"[^a-z0-9._-]+", "-", last).strip("._-")[:_NAME_LENGTH]
     return plain or "student"
 

@@ -86,7 +86,7 @@ def render(
         _environment()
         .get_template(TEMPLATE)
         .render(
-            front=Markup(front_matter(bundle, student.metrics["labels"])),
+            front=Markup(front_matter(bundle)),
             bundle=bundle,
             repository=repository,
             base=base.group(1) if base else None,
@@ -107,7 +107,7 @@ def render(
     )
 
 
-def front_matter(bundle: Bundle, labels: Sequence[str] | None) -> str:
+def front_matter(bundle: Bundle) -> str:
     """Return the YAML that the Hub reads; what is not known is left out."""
     from huggingface_hub import ModelCardData
 

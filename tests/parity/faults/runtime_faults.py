@@ -36,10 +36,8 @@ def windows_do_not_overlap() -> None:
 
 def passage_cut_short() -> None:
     clean = encoding.Encoder.windows
-    encoding.Encoder.windows = (
-        lambda self, question, passage, *, stride: clean(  # type: ignore[method-assign]
-            self, question, passage, stride=stride
-        )[:1]
+    encoding.Encoder.windows = (  # type: ignore[method-assign]
+        lambda self, question, passage, *, stride: clean(self, question, passage, stride=stride)[:1]
     )
 
 
