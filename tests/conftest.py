@@ -30,7 +30,7 @@ from pipeline.devices import host
 from pipeline.graph import checkpoints
 from pipeline.graph import run as running
 from pipeline.graph.build import Request
-from pipeline.graph.checkpoints import Branch, Until
+from pipeline.graph.checkpoints import Branch, Made, Until
 from pipeline.recipe import loading as recipes
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Count seconds; torch takes the cores that are a worker's own, since two that take all wait for each other."""
-    # A shell that starts this in the background (`make test &`, some CI) has commands ignore Ctrl-C, and ours inherit it.
+    # A shell that starts this in the background (`make test &`, some CI) has commands ignore Ctrl-C; ours inherit it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Durations(config))
@@ -165,7 +165,7 @@ class Silent:
 def branch_of(path: Path, until: Until = "compress") -> Branch:
     """Do what every verb does before any work; return the recipe's way to its checkpoint."""
     found = checkpoints.branch(*recipes.read(str(path)))
-    checkpoints.prepare(found, until)
+    checkpoints.prepare(found, until, Made())
     return found
 
 

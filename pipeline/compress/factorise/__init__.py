@@ -4,8 +4,7 @@
 may, and that; importing it imports nothing heavy.
 """
 
-from pipeline.compress.factorise.checks import check
-from pipeline.compress.factorise.stage import DISTRIBUTIONS, VERSION, make
+from pipeline.compress.factorise.stage import DISTRIBUTIONS, VERSION, check_section, make, trial
 from pipeline.recipe.compression import FactoriseSection, Rank
 
-__all__ = ["DISTRIBUTIONS", "VERSION", "FactoriseSection", "Rank", "check", "make"]
+__all__ = ["DISTRIBUTIONS", "VERSION", "FactoriseSection", "Rank", "check_section", "make", "trial"]

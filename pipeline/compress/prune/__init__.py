@@ -4,8 +4,7 @@
 import checkpoint, text, data, train and the LiteRT backend; importing it imports nothing heavy.
 """
 
-from pipeline.compress.prune.checks import check
-from pipeline.compress.prune.stage import DISTRIBUTIONS, LATENCY_VERSION, VERSION, make
+from pipeline.compress.prune.stage import DISTRIBUTIONS, LATENCY_VERSION, VERSION, check_section, make, trial
 from pipeline.recipe.compression import PruneSection
 
-__all__ = ["DISTRIBUTIONS", "LATENCY_VERSION", "VERSION", "PruneSection", "check", "make"]
+__all__ = ["DISTRIBUTIONS", "LATENCY_VERSION", "VERSION", "PruneSection", "check_section", "make", "trial"]

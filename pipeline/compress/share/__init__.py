@@ -4,6 +4,6 @@
 importing it imports nothing heavy.
 """
 
-from pipeline.compress.share.stage import DISTRIBUTIONS, VERSION, check, make
+from pipeline.compress.share.stage import DISTRIBUTIONS, VERSION, make, trial
 
-__all__ = ["DISTRIBUTIONS", "VERSION", "check", "make"]
+__all__ = ["DISTRIBUTIONS", "VERSION", "make", "trial"]

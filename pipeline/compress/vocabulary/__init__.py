@@ -4,6 +4,6 @@
 checkpoint, text and data; importing it imports nothing heavy.
 """
 
-from pipeline.compress.vocabulary.stage import DISTRIBUTIONS, VERSION, check, digests, make, read
+from pipeline.compress.vocabulary.stage import DISTRIBUTIONS, VERSION, check, digests, make, read, trial
 
-__all__ = ["DISTRIBUTIONS", "VERSION", "check", "digests", "make", "read"]
+__all__ = ["DISTRIBUTIONS", "VERSION", "check", "digests", "make", "read", "trial"]
