@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import Outcome, recipe_file
+from conftest import Outcome, check_trial, recipe_file
 from faults import students
 from faults.students import Student
 from pydantic import ValidationError
@@ -129,9 +129,9 @@ def hidden_of(model: Any, architecture: str) -> torch.Tensor:
 def make(source: Path, out: Path, **values: Any) -> tuple[Any, dict[str, Any]]:
     out.mkdir()
     section = FactoriseSection.model_validate(values)
-    factorise.check(section, source_of(source), tasks.get("embedding"))
     metrics = factorise.make(source, "embedding", section, TEXTS, out)
-    source_of(out)
+    if all(one is None or one.rank is not None for one in (section.embedding, section.feed_forward)):
+        check_trial(factorise.trial(section, source_of(source), tasks.get("embedding")), out)
     return load_checkpoint(out, tasks.get("embedding")), metrics
 
 
@@ -254,7 +254,12 @@ def test_what_cannot_be_factorised_is_refused(
 ) -> None:
     source = source_of(folder_of(architecture, tmp_path / "source"))
     with pytest.raises(PipelineError, match=message):
-        factorise.check(FactoriseSection.model_validate(asked), source, tasks.get("embedding"))
+        tried(FactoriseSection.model_validate(asked), source)
+
+
+def tried(section: FactoriseSection, source: Source) -> Source:
+    factorise.check_section(section)
+    return factorise.trial(section, source, tasks.get("embedding"))
 
 
 @pytest.mark.parametrize("asked", [{}, {"rank": 8, "energy": 0.9}, {"energy": 1.0}, {"rank": 0}, {"parameters": 0.0}])
@@ -268,7 +273,7 @@ def test_factors_are_not_factorised_again(tmp_path: Path) -> None:
     for asked in ({"embedding": 8}, {"feed_forward": 8}):
         section = FactoriseSection.model_validate(asked)
         with pytest.raises(PipelineError, match=r"in two factors already|is factorised already"):
-            factorise.check(section, source_of(tmp_path / "out"), tasks.get("embedding"))
+            factorise.trial(section, source_of(tmp_path / "out"), tasks.get("embedding"))
         with pytest.raises(PipelineError, match="two factors already"):
             factorise.make(tmp_path / "out", "embedding", section, TEXTS, tmp_path)
 

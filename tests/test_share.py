@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Outcome, recipe_file
+from conftest import Outcome, check_trial, recipe_file
 from faults import students
 from faults.students import Student
 from torch import nn
@@ -57,9 +57,8 @@ def source_of(folder: Path) -> Source:
 def make(source: Path, out: Path, **values: Any) -> tuple[Any, dict[str, Any]]:
     out.mkdir()
     section = ShareSection.model_validate(values)
-    share.check(section, source_of(source), EMBEDDING)
     metrics = share.make(source, "embedding", section, out)
-    source_of(out)
+    check_trial(share.trial(section, source_of(source), EMBEDDING), out)
     return load_checkpoint(out, EMBEDDING), metrics
 
 
@@ -211,13 +210,13 @@ def test_layers_of_different_shapes_cannot_share(tmp_path: Path) -> None:
 def test_what_cannot_be_tied_is_refused(architecture: str, asked: dict[str, Any], message: str, tmp_path: Path) -> None:
     source = source_of(folder_of(architecture, tmp_path / "source"))
     with pytest.raises(PipelineError, match=message):
-        share.check(ShareSection.model_validate(asked), source, EMBEDDING)
+        share.trial(ShareSection.model_validate(asked), source, EMBEDDING)
 
 
 def test_ties_are_not_tied_again(tmp_path: Path) -> None:
     make(folder_of("bert", tmp_path / "source"), tmp_path / "out", what="attention")
     with pytest.raises(PipelineError, match="shares parameters between its layers already"):
-        share.check(ShareSection(), source_of(tmp_path / "out"), EMBEDDING)
+        share.trial(ShareSection(), source_of(tmp_path / "out"), EMBEDDING)
     with pytest.raises(PipelineError, match="shares parameters between its layers already"):
         share.make(tmp_path / "out", "embedding", ShareSection(), tmp_path)
 

@@ -310,7 +310,7 @@ def entry_of(model: Any) -> dict[str, Any]:
     attention, feed_forward = sharing(model)
     (first, *_) = layers.layers(model)
     entry = Compressed(head_size=first.head_size, attention=attention, feed_forward=feed_forward)
-    return {KEY: entry.model_dump(exclude_none=True), "architectures": [type(model).__name__]}
+    return {KEY: entry.model_dump(mode="json", exclude_none=True), "architectures": [type(model).__name__]}
 
 
 def save(model: Any, folder: Path) -> None:

@@ -91,8 +91,6 @@ def trial(section: PruneSection, source: Source, task: Task) -> Source:
 
     Neutral choices take the place of those that need weights, see `pruning.Neutral`.
     """
-    import torch
-
     from pipeline.checkpoint import shapes
     from pipeline.checkpoint.loading import load_checkpoint
     from pipeline.compress.prune.checks import check_layers
@@ -103,8 +101,7 @@ def trial(section: PruneSection, source: Source, task: Task) -> Source:
     if not section.cuts:
         check_layers(full)
         return outline(full, source)
-    with torch.device("meta"):
-        pruned = remove_structures(full, section, Neutral())
+    pruned = remove_structures(full, section, Neutral())
     return shapes.outline(pruned.model, source, compressed=True)
 
 
