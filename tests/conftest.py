@@ -30,7 +30,7 @@ from pipeline.devices import host
 from pipeline.graph import checkpoints
 from pipeline.graph import run as running
 from pipeline.graph.build import Request
-from pipeline.graph.checkpoints import Branch, Made, Until
+from pipeline.graph.checkpoints import Branch, Finished, Until
 from pipeline.recipe import loading as recipes
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -165,7 +165,7 @@ class Silent:
 def branch_of(path: Path, until: Until = "compress") -> Branch:
     """Do what every verb does before any work; return the recipe's way to its checkpoint."""
     found = checkpoints.branch(*recipes.read(str(path)))
-    checkpoints.prepare(found, until, Made())
+    checkpoints.prepare(found, until, Finished())
     return found
 
 

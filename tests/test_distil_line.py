@@ -678,6 +678,16 @@ def test_tokens_of_texts_that_the_vocabulary_was_trimmed_on_are_no_fault(place: 
         branch_of(written(place, "encoder", "embedding", vocabulary=trimmed, distil=text | {"losses": {"hidden": 1.0}}))
 
 
+def test_a_vocabulary_that_was_trimmed_before_is_not_trimmed_again(
+    place: Path, command_here: Callable[..., Outcome]
+) -> None:
+    trimmed = {"corpus": ["plain.txt"], "keep": 0.1}
+    assert command_here("compress", written(place, "encoder", "embedding", vocabulary=trimmed)).rc == 0
+    distil = {"losses": {"hidden": 1.0}, "texts": ["plain.txt"], "max_length": 16}
+    path = written(place, "encoder", "embedding", vocabulary=trimmed, distil=distil)
+    assert planned(path) == {"vocabulary": False, "distil": True}
+
+
 def test_what_the_recipe_will_have_trained_is_no_fault(place: Path) -> None:
     path = written(place, "encoder", **TRAINED, start={"teacher_layers": [1]}, distil=own_data())
     found = branch_of(path)

@@ -85,8 +85,8 @@ def test_an_electra_with_tables_as_wide_as_its_layers_gets_both_narrower(tmp_pat
 
 def test_chosen_layers_are_kept_in_order(teacher, tmp_path):
     model = made(teacher, tmp_path / "out", teacher_layers=[1])
-    wanted = layers.layers(load(teacher))[1].get("widen").weight
-    assert torch.equal(layers.layers(model)[0].get("widen").weight, wanted)
+    wanted = layers.layers(load(teacher))[1].get("intermediate").weight
+    assert torch.equal(layers.layers(model)[0].get("intermediate").weight, wanted)
     assert kinds.kept_layers(StartSection(), 6) == (0, 2, 4)
     assert kinds.kept_layers(StartSection(teacher_layers=(0, 5)), 6) == (0, 5)
 
@@ -94,8 +94,8 @@ def test_chosen_layers_are_kept_in_order(teacher, tmp_path):
 def test_a_compressed_teacher_s_layers_keep_their_shapes(teacher, tmp_path):
     model = load(teacher)
     last = layers.layers(model)[1]
-    last.put("widen", torch.nn.Linear(64, 40))
-    last.put("narrow", torch.nn.Linear(40, 64))
+    last.put("intermediate", torch.nn.Linear(64, 40))
+    last.put("output", torch.nn.Linear(40, 64))
     (tmp_path / "pruned").mkdir()
     shapes.save(model, tmp_path / "pruned")
     (tmp_path / "pruned" / "tokenizer.json").write_bytes((teacher / "tokenizer.json").read_bytes())

@@ -142,7 +142,7 @@ def test_every_layout_is_factorised_and_restored(architecture: str, tmp_path: Pa
     asked = {"feed_forward": 40} | ({"embedding": 24} if has_table else {})
     model, metrics = make(source, tmp_path / "out", **asked)
     (layer, *_) = layers.layers(model)
-    for part, shape in {"widen": (128, 64), "narrow": (64, 128)}.items():
+    for part, shape in {"intermediate": (128, 64), "output": (64, 128)}.items():
         first, second = layer.get(part)
         assert (second.out_features, first.in_features) == shape
         assert first.out_features == 40
@@ -157,7 +157,7 @@ def test_every_layout_is_factorised_and_restored(architecture: str, tmp_path: Pa
 def low_rank(folder: Path) -> None:
     """Give a student's table and feed-forwards rank 8."""
     model = load_checkpoint(folder, tasks.get("embedding"))
-    linears = [layer.get(part) for layer in layers.layers(model) for part in ("widen", "narrow")]
+    linears = [layer.get(part) for layer in layers.layers(model) for part in ("intermediate", "output")]
     for module in (*linears, model.get_input_embeddings()):
         left, values, right = torch.linalg.svd(module.weight.detach(), full_matrices=False)
         module.weight = nn.Parameter((left[:, :8] * values[:8]) @ right[:8])
@@ -216,7 +216,7 @@ def test_a_shared_feed_forward_is_factorised_once(tmp_path: Path) -> None:
     assert len(metrics["feed_forward"]) == 2
     kept = sum(
         parameter.numel()
-        for name in ("widen", "narrow")
+        for name in ("intermediate", "output")
         for parameter in layers.layers(model)[0].get(name).parameters()
     )
     assert kept <= 0.5 * 2 * 64 * 128 + 64 + 128
@@ -226,15 +226,15 @@ def test_a_matrix_that_would_grow_is_left_whole(tmp_path: Path) -> None:
     """All but nothing of a flat spectrum's energy needs all ranks; the other matrix has a steep one."""
     source = folder_of("bert", tmp_path / "source")
     model = load_checkpoint(source, tasks.get("embedding"))
-    layers.layers(model)[1].get("narrow").weight = nn.Parameter(torch.eye(64, 128) * 0.1)
-    widen = layers.layers(model)[0].get("widen")
+    layers.layers(model)[1].get("output").weight = nn.Parameter(torch.eye(64, 128) * 0.1)
+    widen = layers.layers(model)[0].get("intermediate")
     widen.weight = nn.Parameter(torch.outer(torch.ones(128), torch.linspace(-1, 1, 64)) / 8)
     model.save_pretrained(source)
     found, metrics = make(source, tmp_path / "out", feed_forward={"energy": 0.99}, weighted=False)
     rows = {row["matrix"]: row for row in metrics["feed_forward"]}
-    assert rows["layer 0 widen"]["rank"] == 8
-    assert rows["layer 1 narrow"] == {"matrix": "layer 1 narrow", "left_whole": "rank 64 saves nothing"}
-    assert isinstance(layers.layers(found)[1].get("narrow"), nn.Linear)
+    assert rows["layer 0 intermediate"]["rank"] == 8
+    assert rows["layer 1 output"] == {"matrix": "layer 1 output", "left_whole": "rank 64 saves nothing"}
+    assert isinstance(layers.layers(found)[1].get("output"), nn.Linear)
 
 
 @pytest.mark.parametrize(

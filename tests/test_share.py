@@ -74,7 +74,10 @@ def shuffle(layer: layers.Layer, *, seed: int) -> None:
     heads = torch.randperm(layer.heads, generator=generator)
     of_heads = (heads[:, None] * layer.head_size + torch.arange(layer.head_size)).flatten()
     of_rows = torch.randperm(layer.intermediate_size, generator=generator)
-    for inner, outer, order in ((("query", "key", "value"), "attended", of_heads), (("widen",), "narrow", of_rows)):
+    for inner, outer, order in (
+        (("query", "key", "value"), "attention_output", of_heads),
+        (("intermediate",), "output", of_rows),
+    ):
         for role in inner:
             linear = layer.get(role)
             linear.weight, linear.bias = nn.Parameter(linear.weight[order]), nn.Parameter(linear.bias[order])
@@ -93,7 +96,7 @@ def test_a_shuffled_copy_of_a_layer_is_aligned_back_exactly(architecture: str, t
     copy_part(first, second)
     before = hidden_of(model)
     shuffle(second, seed=7)
-    assert not torch.equal(first.get("widen").weight, second.get("widen").weight)
+    assert not torch.equal(first.get("intermediate").weight, second.get("intermediate").weight)
     for part, size in (("attention", first.head_size), ("feed_forward", 1)):
         wanted = sublayer_tensors(first, part)
         found = align(sublayer_tensors(second, part), wanted, part, size)
@@ -132,7 +135,8 @@ def test_what_is_shared_is_stored_once(architecture: str, what: str, tmp_path: P
     model, metrics = make(source, tmp_path / "out", what=what)
     first, second = layers.layers(model)
     tied = {
-        part: first.get(role) is second.get(role) for part, role in (("attention", "key"), ("feed_forward", "norm"))
+        part: first.get(role) is second.get(role)
+        for part, role in (("attention", "key"), ("feed_forward", "output_norm"))
     }
     assert tied == {part: part in SHARED[what] for part in tied}
     owned = [tensor.numel() for part in SHARED[what] for tensor in sublayer_tensors(first, part).values()]
@@ -175,7 +179,7 @@ def test_factors_of_shared_feed_forwards_are_those_of_their_mean(tmp_path: Path)
     factorise.make(source, "embedding", asked, everyday_sentences(), thin)
     before = hidden_of(load_checkpoint(thin, EMBEDDING))
     tied, metrics = make(thin, tmp_path / "out")
-    assert [linear.out_features for linear in layers.layers(tied)[1].get("widen")] == [40, 128]
+    assert [linear.out_features for linear in layers.layers(tied)[1].get("intermediate")] == [40, 128]
     torch.testing.assert_close(hidden_of(tied), before, rtol=1e-3, atol=1e-3)
     assert metrics["relative_distance"] < 1e-9
 
@@ -185,7 +189,7 @@ def test_layers_of_different_shapes_cannot_share(tmp_path: Path) -> None:
 
     source = folder_of("bert", tmp_path / "source")
     model = load_checkpoint(source, EMBEDDING)
-    widen, narrow = (layers.layers(model)[1].get(role) for role in ("widen", "narrow"))
+    widen, narrow = (layers.layers(model)[1].get(role) for role in ("intermediate", "output"))
     widen.weight, widen.bias = nn.Parameter(widen.weight[:96]), nn.Parameter(widen.bias[:96])
     narrow.weight = nn.Parameter(narrow.weight[:, :96])
     thinner = tmp_path / "thinner"

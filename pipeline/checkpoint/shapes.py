@@ -298,7 +298,7 @@ def sharing(model: Any) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]
     """Return each layer's first layer with the same attention, and with the same feed-forward; None if all differ."""
     every = layers.layers(model)
     answers = []
-    for part in ("query", "widen"):
+    for part in ("query", "intermediate"):
         modules = [id(layer.get(part)) for layer in every]
         owners = tuple(modules.index(one) for one in modules)
         answers.append(None if len(set(owners)) == len(owners) else owners)

@@ -213,7 +213,7 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
     if not exists:
         raise StudentError(f"checkpoint folder {folder} does not exist. Name a folder in Hugging Face layout.")
     config = read_json(folder / "config.json")
-    _check_weights(folder)
+    check_weights(folder)
     tokenizers.find(folder)
     model_type = config.get("model_type")
     architecture = architectures.get(model_type if model_type is None else str(model_type))
@@ -239,8 +239,12 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _check_weights(folder: Path) -> None:
-    """Refuse pickles, shards and broken safetensors files by reading the header only."""
+def check_weights(folder: Path) -> None:
+    """Refuse pickles, shards and broken safetensors files by reading the header only.
+
+    Raises:
+        StudentError: with the name of the file.
+    """
     from safetensors import SafetensorError, safe_open
 
     path = folder / WEIGHTS
@@ -278,17 +282,6 @@ def _check_fit(recipe: Recipe, recipe_file: Path, source: Source) -> None:
             raise StudentError(
                 f"{pooling} asks for {', '.join(modes) or 'no pooling'}; the embedding task pools the mean over tokens."
             )
-
-
-def trained(source: Source, folder: Path, data: str) -> Source:
-    """Return the checkpoint that training made.
-
-    Args:
-        source: the checkpoint that training started from.
-        folder: the trained one.
-        data: name of the dataset.
-    """
-    return inspect_folder(folder, origin=fine_tuned(source.origin, data), licence=source.licence)
 
 
 def fine_tuned(origin: str, data: str) -> str:

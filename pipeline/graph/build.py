@@ -19,7 +19,7 @@ from pipeline.convert.targets import choose_targets
 from pipeline.devices import host
 from pipeline.devices.table import find_device
 from pipeline.errors import RecipeError
-from pipeline.graph.checkpoints import Branch, Checkpoint, Made, Until, branch, check_names, near, prepare
+from pipeline.graph.checkpoints import Branch, Checkpoint, Finished, Until, branch, check_names, near, prepare
 from pipeline.graph.node import Estimate, Graph, Input, Log, Node, versions
 from pipeline.graph.store import Store
 from pipeline.graph.worker import tell
@@ -81,10 +81,10 @@ def build(request: Request, store: Store | None = None) -> Graph:
     beside = _beside(request) if depth >= STAGES.index("benchmark") else []
     every = [own, *beside]
     check_names(one for files in every for one in files.branch.every())
-    made = Made(store)
+    finished = Finished(store)
     for files in every:
         until = request.until if files is own else "verify"
-        prepare(files.branch, until, made, root=files is own)
+        prepare(files.branch, until, finished, root=files is own)
         if depth >= STAGES.index("verify"):
             _check_data(files)
     graph = Graph(request.recipe.name)

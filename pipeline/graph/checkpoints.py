@@ -1,7 +1,7 @@
 """From the checkpoint that a recipe names to the one that is converted: its nodes, and what is refused before any work.
 
 Where a stage that compresses is not made yet, it is tried on torch's meta device: what it leaves there stands for its
-checkpoint. A recipe whose stages are all made, or which has none, needs no torch for that.
+checkpoint. A recipe whose stages are all finished, or which has none, needs no torch for that.
 
 `recipe:NAME` in the place of a checkpoint names another recipe: what that one trains or makes smaller is made first.
 Two-stage distillation is two recipes of which the second names the first.
@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pipeline import artifact, compress, tasks
 from pipeline.artifact import Artifact
 from pipeline.checkpoint import architectures
-from pipeline.checkpoint.source import RECIPE, Source, find, fine_tuned, inspect_folder, read_json
+from pipeline.checkpoint.source import RECIPE, Source, check_weights, find, fine_tuned, inspect_folder, read_json
 from pipeline.checkpoint.source import at as checkpoint_at
 from pipeline.compress.common import Context, Stage
 from pipeline.compress.distil.checks import needs_teacher
@@ -40,7 +40,7 @@ class Checkpoint:
     """A checkpoint that is there, or that a node will make."""
 
     source: Source
-    """As far as it is known before it is made."""
+    """Its files; or what a trial left, before it is made."""
     node: Node | None = None
     """None where it is there."""
 
@@ -65,7 +65,7 @@ class Branch:
     last: Checkpoint | None = None
     """After the last section that makes it smaller."""
     learnt: Dataset | None = None
-    """What `[train]` learns on, or the labelled files of one's own that `[distil]` does."""
+    """The dataset of `[train]`, or the user's labelled files of `[distil]`."""
 
     @property
     def end(self) -> Checkpoint:
@@ -111,7 +111,7 @@ def branch(recipe: Recipe, file: Path, waiting: Mapping[Path, str] | None = None
     """
     _check_data_named(recipe, file)
     waiting = {**(waiting or {}), file.resolve(): recipe.name}
-    found = Branch(recipe, file)
+    result = Branch(recipe, file)
     for place in places(recipe):
         parsed, other = near(place.removeprefix(RECIPE), file)
         if other.resolve() in waiting:
@@ -122,8 +122,8 @@ def branch(recipe: Recipe, file: Path, waiting: Mapping[Path, str] | None = None
                 f"{file}: {place}: recipe {parsed.name} neither trains its student nor makes it smaller; name "
                 f"what it begins with: {parsed.student.source!r}."
             )
-        found.before[place] = branch(parsed, other, waiting)
-    return found
+        result.before[place] = branch(parsed, other, waiting)
+    return result
 
 
 def _check_data_named(recipe: Recipe, file: Path) -> None:
@@ -137,7 +137,7 @@ def _check_data_named(recipe: Recipe, file: Path) -> None:
 
 
 @dataclass
-class Made:
+class Finished:
     """The artifacts of a build folder that lie on a recipe's way to its checkpoint."""
 
     store: Store | None = None
@@ -157,29 +157,34 @@ class Made:
             made = Artifact(order.place, artifact.read_manifest(order.place))
             if made.manifest.key != order.key:
                 return None
-            found = inspect_artifact(made, begun)
+            source = inspect_artifact(made, begun)
         except (ArtifactError, StudentError):
             # What is damaged will be made again.
             return None
         self.artifacts[node.identity] = made
-        return found
+        return source
 
 
 def inspect_artifact(made: Artifact, begun: Source) -> Source:
-    """Return the checkpoint in an artifact; its digests are those of the manifest."""
+    """Return the checkpoint in an artifact; its digests are those of the manifest.
+
+    Raises:
+        StudentError: its config or the header of its weights is damaged.
+    """
+    check_weights(made.path)
     config = read_json(made.path / "config.json")
     files = {file.path: file.sha256 for file in made.manifest.files}
     row = architectures.get(str(config.get("model_type")))
     return Source(made.path, begun.origin, begun.licence, files, config, row)
 
 
-def prepare(wanted: Branch, until: Until, made: Made, *, root: bool = True, tries: bool = False) -> None:
+def prepare(wanted: Branch, until: Until, finished: Finished, *, root: bool = True, tries: bool = False) -> None:
     """Lay a branch's nodes out, after everything that can be known of it was checked.
 
     Args:
         wanted: of `branch`; what it waits for is prepared as well.
         until: the last stage that is asked for.
-        made: what need not be tried.
+        finished: what need not be tried.
         root: whether it is the recipe that the user named; errors of others are told with their recipe's name.
         tries: whether a recipe that waits for this one tries what it compresses, for which it needs shapes.
 
@@ -191,15 +196,15 @@ def prepare(wanted: Branch, until: Until, made: Made, *, root: bool = True, trie
         for one in wanted.before.values():
             if one.last is None:
                 last: Until = "compress" if compress.stages(one.recipe) else "train"
-                prepare(one, last, made, root=False, tries=tries)
-        _prepare(wanted, until, made, tries=tries)
+                prepare(one, last, finished, root=False, tries=tries)
+        _prepare(wanted, until, finished, tries=tries)
     except PipelineError as error:
         if root:
             raise
         raise type(error)(f"recipe {wanted.recipe.name}: {error}") from error
 
 
-def _prepare(wanted: Branch, until: Until, made: Made, *, tries: bool) -> None:
+def _prepare(wanted: Branch, until: Until, finished: Finished, *, tries: bool) -> None:
     recipe, file = wanted.recipe, wanted.file
     if until == "train":
         train.section(recipe)
@@ -207,7 +212,11 @@ def _prepare(wanted: Branch, until: Until, made: Made, *, tries: bool) -> None:
     source = find(recipe, file, ends)
     before = wanted.before.get(recipe.student.source)
     wanted.named = Checkpoint(source, before.end.node if before else None)
-    current = wanted.trained = _train(wanted, wanted.named, made, tries=tries) if recipe.train else wanted.named
+    current = wanted.trained = _train(wanted, wanted.named, finished, tries=tries) if recipe.train else wanted.named
+    if until == "train" and current.node and current.node.identity in finished.artifacts:
+        # Nothing is left to do, and what comes behind it was tried before the training began.
+        wanted.last = current
+        return
     context = Context(recipe, file, current.source, ends)
     stages = compress.stages(recipe)
     if until == "compress" and not stages:
@@ -216,7 +225,7 @@ def _prepare(wanted: Branch, until: Until, made: Made, *, tries: bool) -> None:
     unpruned = current
     for stage in stages:
         stage.check(context, current.source)
-        current = _compress(wanted, stage, context, current, unpruned, made)
+        current = _compress(wanted, stage, context, current, unpruned, finished)
         if stage.teaches:
             unpruned = current
             context = replace(context, unpruned=current.source)
@@ -227,7 +236,7 @@ def _prepare(wanted: Branch, until: Until, made: Made, *, tries: bool) -> None:
     wanted.learnt = wanted.learnt or compress.own_data(context)
 
 
-def _train(wanted: Branch, begun: Checkpoint, made: Made, *, tries: bool) -> Checkpoint:
+def _train(wanted: Branch, begun: Checkpoint, finished: Finished, *, tries: bool) -> Checkpoint:
     recipe, file = wanted.recipe, wanted.file
     job = train.job(recipe, file, begun.source, Path())
     wanted.learnt = job.dataset
@@ -245,7 +254,7 @@ def _train(wanted: Branch, begun: Checkpoint, made: Made, *, tries: bool) -> Che
         estimate=Estimate(600, begun.source.weights_bytes),
         needs="machine",
     )
-    after = made.find(node, begun.source)
+    after = finished.find(node, begun.source)
     if after is None:
         after = train.trial(job, begun.source) if tries else train.expected(job, begun.source)
     return Checkpoint(replace(after, origin=fine_tuned(begun.source.origin, job.dataset.name)), node)
@@ -258,7 +267,7 @@ def train_checkpoint(recipe: Recipe, file: Path, source: Path, scratch: Path, ou
 
 
 def _compress(
-    wanted: Branch, stage: Stage, context: Context, begun: Checkpoint, unpruned: Checkpoint, made: Made
+    wanted: Branch, stage: Stage, context: Context, begun: Checkpoint, unpruned: Checkpoint, finished: Finished
 ) -> Checkpoint:
     work = stage.work(context)
     inputs = {"source": begun.input}
@@ -278,7 +287,7 @@ def _compress(
         estimate=Estimate(work.seconds, begun.source.weights_bytes),
         needs="machine" if work.trains else "core",
     )
-    after = made.find(node, begun.source) or stage.trial(context, begun.source)
+    after = finished.find(node, begun.source) or stage.trial(context, begun.source)
     return Checkpoint(replace(after, origin=f"{begun.source.origin}, {stage.origin}"), node)
 
 
@@ -292,7 +301,7 @@ def _named(wanted: Branch, place: str | None, unpruned: Checkpoint) -> Checkpoin
 
 
 def _refuse_headless(wanted: Branch, source: Source) -> None:
-    """Refuse a student without the task's head, where it would only be seen after other work."""
+    """Refuse a student without the task's head before other work."""
     recipe = wanted.recipe
     stages = compress.stages(recipe)
     if stages:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline import tasks
 from pipeline.artifact import digest_of
-from pipeline.checkpoint.source import Source, fine_tuned
+from pipeline.checkpoint.source import Source
 from pipeline.data import files
 from pipeline.data.datasets import DATASETS, Columns, Dataset
 from pipeline.data.location import locate
@@ -100,7 +100,7 @@ def expected(job: TrainingJob, source: Source) -> Source:
         "architectures": [f"{source.architecture.model_type}{task.head_suffix}"],
         "id2label": {str(number): name for number, name in enumerate(names)},
     }
-    return replace(source, config=config, origin=fine_tuned(source.origin, job.dataset.name))
+    return replace(source, config=config)
 
 
 def trial(job: TrainingJob, source: Source) -> Source:
@@ -112,7 +112,7 @@ def trial(job: TrainingJob, source: Source) -> Source:
     from pipeline.train.model import headed, load_model, outline
 
     model, _ = load_model(headed(job, source))
-    return replace(outline(model, source), origin=fine_tuned(source.origin, job.dataset.name))
+    return outline(model, source)
 
 
 def make(job: TrainingJob, out: Path) -> dict[str, Any]:

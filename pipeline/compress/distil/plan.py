@@ -24,11 +24,11 @@ from pipeline.text.encoding import Encoder
 from pipeline.train.checks import has_masked_lm_head
 
 _SMALLER = ("start", "vocabulary", "prune", "factorise", "share")
-"""Sections that give a student something to learn again."""
+"""Sections behind which a student differs from the checkpoint."""
 
 
 def own_data(context: Context) -> Dataset | None:
-    """Return the labelled files of one's own that `[distil]` learns on, or None."""
+    """Return the user's labelled files that `[distil]` trains on, or None."""
     section = context.recipe.distil
     if section is None or section.train_file is None:
         return None
@@ -111,9 +111,9 @@ def _check_distil(context: Context, source: Source) -> None:
 
 
 def _check_trimmed(context: Context, section: DistilSection, source: Source, teacher: Source, data: DistilData) -> None:
-    """Refuse losses token by token on texts that the trimmed vocabulary will cut otherwise than the teacher's.
+    """Refuse losses token by token on texts that the trimmed vocabulary splits otherwise than the teacher's.
 
-    The stage itself finds out when it encodes its rows, which may be hours later.
+    The stage itself notices when it encodes its rows, which may be hours later.
     """
     trims, task = context.recipe.vocabulary, tasks.get(context.recipe.task)
     if trims is None:
@@ -142,7 +142,7 @@ def _check_trimmed(context: Context, section: DistilSection, source: Source, tea
 
 
 def _learns_more(recipe: Recipe, section: DistilSection) -> bool:
-    """Return whether a student that learns from the recipe's own checkpoint has anything to learn."""
+    """Return whether a student of the recipe's checkpoint has anything to learn from that checkpoint."""
     changed = any(getattr(recipe, name) is not None for name in _SMALLER)
     alone = section.alpha == 0 and section.sparse is None and all(LOSSES[name].needs_teacher for name in section.losses)
     return changed or not alone

@@ -114,7 +114,7 @@ def _chosen_ranks(every: Sequence[Values], sizes: Sequence[tuple[int, int]], set
 
 def _embedding_matrix(model: Any, batches: Batches | None) -> _Matrix:
     table = model.get_input_embeddings()
-    first = layers.layers(model)[0].get("attended")
+    first = layers.layers(model)[0].get("attention_output")
     if not isinstance(table, nn.Embedding) or table.embedding_dim != layers.width(first):
         raise StudentError(
             "the checkpoint has its embedding table in two factors already; leave factorise.embedding out."
@@ -149,7 +149,7 @@ def _feed_forward_matrices(model: Any, batches: Batches | None) -> list[_Matrix]
     """Return each linear once, though several layers may use it."""
     named: dict[int, tuple[str, nn.Linear]] = {}
     for number, layer in enumerate(layers.layers(model)):
-        for role in ("widen", "narrow"):
+        for role in ("intermediate", "output"):
             linear = layer.get(role)
             if not isinstance(linear, nn.Linear):
                 raise StudentError(
@@ -172,7 +172,7 @@ def _linear_matrix(model: Any, name: str, linear: nn.Linear, moments: Moments | 
         if moments:
             pair[1].bias = nn.Parameter(_centred_bias(linear, pair, moments.total / moments.tokens))
         for layer in layers.layers(model):
-            for role in ("widen", "narrow"):
+            for role in ("intermediate", "output"):
                 if layer.get(role) is linear:
                     layer.put(role, pair)
 

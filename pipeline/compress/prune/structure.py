@@ -23,12 +23,12 @@ STRUCTURES: Mapping[SublayerKind, str] = {"attention": "attention heads", "feed_
 """What each kind of sublayer consists of."""
 INPUT_LINEARS: Mapping[SublayerKind, tuple[str, ...]] = {
     "attention": ("query", "key", "value"),
-    "feed_forward": ("widen",),
+    "feed_forward": ("intermediate",),
 }
 """The linears whose output rows belong to single structures."""
-OUTPUT_LINEAR: Mapping[SublayerKind, str] = {"attention": "attended", "feed_forward": "narrow"}
+OUTPUT_LINEAR: Mapping[SublayerKind, str] = {"attention": "attention_output", "feed_forward": "output"}
 """The linear whose input columns belong to single structures, and which can make up for removed ones."""
-RESIDUAL_NORM: Mapping[SublayerKind, str] = {"attention": "attention_norm", "feed_forward": "norm"}
+RESIDUAL_NORM: Mapping[SublayerKind, str] = {"attention": "attention_norm", "feed_forward": "output_norm"}
 """The norm that takes the sum of the sublayer's output and its input."""
 
 

@@ -143,32 +143,32 @@ def compare(vocabulary: Vocabulary, tokenizer: Tokenizer, ids: dict[int, int], t
     unknown = vocabulary.unknown
     both = zip(texts, _encodings(vocabulary.tokenizer, texts), _encodings(tokenizer, texts), strict=True)
     for text, old, new in both:
-        found = np.array(new.ids, np.int64)
+        ids_now = np.array(new.ids, np.int64)
         truth = new_ids[np.array(old.ids, np.int64)]
         changes.texts += 1
         changes.words += len(set(old.word_ids))
         changes.tokens_before += len(truth)
-        changes.tokens += len(found)
+        changes.tokens += len(ids_now)
         if unknown is not None:
             changes.unknown_before += old.ids.count(unknown)
             changes.unknown += new.ids.count(ids[unknown])
-        if not np.array_equal(truth, found):
+        if not np.array_equal(truth, ids_now):
             changes.texts_changed += 1
-            changes.words_changed += _words_changed(old, truth, new, found)
+            changes.words_changed += _words_changed(old, truth, new, ids_now)
             changes.example = changes.example or text
     return changes
 
 
-def _words_changed(old: Encoding, truth: NDArray[np.int64], new: Encoding, found: NDArray[np.int64]) -> int:
-    before, after = (_by_word(one, ids) for one, ids in ((old, truth), (new, found)))
+def _words_changed(old: Encoding, truth: NDArray[np.int64], new: Encoding, ids: NDArray[np.int64]) -> int:
+    before, after = (_by_word(one, numbers) for one, numbers in ((old, truth), (new, ids)))
     return sum(before.get(word) != after.get(word) for word in before | after)
 
 
 def _by_word(encoded: Encoding, ids: NDArray[np.int64]) -> dict[int | None, list[int]]:
-    found: dict[int | None, list[int]] = {}
+    words: dict[int | None, list[int]] = {}
     for word, number in zip(encoded.word_ids, ids.tolist(), strict=True):
-        found.setdefault(word, []).append(number)
-    return found
+        words.setdefault(word, []).append(number)
+    return words
 
 
 # --- the trimmed checkpoint ------------------------------------------------------------------------------------------
