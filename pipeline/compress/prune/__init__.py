@@ -1,7 +1,8 @@
 """Prune stage: a folder in Hugging Face layout and calibration texts become a folder of a smaller dense student.
 
-`stage` runs it; `pruning` joins its steps: `importance`, `search`, `selection`, `removal`, `reconstruction`. It may
-import checkpoint, text, data, train and the LiteRT backend; importing it imports nothing heavy.
+`stage` runs and tries it; `pruning` joins its steps: `checks`, `importance`, `search`, `selection`, `removal`,
+`reconstruction`. It may import checkpoint, text, data, train and the LiteRT backend; importing it imports nothing
+heavy.
 """
 
 from pipeline.compress.prune.stage import DISTRIBUTIONS, LATENCY_VERSION, VERSION, check_section, make, trial
