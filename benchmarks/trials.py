@@ -14,9 +14,8 @@ import tomli_w
 from pipeline import backends, compress
 from pipeline.artifact import digest_of
 from pipeline.checkpoint import source as student
-from pipeline.compress import factorise, prune, share, vocabulary
+from pipeline.compress import factorise, prune, share, start, vocabulary
 from pipeline.compress.distil import stage as distil
-from pipeline.compress.start import checks
 from pipeline.convert import stage as convert
 from pipeline.data import datasets as data
 from pipeline.errors import InputError
@@ -40,7 +39,7 @@ _SEEDED = ("head", "train", "start", "prune", "factorise", "distil")
 """Sections with a seed; a row's seed is that of all of them."""
 _VERSIONS = {
     "train": finetune.VERSION,
-    "start": checks.VERSION,
+    "start": start.VERSION,
     "vocabulary": vocabulary.VERSION,
     "prune": prune.VERSION,
     "factorise": factorise.VERSION,

@@ -30,7 +30,7 @@ from pipeline.devices import host
 from pipeline.graph import checkpoints
 from pipeline.graph import run as running
 from pipeline.graph.build import Request
-from pipeline.graph.checkpoints import Branch, Until
+from pipeline.graph.checkpoints import Branch, Finished, Until
 from pipeline.recipe import loading as recipes
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -165,8 +165,28 @@ class Silent:
 def branch_of(path: Path, until: Until = "compress") -> Branch:
     """Do what every verb does before any work; return the recipe's way to its checkpoint."""
     found = checkpoints.branch(*recipes.read(str(path)))
-    checkpoints.prepare(found, until)
+    checkpoints.prepare(found, until, Finished())
     return found
+
+
+def check_trial(tried: student.Source, made: Path, *, sizes_are_measured: bool = False) -> None:
+    """Check that what a stage left on torch's meta device is what it wrote: config, names and shapes of its tensors.
+
+    Args:
+        tried: what the trial returned.
+        made: the folder that the stage wrote.
+        sizes_are_measured: whether the sizes of layers follow from weights, which a trial does not have.
+    """
+    written = student.inspect_folder(made, origin=made.name, licence=None)
+    unwritten = ("transformers_version", "dtype", "_name_or_path")
+    tried_config, config = (
+        {key: value for key, value in one.config.items() if key not in unwritten} for one in (tried, written)
+    )
+    assert tried_config == config
+    shapes, expected = tried.tensor_shapes(), written.tensor_shapes()
+    assert sorted(shapes) == sorted(expected)
+    if not sizes_are_measured:
+        assert shapes == expected
 
 
 def planned(path: Path, until: Until = "compress") -> dict[str, bool]:

@@ -1,12 +1,14 @@
 """The stages that make a student small, in a recipe: order, keys, what is refused, and a whole chain to a verdict."""
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Outcome, branch_of, planned, recipe_file
+from conftest import Outcome, branch_of, environment, planned, recipe_file
 from faults import students
 from faults.students import Student
 from safetensors.numpy import load_file, save_file
@@ -69,10 +71,21 @@ def test_a_chain_ends_in_verified_files_and_is_kept(
     assert said == "source, its vocabulary trimmed, pruned, factorised, its layers shared"
     again = steps(command_here("verify", chain, "--json"))
     assert not any(again.values())
+    assert "torch" not in imported("verify", chain), "what is made need not be tried"
     # Another ratio makes what comes after it, and keeps what came before.
     changed = written(tmp_path, **CHAIN | {"prune": PRUNE | {"compute": 0.5}})
+    assert "torch" in imported("plan", changed)
     planned = steps(command_here("compress", changed, "--json"))
     assert planned == {"vocabulary": False, "prune": True, "factorise": True, "share": True}
+
+
+def imported(*arguments: str | Path) -> set[str]:
+    """Return the modules that a real process of the command imports; the build folder lies beside the recipe."""
+    command = [sys.executable, "-X", "importtime", "-m", "pipeline", *map(str, arguments)]
+    place = Path(arguments[-1]).parent
+    done = subprocess.run(command, cwd=place, env=environment(), capture_output=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
 
 
 NAMED: dict[str, dict[str, Any]] = {
@@ -104,15 +117,15 @@ def test_another_teacher_is_another_student(tmp_path: Path, command_here: Callab
     (tmp_path / "own.txt").write_text("the old river\nthe new house\n")
     shutil.copytree(tmp_path / "source", tmp_path / "teacher")
     assert steps(command_here("compress", path, "--json")) == {"start": True, "distil": True}
-    assert foretold(path) == {"start": False, "distil": False}
+    assert would_make(path) == {"start": False, "distil": False}
     place = tmp_path / "teacher" / "model.safetensors"
     tensors = load_file(place)
     tensors["classifier.bias"] += 1
     save_file(tensors, place, metadata={"format": "pt"})
-    assert foretold(path) == {"start": False, "distil": True}
+    assert would_make(path) == {"start": False, "distil": True}
 
 
-def foretold(path: Path) -> dict[str, bool]:
+def would_make(path: Path) -> dict[str, bool]:
     """Return which steps would be made."""
     return planned(path)
 
@@ -135,7 +148,7 @@ def test_a_twin_s_stages_go_together(name: str, tmp_path: Path, monkeypatch: pyt
     assert [stage.name for stage in compress.stages(found)] == ["start", "distil"]
 
 
-def test_the_heads_that_a_stage_leaves_behind_are_foretold(tmp_path: Path) -> None:
+def test_the_heads_that_a_stage_leaves_behind_are_known_before(tmp_path: Path) -> None:
     """A recipe that goes on from another one's checkpoint is judged by it before that one is made."""
     for prune in (PRUNE, {"sparse": {"sparsity": 0.5}}):
         (tmp_path / "recipe.toml").unlink(missing_ok=True)
@@ -145,7 +158,7 @@ def test_the_heads_that_a_stage_leaves_behind_are_foretold(tmp_path: Path) -> No
         assert not str(config["architectures"][0]).endswith("ForSequenceClassification")
 
 
-def test_a_plan_foretells_every_stage(chain: Path, command_here: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_a_plan_shows_every_stage(chain: Path, command_here: Callable[..., Outcome], tmp_path: Path) -> None:
     outcome = command_here("plan", chain, "--json")
     assert list(steps(outcome))[:5] == ORDER
     assert not (tmp_path / "build" / "tiny" / "pruned").exists()

@@ -720,10 +720,10 @@ def test_an_unknown_loss_is_refused_with_those_that_exist() -> None:
 @pytest.mark.parametrize("case", BAD)
 def test_what_cannot_go_well_is_refused_in_one_line(case, lesson):
     task, settings, message = BAD[case]
+    losses = settings.get("losses", {"sentence_mse": 1.0})
+    others = {key: value for key, value in settings.items() if key != "losses"}
     with pytest.raises(PipelineError, match=message) as caught:
-        lesson(
-            settings.get("losses", {"sentence_mse": 1.0}), task, **{k: v for k, v in settings.items() if k != "losses"}
-        )
+        stage.distil(lesson(losses, task, **others))
     assert "\n" not in str(caught.value)
 
 

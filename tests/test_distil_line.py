@@ -281,7 +281,8 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "relations that do not divide": (
         "encoder",
         "classification",
-        TRAINED | {"distil": OWN | {"losses": {"relations": 1.0}, "relation_heads": 3}},
+        TRAINED
+        | {"start": {"teacher_layers": [0]}, "distil": OWN | {"losses": {"relations": 1.0}, "relation_heads": 3}},
         "distil.relation_heads = 3 does not divide the 64 features of the student's last layer",
     ),
     "hardly any text": (
@@ -432,28 +433,28 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
             "factorise": {"embedding": 8},
             "distil": {"preset": "distilbert", "texts": ["plain.txt"], "max_length": 24},
         },
-        "is tied to the embedding table, which factorise.embedding splits into two factors before",
+        "a masked-LM head is tied to the embedding table, and this table is factorised",
     ),
     "heads that were pruned": (
         "classifier",
         "classification",
         {"prune": {"attention_heads": 0.5, "max_length": 16}, "distil": OWN | {"losses": {"attention": 1.0}}},
-        "compares head by head, and prune.attention_heads leaves the student fewer",
+        "compares head by head, and layer 0 of the student has 3 where the teacher's layer 0 has 4",
     ),
     "heads that a budget takes": (
         "classifier",
         "classification",
         {"prune": {"compute": 0.5, "max_length": 16}, "distil": OWN | {"losses": {"attention": 1.0}}},
-        "compares head by head, and prune.compute leaves the student fewer",
+        "compares head by head, and layer 0 of the student has 1 where the teacher's layer 0 has 4",
     ),
     "relations of heads that were pruned": (
         "classifier",
         "classification",
         {
             "prune": {"compute": 0.5, "max_length": 16},
-            "distil": OWN | {"losses": {"relations": 1.0}, "teacher": "thirds"},
+            "distil": OWN | {"losses": {"relations": 1.0}, "teacher": "many heads"},
         },
-        "the teacher's heads need not divide the features that prune.compute leaves",
+        "relation_heads = 32, which are the teacher's heads, does not divide the 16 features of the student's last",
     ),
     "relation heads that divide no head": (
         "classifier",
@@ -462,16 +463,22 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
             "prune": {"attention_heads": 0.5, "max_length": 16},
             "distil": OWN | {"losses": {"relations": 1.0}, "relation_heads": 3},
         },
-        "relation_heads = 3 need not divide the features that prune.attention_heads leaves",
+        "relation_heads = 3 does not divide the 16 features of the student's last layer",
     ),
     "heads of another teacher than the unpruned": (
         "encoder",
         "embedding",
         {
             "prune": {"attention_heads": 0.5, "max_length": 16},
-            "distil": {"teacher": "three", "losses": {"attention": 1.0}, "texts": ["plain.txt"], "max_length": 16},
+            "distil": {
+                "teacher": "three",
+                "teacher_layers": [1, 2],
+                "losses": {"attention": 1.0},
+                "texts": ["plain.txt"],
+                "max_length": 16,
+            },
         },
-        "compares head by head, and prune.attention_heads leaves the student fewer than three has",
+        "compares head by head, and layer 0 of the student has 3 where the teacher's layer 1 has 4",
     ),
     "relations of another teacher": (
         "encoder",
@@ -486,7 +493,7 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
                 "max_length": 16,
             },
         },
-        "relation_heads = 3 need not divide the features that prune.compute leaves",
+        "relation_heads = 3 does not divide the 16 features of the student's last layer",
     ),
     "tokens of texts that the vocabulary was not trimmed on": (
         "encoder",
@@ -554,7 +561,7 @@ BAD: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "encoder",
         "classification",
         {"prune": {"attention_heads": 0.5, "max_length": 16}, "distil": own_data()},
-        "[prune] takes a model with its head, and encoder has none for task classification: it is saved as BertModel",
+        "encoder lacks 2 tensors that task classification needs, classifier.bias first: it was saved as BertModel",
     ),
     "passes twice": (
         "encoder",
@@ -634,10 +641,9 @@ def test_what_cannot_go_well_is_refused_before_any_work(case: str, place: Path) 
     (place / "few.txt").write_text("the house\nthe river\n")
     (place / "stars.csv").write_text(table(6, ("one", "five")))
     foreign(place)
-    said_otherwise(place, "encoder", "three", num_hidden_layers=3)
-    names = {str(number): name for number, name in enumerate(reversed(LABELS))}
-    said_otherwise(place, "classifier", "turned", id2label=names)
-    said_otherwise(place, "classifier", "thirds", num_attention_heads=3)
+    other_teacher(place, "encoder", "three", num_hidden_layers=3)
+    other_teacher(place, "classifier", "turned", id2label=dict(enumerate(reversed(LABELS))))
+    other_teacher(place, "classifier", "many heads", num_attention_heads=32)
     with pytest.raises(PipelineError) as caught:
         branch_of(written(place, source, task, **sections), "student")
     assert message in str(caught.value)
@@ -657,11 +663,13 @@ def foreign(place: Path) -> None:
     path.write_text(json.dumps(document))
 
 
-def said_otherwise(place: Path, source: str, name: str, **changed: Any) -> None:
-    """Write a teacher whose config says something else; nothing looks at more before any work."""
-    shutil.copytree(place / source, place / name)
-    path = place / name / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+def other_teacher(place: Path, source: str, name: str, **changed: Any) -> None:
+    """Write a random teacher of a config that differs from another one's."""
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(place / source, **changed)
+    getattr(transformers, config.architectures[0])(config).save_pretrained(place / name)
+    shutil.copyfile(place / source / "tokenizer.json", place / name / "tokenizer.json")
 
 
 def test_tokens_of_texts_that_the_vocabulary_was_trimmed_on_are_no_fault(place: Path) -> None:
@@ -669,6 +677,16 @@ def test_tokens_of_texts_that_the_vocabulary_was_trimmed_on_are_no_fault(place: 
     for kept in ({}, {"size": 20000}):
         trimmed = {"corpus": ["plain.txt"]} | kept
         branch_of(written(place, "encoder", "embedding", vocabulary=trimmed, distil=text | {"losses": {"hidden": 1.0}}))
+
+
+def test_a_vocabulary_that_was_trimmed_before_is_not_trimmed_again(
+    place: Path, command_here: Callable[..., Outcome]
+) -> None:
+    trimmed = {"corpus": ["plain.txt"], "keep": 0.1}
+    assert command_here("compress", written(place, "encoder", "embedding", vocabulary=trimmed)).rc == 0
+    distil = {"losses": {"hidden": 1.0}, "texts": ["plain.txt"], "max_length": 16}
+    path = written(place, "encoder", "embedding", vocabulary=trimmed, distil=distil)
+    assert planned(path) == {"vocabulary": False, "distil": True}
 
 
 def test_what_the_recipe_will_have_trained_is_no_fault(place: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from conftest import bundled_folder
+from conftest import bundled_folder, check_trial
 from faults import students
 from faults.students import Student
 
@@ -16,7 +16,7 @@ from pipeline.checkpoint import layers, shapes
 from pipeline.checkpoint import loading as checkpoint
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.architectures import ARCHITECTURES
-from pipeline.compress.start import checks
+from pipeline.compress.start import kinds
 from pipeline.compress.start import stage as starts
 from pipeline.errors import PipelineError, RecipeError, StudentError
 from pipeline.recipe.compression import StartSection
@@ -37,8 +37,8 @@ def load(folder: Path) -> Any:
 def made(source: Path, out: Path, **settings: Any) -> Any:
     out.mkdir()
     section = StartSection.model_validate(settings)
-    checks.check(section, student.inspect_folder(source, origin="teacher", licence=None))
     figures = starts.make(source, section, out)
+    check_trial(starts.trial(section, student.inspect_folder(source, origin="teacher", licence=None)), out)
     model = load(out)
     assert figures["layers"] == model.config.num_hidden_layers
     return model
@@ -85,17 +85,17 @@ def test_an_electra_with_tables_as_wide_as_its_layers_gets_both_narrower(tmp_pat
 
 def test_chosen_layers_are_kept_in_order(teacher, tmp_path):
     model = made(teacher, tmp_path / "out", teacher_layers=[1])
-    wanted = layers.layers(load(teacher))[1].get("widen").weight
-    assert torch.equal(layers.layers(model)[0].get("widen").weight, wanted)
-    assert checks.kept_layers(StartSection(), 6) == (0, 2, 4)
-    assert checks.kept_layers(StartSection(teacher_layers=(0, 5)), 6) == (0, 5)
+    wanted = layers.layers(load(teacher))[1].get("intermediate").weight
+    assert torch.equal(layers.layers(model)[0].get("intermediate").weight, wanted)
+    assert kinds.kept_layers(StartSection(), 6) == (0, 2, 4)
+    assert kinds.kept_layers(StartSection(teacher_layers=(0, 5)), 6) == (0, 5)
 
 
 def test_a_compressed_teacher_s_layers_keep_their_shapes(teacher, tmp_path):
     model = load(teacher)
     last = layers.layers(model)[1]
-    last.put("widen", torch.nn.Linear(64, 40))
-    last.put("narrow", torch.nn.Linear(40, 64))
+    last.put("intermediate", torch.nn.Linear(64, 40))
+    last.put("output", torch.nn.Linear(40, 64))
     (tmp_path / "pruned").mkdir()
     shapes.save(model, tmp_path / "pruned")
     (tmp_path / "pruned" / "tokenizer.json").write_bytes((teacher / "tokenizer.json").read_bytes())
@@ -183,7 +183,7 @@ def test_a_start_that_the_teacher_cannot_give_is_refused(case, teacher):
     settings, kind, message = BAD[case]
     source = student.inspect_folder(teacher, origin="teacher", licence=None)
     with pytest.raises(kind, match=message):
-        checks.check(StartSection.model_validate(settings), source)
+        starts.trial(StartSection.model_validate(settings), source)
 
 
 @pytest.mark.parametrize(
@@ -193,4 +193,4 @@ def test_a_start_that_the_teacher_cannot_give_is_refused(case, teacher):
 def test_a_start_of_another_architecture_is_refused(architecture, message, tmp_path):
     source = students.source(Student(architecture, "embedding"), tmp_path)
     with pytest.raises(StudentError, match=message):
-        checks.check(StartSection(kind="albert"), student.inspect_folder(source, origin="teacher", licence=None))
+        starts.trial(StartSection(kind="albert"), student.inspect_folder(source, origin="teacher", licence=None))

@@ -169,19 +169,26 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "error: recipe first: train.max_length = 4096 is beyond the checkpoint's limit",
     ),
     "layers of what is not made yet": (
-        {"name": "first", "source": "encoder", "task": "embedding", "start": {"teacher_layers": [0]}},
+        {"name": "first", "source": "encoder", "train": OWN, "start": {"teacher_layers": [0]}},
         "distil.teacher_layers names 2 layers, and the student has 1",
+    ),
+    "a teacher without the head": (
+        {"name": "first", "source": "encoder", "train": OWN, "start": {"teacher_layers": [0]}, "teacher": "encoder"},
+        "encoder lacks 2 tensors that task classification needs, classifier.bias first: it was saved as BertModel",
     ),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_what_cannot_go_well_is_said_before_any_work(
-    case: str, place: Path, command_here: Callable[..., Outcome]
+    case: str, place: Path, tiny_student: Callable[..., Path], command_here: Callable[..., Outcome]
 ) -> None:
     settings, message = BAD[case]
+    settings = dict(settings)
+    teacher = settings.pop("teacher", "classifier")
     write(place, **settings)
-    distil = OWN | FAST | {"losses": {"hidden": 1.0}, "teacher_layers": [0, 1], "teacher": "encoder"}
+    shutil.copytree(tiny_student("bert", "classification"), place / "classifier")
+    distil = OWN | FAST | {"losses": {"hidden": 1.0}, "teacher_layers": [0, 1], "teacher": teacher}
     outcome = command_here("compress", write(place, "second", "recipe:first.toml", distil=distil))
     assert outcome.rc == 2
     assert message in outcome.stderr.replace("\n", " ")

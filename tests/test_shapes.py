@@ -44,10 +44,10 @@ def compress(model: Any) -> None:
         kept = slice(0, layer.head_size * (1 + number))
         for part in ("query", "key", "value"):
             cut_rows(layer.get(part), kept)
-        cut_columns(layer.get("attended"), kept)
+        cut_columns(layer.get("attention_output"), kept)
         rows = slice(0, 48 + 16 * number)
-        cut_rows(layer.get("widen"), rows)
-        cut_columns(layer.get("narrow"), rows)
+        cut_rows(layer.get("intermediate"), rows)
+        cut_columns(layer.get("output"), rows)
     table = model.get_input_embeddings()
     columns = table.embedding_dim
     factor = nn.Embedding(table.num_embeddings, columns // 2, padding_idx=table.padding_idx)
@@ -59,9 +59,9 @@ def compress(model: Any) -> None:
     path = next(path for path, module in model.named_modules() if module is table)
     layers.put(model, path, factors)
     last = layers.layers(model)[-1]
-    widen = last.get("widen")
+    widen = last.get("intermediate")
     narrow = nn.Linear(widen.in_features, 20, bias=False)
-    last.put("widen", nn.Sequential(narrow, nn.Linear(20, widen.out_features)))
+    last.put("intermediate", nn.Sequential(narrow, nn.Linear(20, widen.out_features)))
 
 
 def outputs(model: Any, names: tuple[str, ...]) -> torch.Tensor:
@@ -120,12 +120,12 @@ def test_a_shared_part_is_stored_once(architecture: str, part: str, tmp_path: Pa
     folder = folder_of(model, tmp_path / "source", tmp_path / "out")
     assert json.loads((folder / "config.json").read_text())[shapes.KEY][part] == [0, 0]
     restored = load_checkpoint(folder, tasks.get("embedding"))
-    own = sum(module.weight.numel() for module in map(first.get, ("widen", "narrow")))
+    own = sum(module.weight.numel() for module in map(first.get, ("intermediate", "output")))
     after = sum(parameter.numel() for parameter in restored.parameters())
     assert after < before - own / 2
     assert_same(restored, model, architecture)
     again, last = layers.layers(restored)
-    path = "query" if part == "attention" else "widen"
+    path = "query" if part == "attention" else "intermediate"
     assert again.get(path) is last.get(path)
 
 

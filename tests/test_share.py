@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Outcome, recipe_file
+from conftest import Outcome, check_trial, recipe_file
 from faults import students
 from faults.students import Student
 from torch import nn
@@ -58,9 +58,8 @@ def source_of(folder: Path) -> Source:
 def make(source: Path, out: Path, **values: Any) -> tuple[Any, dict[str, Any]]:
     out.mkdir()
     section = ShareSection.model_validate(values)
-    share.check(section, source_of(source), EMBEDDING)
     metrics = share.make(source, "embedding", section, out)
-    source_of(out)
+    check_trial(share.trial(section, source_of(source), EMBEDDING), out)
     return load_checkpoint(out, EMBEDDING), metrics
 
 
@@ -76,7 +75,10 @@ def shuffle(layer: layers.Layer, *, seed: int) -> None:
     heads = torch.randperm(layer.heads, generator=generator)
     of_heads = (heads[:, None] * layer.head_size + torch.arange(layer.head_size)).flatten()
     of_rows = torch.randperm(layer.intermediate_size, generator=generator)
-    for inner, outer, order in ((("query", "key", "value"), "attended", of_heads), (("widen",), "narrow", of_rows)):
+    for inner, outer, order in (
+        (("query", "key", "value"), "attention_output", of_heads),
+        (("intermediate",), "output", of_rows),
+    ):
         for role in inner:
             linear = layer.get(role)
             linear.weight, linear.bias = nn.Parameter(linear.weight[order]), nn.Parameter(linear.bias[order])
@@ -95,7 +97,7 @@ def test_a_shuffled_copy_of_a_layer_is_aligned_back_exactly(architecture: str, t
     copy_part(first, second)
     before = hidden_of(model)
     shuffle(second, seed=7)
-    assert not torch.equal(first.get("widen").weight, second.get("widen").weight)
+    assert not torch.equal(first.get("intermediate").weight, second.get("intermediate").weight)
     sizes: dict[SublayerKind, int] = {"attention": first.head_size, "feed_forward": 1}
     for part, size in sizes.items():
         wanted = sublayer_tensors(first, part)
@@ -135,7 +137,8 @@ def test_what_is_shared_is_stored_once(architecture: str, what: str, tmp_path: P
     model, metrics = make(source, tmp_path / "out", what=what)
     first, second = layers.layers(model)
     tied = {
-        part: first.get(role) is second.get(role) for part, role in (("attention", "key"), ("feed_forward", "norm"))
+        part: first.get(role) is second.get(role)
+        for part, role in (("attention", "key"), ("feed_forward", "output_norm"))
     }
     assert tied == {part: part in SHARED[what] for part in tied}
     owned = [tensor.numel() for part in SHARED[what] for tensor in sublayer_tensors(first, part).values()]
@@ -178,7 +181,7 @@ def test_factors_of_shared_feed_forwards_are_those_of_their_mean(tmp_path: Path)
     factorise.make(source, "embedding", asked, everyday_sentences(), thin)
     before = hidden_of(load_checkpoint(thin, EMBEDDING))
     tied, metrics = make(thin, tmp_path / "out")
-    assert [linear.out_features for linear in layers.layers(tied)[1].get("widen")] == [40, 128]
+    assert [linear.out_features for linear in layers.layers(tied)[1].get("intermediate")] == [40, 128]
     torch.testing.assert_close(hidden_of(tied), before, rtol=1e-3, atol=1e-3)
     assert metrics["relative_distance"] < 1e-9
 
@@ -188,7 +191,7 @@ def test_layers_of_different_shapes_cannot_share(tmp_path: Path) -> None:
 
     source = folder_of("bert", tmp_path / "source")
     model = load_checkpoint(source, EMBEDDING)
-    widen, narrow = (layers.layers(model)[1].get(role) for role in ("widen", "narrow"))
+    widen, narrow = (layers.layers(model)[1].get(role) for role in ("intermediate", "output"))
     widen.weight, widen.bias = nn.Parameter(widen.weight[:96]), nn.Parameter(widen.bias[:96])
     narrow.weight = nn.Parameter(narrow.weight[:, :96])
     thinner = tmp_path / "thinner"
@@ -213,13 +216,13 @@ def test_layers_of_different_shapes_cannot_share(tmp_path: Path) -> None:
 def test_what_cannot_be_tied_is_refused(architecture: str, asked: dict[str, Any], message: str, tmp_path: Path) -> None:
     source = source_of(folder_of(architecture, tmp_path / "source"))
     with pytest.raises(PipelineError, match=message):
-        share.check(ShareSection.model_validate(asked), source, EMBEDDING)
+        share.trial(ShareSection.model_validate(asked), source, EMBEDDING)
 
 
 def test_ties_are_not_tied_again(tmp_path: Path) -> None:
     make(folder_of("bert", tmp_path / "source"), tmp_path / "out", what="attention")
     with pytest.raises(PipelineError, match="shares parameters between its layers already"):
-        share.check(ShareSection(), source_of(tmp_path / "out"), EMBEDDING)
+        share.trial(ShareSection(), source_of(tmp_path / "out"), EMBEDDING)
     with pytest.raises(PipelineError, match="shares parameters between its layers already"):
         share.make(tmp_path / "out", "embedding", ShareSection(), tmp_path)
 

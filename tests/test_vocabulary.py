@@ -55,8 +55,13 @@ def source_of(folder: Path) -> Source:
 def make(source: Path, out: Path, texts: tuple[str, ...] = CORPUS, **values: Any) -> dict[str, Any]:
     out.mkdir(exist_ok=True)
     section = VocabularySection.model_validate({"corpus": ["corpus.txt"], **values})
-    vocabulary.check(section, source_of(source), EMBEDDING, texts)
-    return vocabulary.make(source, "embedding", section, texts, out)
+    vocabulary.check(section, source_of(source), texts)
+    metrics = vocabulary.make(source, "embedding", section, texts, out)
+    if section.size is not None:
+        tried = vocabulary.trial(section, source_of(source))
+        assert tried.tensor_shapes() == source_of(out).tensor_shapes()
+        assert tried.vocab_size == source_of(out).vocab_size
+    return metrics
 
 
 def spelled(folder: Path, text: str) -> list[str]:
@@ -311,7 +316,7 @@ def test_a_size_that_cannot_be_is_refused(values: dict[str, Any], message: str, 
     source = source_of(folder_of(KINDS["wordpiece"], tmp_path / "source"))
     section = VocabularySection.model_validate({"corpus": ["sentiment"], **values})
     with pytest.raises(PipelineError, match=message):
-        vocabulary.check(section, source, EMBEDDING, CORPUS)
+        vocabulary.check(section, source, CORPUS)
 
 
 @pytest.mark.parametrize("values", [{"size": 9000, "keep": 0.5}, {"keep": 1.0}, {"size": 0}, {"corpus": []}])
@@ -347,7 +352,7 @@ def test_a_table_without_its_size_is_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps(config))
     section = VocabularySection.model_validate({"corpus": ["corpus.txt"]})
     with pytest.raises(StudentError, match="has no whole number 'vocab_size'"):
-        vocabulary.check(section, source_of(source), EMBEDDING, CORPUS)
+        vocabulary.check(section, source_of(source), CORPUS)
 
 
 def test_letters_and_accents_that_stand_together_are_one_character() -> None:

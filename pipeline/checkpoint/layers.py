@@ -22,14 +22,14 @@ class Layout:
     query: str
     key: str
     value: str
-    attended: str
+    attention_output: str
     """The linear that projects the joined outputs of the attention heads."""
     attention_norm: str
-    widen: str
+    intermediate: str
     """The linear from hidden size to intermediate size."""
-    narrow: str
+    output: str
     """The linear from intermediate size to hidden size."""
-    norm: str
+    output_norm: str
     """The LayerNorm after the feed-forward network."""
     heads: str
     """The module that has `attention_head_size`."""
@@ -39,12 +39,12 @@ class Layout:
     @property
     def attention(self) -> tuple[str, ...]:
         """Paths of the attention's modules, its LayerNorm included."""
-        return self.query, self.key, self.value, self.attended, self.attention_norm
+        return self.query, self.key, self.value, self.attention_output, self.attention_norm
 
     @property
     def feed_forward(self) -> tuple[str, ...]:
         """Paths of the feed-forward network's modules, its LayerNorm included."""
-        return self.widen, self.narrow, self.norm
+        return self.intermediate, self.output, self.output_norm
 
 
 _BERT = Layout(
@@ -52,11 +52,11 @@ _BERT = Layout(
     query="attention.self.query",
     key="attention.self.key",
     value="attention.self.value",
-    attended="attention.output.dense",
+    attention_output="attention.output.dense",
     attention_norm="attention.output.LayerNorm",
-    widen="intermediate.dense",
-    narrow="output.dense",
-    norm="output.LayerNorm",
+    intermediate="intermediate.dense",
+    output="output.dense",
+    output_norm="output.LayerNorm",
     heads="attention.self",
 )
 _DISTILBERT = Layout(
@@ -64,11 +64,11 @@ _DISTILBERT = Layout(
     query="attention.q_lin",
     key="attention.k_lin",
     value="attention.v_lin",
-    attended="attention.out_lin",
+    attention_output="attention.out_lin",
     attention_norm="sa_layer_norm",
-    widen="ffn.lin1",
-    narrow="ffn.lin2",
-    norm="output_layer_norm",
+    intermediate="ffn.lin1",
+    output="ffn.lin2",
+    output_norm="output_layer_norm",
     heads="attention",
 )
 _ALBERT = Layout(
@@ -76,11 +76,11 @@ _ALBERT = Layout(
     query="attention.query",
     key="attention.key",
     value="attention.value",
-    attended="attention.dense",
+    attention_output="attention.dense",
     attention_norm="attention.LayerNorm",
-    widen="ffn",
-    narrow="ffn_output",
-    norm="full_layer_layer_norm",
+    intermediate="ffn",
+    output="ffn_output",
+    output_norm="full_layer_layer_norm",
     heads="attention",
     inner="albert_layers.0",
 )
@@ -123,7 +123,7 @@ class Layer:
     @property
     def intermediate_size(self) -> int:
         """Number of intermediate neurons."""
-        return width(self.get("widen"))
+        return width(self.get("intermediate"))
 
 
 def layout_of(model_type: str) -> Layout:

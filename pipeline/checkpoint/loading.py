@@ -1,11 +1,13 @@
 """Checkpoints in torch: load one into a task's class, and wrap it into the graph that is exported."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from pipeline.checkpoint import architectures, shapes
+from pipeline.checkpoint.source import Source
 from pipeline.errors import StudentError
 from pipeline.tasks import Task
 
@@ -13,24 +15,23 @@ MASKED = -1e4
 """Added to a padded position's score. Finite in fp16, where `finfo.min` becomes -inf and (1 - mask) * -inf is NaN."""
 
 
-def load_checkpoint(folder: Path, task: Task) -> Any:
-    """Load a checkpoint in fp32 with eager attention into the class of a task.
+def load_checkpoint(checkpoint: Path | Source, task: Task) -> Any:
+    """Load a checkpoint in fp32 with eager attention into the class of a task; a `Source` without its weights.
 
     Raises:
         StudentError: weights are of the wrong shape, not finite, or missing, such as a head that was never trained.
     """
     import transformers
 
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+    quieten()
     auto = getattr(transformers, task.auto_class)
-    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    config = shapes.read_config(checkpoint)
     row = architectures.get(config.model_type)
     options = {} if task.uses_head else dict(row.backbone_options)
     try:
         model, info = shapes.from_pretrained(
             auto,
-            folder,
+            checkpoint,
             config,
             # Fused attention exports into slower graphs on ExecuTorch, 29 against 43 ms for MiniLM at 128 tokens.
             attn_implementation="eager",
@@ -39,17 +40,33 @@ def load_checkpoint(folder: Path, task: Task) -> Any:
         )
     except (RuntimeError, ValueError, OSError) as error:
         raise StudentError(
-            f"{folder} does not load as {task.auto_class}: {str(error).strip().splitlines()[0]}"
+            f"{shapes.name_of(checkpoint)} does not load as {task.auto_class}: {str(error).strip().splitlines()[0]}"
         ) from error
     missing = sorted(info["missing_keys"])
     if missing:
+        name = checkpoint.origin if isinstance(checkpoint, Source) else "the checkpoint"
         raise StudentError(
-            f"the checkpoint lacks {len(missing)} tensors that task {task.name} needs, {missing[0]} first: "
+            f"{name} lacks {len(missing)} tensors that task {task.name} needs, {missing[0]} first: "
             f"it was saved as {(config.architectures or ['?'])[0]}. Choose another task, or fine-tune it first."
         )
-    if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
-        raise StudentError(f"{folder} holds NaN or infinite weights.")
+    if isinstance(checkpoint, Path) and not is_finite(model):
+        raise StudentError(f"{checkpoint} holds NaN or infinite weights.")
     return model.eval()
+
+
+def quieten() -> None:
+    """Keep what transformers says while it loads a checkpoint off the terminal."""
+    import transformers
+
+    # torchao 0.18, which transformers imports, registers two enums in a way of which torch 2.13 warns at each start.
+    logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+
+
+def is_finite(model: Any) -> bool:
+    """Return whether no weight of a model is NaN or infinite."""
+    return all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters())
 
 
 class ExportGraph(torch.nn.Module):

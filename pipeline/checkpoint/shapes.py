@@ -7,10 +7,15 @@ config and then reshaped:
 - a linear, table or norm takes its tensor's shape; heads keep their size, and their number follows from the query's;
 - `X.0.weight` and `X.1.weight` where the class has `X` are two linears, or a table and a linear, in the place of one;
 - modules that several layers share are stored once, and the config says which layer has them.
+
+A folder is loaded with its weights. A `Source` is loaded onto torch's meta device: shapes from its config and the
+header of its weights, and no numbers. So a plan tries compression before anything is made.
 """
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,11 +25,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from pipeline.checkpoint import layers
+from pipeline.checkpoint import architectures, layers
+from pipeline.checkpoint.source import WEIGHTS, Source
 from pipeline.errors import StudentError
 
 KEY = "pocketbert"
-WEIGHTS = "model.safetensors"
 Info = dict[str, Any]
 """`missing_keys` and `mismatched_keys`, as transformers' `output_loading_info` has them."""
 
@@ -43,51 +48,110 @@ class Compressed(BaseModel):
     """The same for the feed-forward network."""
 
 
-def compressed(folder: Path) -> Compressed | None:
+def compressed(checkpoint: Path | Source) -> Compressed | None:
     """Return the entry `pocketbert` of a checkpoint's config, or None for a plain checkpoint.
 
     Raises:
         StudentError: the entry is malformed, or of a version that is not supported here.
     """
-    entry = json.loads((folder / "config.json").read_text(encoding="utf-8")).get(KEY)
+    if isinstance(checkpoint, Source):
+        entry = checkpoint.config.get(KEY)
+    else:
+        entry = json.loads((checkpoint / "config.json").read_text(encoding="utf-8")).get(KEY)
     if entry is None:
         return None
     try:
         return Compressed.model_validate(entry)
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
+        folder = checkpoint.folder if isinstance(checkpoint, Source) else checkpoint
         raise StudentError(
             f"{folder}/config.json: {KEY!r} is malformed, or of a version that is not supported here: {reason}."
         ) from error
 
 
-def from_pretrained(auto: Any, folder: Path, config: Any, **options: Any) -> tuple[Any, Info]:
+def name_of(checkpoint: Path | Source) -> str:
+    """Return what errors call a checkpoint."""
+    return checkpoint.origin if isinstance(checkpoint, Source) else str(checkpoint)
+
+
+def read_config(checkpoint: Path | Source) -> Any:
+    """Return transformers' config of a checkpoint."""
+    import transformers
+
+    if isinstance(checkpoint, Source):
+        with _faults_named(checkpoint):
+            return transformers.CONFIG_MAPPING[checkpoint.architecture.model_type].from_dict(dict(checkpoint.config))
+    return transformers.AutoConfig.from_pretrained(checkpoint, trust_remote_code=False)
+
+
+def from_pretrained(auto: Any, checkpoint: Path | Source, config: Any, **options: Any) -> tuple[Any, Info]:
     """Load a checkpoint, plain or compressed, as `auto.from_pretrained(..., output_loading_info=True)` does.
 
     Args:
         auto: one of transformers' auto classes.
-        folder: config.json and model.safetensors.
-        config: the folder's config, possibly edited.
+        checkpoint: a folder with config.json and model.safetensors; or a `Source`, for a model on torch's meta device.
+        config: of `read_config`, possibly edited.
         options: those of transformers; for a compressed checkpoint, those of the model's class.
     """
-    shape = compressed(folder)
+    shape = compressed(checkpoint)
+    if isinstance(checkpoint, Source):
+        with _faults_named(checkpoint):
+            return _on_meta(auto, checkpoint, config, shape, options)
     if shape is None:
         model, info = auto.from_pretrained(
-            folder, config=config, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **options
+            checkpoint,
+            config=config,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **options,
         )
         return model, info
-    new_head = bool(options.pop("ignore_mismatched_sizes", False))
-    return _restored(auto, folder, config, shape, new_head=new_head, **options)
+    try:
+        tensors = load_file(checkpoint / WEIGHTS)
+    except (SafetensorError, OSError) as error:
+        raise StudentError(f"{checkpoint / WEIGHTS} cannot be read: {error}.") from error
+    return _restored(auto, tensors, config, shape, options, name_of(checkpoint))
+
+
+@contextlib.contextmanager
+def _faults_named(source: Source) -> Iterator[None]:
+    """Turn what transformers raises for a config that makes no sense, of many classes, into one error."""
+    try:
+        yield
+    except StudentError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise StudentError(f"{source.origin} does not load: {reason}") from error
+
+
+def _on_meta(
+    auto: Any, source: Source, config: Any, shape: Compressed | None, options: Mapping[str, Any]
+) -> tuple[Any, Info]:
+    tensors = {name: torch.empty(size, device="meta") for name, size in source.tensor_shapes().items()}
+    if shape is not None:
+        with torch.device("meta"):
+            return _restored(auto, tensors, config, shape, options, name_of(source))
+    # An auto class takes no tensors in the place of a folder; the class that it would choose does.
+    model, info = auto._model_mapping[type(config)].from_pretrained(
+        None, config=config, state_dict=tensors, device_map="meta", output_loading_info=True, **options
+    )
+    return model, info
 
 
 def _restored(
-    auto: Any, folder: Path, config: Any, shape: Compressed, *, new_head: bool, **options: Any
+    auto: Any,
+    tensors: dict[str, torch.Tensor],
+    config: Any,
+    shape: Compressed,
+    options: Mapping[str, Any],
+    checkpoint: str,
 ) -> tuple[Any, Info]:
+    options = dict(options)
+    new_head = bool(options.pop("ignore_mismatched_sizes", False))
     model = _empty(auto, config, shape, options)
-    try:
-        tensors = load_file(folder / WEIGHTS)
-    except (SafetensorError, OSError) as error:
-        raise StudentError(f"{folder / WEIGHTS} cannot be read: {error}.") from error
     tensors = _under_prefix(model, tensors)
     reshape(model, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, head_size=shape.head_size)
     # After reshaping: pairs are new modules, and a shared module has its stored shape at the first layer alone.
@@ -95,11 +159,11 @@ def _restored(
     count_heads(model, shape.head_size)
     parameters = named_once(model)
     stored = {name for name in parameters if name in tensors}
-    _check_known(model, tensors, folder)
+    _check_known(model, tensors, checkpoint)
     mismatched = [name for name in stored if parameters[name].shape != tensors[name].shape]
     if mismatched and not new_head:
         has, needs = tuple(tensors[mismatched[0]].shape), tuple(parameters[mismatched[0]].shape)
-        raise StudentError(f"{folder}: {mismatched[0]} has shape {has}, and the class needs {needs}.")
+        raise StudentError(f"{checkpoint}: {mismatched[0]} has shape {has}, and the class needs {needs}.")
     with torch.no_grad():
         for name in stored - set(mismatched):
             parameters[name].copy_(tensors[name])
@@ -126,7 +190,7 @@ def named_once(model: Any) -> dict[str, Any]:
     return {name: parameter for name, parameter in every if names[id(parameter)] == name}
 
 
-def _check_known(model: Any, tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
+def _check_known(model: Any, tensors: Mapping[str, torch.Tensor], checkpoint: str) -> None:
     """Refuse a checkpoint whose encoder has tensors that the class lacks, since the model would compute something else.
 
     The head and the pooler may belong to another class; some classes have neither.
@@ -136,7 +200,9 @@ def _check_known(model: Any, tensors: Mapping[str, torch.Tensor], folder: Path) 
     encoder = [name for name in tensors if name.startswith(prefix) and not name.startswith(f"{prefix}pooler.")]
     lost = [name for name in encoder if name not in known]
     if lost:
-        raise StudentError(f"{folder}: the class {type(model).__name__} has no place for {lost[0]}, which is stored.")
+        raise StudentError(
+            f"{checkpoint}: the class {type(model).__name__} has no place for {lost[0]}, which is stored."
+        )
 
 
 def _empty(auto: Any, config: Any, shape: Compressed, options: Mapping[str, Any]) -> Any:
@@ -232,22 +298,42 @@ def sharing(model: Any) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]
     """Return each layer's first layer with the same attention, and with the same feed-forward; None if all differ."""
     every = layers.layers(model)
     answers = []
-    for part in ("query", "widen"):
+    for part in ("query", "intermediate"):
         modules = [id(layer.get(part)) for layer in every]
         owners = tuple(modules.index(one) for one in modules)
         answers.append(None if len(set(owners)) == len(owners) else owners)
     return answers[0], answers[1]
 
 
-def save(model: Any, folder: Path) -> None:
-    """Write a compressed model: each tensor once, and the entry `pocketbert` in its config."""
+def entry_of(model: Any) -> dict[str, Any]:
+    """Return what the config of a compressed model says beyond a plain one's."""
     attention, feed_forward = sharing(model)
     (first, *_) = layers.layers(model)
     entry = Compressed(head_size=first.head_size, attention=attention, feed_forward=feed_forward)
+    return {KEY: entry.model_dump(mode="json", exclude_none=True), "architectures": [type(model).__name__]}
+
+
+def save(model: Any, folder: Path) -> None:
+    """Write a compressed model: each tensor once, and the entry `pocketbert` in its config."""
+    entry = entry_of(model)
     model.config.save_pretrained(folder)
     path = folder / "config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
-    config |= {KEY: entry.model_dump(exclude_none=True), "architectures": [type(model).__name__]}
+    config = json.loads(path.read_text(encoding="utf-8")) | entry
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     tensors = {name: tensor.detach().contiguous() for name, tensor in named_once(model).items()}
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def outline(model: Any, source: Source, *, compressed: bool) -> Source:
+    """Return a checkpoint as it would be if a model on torch's meta device were saved.
+
+    Args:
+        model: made of the checkpoint.
+        source: the checkpoint; its tokenizer stays.
+        compressed: whether `save` would write the model, and not transformers' own `save_pretrained`.
+    """
+    config = json.loads(model.config.to_json_string())
+    config |= entry_of(model) if compressed else {"architectures": [type(model).__name__]}
+    tensors = {name: tuple(tensor.shape) for name, tensor in named_once(model).items()}
+    row = architectures.get(str(config["model_type"]))
+    return replace(source, config=config, architecture=row, tensors=tensors)

@@ -6,10 +6,11 @@ Only the files, the config and the header of the weights are read, so nothing he
 import contextlib
 import importlib.metadata
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -64,6 +65,8 @@ class Source:
     """Sha256 by relative path."""
     config: Mapping[str, Any]
     architecture: Architecture
+    tensors: Mapping[str, tuple[int, ...]] | None = None
+    """Shapes of the weights by name, where a trial on torch's meta device left the checkpoint; None: the file's."""
 
     @property
     def digest(self) -> str:
@@ -89,12 +92,20 @@ class Source:
 
     @property
     def weights_bytes(self) -> int:
-        """Size of the checkpoint's weights."""
+        """Size of the checkpoint's weights; those of a trial are counted in fp32."""
+        if self.tensors is not None:
+            return 4 * sum(math.prod(shape) for shape in self.tensors.values())
         return (self.folder / WEIGHTS).stat().st_size
 
-    def foretold(self, **changed: Any) -> "Source":
-        """Return the checkpoint as a stage will leave it, with some values of its config changed."""
-        return replace(self, config={**self.config, **changed})
+    def tensor_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the shapes of the weights by name: those of a trial, or from the header of the file."""
+        from safetensors import safe_open
+
+        if self.tensors is not None:
+            return self.tensors
+        with safe_open(self.folder / WEIGHTS, framework="numpy") as handle:
+            names = handle.keys()
+            return {name: tuple(handle.get_slice(name).get_shape()) for name in names}
 
 
 Made = Mapping[str, Source]
@@ -202,7 +213,7 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
     if not exists:
         raise StudentError(f"checkpoint folder {folder} does not exist. Name a folder in Hugging Face layout.")
     config = read_json(folder / "config.json")
-    _check_weights(folder)
+    check_weights(folder)
     tokenizers.find(folder)
     model_type = config.get("model_type")
     architecture = architectures.get(model_type if model_type is None else str(model_type))
@@ -228,8 +239,12 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _check_weights(folder: Path) -> None:
-    """Refuse pickles, shards and broken safetensors files by reading the header only."""
+def check_weights(folder: Path) -> None:
+    """Refuse pickles, shards and broken safetensors files by reading the header only.
+
+    Raises:
+        StudentError: with the name of the file.
+    """
     from safetensors import SafetensorError, safe_open
 
     path = folder / WEIGHTS
@@ -267,17 +282,6 @@ def _check_fit(recipe: Recipe, recipe_file: Path, source: Source) -> None:
             raise StudentError(
                 f"{pooling} asks for {', '.join(modes) or 'no pooling'}; the embedding task pools the mean over tokens."
             )
-
-
-def trained(source: Source, folder: Path, data: str) -> Source:
-    """Return the checkpoint that training made.
-
-    Args:
-        source: the checkpoint that training started from.
-        folder: the trained one.
-        data: name of the dataset.
-    """
-    return inspect_folder(folder, origin=fine_tuned(source.origin, data), licence=source.licence)
 
 
 def fine_tuned(origin: str, data: str) -> str:

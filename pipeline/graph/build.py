@@ -1,4 +1,6 @@
-"""What a recipe means: its graph. Pure but for reading files: nothing is made, and nothing heavy is imported.
+"""What a recipe means: its graph. Pure but for reading files: nothing is made.
+
+Nothing heavy is imported unless a recipe compresses, and what it asks for is not made yet: see `checkpoints`.
 
 The students beside a recipe and the recipes that it waits for are more roots of one graph.
 """
@@ -17,8 +19,9 @@ from pipeline.convert.targets import choose_targets
 from pipeline.devices import host
 from pipeline.devices.table import find_device
 from pipeline.errors import RecipeError
-from pipeline.graph.checkpoints import Branch, Checkpoint, Until, branch, check_names, near, prepare
+from pipeline.graph.checkpoints import Branch, Checkpoint, Finished, Until, branch, check_names, near, prepare
 from pipeline.graph.node import Estimate, Graph, Input, Log, Node, versions
+from pipeline.graph.store import Store
 from pipeline.graph.worker import tell
 from pipeline.metrics import scoring
 from pipeline.recipe.schema import BenchmarkSection, Recipe
@@ -62,8 +65,12 @@ class _Files:
         return self.branch.recipe
 
 
-def build(request: Request) -> Graph:
+def build(request: Request, store: Store | None = None) -> Graph:
     """Return the graph of a request, after everything that can be known of it was checked.
+
+    Args:
+        request: the recipe, and how far.
+        store: what is made there need not be tried before it is made; None where nothing is.
 
     Raises:
         PipelineError: the first thing that cannot work.
@@ -74,9 +81,10 @@ def build(request: Request) -> Graph:
     beside = _beside(request) if depth >= STAGES.index("benchmark") else []
     every = [own, *beside]
     check_names(one for files in every for one in files.branch.every())
+    finished = Finished(store)
     for files in every:
         until = request.until if files is own else "verify"
-        prepare(files.branch, until, root=files is own)
+        prepare(files.branch, until, finished, root=files is own)
         if depth >= STAGES.index("verify"):
             _check_data(files)
     graph = Graph(request.recipe.name)

@@ -1,23 +1,32 @@
 """From the checkpoint that a recipe names to the one that is converted: its nodes, and what is refused before any work.
 
+Where a stage that compresses is not made yet, it is tried on torch's meta device: what it leaves there stands for its
+checkpoint. A recipe whose stages are all finished, or which has none, needs no torch for that.
+
 `recipe:NAME` in the place of a checkpoint names another recipe: what that one trains or makes smaller is made first.
 Two-stage distillation is two recipes of which the second names the first.
 """
 
+import gc
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline import compress, tasks
-from pipeline.checkpoint.source import RECIPE, Source, find, inspect_folder
+from pipeline import artifact, compress, tasks
+from pipeline.artifact import Artifact
+from pipeline.checkpoint import architectures
+from pipeline.checkpoint.source import RECIPE, Source, check_weights, find, fine_tuned, inspect_folder, read_json
+from pipeline.checkpoint.source import at as checkpoint_at
+from pipeline.compress.common import Context, Stage
 from pipeline.compress.distil.checks import needs_teacher
 from pipeline.compress.distil.dataset import check_named
-from pipeline.compress.stage import Context, Stage
 from pipeline.data.datasets import Dataset
-from pipeline.errors import PipelineError, RecipeError
+from pipeline.errors import ArtifactError, PipelineError, RecipeError, StudentError
+from pipeline.graph.executor import order_of
 from pipeline.graph.node import Estimate, External, Input, Node, Scratch, versions
+from pipeline.graph.store import Store
 from pipeline.recipe import loading
 from pipeline.recipe.schema import Recipe
 from pipeline.student import reference
@@ -32,7 +41,7 @@ class Checkpoint:
     """A checkpoint that is there, or that a node will make."""
 
     source: Source
-    """As far as it is known before it is made."""
+    """Its files; or what a trial left, before it is made."""
     node: Node | None = None
     """None where it is there."""
 
@@ -57,7 +66,7 @@ class Branch:
     last: Checkpoint | None = None
     """After the last section that makes it smaller."""
     learnt: Dataset | None = None
-    """What `[train]` learns on, or the labelled files of one's own that `[distil]` does."""
+    """The dataset of `[train]`, or the user's labelled files of `[distil]`."""
 
     @property
     def end(self) -> Checkpoint:
@@ -103,7 +112,7 @@ def branch(recipe: Recipe, file: Path, waiting: Mapping[Path, str] | None = None
     """
     _check_data_named(recipe, file)
     waiting = {**(waiting or {}), file.resolve(): recipe.name}
-    found = Branch(recipe, file)
+    result = Branch(recipe, file)
     for place in places(recipe):
         parsed, other = near(place.removeprefix(RECIPE), file)
         if other.resolve() in waiting:
@@ -114,8 +123,8 @@ def branch(recipe: Recipe, file: Path, waiting: Mapping[Path, str] | None = None
                 f"{file}: {place}: recipe {parsed.name} neither trains its student nor makes it smaller; name "
                 f"what it begins with: {parsed.student.source!r}."
             )
-        found.before[place] = branch(parsed, other, waiting)
-    return found
+        result.before[place] = branch(parsed, other, waiting)
+    return result
 
 
 def _check_data_named(recipe: Recipe, file: Path) -> None:
@@ -128,38 +137,88 @@ def _check_data_named(recipe: Recipe, file: Path) -> None:
         raise RecipeError(f"{file}: {error}") from error
 
 
-def prepare(wanted: Branch, until: Until, *, root: bool = True) -> None:
+@dataclass
+class Finished:
+    """The artifacts of a build folder that lie on a recipe's way to its checkpoint."""
+
+    store: Store | None = None
+    """None where nothing is made."""
+    artifacts: dict[str, Artifact] = field(default_factory=dict)
+    """By the identity of their nodes."""
+
+    def find(self, node: Node, begun: Source) -> Source | None:
+        """Return the checkpoint that a node made of another one, or None where it is not made.
+
+        Its bytes are checked when the graph is planned or carried out.
+        """
+        order = order_of(node, self.artifacts, self.store) if self.store else None
+        if order is None:
+            return None
+        try:
+            made = Artifact(order.place, artifact.read_manifest(order.place))
+            if made.manifest.key != order.key:
+                return None
+            source = inspect_artifact(made, begun)
+        except (ArtifactError, StudentError):
+            # What is damaged will be made again.
+            return None
+        self.artifacts[node.identity] = made
+        return source
+
+
+def inspect_artifact(made: Artifact, begun: Source) -> Source:
+    """Return the checkpoint in an artifact; its digests are those of the manifest.
+
+    Raises:
+        StudentError: its config or the header of its weights is damaged.
+    """
+    check_weights(made.path)
+    config = read_json(made.path / "config.json")
+    files = {file.path: file.sha256 for file in made.manifest.files}
+    row = architectures.get(str(config.get("model_type")))
+    return Source(made.path, begun.origin, begun.licence, files, config, row)
+
+
+def prepare(wanted: Branch, until: Until, finished: Finished, *, root: bool = True, tries: bool = False) -> None:
     """Lay a branch's nodes out, after everything that can be known of it was checked.
 
     Args:
         wanted: of `branch`; what it waits for is prepared as well.
         until: the last stage that is asked for.
+        finished: what need not be tried.
         root: whether it is the recipe that the user named; errors of others are told with their recipe's name.
+        tries: whether a recipe that waits for this one tries what it compresses, for which it needs shapes.
 
     Raises:
         PipelineError: there is no such checkpoint or data, or they do not fit each other.
     """
     try:
+        tries = tries or bool(compress.stages(wanted.recipe))
         for one in wanted.before.values():
             if one.last is None:
-                prepare(one, "compress" if compress.stages(one.recipe) else "train", root=False)
-        _prepare(wanted, until)
+                last: Until = "compress" if compress.stages(one.recipe) else "train"
+                prepare(one, last, finished, root=False, tries=tries)
+        _prepare(wanted, until, finished, tries=tries)
     except PipelineError as error:
         if root:
             raise
         raise type(error)(f"recipe {wanted.recipe.name}: {error}") from error
 
 
-def _prepare(wanted: Branch, until: Until) -> None:
+def _prepare(wanted: Branch, until: Until, finished: Finished, *, tries: bool) -> None:
     recipe, file = wanted.recipe, wanted.file
     if until == "train":
         train.section(recipe)
-    made = {place: one.end.source for place, one in wanted.before.items()}
-    source = find(recipe, file, made)
+    ends = {place: one.end.source for place, one in wanted.before.items()}
+    source = find(recipe, file, ends)
     before = wanted.before.get(recipe.student.source)
     wanted.named = Checkpoint(source, before.end.node if before else None)
-    current = wanted.trained = _train(wanted, wanted.named) if recipe.train else wanted.named
-    context = Context(recipe, file, current.source, made)
+    current = wanted.trained = _train(wanted, wanted.named, finished, tries=tries) if recipe.train else wanted.named
+    if until == "train" and current.node and current.node.identity in finished.artifacts:
+        # Nothing is left to do, and what comes behind it was tried before the training began.
+        wanted.last = current
+        return
+    context = Context(recipe, file, current.source, ends)
     stages = compress.stages(recipe)
     if until == "compress" and not stages:
         sections = ", ".join(f"[{stage.name}]" for stage in compress.STAGES if not stage.teaches)
@@ -167,7 +226,7 @@ def _prepare(wanted: Branch, until: Until) -> None:
     unpruned = current
     for stage in stages:
         stage.check(context, current.source)
-        current = _compress(wanted, stage, context, current, unpruned)
+        current = _compress(wanted, stage, context, current, unpruned, finished)
         if stage.teaches:
             unpruned = current
             context = replace(context, unpruned=current.source)
@@ -178,7 +237,7 @@ def _prepare(wanted: Branch, until: Until) -> None:
     wanted.learnt = wanted.learnt or compress.own_data(context)
 
 
-def _train(wanted: Branch, begun: Checkpoint) -> Checkpoint:
+def _train(wanted: Branch, begun: Checkpoint, finished: Finished, *, tries: bool) -> Checkpoint:
     recipe, file = wanted.recipe, wanted.file
     job = train.job(recipe, file, begun.source, Path())
     wanted.learnt = job.dataset
@@ -196,7 +255,26 @@ def _train(wanted: Branch, begun: Checkpoint) -> Checkpoint:
         estimate=Estimate(600, begun.source.weights_bytes),
         needs="machine",
     )
-    return Checkpoint(train.expected(job, begun.source), node)
+    after = finished.find(node, begun.source)
+    if after is None and tries:
+        _import_torch()
+        after = train.trial(job, begun.source)
+    after = after or train.expected(job, begun.source)
+    return Checkpoint(replace(after, origin=fine_tuned(begun.source.origin, job.dataset.name)), node)
+
+
+def _import_torch() -> None:
+    """Import what trials need, without collections of garbage on the way, which take a fifth of the seconds."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        from pipeline.checkpoint.loading import quieten
+
+        quieten()
+        import transformers.modeling_utils  # noqa: F401  # the slow part, and so within this block
+    finally:
+        if collects:
+            gc.enable()
 
 
 def train_checkpoint(recipe: Recipe, file: Path, source: Path, scratch: Path, out: Path) -> dict[str, Any]:
@@ -205,11 +283,13 @@ def train_checkpoint(recipe: Recipe, file: Path, source: Path, scratch: Path, ou
     return train.make(train.job(recipe, file, begun, scratch), out)
 
 
-def _compress(wanted: Branch, stage: Stage, context: Context, begun: Checkpoint, unpruned: Checkpoint) -> Checkpoint:
-    work = stage.ready(context, begun.source)
+def _compress(
+    wanted: Branch, stage: Stage, context: Context, begun: Checkpoint, unpruned: Checkpoint, finished: Finished
+) -> Checkpoint:
+    work = stage.work(context)
     inputs = {"source": begun.input}
-    for name, place in work.learns_from.items():
-        inputs[name] = _named(wanted, place, context, unpruned).input
+    for name, place in work.other_checkpoints.items():
+        inputs[name] = _named(wanted, place, unpruned).input
     node = Node(
         recipe=wanted.recipe.name,
         name=stage.name,
@@ -224,21 +304,24 @@ def _compress(wanted: Branch, stage: Stage, context: Context, begun: Checkpoint,
         estimate=Estimate(work.seconds, begun.source.weights_bytes),
         needs="machine" if work.trains else "core",
     )
-    source = stage.expected(context, begun.source)
-    return Checkpoint(replace(source, origin=f"{source.origin}, {stage.said}"), node)
+    after = finished.find(node, begun.source)
+    if after is None:
+        _import_torch()
+        after = stage.trial(context, begun.source)
+    return Checkpoint(replace(after, origin=f"{begun.source.origin}, {stage.origin}"), node)
 
 
-def _named(wanted: Branch, place: str | None, context: Context, unpruned: Checkpoint) -> Checkpoint:
-    """Return the checkpoint that a section learns from: None names the unpruned one."""
+def _named(wanted: Branch, place: str | None, unpruned: Checkpoint) -> Checkpoint:
+    """Return a checkpoint that a section names; None names the unpruned one."""
     if place is None:
         return unpruned
     if place in wanted.before:
         return wanted.before[place].end
-    return Checkpoint(compress.at(place, context))
+    return Checkpoint(checkpoint_at(place, wanted.file))
 
 
 def _refuse_headless(wanted: Branch, source: Source) -> None:
-    """Refuse a student without the task's head, where it would only be seen after other work."""
+    """Refuse a student without the task's head before other work."""
     recipe = wanted.recipe
     stages = compress.stages(recipe)
     if stages:

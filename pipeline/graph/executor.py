@@ -106,7 +106,7 @@ def plan(graph: Graph, store: Store) -> Outcome:
     """Say what would be made, and why; nothing is written."""
     outcome = Outcome(graph)
     for identity, node in graph.nodes.items():
-        order = _order(node, outcome.artifacts, store)
+        order = order_of(node, outcome.artifacts, store)
         found = store.lookup(order) if order else None
         if found:
             outcome.artifacts[identity] = found
@@ -187,7 +187,7 @@ class _Run:
     def _look_up(self) -> None:
         """Find what is there, as far as inputs are known."""
         for identity, node in list(self._waiting.items()):
-            order = _order(node, self.outcome.artifacts, self._store)
+            order = order_of(node, self.outcome.artifacts, self._store)
             if order is None:
                 continue
             del self._waiting[identity]
@@ -291,7 +291,7 @@ class _Run:
         self._held.clear()
 
 
-def _order(node: Node, artifacts: Mapping[str, Artifact], store: Store) -> Order | None:
+def order_of(node: Node, artifacts: Mapping[str, Artifact], store: Store) -> Order | None:
     """Return what is asked of the store, or None where an input is not made yet."""
     digests = {}
     for parent in node.parents:

@@ -20,7 +20,8 @@ def plan(request: Request, folder: Path) -> Outcome:
         request: the recipe, and how far.
         folder: the build folder.
     """
-    return execution.plan(build(request), Store(folder))
+    store = Store(folder)
+    return execution.plan(build(request, store), store)
 
 
 def run(request: Request, folder: Path, progress: Progress, executor: Executor | None = None) -> Outcome:
@@ -35,7 +36,7 @@ def run(request: Request, folder: Path, progress: Progress, executor: Executor |
     Raises:
         PipelineError: the first thing that went wrong; artifacts finished by then stay.
     """
-    return carry_out(build(request), folder, progress, executor)
+    return carry_out(build(request, Store(folder)), folder, progress, executor)
 
 
 def carry_out(graph: Graph, folder: Path, progress: Progress, executor: Executor | None = None) -> Outcome:

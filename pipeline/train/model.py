@@ -9,6 +9,8 @@ import torch
 from pydantic import BaseModel
 
 from pipeline.checkpoint import architectures, shapes
+from pipeline.checkpoint.loading import is_finite, quieten
+from pipeline.checkpoint.source import Source
 from pipeline.errors import StudentError
 from pipeline.text import tokenizers
 from pipeline.train.job import TrainingJob
@@ -18,7 +20,8 @@ from pipeline.train.job import TrainingJob
 class LoadSpec:
     """The class that a checkpoint is loaded into, and its head."""
 
-    folder: Path
+    checkpoint: Path | Source
+    """A `Source` is loaded onto torch's meta device."""
     auto_class: str
     """Name of one of transformers' auto classes."""
     keeps_head: bool
@@ -40,27 +43,30 @@ def load_for_task(job: TrainingJob) -> tuple[Any, list[str]]:
     Raises:
         StudentError: it does not load, contains NaN, or lacks more than a head.
     """
+    return load_model(headed(job, job.source))
+
+
+def headed(job: TrainingJob, checkpoint: Path | Source) -> LoadSpec:
+    """Return how a checkpoint is loaded into the class of a job's task."""
     problems = {"logits": "single_label_classification", "value": "regression"}
     config: dict[str, Any] = {"problem_type": problems.get(job.task.output_kind)}
     if not job.labels and job.task.most_labels is not None:
         config["num_labels"] = job.task.most_labels
-    seed = job.settings.seed
-    return load_model(LoadSpec(job.source, job.task.auto_class, job.keeps_head, seed, job.labels, config))
+    return LoadSpec(checkpoint, job.task.auto_class, job.keeps_head, job.settings.seed, job.labels, config)
 
 
 def load_model(spec: LoadSpec) -> tuple[Any, list[str]]:
     """Load a checkpoint in fp32 into a class; see `load_for_task`."""
     import transformers
 
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+    quieten()
     auto = getattr(transformers, spec.auto_class)
     config = _config(spec)
     torch.manual_seed(spec.seed)
     try:
         model, info = shapes.from_pretrained(
             auto,
-            spec.folder,
+            spec.checkpoint,
             config,
             dtype=torch.float32,
             # A head that is replaced has other shapes than the new one.
@@ -69,7 +75,7 @@ def load_model(spec: LoadSpec) -> tuple[Any, list[str]]:
         )
     except Exception as error:  # transformers has a class of its own for each kind of fault in a config
         reason = " ".join(str(error).split())[:300]
-        raise StudentError(f"{spec.folder} does not load as {spec.auto_class}: {reason}") from error
+        raise StudentError(f"{shapes.name_of(spec.checkpoint)} does not load as {spec.auto_class}: {reason}") from error
     backbone = shapes.encoder_prefix(model)
     new = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
     every = dict(model.named_parameters(remove_duplicate=False))
@@ -87,9 +93,7 @@ def load_model(spec: LoadSpec) -> tuple[Any, list[str]]:
 
 def _config(spec: LoadSpec) -> Any:
     """Return the checkpoint's config with the labels and the keys of the spec."""
-    import transformers
-
-    config = transformers.AutoConfig.from_pretrained(spec.folder, trust_remote_code=False)
+    config = shapes.read_config(spec.checkpoint)
     if spec.labels:
         config.id2label = dict(enumerate(spec.labels))
         config.label2id = {name: number for number, name in enumerate(spec.labels)}
@@ -100,19 +104,20 @@ def _config(spec: LoadSpec) -> Any:
 
 def _check(spec: LoadSpec, model: Any, new: set[str], backbone: str) -> None:
     # A pooler belongs to the head: checkpoints with mean pooling are often saved without one.
+    name = shapes.name_of(spec.checkpoint)
     lost = sorted(name for name in new if name.startswith(backbone) and ".pooler." not in name)
     if lost:
-        lacks = f"{spec.folder} lacks {len(lost)} tensors of its encoder, such as {lost[0]}"
+        lacks = f"{name} lacks {len(lost)} tensors of its encoder, such as {lost[0]}"
         raise StudentError(f"{lacks}. Training can begin a new head, but not a new encoder.")
     if spec.keeps_head and new:
-        raise StudentError(f"{spec.folder} lacks {min(new)} of its head. Set train.new_head = true to begin a new one.")
-    if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
-        raise StudentError(f"{spec.folder} contains NaN or infinite weights.")
+        raise StudentError(f"{name} lacks {min(new)} of its head. Set train.new_head = true to begin a new one.")
+    if isinstance(spec.checkpoint, Path) and not is_finite(model):
+        raise StudentError(f"{name} contains NaN or infinite weights.")
 
 
 def _draw(model: Any, auto: Any, new: set[str], spec: LoadSpec) -> None:
     """Fill the new tensors as transformers draws them for a model without a checkpoint."""
-    if not new:
+    if not new or isinstance(spec.checkpoint, Source):
         return
     torch.manual_seed(spec.seed)
     fresh = auto.from_config(model.config, **spec.options).state_dict()
@@ -128,6 +133,11 @@ def save(model: Any, source: Path, out: Path) -> None:
         model.save_pretrained(out, safe_serialization=True, max_shard_size="10GB")
     else:
         shapes.save(model, out)
+
+
+def outline(model: Any, source: Source) -> Source:
+    """Return a checkpoint as `save` would leave it, of a model on torch's meta device."""
+    return shapes.outline(model, source, compressed=shapes.compressed(source) is not None)
 
 
 def save_with_record(model: Any, source: Path, out: Path, *, record: BaseModel, file_name: str) -> None:

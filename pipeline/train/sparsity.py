@@ -18,7 +18,7 @@ from pipeline.errors import RecipeError
 from pipeline.recipe.fields import GradualSparse, Sparse
 from pipeline.schemes import SPARSE_STORAGE
 
-_MATRICES = ("query", "key", "value", "attended", "widen", "narrow")
+_MATRICES = ("query", "key", "value", "attention_output", "intermediate", "output")
 _SPARSE_FROM = 0.01
 """Fraction of exact zeros from which on a model counts as sparse; training leaves none by itself."""
 _MASK_UPDATES = 200

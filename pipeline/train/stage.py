@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline import tasks
 from pipeline.artifact import digest_of
-from pipeline.checkpoint.source import Source, fine_tuned
+from pipeline.checkpoint.source import Source
 from pipeline.data import files
 from pipeline.data.datasets import DATASETS, Columns, Dataset
 from pipeline.data.location import locate
@@ -89,7 +89,10 @@ def order_params(recipe: Recipe, dataset: Dataset) -> dict[str, Any]:
 
 
 def expected(job: TrainingJob, source: Source) -> Source:
-    """Return a checkpoint as training will leave it, as far as this is known before, for the checks of later stages."""
+    """Return a checkpoint with the class and the labels that training gives it; its weights are those of before.
+
+    A recipe that compresses tries more, see `trial`; one that only trains needs no torch for its plan.
+    """
     task = job.task
     names = job.labels or tuple(f"LABEL_{number}" for number in range(task.most_labels or 0))
     config = {
@@ -97,7 +100,19 @@ def expected(job: TrainingJob, source: Source) -> Source:
         "architectures": [f"{source.architecture.model_type}{task.head_suffix}"],
         "id2label": {str(number): name for number, name in enumerate(names)},
     }
-    return replace(source, config=config, origin=fine_tuned(source.origin, job.dataset.name))
+    return replace(source, config=config)
+
+
+def trial(job: TrainingJob, source: Source) -> Source:
+    """Return a checkpoint as training leaves it, tried on torch's meta device: its head has the shapes of the data.
+
+    Raises:
+        StudentError: the checkpoint does not load into the task's class.
+    """
+    from pipeline.train.model import headed, load_model, outline
+
+    model, _ = load_model(headed(job, source))
+    return outline(model, source)
 
 
 def make(job: TrainingJob, out: Path) -> dict[str, Any]:

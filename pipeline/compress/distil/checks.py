@@ -1,14 +1,15 @@
-"""Checks of a distillation's settings, data and checkpoints that run before anything heavy is imported."""
+"""What a distillation refuses: settings, data and checkpoints that do not fit each other. Imports nothing heavy."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from pipeline.checkpoint import layers
+from pipeline.checkpoint.layers import Layer, width
 from pipeline.checkpoint.source import Source
 from pipeline.compress.distil import dataset
 from pipeline.compress.distil.dataset import DistilData
 from pipeline.compress.distil.masked_lm import check_enough_text
-from pipeline.compress.prune.structure import head_count, hidden_size, layer_count
+from pipeline.compress.prune.structure import layer_sequence
 from pipeline.errors import RecipeError, StudentError
 from pipeline.recipe.compression import DEFAULT_TEMPERATURE, DistilSection, HeadSection
 from pipeline.recipe.fields import Updates
@@ -29,7 +30,7 @@ def check(section: DistilSection, source: Source, task: Task, teacher: Source | 
         data: what the student is trained on.
 
     Raises:
-        RecipeError: losses, layers or data do not fit each other or a checkpoint.
+        RecipeError: losses and data do not fit each other or a checkpoint; `check_models` tells whether shapes do.
         InputError: texts or labels are absent or malformed.
         StudentError: the teacher has another vocabulary, or lacks the head that is compared.
     """
@@ -45,8 +46,6 @@ def check(section: DistilSection, source: Source, task: Task, teacher: Source | 
     if teacher is not None:
         _check_tokens(section, task, source, teacher)
         _check_heads(section, task, source, teacher)
-        _check_layers(section, source, teacher)
-        _check_hidden_sizes(section, source, teacher)
     # A user's own labels evaluate the student even if it is not trained on them.
     uses_labels = section.alpha > 0 or section.train_file is not None
     if uses_labels and data.dataset is not None and task.has_labels:
@@ -186,7 +185,6 @@ def _check_heads(section: DistilSection, task: Task, source: Source, teacher: So
         compared = [name for name in section.losses if "logits" in LOSSES[name].outputs and LOSSES[name].needs_teacher]
         if compared:
             check_trained_head(teacher)
-            _check_vocab_sizes(compared[0], source, teacher)
         return
     if not task.uses_head or not any("logits" in LOSSES[name].outputs for name in section.losses):
         return
@@ -202,15 +200,6 @@ def _check_heads(section: DistilSection, task: Task, source: Source, teacher: So
     if has_head(task, source) and mine != theirs:
         raise StudentError(
             f"the student's labels are {', '.join(mine)}, and those of {teacher.origin} are {', '.join(theirs)}."
-        )
-
-
-def _check_vocab_sizes(name: str, source: Source, teacher: Source) -> None:
-    mine, theirs = source.vocab_size, teacher.vocab_size
-    if mine != theirs:
-        raise StudentError(
-            f"distil.losses.{name} compares masked-LM logits, and the student's vocab_size in config.json is {mine} "
-            f"where that of {teacher.origin} is {theirs}. Both embedding tables need the same number of rows."
         )
 
 
@@ -237,55 +226,76 @@ def mask_token_id(folder: Path) -> int | None:
     return next((number for number in ids if number is not None), None)
 
 
-def _check_layers(section: DistilSection, source: Source, teacher: Source) -> None:
+# --- shapes ----------------------------------------------------------------------------------------------------------
+
+
+def check_models(section: DistilSection, student: Any, teacher: Any) -> tuple[int, ...]:
+    """Refuse losses that do not fit two models, with their weights or on torch's meta device.
+
+    Args:
+        section: the settings.
+        student: with the head that is compared.
+        teacher: with the same head.
+
+    Returns:
+        The teacher's layer, from 0, for each of the student's; empty where layers are not compared.
+
+    Raises:
+        RecipeError: numbers of layers, heads, columns or outputs do not fit.
+        StudentError: queries and keys are compared, and the layers of a model are unknown here.
+    """
+    mapped: tuple[int, ...] = ()
     if any(LOSSES[name].maps_layers for name in section.losses):
-        map_layers(section, layer_count(source), layer_count(teacher))
-    if not any("projections" in LOSSES[name].outputs for name in section.losses):
-        return
-    for one in (source, teacher):
-        layers.layout_of(one.architecture.model_type)
-    # Compressed layers have other numbers of heads than the config says; they are checked once both models are loaded.
-    if any(one.config.get("pocketbert") is not None for one in (source, teacher)):
-        return
-    if "attention" in section.losses:
-        check_equal_heads(0, head_count(source.config), 0, head_count(teacher.config))
-    if "relations" in section.losses:
-        for one, model in ((source, "student"), (teacher, "teacher")):
-            check_relation_heads(section.relation_heads or head_count(teacher.config), hidden_size(one), model)
-
-
-def check_equal_heads(layer: int, mine: int, teacher_layer: int, theirs: int) -> None:
-    """Refuse to compare the attention of two layers that have different numbers of heads.
-
-    Raises:
-        RecipeError: with both numbers.
-    """
-    if mine != theirs:
-        raise RecipeError(
-            f"distil.losses.attention compares head by head, and layer {layer} of the student has {mine} where the "
-            f"teacher's layer {teacher_layer} has {theirs}. losses.relations needs no equal numbers of heads."
-        )
-
-
-def check_relation_heads(heads: int, features: int, model: str) -> None:
-    """Refuse to split the features of a model's last layer into a number of heads that does not divide them.
-
-    Raises:
-        RecipeError: with both numbers.
-    """
-    if features % heads:
-        raise RecipeError(
-            f"distil.relation_heads = {heads} does not divide the {features} features of the {model}'s last layer. "
-            "Give a number that divides those of both models."
-        )
-
-
-def _check_hidden_sizes(section: DistilSection, source: Source, teacher: Source) -> None:
-    """Refuse losses without a projection between models of different hidden sizes."""
-    mine, theirs = hidden_size(source), hidden_size(teacher)
+        mapped = map_layers(section, int(student.config.num_hidden_layers), int(teacher.config.num_hidden_layers))
+    mine, theirs = int(student.config.hidden_size), int(teacher.config.hidden_size)
     for name in EQUAL_HIDDEN_SIZES:
         if name in section.losses and mine != theirs:
             raise RecipeError(
                 f"distil.losses.{name} needs equal hidden sizes; the student has {mine} and the teacher {theirs}. "
                 "losses.hidden, relations and similarity need none."
             )
+    _check_logits(section, student.config, teacher.config)
+    if any("projections" in LOSSES[name].outputs for name in section.losses):
+        _check_projections(section, layer_sequence(student), layer_sequence(teacher), mapped)
+    return mapped
+
+
+def _check_logits(section: DistilSection, student: Any, teacher: Any) -> None:
+    for name in section.losses:
+        if "logits" not in LOSSES[name].outputs or not LOSSES[name].needs_teacher:
+            continue
+        if section.head == "masked_lm" and student.vocab_size != teacher.vocab_size:
+            raise StudentError(
+                f"distil.losses.{name} compares masked-LM logits, and the student's vocab_size in config.json is "
+                f"{student.vocab_size} where that of the teacher is {teacher.vocab_size}. Both embedding tables need "
+                "the same number of rows."
+            )
+        if section.head == "task" and student.num_labels != teacher.num_labels:
+            raise RecipeError(
+                f"distil.losses.{name}: the student has {student.num_labels} outputs and the teacher "
+                f"{teacher.num_labels}."
+            )
+
+
+def _check_projections(
+    section: DistilSection, student: Sequence[Layer], teacher: Sequence[Layer], mapped: tuple[int, ...]
+) -> None:
+    if "attention" in section.losses:
+        for number, (layer, of_teacher) in enumerate(zip(student, mapped, strict=True)):
+            mine, theirs = layer.heads, teacher[of_teacher].heads
+            if mine != theirs:
+                raise RecipeError(
+                    f"distil.losses.attention compares head by head, and layer {number} of the student has {mine} "
+                    f"where the teacher's layer {of_teacher} has {theirs}. losses.relations needs no equal numbers of "
+                    "heads."
+                )
+    if "relations" in section.losses:
+        heads = section.relation_heads or teacher[-1].heads
+        for model, last in (("student", student[-1]), ("teacher", teacher[-1])):
+            features = width(last.get("query"))
+            if features % heads:
+                unless = "" if section.relation_heads else ", which are the teacher's heads,"
+                raise RecipeError(
+                    f"distil.relation_heads = {heads}{unless} does not divide the {features} features of the "
+                    f"{model}'s last layer. Give a number that divides those of both models."
+                )

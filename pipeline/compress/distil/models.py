@@ -7,10 +7,11 @@ from typing import Any
 import torch
 
 from pipeline import tasks
-from pipeline.checkpoint import architectures
+from pipeline.checkpoint import architectures, shapes
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.source import Source, inspect_folder
 from pipeline.compress.distil.dataset import DistilData, head_labels
+from pipeline.data.datasets import Dataset
 from pipeline.errors import StudentError
 from pipeline.recipe.compression import DistilSection
 from pipeline.tasks import Task
@@ -53,41 +54,53 @@ class DistilJob:
 
 
 def load_student(job: DistilJob) -> tuple[Any, list[str], tuple[str, ...]]:
-    """Load the student.
+    """Load the student of a job; see `begin_student`."""
+    teacher = read_folder(job.teacher) if job.teacher else None
+    model, new, labels = begin_student(job.source, teacher, job.task, job.section, job.data.dataset)
+    if job.only_head:
+        # The embedding table, to which the head is tied, belongs to the encoder.
+        model.base_model.requires_grad_(False)
+    return model, new, labels
+
+
+def begin_student(
+    checkpoint: Path | Source, teacher: Source | None, task: Task, section: DistilSection, dataset: Dataset | None
+) -> tuple[Any, list[str], tuple[str, ...]]:
+    """Load a student with the head that it learns with; a `Source` without its weights.
+
+    Args:
+        checkpoint: the student.
+        teacher: may give the labels of a new head.
+        task: decides the head, where it is not the masked-LM head.
+        section: the settings.
+        dataset: may give the labels of a new head.
 
     Returns:
         The model, the names of its new tensors, and the labels of its head.
     """
-    source = read_folder(job.source)
-    if job.masked_lm:
-        model, new = load_masked_lm(job.source, keeps_head=has_masked_lm_head(source), seed=job.section.seed)
-        if job.only_head:
-            # The embedding table, to which the head is tied, belongs to the encoder.
-            model.base_model.requires_grad_(False)
-        return model, new, ()
-    task = job.task
+    source = checkpoint if isinstance(checkpoint, Source) else read_folder(checkpoint)
+    if section.head == "masked_lm":
+        return *load_masked_lm(checkpoint, keeps_head=has_masked_lm_head(source), seed=section.seed), ()
     keeps_head = not task.uses_head or has_head(task, source)
-    teacher = read_folder(job.teacher) if job.teacher else None
-    labels = head_labels(source, task, teacher, job.data.dataset) if task.has_labels else ()
+    labels = head_labels(source, task, teacher, dataset) if task.has_labels else ()
     config = {"num_labels": task.most_labels} if task.uses_head and task.most_labels and not labels else {}
     options = {} if task.uses_head else architectures.get(source.architecture.model_type).backbone_options
-    spec = LoadSpec(job.source, task.auto_class, keeps_head, job.section.seed, labels, config, options)
+    spec = LoadSpec(checkpoint, task.auto_class, keeps_head, section.seed, labels, config, options)
     return *load_model(spec), labels
 
 
-def load_teacher(job: DistilJob) -> Any:
-    """Load the teacher, which is never trained."""
-    assert job.teacher is not None
-    if job.masked_lm:
-        keeps_head = has_masked_lm_head(read_folder(job.teacher))
-        model, _ = load_masked_lm(job.teacher, keeps_head=keeps_head, seed=job.section.seed)
+def load_teacher(checkpoint: Path | Source, task: Task, section: DistilSection) -> Any:
+    """Load a teacher, which is never trained; a `Source` without its weights."""
+    if section.head == "masked_lm":
+        source = checkpoint if isinstance(checkpoint, Source) else read_folder(checkpoint)
+        model, _ = load_masked_lm(checkpoint, keeps_head=has_masked_lm_head(source), seed=section.seed)
     else:
-        model = load_checkpoint(job.teacher, job.task)
+        model = load_checkpoint(checkpoint, task)
         architectures.zero_padding_by_hook(model)
     return model.eval().requires_grad_(False)
 
 
-def load_masked_lm(folder: Path, *, keeps_head: bool, seed: int) -> tuple[Any, list[str]]:
+def load_masked_lm(checkpoint: Path | Source, *, keeps_head: bool, seed: int) -> tuple[Any, list[str]]:
     """Load a checkpoint with its masked-LM head, or with a new one that is tied to the embedding table.
 
     Returns:
@@ -96,12 +109,12 @@ def load_masked_lm(folder: Path, *, keeps_head: bool, seed: int) -> tuple[Any, l
     Raises:
         StudentError: it does not load, or the head cannot be tied to the embedding table.
     """
-    model, new = load_model(LoadSpec(folder, _MASKED_LM_CLASS, keeps_head, seed))
+    model, new = load_model(LoadSpec(checkpoint, _MASKED_LM_CLASS, keeps_head, seed))
     table, head = model.get_input_embeddings(), model.get_output_embeddings()
     if not isinstance(table, torch.nn.Embedding) or head.weight.shape != table.weight.shape:
         raise StudentError(
-            f"{folder}: a masked-LM head is tied to the embedding table, and this table is factorised or has another "
-            "shape than the head. Distil on masked tokens first, and factorise afterwards."
+            f"{shapes.name_of(checkpoint)}: a masked-LM head is tied to the embedding table, and this table is "
+            "factorised or has another shape than the head. Distil on masked tokens first, and factorise afterwards."
         )
     # A table that compression reshaped is another tensor than the one that the class tied.
     head.weight = table.weight

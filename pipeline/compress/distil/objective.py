@@ -17,7 +17,6 @@ from pipeline.compress.distil.losses import DistillationLosses, LossContext
 from pipeline.compress.distil.models import DistilJob
 from pipeline.compress.distil.outputs import ModelOutputs, ObservedModel
 from pipeline.errors import RecipeError, StudentError
-from pipeline.recipe.compression import DistilSection
 from pipeline.recipe.losses import HARD_LABELS, LOSSES, WITHIN_UPDATE, Output
 from pipeline.train import examples
 from pipeline.train.evaluation import DevSet
@@ -75,18 +74,21 @@ class DistilObjective:
                 f"distil.losses.{within[0]} compares the rows of an update with each other: use 1 process."
             )
         student, self.new_tensors, self.labels = models.load_student(job)
-        teacher = models.load_teacher(job) if job.teacher and checks.needs_teacher(job.section) else None
+        teacher = None
+        self.teacher_layers: tuple[int, ...] = ()
+        if job.teacher and checks.needs_teacher(job.section):
+            teacher = models.load_teacher(job.teacher, job.task, job.section)
+            self.teacher_layers = checks.check_models(job.section, student, teacher)
         configs = (student.config, None if teacher is None else teacher.config)
         self.batches = DistilBatches(job, self.labels, configs, accelerator, tell)
         self.lengths = self.batches.lengths
-        self.teacher_layers = self._map_layers(*configs)
         losses = DistillationLosses(job.section, job.task.output_kind, self.teacher_layers)
         losses.add_projections(*(None if one is None else int(one.hidden_size) for one in configs))
         self.model = StudentWithLosses(job, student, losses).to(accelerator.device)
         self.dev = self._dev_set()
         self._teacher = self._observe(teacher)
         self._cache: Any = None
-        self._check_models()
+        self._check_masked_lm_head()
         self._fill_cache(tell)
 
     @property
@@ -102,11 +104,6 @@ class DistilObjective:
         return self._cache is not None
 
     # --- set-up ------------------------------------------------------------------------------------------------------
-
-    def _map_layers(self, student: Any, teacher: Any) -> tuple[int, ...]:
-        if teacher is None or not any(LOSSES[name].maps_layers for name in self.section.losses):
-            return ()
-        return checks.map_layers(self.section, int(student.num_hidden_layers), int(teacher.num_hidden_layers))
 
     def _dev_set(self) -> DevSet | None:
         dataset, task, inputs = self.job.data.dataset, self.job.task, self.batches.student
@@ -131,23 +128,21 @@ class DistilObjective:
         needed = _needed_outputs(self.job, of_teacher=True)
         return ObservedModel(teacher.to(self._accelerator.device), needed, self.job.task, masked_lm=self.job.masked_lm)
 
-    def _check_models(self) -> None:
-        """Compare the outputs of both models for one row, and refuse an untrained masked-LM head of the teacher."""
-        if self._teacher is None:
+    def _check_masked_lm_head(self) -> None:
+        """Refuse an untrained masked-LM head of the teacher."""
+        if (
+            self._teacher is None
+            or not self.job.masked_lm
+            or "logits" not in _needed_outputs(self.job, of_teacher=True)
+        ):
             return
-        pair = self.batches.pair(np.arange(1), 0).to(self._accelerator.device)
-        self.model.eval()
-        with torch.no_grad():
-            mine, theirs = self.model.outputs(pair.student.inputs), self._teacher.run(pair.teacher)
-        self.model.train()
-        check_outputs(self.section, mine, theirs, self.teacher_layers)
-        if self.job.masked_lm and theirs.logits is not None:
-            perplexity, size = self._perplexity(self._teacher, of_teacher=True), int(theirs.logits.shape[-1])
-            if not perplexity < masked_lm.UNTRAINED_FROM * size:
-                raise StudentError(
-                    f"the teacher's masked-LM head was never trained: its perplexity on the texts is {perplexity:.0f}, "
-                    f"and uniform guessing among its {size} tokens has {size}. Train the head on plain text first."
-                )
+        size = int(self._teacher.model.config.vocab_size)
+        perplexity = self._perplexity(self._teacher, of_teacher=True)
+        if not perplexity < masked_lm.UNTRAINED_FROM * size:
+            raise StudentError(
+                f"the teacher's masked-LM head was never trained: its perplexity on the texts is {perplexity:.0f}, "
+                f"and uniform guessing among its {size} tokens has {size}. Train the head on plain text first."
+            )
 
     def _fill_cache(self, tell: Callable[[str, float], None]) -> None:
         """Compute the teacher's outputs once if they can be cached; the first process does it for all."""
@@ -231,28 +226,3 @@ class DistilObjective:
 def _needed_outputs(job: DistilJob, *, of_teacher: bool) -> set[Output]:
     losses = [LOSSES[name] for name in job.section.losses]
     return {output for loss in losses if loss.needs_teacher or not of_teacher for output in loss.outputs}
-
-
-def check_outputs(
-    section: DistilSection, student: ModelOutputs, teacher: ModelOutputs, teacher_layers: tuple[int, ...]
-) -> None:
-    """Refuse losses that do not fit the outputs of the two models, before the first update.
-
-    Raises:
-        RecipeError: their numbers of heads or classes do not fit.
-    """
-    for name in ("soft_targets", "prediction", "logits_mse"):
-        if name in section.losses and (mine := _width(student.logits)) != (theirs := _width(teacher.logits)):
-            raise RecipeError(f"distil.losses.{name}: the student has {mine} outputs and the teacher {theirs}.")
-    if "attention" in section.losses:
-        for number, layer in enumerate(teacher_layers):
-            mine = student.projections["query"][number].heads
-            checks.check_equal_heads(number, mine, layer, teacher.projections["query"][layer].heads)
-    if "relations" in section.losses:
-        heads = section.relation_heads or teacher.projections["query"][-1].heads
-        for name, model in (("student", student), ("teacher", teacher)):
-            checks.check_relation_heads(heads, _width(model.projections["query"][-1].features), name)
-
-
-def _width(tensor: Any) -> int:
-    return int(tensor.shape[-1])

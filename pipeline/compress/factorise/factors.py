@@ -3,14 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from pipeline.checkpoint import layers
-from pipeline.compress.factorise.checks import check_ranks
 from pipeline.compress.factorise.lowrank import (
     Spectrum,
     decompose_linear,
@@ -19,7 +18,14 @@ from pipeline.compress.factorise.lowrank import (
     linear_pair,
     table_pair,
 )
-from pipeline.compress.factorise.ranks import kept_energy, rank_by_energy, ranks_by_budget, saves
+from pipeline.compress.factorise.ranks import (
+    Values,
+    check_ranks,
+    kept_energy,
+    rank_by_energy,
+    ranks_by_budget,
+    saves,
+)
 from pipeline.compress.prune.activations import Moments, batch_tensors
 from pipeline.data.calibration import Batches
 from pipeline.errors import RecipeError, StudentError
@@ -37,14 +43,29 @@ class _Matrix:
     """Put the factors of a rank in its place."""
 
 
-def factorise_model(model: Any, source: Path, section: FactoriseSection, batches: Batches | None) -> dict[str, Any]:
+def singular_values(spectrum: Spectrum) -> Values:
+    """Return the singular values of a matrix, falling."""
+    return spectrum.values.numpy()
+
+
+def halving_values(spectrum: Spectrum) -> Values:
+    """Return values for a matrix on torch's meta device, which has none: the lowest rank keeps nearly all of them."""
+    return np.power(0.5, np.arange(len(spectrum.values), dtype=np.float64))
+
+
+def factorise_model(
+    model: Any,
+    section: FactoriseSection,
+    batches: Batches | None,
+    values_of: Callable[[Spectrum], Values] = singular_values,
+) -> dict[str, Any]:
     """Replace a model's matrices by factors, in place.
 
     Args:
-        model: a Hugging Face model.
-        source: its folder, for error messages.
+        model: a Hugging Face model, on any device.
         section: `[factorise]` of the recipe.
         batches: the calibration set; None for the plain decomposition.
+        values_of: what ranks are chosen by.
 
     Returns:
         For `feed_forward` and `embedding`, each matrix with its rank and energy, or why it was left whole.
@@ -52,19 +73,23 @@ def factorise_model(model: Any, source: Path, section: FactoriseSection, batches
     metrics: dict[str, Any] = {}
     # The feed-forwards first: their inputs are those of the whole embedding table.
     if section.feed_forward is not None:
-        matrices = _feed_forward_matrices(model, source, batches)
-        metrics["feed_forward"] = _replace("feed_forward", matrices, section.feed_forward)
+        matrices = _feed_forward_matrices(model, batches)
+        metrics["feed_forward"] = _replace("feed_forward", matrices, section.feed_forward, values_of)
     if section.embedding is not None:
-        metrics["embedding"] = _replace("embedding", [_embedding_matrix(model, source, batches)], section.embedding)
+        table = _embedding_matrix(model, batches)
+        metrics["embedding"] = _replace("embedding", [table], section.embedding, values_of)
     return metrics
 
 
-def _replace(name: str, matrices: Sequence[_Matrix], setting: Rank) -> list[dict[str, Any]]:
+def _replace(
+    name: str, matrices: Sequence[_Matrix], setting: Rank, values_of: Callable[[Spectrum], Values]
+) -> list[dict[str, Any]]:
     """Choose ranks, replace the matrices that get smaller, and return what became of each."""
-    check_ranks(name, setting, [matrix.shape for matrix in matrices])
+    sizes = [matrix.shape for matrix in matrices]
+    check_ranks(name, setting, sizes)
+    every = [values_of(matrix.spectrum) for matrix in matrices]
     rows = []
-    for matrix, rank in zip(matrices, _chosen_ranks(matrices, setting), strict=True):
-        values = matrix.spectrum.values.numpy()
+    for matrix, values, rank in zip(matrices, every, _chosen_ranks(every, sizes, setting), strict=True):
         smaller = saves(rank, matrix.shape)
         if smaller:
             matrix.replace(rank)
@@ -75,24 +100,25 @@ def _replace(name: str, matrices: Sequence[_Matrix], setting: Rank) -> list[dict
     return rows
 
 
-def _chosen_ranks(matrices: Sequence[_Matrix], setting: Rank) -> list[int]:
-    spectra = [matrix.spectrum.values.numpy() for matrix in matrices]
+def _chosen_ranks(every: Sequence[Values], sizes: Sequence[tuple[int, int]], setting: Rank) -> list[int]:
     if setting.rank is not None:
-        return [setting.rank] * len(matrices)
+        return [setting.rank] * len(every)
     if setting.energy is not None:
-        return [rank_by_energy(values, setting.energy) for values in spectra]
+        return [rank_by_energy(values, setting.energy) for values in every]
     assert setting.parameters is not None
-    return ranks_by_budget(spectra, [matrix.shape for matrix in matrices], setting.parameters)
+    return ranks_by_budget(every, sizes, setting.parameters)
 
 
 # --- the embedding table ---------------------------------------------------------------------------------------------
 
 
-def _embedding_matrix(model: Any, source: Path, batches: Batches | None) -> _Matrix:
+def _embedding_matrix(model: Any, batches: Batches | None) -> _Matrix:
     table = model.get_input_embeddings()
-    first = layers.layers(model)[0].get("attended")
+    first = layers.layers(model)[0].get("attention_output")
     if not isinstance(table, nn.Embedding) or table.embedding_dim != layers.width(first):
-        raise StudentError(f"{source} has its embedding table in two factors already; leave factorise.embedding out.")
+        raise StudentError(
+            "the checkpoint has its embedding table in two factors already; leave factorise.embedding out."
+        )
     path = next(path for path, module in model.named_modules() if module is table)
     weights = token_weights(batches, table.num_embeddings) if batches else None
     spectrum = decompose_table(table.weight.detach(), weights)
@@ -119,15 +145,15 @@ def token_weights(batches: Batches, vocabulary_size: int) -> torch.Tensor:
 # --- feed-forwards ---------------------------------------------------------------------------------------------------
 
 
-def _feed_forward_matrices(model: Any, source: Path, batches: Batches | None) -> list[_Matrix]:
+def _feed_forward_matrices(model: Any, batches: Batches | None) -> list[_Matrix]:
     """Return each linear once, though several layers may use it."""
     named: dict[int, tuple[str, nn.Linear]] = {}
     for number, layer in enumerate(layers.layers(model)):
-        for role in ("widen", "narrow"):
+        for role in ("intermediate", "output"):
             linear = layer.get(role)
             if not isinstance(linear, nn.Linear):
                 raise StudentError(
-                    f"{source}: the feed-forward of layer {number} has two factors already; leave feed_forward out."
+                    f"the feed-forward of layer {number} is in two factors already; leave factorise.feed_forward out."
                 )
             named.setdefault(id(linear), (f"layer {number} {role}", linear))
     linears = [linear for _, linear in named.values()]
@@ -146,7 +172,7 @@ def _linear_matrix(model: Any, name: str, linear: nn.Linear, moments: Moments | 
         if moments:
             pair[1].bias = nn.Parameter(_centred_bias(linear, pair, moments.total / moments.tokens))
         for layer in layers.layers(model):
-            for role in ("widen", "narrow"):
+            for role in ("intermediate", "output"):
                 if layer.get(role) is linear:
                     layer.put(role, pair)
 

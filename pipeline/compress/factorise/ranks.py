@@ -5,6 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.errors import RecipeError
+from pipeline.recipe.compression import Rank
+
 Shape = tuple[int, int]
 Values = NDArray[np.float64]
 """Singular values, falling."""
@@ -25,6 +28,25 @@ def saves(rank: int, shape: Shape) -> bool:
 def least_fraction(shapes: Sequence[Shape]) -> float:
     """Return the fraction of all the matrices' parameters that the smallest rank keeps."""
     return sum(factor_parameters(STEP, shape) for shape in shapes) / sum(rows * columns for rows, columns in shapes)
+
+
+def check_ranks(name: str, setting: Rank, shapes: Sequence[Shape]) -> None:
+    """Refuse ranks that save nothing in any of the matrices, or a budget that is too small for all.
+
+    Raises:
+        RecipeError: they do.
+    """
+    if setting.rank is not None and not any(saves(setting.rank, shape) for shape in shapes):
+        rows, columns = max(shapes)
+        limit = -(-rows * columns // (rows + columns))
+        raise RecipeError(
+            f"factorise.{name}: rank {setting.rank} saves nothing in {rows} × {columns}; it has to be below {limit}."
+        )
+    if setting.parameters is not None and least_fraction(shapes) > setting.parameters:
+        raise RecipeError(
+            f"factorise.{name}: parameters = {setting.parameters} is less than rank {STEP} everywhere takes, "
+            f"{least_fraction(shapes):.3f}. Keep more."
+        )
 
 
 def kept_energy(values: Values, rank: int) -> float:

@@ -1,4 +1,4 @@
-"""The stage: from a checkpoint's folder to one with factors. Imports nothing heavy before it runs."""
+"""The stage: from a checkpoint's folder to one with factors. Imports nothing heavy before it runs or is tried."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,10 +6,22 @@ from typing import Any
 
 from pipeline import tasks
 from pipeline.checkpoint import architectures
+from pipeline.checkpoint.source import Source
+from pipeline.compress.common import (
+    SOURCE,
+    Context,
+    Stage,
+    Work,
+    calibrated_params,
+    calibration_texts,
+    refuse_lost_zeros,
+)
 from pipeline.data.calibration import Batches, batches
 from pipeline.data.corpus import Unlabelled
 from pipeline.data.datasets import sample
+from pipeline.errors import RecipeError
 from pipeline.recipe.compression import FactoriseSection
+from pipeline.tasks import Task
 from pipeline.text import tokenizers
 
 VERSION = 2
@@ -46,7 +58,7 @@ def make(
     model = load_checkpoint(source, tasks.get(task_name))
     before = _parameters(model)
     calibration = _batches(model, source, section, texts) if section.weighted else None
-    metrics = factorise_model(model, source, section, calibration)
+    metrics = factorise_model(model, section, calibration)
     shapes.save(model, out)
     tokenizers.copy(source, out)
     return {"parameters_before": before, "parameters": _parameters(model), "weighted": section.weighted, **metrics}
@@ -61,3 +73,68 @@ def _batches(model: Any, source: Path, section: FactoriseSection, texts: Sequenc
     longest = min(_LENGTH, row.max_length(model.config.to_dict()))
     chosen = sample(texts, section.calibration_texts, seed=section.seed)
     return batches(source, row.inputs, chosen, max_length=longest, pad=int(model.config.pad_token_id or 0))
+
+
+def trial(section: FactoriseSection, source: Source, task: Task) -> Source:
+    """Return the checkpoint that `make` would write, tried on torch's meta device; raises what `make` raises.
+
+    Ranks that depend on weights are the lowest that the section allows.
+    """
+    import torch
+
+    from pipeline.checkpoint import shapes
+    from pipeline.checkpoint.loading import load_checkpoint
+    from pipeline.compress.factorise.factors import factorise_model, halving_values
+
+    model = load_checkpoint(source, task)
+    with torch.device("meta"):
+        factorise_model(model, section, None, halving_values)
+    return shapes.outline(model, source, compressed=True)
+
+
+# --- in a recipe -----------------------------------------------------------------------------------------------------
+
+
+def _section(context: Context) -> FactoriseSection:
+    assert context.recipe.factorise
+    return context.recipe.factorise
+
+
+def check_section(section: FactoriseSection) -> None:
+    """Refuse a section that asks for nothing.
+
+    Raises:
+        RecipeError: it does.
+    """
+    if section.embedding is None and section.feed_forward is None:
+        raise RecipeError("[factorise] asks for nothing; give embedding = 128, or feed_forward = {energy = 0.9}.")
+
+
+def _check(context: Context, source: Source) -> None:
+    section, start = _section(context), context.recipe.start
+    check_section(section)
+    if start and start.kind == "albert" and section.embedding is not None:
+        raise RecipeError(
+            "start.kind = 'albert' puts the embedding table into two factors already. Give start.embedding_size in the "
+            "place of factorise.embedding."
+        )
+    if section.feed_forward is not None:
+        refuse_lost_zeros(context, "factorise")
+    calibration_texts(context, "factorise", section)
+
+
+def _work(context: Context) -> Work:
+    section = _section(context)
+    params = calibrated_params(context, "factorise", section)
+    arguments = (SOURCE, context.recipe.task, section, calibration_texts(context, "factorise", section))
+    return Work(VERSION, params, DISTRIBUTIONS, make, arguments, 30)
+
+
+FACTORISE = Stage(
+    "factorise",
+    folder="factorised",
+    origin="factorised",
+    check=_check,
+    work=_work,
+    trial=lambda context, source: trial(_section(context), source, tasks.get(context.recipe.task)),
+)

@@ -1,77 +1,76 @@
-"""Refuse a `[prune]` that a checkpoint cannot follow, before any work. Imports nothing heavy."""
+"""Refuse a `[prune]` that does not fit a model, with its weights or on torch's meta device."""
 
 from dataclasses import replace
+from typing import Any
 
-from pipeline.checkpoint.source import Source
+from torch import nn
+
+from pipeline.checkpoint import architectures, shapes
 from pipeline.compress.prune.structure import (
+    KINDS,
+    OUTPUT_LINEAR,
     EncoderShape,
     SublayerKind,
     encoder_macs,
+    encoder_shape,
+    layer_sequence,
     least_cost,
-    stored_shape,
     structure_macs,
 )
 from pipeline.errors import RecipeError, StudentError
-from pipeline.recipe.compression import STRUCTURE, PruneSection
-from pipeline.tasks import Task
+from pipeline.recipe.compression import PruneSection
 
 
-def check(section: PruneSection, source: Source, task: Task) -> EncoderShape:
-    """Refuse pruning that cannot be carried out.
-
-    Returns:
-        The shape of the checkpoint's encoder.
+def check_layers(model: Any) -> None:
+    """Refuse a model whose layers cannot be taken apart.
 
     Raises:
-        RecipeError: the section asks for nothing, for two things at once, or for what the checkpoint does not have.
-        StudentError: the checkpoint's layers cannot be taken apart.
+        StudentError: they cannot, or are factorised already.
     """
-    shape = stored_shape(source)
-    _check_asked(section)
-    if not section.cuts:
-        return shape
-    if section.max_length > source.max_length:
-        limit = f"the checkpoint's limit of {source.max_length} positions"
+    for number, layer in enumerate(layer_sequence(model)):
+        for kind in KINDS:
+            if isinstance(layer.get(OUTPUT_LINEAR[kind]), nn.Sequential):
+                raise StudentError(
+                    f"the {kind.replace('_', '-')} of layer {number} is factorised already; prune first, factorise "
+                    "what is left."
+                )
+
+
+def check(section: PruneSection, model: Any) -> None:
+    """Refuse structured pruning that does not fit a model.
+
+    Raises:
+        RecipeError: the section asks for what the model does not have, or leaves nothing of a layer.
+        StudentError: the model's layers cannot be pruned so.
+    """
+    check_layers(model)
+    shape, config = encoder_shape(model), model.config
+    longest = architectures.get(config.model_type).max_length(config.to_dict())
+    if section.max_length > longest:
+        limit = f"the checkpoint's limit of {longest} positions"
         raise RecipeError(f"prune.max_length = {section.max_length} is beyond {limit}.")
-    _check_layers(section, shape, source)
+    _check_layers(section, shape, model)
     if section.hidden_size is not None:
-        _check_hidden(section, shape, source)
+        _check_hidden(section, shape, model)
     _check_compute(section, shape)
     if section.costs == "latency":
-        _check_timed(section, source)
+        _check_timed(section, model, longest)
     if section.attention_heads is not None:
         _check_fraction(section, shape, "attention", section.attention_heads)
     if section.intermediate_size is not None:
         _check_fraction(section, shape, "feed_forward", section.intermediate_size)
-    return shape
 
 
-def _check_asked(section: PruneSection) -> None:
-    asked = {name for name in (*STRUCTURE, "sparse") if getattr(section, name)}
-    if not asked:
-        raise RecipeError(f"[prune] asks for nothing; give {', '.join(STRUCTURE)} or sparse.")
-    if section.sparse is not None and section.sparse.by == "movement":
-        raise RecipeError(
-            "prune.sparse.by = 'movement' follows what a loss does to the weights, and [prune] has no loss. Give "
-            "[train] or [distil] the table instead: [train.sparse] or [distil.sparse], with the same keys."
-        )
-    if "compute" in asked and asked & {"attention_heads", "intermediate_size"}:
-        raise RecipeError(
-            "[prune] has compute, which decides on attention_heads and intermediate_size itself; give it alone, or "
-            "these two alone."
-        )
-
-
-def _check_layers(section: PruneSection, shape: EncoderShape, source: Source) -> None:
+def _check_layers(section: PruneSection, shape: EncoderShape, model: Any) -> None:
     named = section.layers
     if named is None:
         return
-    if int(source.config.get("num_hidden_groups") or 1) > 1:
+    if _has_groups(model):
         raise StudentError(
-            f"{source.origin} has groups of shared layers, whose passes cannot be told apart; leave out prune.layers."
+            "the checkpoint has groups of shared layers, whose passes cannot be told apart; leave out prune.layers."
         )
-    if any((source.config.get("pocketbert") or {}).get(name) for name in ("attention", "feed_forward")):
-        raise StudentError(f"{source.origin} shares parts between its layers; prune layers first, and share then.")
+    if shapes.sharing(model) != (None, None):
+        raise StudentError("the checkpoint shares parts between its layers; prune layers first, and share then.")
     if isinstance(named, int):
         if named >= shape.layers:
             raise RecipeError(f"prune.layers = {named}, and the checkpoint has {shape.layers}; keep fewer.")
@@ -83,23 +82,23 @@ def _check_layers(section: PruneSection, shape: EncoderShape, source: Source) ->
         raise RecipeError(f"prune.layers = {list(named)} has to rise, each number once, and leave a layer out.")
 
 
-def _check_timed(section: PruneSection, source: Source) -> None:
+def _has_groups(model: Any) -> bool:
+    """Return whether several layers of an ALBERT are passed in turn."""
+    return int(getattr(model.config, "num_hidden_groups", 1)) > 1
+
+
+def _check_timed(section: PruneSection, model: Any, longest: int) -> None:
     """Refuse what one layer's file cannot be timed for."""
-    if section.cost_length > source.max_length:
-        limit = f"the checkpoint's limit of {source.max_length} positions"
+    if section.cost_length > longest:
+        limit = f"the checkpoint's limit of {longest} positions"
         raise RecipeError(f"prune.cost_length = {section.cost_length} is beyond {limit}, and cannot be timed.")
-    if section.hidden_size is not None:
-        raise RecipeError(
-            "prune.costs = 'latency' times the layers as they are, before prune.hidden_size makes them narrower; "
-            "leave one of them out."
-        )
-    if int(source.config.get("num_hidden_groups") or 1) > 1:
+    if _has_groups(model):
         raise StudentError(
-            f"{source.origin} has groups of shared layers, of which none can be timed alone; use prune.costs = 'macs'."
+            "the checkpoint has groups of shared layers, of which none can be timed alone; use prune.costs = 'macs'."
         )
 
 
-def _check_hidden(section: PruneSection, shape: EncoderShape, source: Source) -> None:
+def _check_hidden(section: PruneSection, shape: EncoderShape, model: Any) -> None:
     assert section.hidden_size is not None
     if not 8 <= section.hidden_size < shape.hidden_size:
         raise RecipeError(
@@ -107,7 +106,7 @@ def _check_hidden(section: PruneSection, shape: EncoderShape, source: Source) ->
             "more of them, and not all."
         )
     # transformers' ELECTRA leaves the projection out where both are equal, so that it would be lost.
-    if source.architecture.model_type == "electra" and section.hidden_size == source.config.get("embedding_size"):
+    if model.config.model_type == "electra" and section.hidden_size == model.config.embedding_size:
         raise RecipeError(
             f"prune.hidden_size = {section.hidden_size} is the width of the checkpoint's tables, and ELECTRA has no "
             f"projection between tables and layers of one width; keep {section.hidden_size - 8} or "

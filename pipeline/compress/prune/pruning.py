@@ -2,18 +2,23 @@
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from pipeline.compress.prune import checks
 from pipeline.compress.prune.checks import narrowed
-from pipeline.compress.prune.importance import importance_by
+from pipeline.compress.prune.importance import Importance, importance_by
 from pipeline.compress.prune.reconstruction import reconstruct
 from pipeline.compress.prune.removal import keep_hidden_columns, keep_layers, keep_structures
 from pipeline.compress.prune.search import Kept, keep_all, rearrange, search_budget, search_fraction
 from pipeline.compress.prune.selection import select_hidden_columns, select_layers
 from pipeline.compress.prune.structure import (
     EncoderShape,
+    Sublayer,
     SublayerKind,
     encoder_macs,
     encoder_shape,
@@ -27,6 +32,122 @@ from pipeline.recipe.compression import PruneSection
 from pipeline.tasks import Task
 
 
+class Choices(Protocol):
+    """What decides which layers, structures and hidden columns stay."""
+
+    def layers(self, model: Any, keep: int | Sequence[int]) -> list[int]:
+        """Return the numbers of the layers that stay, ascending; `keep` gives them, or how many."""
+
+    def structure_ms(self, model: Any) -> dict[SublayerKind, float] | None:
+        """Return the milliseconds of a head and of a neuron; None where costs are MACs."""
+
+    def importance(self, model: Any, parts: Sequence[Sublayer]) -> list[Importance]:
+        """Return the importance of the structures of each sublayer."""
+
+    def hidden_columns(self, model: Any, hidden_size: int) -> NDArray[np.int64]:
+        """Return the numbers of the hidden columns that stay, ascending."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Choices by the model's weights and a calibration set."""
+
+    task: Task
+    section: PruneSection
+    batches: Batches
+
+    def layers(self, model: Any, keep: int | Sequence[int]) -> list[int]:
+        """Leave out the layers without which the last hidden states change least."""
+        tell("layers", 0.0)
+        return select_layers(model, self.batches, keep)
+
+    def structure_ms(self, model: Any) -> dict[SublayerKind, float] | None:
+        """Time files of one layer, where the section asks for it."""
+        if self.section.costs == "macs" or self.section.compute is None:
+            return None
+        from pipeline.compress.prune.latency import measure_structures_ms
+
+        tell("latency", 0.1)
+        return measure_structures_ms(model, length=self.section.cost_length)
+
+    def importance(self, model: Any, parts: Sequence[Sublayer]) -> list[Importance]:
+        """Follow the section's criterion."""
+        criterion, seed = self.section.importance, self.section.seed
+        return importance_by(criterion, model, self.task, parts, self.batches, seed=seed)
+
+    def hidden_columns(self, model: Any, hidden_size: int) -> NDArray[np.int64]:
+        """Follow the section's criterion."""
+        criterion, seed = self.section.importance, self.section.seed
+        return select_hidden_columns(model, self.task, self.batches, hidden_size, criterion, seed=seed)
+
+
+class Neutral:
+    """Choices without weights, for a trial on torch's meta device.
+
+    Structures matter by their MACs, and heads less than neurons: a budget leaves as few heads as it can. Of equals the
+    search keeps the first ones, so that the last layer, whose heads some losses compare, is left with the fewest.
+    """
+
+    def layers(self, model: Any, keep: int | Sequence[int]) -> list[int]:
+        """Keep the first layers."""
+        return list(range(keep)) if isinstance(keep, int) else sorted(keep)
+
+    def structure_ms(self, model: Any) -> dict[SublayerKind, float] | None:
+        """Count MACs in the place of milliseconds."""
+        return None
+
+    def importance(self, model: Any, parts: Sequence[Sublayer]) -> list[Importance]:
+        """Give each structure its MACs, and heads next to nothing of them."""
+        weights: dict[SublayerKind, float] = {"attention": 2.0**-10, "feed_forward": 1.0}
+        macs = structure_macs(encoder_shape(model))
+        return [
+            Importance(np.full(part.shape.size, weights[part.shape.kind] * each))
+            for part, each in zip(parts, macs, strict=True)
+        ]
+
+    def hidden_columns(self, model: Any, hidden_size: int) -> NDArray[np.int64]:
+        """Keep the first columns."""
+        return np.arange(hidden_size)
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """A model after structures were removed."""
+
+    model: Any
+    layers: list[int]
+    """For each layer its number in the full model, in passes."""
+    columns: torch.Tensor | None
+    """Hidden columns that were kept; None for all."""
+    structure_ms: dict[SublayerKind, float] | None
+
+
+def remove_structures(full: Any, section: PruneSection, choices: Choices) -> Pruned:
+    """Return a smaller copy of a model, on any device; `full` keeps its weights.
+
+    Raises:
+        RecipeError: the section does not fit the model.
+        StudentError: the model's layers cannot be pruned so.
+    """
+    checks.check(section, full)
+    before = encoder_shape(full)
+    numbers = list(range(before.layers))
+    model = copy.deepcopy(full)
+    if section.layers is not None:
+        numbers = choices.layers(full, section.layers)
+        keep_layers(model, numbers)
+    structure_ms = choices.structure_ms(model)
+    tell("importance", 0.2)
+    kept = _select_structures(model, section, choices, before, structure_ms)
+    keep_structures(model, sublayers(model), kept)
+    columns = None
+    if section.hidden_size is not None:
+        kept_columns = choices.hidden_columns(full, section.hidden_size)
+        keep_hidden_columns(model, kept_columns)
+        columns = torch.from_numpy(kept_columns)
+    return Pruned(model, numbers, columns, structure_ms)
+
+
 def prune_structures(full: Any, task: Task, section: PruneSection, batches: Batches) -> tuple[Any, dict[str, Any]]:
     """Return a smaller copy of a model, and its metrics; `full` keeps its weights.
 
@@ -36,35 +157,18 @@ def prune_structures(full: Any, task: Task, section: PruneSection, batches: Batc
         section: `[prune]` of the recipe.
         batches: the calibration set.
     """
-    before = encoder_shape(full)
-    numbers = list(range(before.layers))
-    pruned = copy.deepcopy(full)
-    if section.layers is not None:
-        tell("layers", 0.0)
-        numbers = select_layers(full, batches, section.layers)
-        keep_layers(pruned, numbers)
-    measured_ms = _measured_ms(pruned, section)
-    tell("importance", 0.2)
-    kept = _select_structures(pruned, task, section, batches, before, measured_ms)
-    keep_structures(pruned, sublayers(pruned), kept)
-    columns = None
-    if section.hidden_size is not None:
-        numbers_kept = select_hidden_columns(
-            full, task, batches, section.hidden_size, section.importance, seed=section.seed
-        )
-        keep_hidden_columns(pruned, numbers_kept)
-        columns = torch.from_numpy(numbers_kept)
+    pruned = remove_structures(full, section, Measured(task, section, batches))
     tell("reconstruction", 0.5)
-    errors = reconstruct(full, pruned, batches, numbers=numbers, columns=columns, solve=section.reconstruct)
-    metrics = _metrics(full, pruned, section, numbers, errors)
-    return pruned, metrics | {"calibration_texts": batches.count, "structure_ms": measured_ms}
+    numbers, columns = pruned.layers, pruned.columns
+    errors = reconstruct(full, pruned.model, batches, numbers=numbers, columns=columns, solve=section.reconstruct)
+    metrics = _metrics(full, pruned.model, section, numbers, errors)
+    return pruned.model, metrics | {"calibration_texts": batches.count, "structure_ms": pruned.structure_ms}
 
 
 def _select_structures(
     model: Any,
-    task: Task,
     section: PruneSection,
-    batches: Batches,
+    choices: Choices,
     before: EncoderShape,
     measured_ms: dict[SublayerKind, float] | None,
 ) -> Kept:
@@ -73,7 +177,7 @@ def _select_structures(
     kept = keep_all(encoder.sublayers)
     if not section.counts:
         return kept
-    importances = importance_by(section.importance, model, task, parts, batches, seed=section.seed)
+    importances = choices.importance(model, parts)
     multiple, uniform = section.intermediate_multiple, section.uniform
     if section.compute is not None:
         budget = section.compute * total_cost(before, _costs(before, section, measured_ms))
@@ -101,16 +205,6 @@ def _select_structures(
                 uniform=uniform,
             )
     return rearrange(kept, importances)
-
-
-def _measured_ms(model: Any, section: PruneSection) -> dict[SublayerKind, float] | None:
-    """Return the milliseconds of a head and of a neuron, where costs are milliseconds."""
-    if section.costs == "macs" or section.compute is None:
-        return None
-    from pipeline.compress.prune.latency import measure_structures_ms
-
-    tell("latency", 0.1)
-    return measure_structures_ms(model, length=section.cost_length)
 
 
 def _costs(encoder: EncoderShape, section: PruneSection, measured_ms: dict[SublayerKind, float] | None) -> list[float]:

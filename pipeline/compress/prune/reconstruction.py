@@ -140,8 +140,8 @@ class _Reconstruction:
 
     def _take_norms(self) -> None:
         for position, layer in enumerate(self.pruned_layers):
-            theirs = self.full_layers[self.numbers[position + 1] - 1].get("norm")
-            for mine, their in zip(layer.get("norm").parameters(), theirs.parameters(), strict=True):
+            theirs = self.full_layers[self.numbers[position + 1] - 1].get("output_norm")
+            for mine, their in zip(layer.get("output_norm").parameters(), theirs.parameters(), strict=True):
                 mine.copy_(their if self.columns is None else their[self.columns])
 
     def _kept_columns(self, states: list[LayerInput]) -> list[LayerInput]:

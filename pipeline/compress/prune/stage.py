@@ -1,16 +1,29 @@
-"""The stage: from a checkpoint's folder to a smaller one. Imports nothing heavy before it runs."""
+"""The stage: from a checkpoint's folder to a smaller one. Imports nothing heavy before it runs or is tried."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline import tasks
-from pipeline.checkpoint.source import inspect_folder
-from pipeline.compress.prune.checks import check
+from pipeline.backends import litert
+from pipeline.checkpoint.source import Source
+from pipeline.compress.common import (
+    SOURCE,
+    Context,
+    Stage,
+    Work,
+    calibrated_params,
+    calibration_texts,
+    refuse_lost_zeros,
+)
 from pipeline.data import calibration
 from pipeline.data.corpus import Unlabelled
 from pipeline.data.datasets import sample
-from pipeline.recipe.compression import PruneSection
+from pipeline.devices import host
+from pipeline.errors import RecipeError
+from pipeline.graph.node import versions
+from pipeline.recipe.compression import STRUCTURE, PruneSection
+from pipeline.tasks import Task
 from pipeline.text import tokenizers
 
 VERSION = 2
@@ -40,13 +53,14 @@ def make(source: Path, task_name: str, section: PruneSection, texts: Sequence[Un
     """
     from pipeline.checkpoint import architectures, shapes
     from pipeline.checkpoint.loading import load_checkpoint
+    from pipeline.compress.prune.checks import check_layers
     from pipeline.compress.prune.pruning import prune_structures
     from pipeline.train.model import save
 
     task = tasks.get(task_name)
-    check(section, inspect_folder(source, origin=source.name, licence=None), task)
     full = load_checkpoint(source, task)
     if not section.cuts:
+        check_layers(full)
         metrics = _zero_weights(full, section)
         save(full, source, out)
         tokenizers.copy(source, out)
@@ -70,3 +84,90 @@ def _zero_weights(model: Any, section: PruneSection) -> dict[str, Any]:
         return {}
     prune_by_magnitude(model, section.sparse)
     return {"parameters": sum(one.numel() for one in model.parameters())} | sparsity_metrics(model)
+
+
+def trial(section: PruneSection, source: Source, task: Task) -> Source:
+    """Return the checkpoint that `make` would write, tried on torch's meta device; raises what `make` raises.
+
+    Neutral choices take the place of those that need weights, see `pruning.Neutral`.
+    """
+    from pipeline.checkpoint import shapes
+    from pipeline.checkpoint.loading import load_checkpoint
+    from pipeline.compress.prune.checks import check_layers
+    from pipeline.compress.prune.pruning import Neutral, remove_structures
+    from pipeline.train.model import outline
+
+    full = load_checkpoint(source, task)
+    if not section.cuts:
+        check_layers(full)
+        return outline(full, source)
+    pruned = remove_structures(full, section, Neutral())
+    return shapes.outline(pruned.model, source, compressed=True)
+
+
+# --- in a recipe -----------------------------------------------------------------------------------------------------
+
+
+def _section(context: Context) -> PruneSection:
+    assert context.recipe.prune
+    return context.recipe.prune
+
+
+def check_section(section: PruneSection) -> None:
+    """Refuse a section that asks for nothing, or whose keys contradict each other, whatever the checkpoint.
+
+    Raises:
+        RecipeError: it does.
+    """
+    given = {name for name in (*STRUCTURE, "sparse") if getattr(section, name)}
+    if not given:
+        raise RecipeError(f"[prune] asks for nothing; give {', '.join(STRUCTURE)} or sparse.")
+    if section.sparse is not None and section.sparse.by == "movement":
+        raise RecipeError(
+            "prune.sparse.by = 'movement' follows what a loss does to the weights, and [prune] has no loss. Give "
+            "[train] or [distil] the table instead: [train.sparse] or [distil.sparse], with the same keys."
+        )
+    if "compute" in given and given & {"attention_heads", "intermediate_size"}:
+        raise RecipeError(
+            "[prune] has compute, which decides on attention_heads and intermediate_size itself; give it alone, or "
+            "these two alone."
+        )
+    if section.costs == "latency" and section.hidden_size is not None:
+        raise RecipeError(
+            "prune.costs = 'latency' times the layers as they are, before prune.hidden_size makes them narrower; "
+            "leave one of them out."
+        )
+
+
+def _check(context: Context, source: Source) -> None:
+    section, start = _section(context), context.recipe.start
+    check_section(section)
+    if section.cuts:
+        refuse_lost_zeros(context, "prune")
+    if start and start.kind == "shared" and section.layers is not None:
+        raise RecipeError(
+            "start.kind = 'shared' ties all layers, and prune.layers cannot take some of one. Name those that stay in "
+            "start.teacher_layers."
+        )
+    calibration_texts(context, "prune", section)
+
+
+def _work(context: Context) -> Work:
+    section = _section(context)
+    params = calibrated_params(context, "prune", section)
+    if section.costs == "latency" and section.compute is not None:
+        # Milliseconds are this machine's and this runtime's.
+        here = host.describe()
+        params["latency"] = [LATENCY_VERSION, here.model_id, here.cpu_features, versions(*litert.DISTRIBUTIONS)]
+    arguments = (SOURCE, context.recipe.task, section, calibration_texts(context, "prune", section))
+    return Work(VERSION, params, DISTRIBUTIONS, make, arguments, 90)
+
+
+PRUNE = Stage(
+    "prune",
+    folder="pruned",
+    origin="pruned",
+    check=_check,
+    work=_work,
+    trial=lambda context, source: trial(_section(context), source, tasks.get(context.recipe.task)),
+)

@@ -6,12 +6,11 @@ do, counts once and is passed several times. Imports nothing heavy.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pipeline import tasks
 from pipeline.checkpoint import layers
-from pipeline.checkpoint.layers import Layer, Layout
-from pipeline.errors import StudentError
+from pipeline.checkpoint.layers import Layer
 from pipeline.recipe.compression import COST_LENGTH
 
 if TYPE_CHECKING:
@@ -24,12 +23,12 @@ STRUCTURES: Mapping[SublayerKind, str] = {"attention": "attention heads", "feed_
 """What each kind of sublayer consists of."""
 INPUT_LINEARS: Mapping[SublayerKind, tuple[str, ...]] = {
     "attention": ("query", "key", "value"),
-    "feed_forward": ("widen",),
+    "feed_forward": ("intermediate",),
 }
 """The linears whose output rows belong to single structures."""
-OUTPUT_LINEAR: Mapping[SublayerKind, str] = {"attention": "attended", "feed_forward": "narrow"}
+OUTPUT_LINEAR: Mapping[SublayerKind, str] = {"attention": "attention_output", "feed_forward": "output"}
 """The linear whose input columns belong to single structures, and which can make up for removed ones."""
-RESIDUAL_NORM: Mapping[SublayerKind, str] = {"attention": "attention_norm", "feed_forward": "norm"}
+RESIDUAL_NORM: Mapping[SublayerKind, str] = {"attention": "attention_norm", "feed_forward": "output_norm"}
 """The norm that takes the sum of the sublayer's output and its input."""
 
 
@@ -81,7 +80,7 @@ class Sublayer:
         return [self.layer.get(name) for name in INPUT_LINEARS[self.shape.kind]]
 
 
-# --- shapes of models and of checkpoints -----------------------------------------------------------------------------
+# --- shapes of models -----------------------------------------------------------------------------------------------
 
 
 def sublayers(model: Any) -> list[Sublayer]:
@@ -115,79 +114,14 @@ def layer_sequence(model: Any) -> list[Layer]:
 
 
 def stored_shape(source: "Source") -> EncoderShape:
-    """Return the shape of a checkpoint's encoder from its config and the header of its weights.
+    """Return the shape of a checkpoint's encoder, of which only the config and the header of the weights are read.
 
     Raises:
-        StudentError: its layers cannot be taken apart, or are factorised already.
+        StudentError: the checkpoint does not load, or its layers cannot be taken apart.
     """
-    layout = layers.layout_of(source.architecture.model_type)
-    tensors = _tensor_shapes(source.folder, layout)
-    compressed = source.config.get("pocketbert") or {}
-    total = layer_count(source)
-    groups = int(source.config.get("num_hidden_groups") or 1) if layout.inner else total
-    layers.check_groups(layout, total, groups, int(source.config.get("inner_group_num") or 1))
-    hidden = _tensor_shape(source, tensors, layout, 0, "attended")[0]
-    head_size = int(compressed["head_size"]) if compressed else hidden // head_count(source.config)
-    result = []
-    for layer in range(groups):
-        for kind in KINDS:
-            owners = compressed.get(kind) or list(range(groups))
-            if owners[layer] == layer:
-                columns = _tensor_shape(source, tensors, layout, layer, OUTPUT_LINEAR[kind])[1]
-                size = columns // head_size if kind == "attention" else columns
-                passes = owners.count(layer) * (total // groups)
-                result.append(SublayerShape(kind, layer, size, passes))
-    # The config comes first: a plan foretells there the hidden size that an earlier stage will leave.
-    return EncoderShape(tuple(result), hidden_size(source) or hidden, head_size, total)
+    from pipeline.checkpoint.loading import load_checkpoint
 
-
-def layer_count(source: "Source") -> int:
-    """Return the number of layers that tokens pass; a shared one counts each time.
-
-    Raises:
-        StudentError: config.json does not tell.
-    """
-    count = source.config.get("num_hidden_layers") or source.config.get("n_layers")
-    if not isinstance(count, int):
-        raise StudentError(f"{source.origin}: config.json does not say how many layers it has (num_hidden_layers).")
-    return count
-
-
-def hidden_size(source: "Source") -> int:
-    """Return the hidden size in a checkpoint's config; 0 where the config leaves it to the class's default."""
-    return int(source.config.get("hidden_size") or source.config.get("dim") or 0)
-
-
-def head_count(config: Mapping[str, Any]) -> int:
-    """Return the number of attention heads in a checkpoint's config; a compressed one's layers may have fewer."""
-    # DistilBERT has its own name; a config without either has its class's default of 12.
-    return int(config.get("num_attention_heads") or config.get("n_heads") or 12)
-
-
-def _tensor_shapes(folder: Path, layout: Layout) -> dict[str, Sequence[int]]:
-    """Return the shapes of the encoder's tensors by their names below the stack of layers."""
-    from safetensors import safe_open
-
-    result = {}
-    with safe_open(folder / "model.safetensors", framework="numpy") as handle:
-        for name in handle.keys():  # noqa: SIM118  # not a dict
-            _, stack, rest = f".{name}".partition(f".{layout.stack}.")
-            if stack:
-                result[rest] = handle.get_slice(name).get_shape()
-    return result
-
-
-def _tensor_shape(
-    source: "Source", tensors: Mapping[str, Sequence[int]], layout: Layout, layer: int, name: str
-) -> Sequence[int]:
-    path = ".".join(filter(None, (str(layer), layout.inner, getattr(layout, name))))
-    if f"{path}.0.weight" in tensors:
-        raise StudentError(
-            f"{source.origin}: {layout.stack}.{path} is factorised already; prune first, factorise what is left."
-        )
-    if f"{path}.weight" not in tensors:
-        raise StudentError(f"{source.folder}/model.safetensors has no {layout.stack}.{path}.weight.")
-    return tensors[f"{path}.weight"]
+    return encoder_shape(load_checkpoint(source, tasks.get("embedding")))
 
 
 # --- costs -----------------------------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """Share stage: a folder in Hugging Face layout becomes a folder whose layers are tied, each tied sublayer stored once.
 
-`stage` runs it; `tying` aligns and averages. It may import checkpoint, text and its siblings `prune` and `factorise`;
-importing it imports nothing heavy.
+`stage` runs and tries it; `tying` aligns and averages. It may import checkpoint, text and its siblings `prune` and
+`factorise`; importing it imports nothing heavy.
 """
 
-from pipeline.compress.share.stage import DISTRIBUTIONS, VERSION, check, make
+from pipeline.compress.share.stage import DISTRIBUTIONS, VERSION, make, trial
 
-__all__ = ["DISTRIBUTIONS", "VERSION", "check", "make"]
+__all__ = ["DISTRIBUTIONS", "VERSION", "make", "trial"]

@@ -1,6 +1,6 @@
 """Tie layers in torch: align their heads and intermediate neurons, average, and let all layers use one sublayer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from scipy.optimize import linear_sum_assignment
@@ -13,6 +13,13 @@ from pipeline.compress.prune.structure import INPUT_LINEARS, OUTPUT_LINEAR, RESI
 
 Tensors = dict[str, torch.Tensor]
 """Weights and biases of a sublayer by role, such as `query.weight`, in float64; two factors are multiplied out."""
+
+_OWNERS: Mapping[str, Callable[[int], int]] = {
+    "average": lambda layers: 0,
+    "first": lambda layers: 0,
+    "middle": lambda layers: layers // 2,
+}
+"""Which of a group's layers holds what all of them use, by `share.start`."""
 
 
 def _roles(kind: SublayerKind) -> tuple[str, ...]:
@@ -41,16 +48,21 @@ def tie(group: Sequence[Layer], kind: SublayerKind, start: str) -> float:
     """
     every = [sublayer_tensors(layer, kind) for layer in group]
     aligned = [align(tensors, every[0], kind, _columns_each(group[0], kind)) for tensors in every]
-    position = {"average": 0, "first": 0, "middle": len(group) // 2}[start]
-    owner, shared = group[position], aligned[position]
+    shared = aligned[_OWNERS[start](len(group))]
     if start == "average":
         shared = {name: torch.stack([one[name] for one in aligned]).mean(0) for name in shared}
-        _fill(owner, shared, kind)
+        _fill(group[0], shared, kind)
+    use_one(group, kind, start)
+    error = sum(float((one[name] - shared[name]).square().sum()) for one in aligned for name in shared)
+    return error / sum(float(tensor.square().sum()) for one in aligned for tensor in one.values())
+
+
+def use_one(group: Sequence[Layer], kind: SublayerKind, start: str) -> None:
+    """Let the layers of a group use the sublayer of one of them as it is, on any device; see `tie`."""
+    owner = group[_OWNERS[start](len(group))]
     for layer in group:
         if layer is not owner:
             shapes.use(layer, owner, kind)
-    error = sum(float((one[name] - shared[name]).square().sum()) for one in aligned for name in shared)
-    return error / sum(float(tensor.square().sum()) for one in aligned for tensor in one.values())
 
 
 def sublayer_tensors(layer: Layer, kind: SublayerKind) -> Tensors:

@@ -1,5 +1,9 @@
 """Start stage: a folder in Hugging Face layout becomes a folder of a student: fewer layers, less width, another class.
 
-`stage` runs it; `checks` refuses what the teacher cannot give, `reshaping` copies weights between architectures. It may
-import checkpoint, text and its sibling `prune`; importing it imports nothing heavy.
+`stage` runs and tries it; `kinds` has a function for each kind of start, `reshaping` copies weights between
+architectures. It may import checkpoint and text; importing it imports nothing heavy.
 """
+
+from pipeline.compress.start.stage import VERSION, make, trial
+
+__all__ = ["VERSION", "make", "trial"]

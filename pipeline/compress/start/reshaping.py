@@ -5,7 +5,7 @@ from typing import Any
 
 from pipeline.checkpoint import layers
 
-_ROLES = ("query", "key", "value", "attended", "attention_norm", "widen", "narrow", "norm")
+_ROLES = ("query", "key", "value", "attention_output", "attention_norm", "intermediate", "output", "output_norm")
 
 
 def copy_first(source: Any, target: Any) -> None:

@@ -1,15 +1,22 @@
 """The stage: a student is made of a teacher, with fewer layers, less width, another architecture, or only its shape."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline.checkpoint import layers, shapes
-from pipeline.compress.start import reshaping
-from pipeline.compress.start.checks import kept_layers
-from pipeline.errors import StudentError
+from pipeline.checkpoint.source import Source
+from pipeline.compress.common import SOURCE, Context, Stage, Work
+from pipeline.errors import RecipeError
 from pipeline.recipe.compression import StartSection
 from pipeline.text import tokenizers
+
+VERSION = 1
+DISTRIBUTIONS = ("torch", "transformers")
+"""Packages that decide the weights."""
+_KINDS_THAT_READ: dict[str, tuple[str, ...]] = {
+    "hidden_size": ("width",),
+    "embedding_size": ("albert",),
+    "teacher_layers": ("layers", "random", "distilbert", "albert", "shared"),
+}
 
 
 def make(source: Path, section: StartSection, out: Path) -> dict[str, Any]:
@@ -17,11 +24,16 @@ def make(source: Path, section: StartSection, out: Path) -> dict[str, Any]:
 
     Returns:
         Layers, hidden size and parameters.
+
+    Raises:
+        RecipeError: the section does not fit the checkpoint.
+        StudentError: the checkpoint does not load, or another kind of start is for it.
     """
-    model = KINDS[section.kind](_load(source), section)
-    if (
-        any(one is not None for one in shapes.sharing(model)) and model.config.model_type != "albert"
-    ) or shapes.compressed(source) is not None:
+    from pipeline.checkpoint import shapes
+    from pipeline.compress.start import kinds
+
+    model = kinds.begin(kinds.load(source), section)
+    if kinds.is_compressed(model, source):
         shapes.save(model, out)
     else:
         model.save_pretrained(out, safe_serialization=True, max_shard_size="10GB")
@@ -34,100 +46,46 @@ def make(source: Path, section: StartSection, out: Path) -> dict[str, Any]:
     }
 
 
-def _load(source: Path) -> Any:
-    """Load a checkpoint in the class that it was saved as."""
-    import torch
-    import transformers
-
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
-    name = str((config.architectures or ["?"])[0])
-    saved_class = getattr(transformers, name, None)
-    if saved_class is None or not hasattr(saved_class, "config_class"):
-        raise StudentError(f"{source} was saved as {name}, which transformers does not have.")
-    auto = next(
-        getattr(transformers, auto)
-        for suffix, auto in (
-            ("ForMaskedLM", "AutoModelForMaskedLM"),
-            ("ForSequenceClassification", "AutoModelForSequenceClassification"),
-            ("ForTokenClassification", "AutoModelForTokenClassification"),
-            ("ForQuestionAnswering", "AutoModelForQuestionAnswering"),
-            ("", "AutoModel"),
-        )
-        if name.endswith(suffix)
-    )
-    model, _ = shapes.from_pretrained(auto, source, config, dtype=torch.float32)
-    return model.eval()
-
-
-def _layers(model: Any, section: StartSection) -> Any:
-    """Keep some layers, with embeddings and head."""
+def trial(section: StartSection, source: Source) -> Source:
+    """Return the student that `make` would write, tried on torch's meta device; raises what `make` raises."""
     import torch
 
-    count = int(model.config.num_hidden_layers)
-    kept = kept_layers(section, count)
-    path = layers.layout_of(model.config.model_type).stack
-    if not layers.layout_of(model.config.model_type).inner:
-        stack = model.base_model.get_submodule(path)
-        layers.put(model.base_model, path, torch.nn.ModuleList([stack[number] for number in kept]))
-    model.config.num_hidden_layers = len(kept)
-    return model
+    from pipeline.checkpoint import shapes
+    from pipeline.compress.start import kinds
+
+    teacher = kinds.load(source)
+    with torch.device("meta"):
+        model = kinds.begin(teacher, section)
+    return shapes.outline(model, source, compressed=kinds.is_compressed(model, source))
 
 
-def _width(model: Any, section: StartSection) -> Any:
-    """Keep the first columns of everything of the hidden size, and the same fraction of the intermediate size."""
-    config = type(model.config).from_dict(model.config.to_dict())
-    old, new = int(config.hidden_size), int(section.hidden_size or config.hidden_size)
-    size = old // int(config.num_attention_heads)
-    key = {"distilbert": "hidden_dim"}.get(config.model_type, "intermediate_size")
-    setattr(config, key, getattr(config, key) * new // old)
-    config.num_attention_heads = new // size
-    config.hidden_size = new
-    if config.model_type == "electra" and config.embedding_size == old:
-        # Its class has a projection between tables and layers wherever their widths differ, and the teacher has none.
-        config.embedding_size = new
-    small = type(model)(config)
-    reshaping.copy_first(model, small)
-    return small.eval()
+# --- in a recipe -----------------------------------------------------------------------------------------------------
 
 
-def _random(model: Any, section: StartSection) -> Any:
-    """Keep the shape alone, as transformers draws it."""
-    import torch
-
-    config = type(model.config).from_dict(model.config.to_dict())
-    config.num_hidden_layers = len(kept_layers(section, int(config.num_hidden_layers)))
-    torch.manual_seed(section.seed)
-    return type(model)(config).eval()
+def _section(context: Context) -> StartSection:
+    assert context.recipe.start
+    return context.recipe.start
 
 
-def _distilbert(model: Any, section: StartSection) -> Any:
-    return reshaping.distilbert(_layers(model, section))
+def _check(context: Context, source: Source) -> None:
+    """Refuse settings that the kind of start does not read."""
+    section = _section(context)
+    for key, able in _KINDS_THAT_READ.items():
+        if key in section.model_fields_set and section.kind not in able:
+            raise RecipeError(f"start.{key} says nothing of kind {section.kind!r}; it is for {', '.join(able)}.")
 
 
-def _albert(model: Any, section: StartSection) -> Any:
-    first = kept_layers(section, int(model.config.num_hidden_layers))[0]
-    return reshaping.albert(model, layer=first, embedding_size=section.embedding_size)
+def _work(context: Context) -> Work:
+    section = _section(context)
+    params = {"settings": section.model_dump(mode="json")}
+    return Work(VERSION, params, DISTRIBUTIONS, make, (SOURCE, section), 10)
 
 
-def _shared(model: Any, section: StartSection) -> Any:
-    """Let all layers use one layer's attention and feed-forward."""
-    every = layers.layers(model)
-    owner = every[kept_layers(section, len(every))[0]]
-    for layer in every:
-        if layer is not owner:
-            for kind in ("attention", "feed_forward"):
-                shapes.use(layer, owner, kind)
-    return model
-
-
-KINDS: dict[str, Callable[[Any, StartSection], Any]] = {
-    "layers": _layers,
-    "width": _width,
-    "random": _random,
-    "distilbert": _distilbert,
-    "albert": _albert,
-    "shared": _shared,
-}
-"""A row for each kind of start."""
+START = Stage(
+    "start",
+    folder="started",
+    origin="begun smaller",
+    check=_check,
+    work=_work,
+    trial=lambda context, source: trial(_section(context), source),
+)

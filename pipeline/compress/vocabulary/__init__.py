@@ -1,9 +1,9 @@
 """Vocabulary stage: a folder in Hugging Face layout and a corpus become a folder with fewer tokens and embeddings.
 
-`stage` runs it; `selection` chooses tokens, by `families` of tokenizers, and `trimming` writes them. It may import
-checkpoint, text and data; importing it imports nothing heavy.
+`stage` runs and tries it; `selection` chooses tokens, by `families` of tokenizers, and `trimming` writes them. It may
+import checkpoint, text and data; importing it imports nothing heavy.
 """
 
-from pipeline.compress.vocabulary.stage import DISTRIBUTIONS, VERSION, check, digests, make, read
+from pipeline.compress.vocabulary.stage import DISTRIBUTIONS, VERSION, check, digests, make, read, trial
 
-__all__ = ["DISTRIBUTIONS", "VERSION", "check", "digests", "make", "read"]
+__all__ = ["DISTRIBUTIONS", "VERSION", "check", "digests", "make", "read", "trial"]

@@ -7,15 +7,16 @@ Source: Abdaoui et al. 2020, Load What You Need (multilingual BERT); Ushio et al
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pipeline.checkpoint.source import Source
+from pipeline.compress.common import SOURCE, Context, Stage, Work
 from pipeline.compress.vocabulary.selection import Vocabulary, check_room, required_ids
 from pipeline.data import corpus
 from pipeline.errors import RecipeError
 from pipeline.recipe.compression import VocabularySection
-from pipeline.tasks import Task
 from pipeline.text import tokenizers
 
 VERSION = 1
@@ -41,13 +42,12 @@ def digests(section: VocabularySection, recipe_file: Path) -> dict[str, str | No
     return corpus.digests(section.corpus, recipe_file, _KEY)
 
 
-def check(section: VocabularySection, source: Source, task: Task, texts: Sequence[str]) -> None:
-    """Refuse what cannot be trimmed, before anything heavy is imported.
+def check(section: VocabularySection, source: Source, texts: Sequence[str]) -> None:
+    """Refuse tokens that cannot be chosen, before anything heavy is imported.
 
     Args:
         section: `[vocabulary]` of the recipe.
         source: the checkpoint.
-        task: unused; every task reads text.
         texts: what `read` returned.
 
     Raises:
@@ -90,3 +90,57 @@ def make(source: Path, task_name: str, section: VocabularySection, texts: Sequen
     from pipeline.compress.vocabulary.trimming import trim, write
 
     return write(source, trim(source, section.kept_size, texts), out)
+
+
+def trial(section: VocabularySection, source: Source) -> Source:
+    """Return the checkpoint that `make` would write, tried on torch's meta device; raises what `make` raises.
+
+    The first tokens of the vocabulary stand for those that are kept; without a size, all of them do.
+    """
+    import torch
+
+    from pipeline.compress.vocabulary.trimming import keep_tokens
+
+    count = section.kept_size(source.vocab_size) or source.vocab_size
+    shapes = source.tensor_shapes()
+    tensors = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
+    kept = keep_tokens(tensors, torch.arange(count), source.origin)
+    trimmed = {name: tuple(tensor.shape) for name, tensor in kept.items()}
+    return replace(source, config={**source.config, "vocab_size": count}, tensors=trimmed)
+
+
+# --- in a recipe -----------------------------------------------------------------------------------------------------
+
+
+def corpus_of(context: Context, section: VocabularySection) -> list[str]:
+    """Return the corpus, which is read once."""
+    if "vocabulary" not in context.texts:
+        context.texts["vocabulary"] = read(section, context.recipe_file)
+    return context.texts["vocabulary"]
+
+
+def _section(context: Context) -> VocabularySection:
+    assert context.recipe.vocabulary
+    return context.recipe.vocabulary
+
+
+def _check(context: Context, source: Source) -> None:
+    section = _section(context)
+    check(section, source, corpus_of(context, section))
+
+
+def _work(context: Context) -> Work:
+    section = _section(context)
+    params = {"settings": section.model_dump(mode="json"), "corpus": digests(section, context.recipe_file)}
+    arguments = (SOURCE, context.recipe.task, section, corpus_of(context, section))
+    return Work(VERSION, params, DISTRIBUTIONS, make, arguments, 30)
+
+
+VOCABULARY = Stage(
+    "vocabulary",
+    folder="trimmed",
+    origin="its vocabulary trimmed",
+    check=_check,
+    work=_work,
+    trial=lambda context, source: trial(_section(context), source),
+)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from pipeline.checkpoint.source import WEIGHTS, read_json
 from pipeline.compress.vocabulary.selection import CONFIG_IDS, Vocabulary, padding_id, required_ids
 from pipeline.errors import StudentError
 from pipeline.text import tokenizers
+
+if TYPE_CHECKING:
+    import torch
 
 _TABLES = ("embeddings.word_embeddings.weight", "embeddings.word_embeddings.0.weight")
 """Ends of the names of the embedding table, whole or in two factors."""
@@ -140,32 +143,32 @@ def compare(vocabulary: Vocabulary, tokenizer: Tokenizer, ids: dict[int, int], t
     unknown = vocabulary.unknown
     both = zip(texts, _encodings(vocabulary.tokenizer, texts), _encodings(tokenizer, texts), strict=True)
     for text, old, new in both:
-        found = np.array(new.ids, np.int64)
+        ids_now = np.array(new.ids, np.int64)
         truth = new_ids[np.array(old.ids, np.int64)]
         changes.texts += 1
         changes.words += len(set(old.word_ids))
         changes.tokens_before += len(truth)
-        changes.tokens += len(found)
+        changes.tokens += len(ids_now)
         if unknown is not None:
             changes.unknown_before += old.ids.count(unknown)
             changes.unknown += new.ids.count(ids[unknown])
-        if not np.array_equal(truth, found):
+        if not np.array_equal(truth, ids_now):
             changes.texts_changed += 1
-            changes.words_changed += _words_changed(old, truth, new, found)
+            changes.words_changed += _words_changed(old, truth, new, ids_now)
             changes.example = changes.example or text
     return changes
 
 
-def _words_changed(old: Encoding, truth: NDArray[np.int64], new: Encoding, found: NDArray[np.int64]) -> int:
-    before, after = (_by_word(one, ids) for one, ids in ((old, truth), (new, found)))
+def _words_changed(old: Encoding, truth: NDArray[np.int64], new: Encoding, ids: NDArray[np.int64]) -> int:
+    before, after = (_by_word(one, numbers) for one, numbers in ((old, truth), (new, ids)))
     return sum(before.get(word) != after.get(word) for word in before | after)
 
 
 def _by_word(encoded: Encoding, ids: NDArray[np.int64]) -> dict[int | None, list[int]]:
-    found: dict[int | None, list[int]] = {}
+    words: dict[int | None, list[int]] = {}
     for word, number in zip(encoded.word_ids, ids.tolist(), strict=True):
-        found.setdefault(word, []).append(number)
-    return found
+        words.setdefault(word, []).append(number)
+    return words
 
 
 # --- the trimmed checkpoint ------------------------------------------------------------------------------------------
@@ -194,25 +197,39 @@ def _write_weights(source: Path, trimmed: Trimmed, out: Path) -> None:
     import torch
     from safetensors.torch import load_file, save_file
 
-    tensors = load_file(source / WEIGHTS)
+    kept = keep_tokens(load_file(source / WEIGHTS), torch.tensor(sorted(trimmed.ids)), str(source / WEIGHTS))
+    save_file(kept, out / WEIGHTS, metadata={"format": "pt"})
+
+
+def keep_tokens(
+    tensors: "Mapping[str, torch.Tensor]", kept: "torch.Tensor", checkpoint: str
+) -> "dict[str, torch.Tensor]":
+    """Return a checkpoint's tensors with only the rows, or columns, of the tokens that are kept.
+
+    Args:
+        tensors: by name, on any device.
+        kept: ids of tokens, `(kept,)`.
+        checkpoint: its name, for error messages.
+
+    Raises:
+        StudentError: there is no embedding table, or a tensor of its size that is not known here.
+    """
     tables = [name for name in tensors if name.endswith(_TABLES)]
     if len(tables) != 1:
-        raise StudentError(
-            f"{source / WEIGHTS} has {len(tables)} embedding tables; a checkpoint with one can be trimmed."
-        )
+        raise StudentError(f"{checkpoint} has {len(tables)} embedding tables; a checkpoint with one can be trimmed.")
     rows = tensors[tables[0]].shape[0]
-    kept = torch.tensor(sorted(trimmed.ids))
+    result = dict(tensors)
     for name, tensor in tensors.items():
         if name.endswith((*_TABLES, *_HEADS)) and tensor.shape[0] == rows:
-            tensors[name] = tensor[kept].contiguous()
+            result[name] = tensor[kept].contiguous()
         elif name.endswith(_COLUMNS) and tensor.shape[1] == rows:
-            tensors[name] = tensor[:, kept].contiguous()
+            result[name] = tensor[:, kept].contiguous()
         elif rows in tensor.shape:
             raise StudentError(
-                f"{source / WEIGHTS}: {name} is {tuple(tensor.shape)}, of the vocabulary's size, and it is not known "
+                f"{checkpoint}: {name} is {tuple(tensor.shape)}, of the vocabulary's size, and it is not known "
                 "here how to trim it. Save the checkpoint without that head."
             )
-    save_file(tensors, out / WEIGHTS, metadata={"format": "pt"})
+    return result
 
 
 def _write_config(source: Path, trimmed: Trimmed, out: Path) -> None:
