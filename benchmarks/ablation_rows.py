@@ -18,7 +18,7 @@ _DOWNSTREAM = {"dataset": "sst2", "max_rows": 8000, "epochs": 1.0, "learning_rat
 # Sanh et al. 2019: weights 5, 2 and 1, temperature 2.
 _TRIPLE = {"soft_targets": 5.0, "masked_lm": 2.0, "cosine": 1.0}
 _STATES = {"hidden": 1.0, "cosine": 1.0}
-"""Of the sharing rows. A masked-LM head is tied to the whole table, and a factorised student has none."""
+"""Losses of the sharing rows. A masked-LM head is tied to the whole table, and a factorised student has none."""
 
 
 def _downstream(name: str, said: str, *, minutes: float, against: str | None) -> Row:

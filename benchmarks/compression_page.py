@@ -73,7 +73,7 @@ def _head(table: Table, speeds: Sequence[Speed]) -> Iterator[str]:
         """)
 
 
-# --- one table a data set ----------------------------------------------------------------------------------------
+# --- one table a dataset ----------------------------------------------------------------------------------------
 
 
 def _table(table: Table, rows: Sequence[Row], speeds: Sequence[Speed]) -> Iterator[str]:

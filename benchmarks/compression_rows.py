@@ -109,7 +109,7 @@ _SENTIMENT = (
     *_sentiment("sst2-quarter", "a quarter of the encoder", 0.25, 2.5, 40),
     Row(
         "sst2-vocabulary",
-        "half the vocabulary, by training text of five data sets",
+        "half the vocabulary, by training text of five datasets",
         "classification",
         {"vocabulary": _WORDS},
         against="sst2",
@@ -194,7 +194,7 @@ _SIMILARITY = (
     ),
     Row(
         "stsb-vocabulary",
-        "half the vocabulary, by training text of five data sets",
+        "half the vocabulary, by training text of five datasets",
         "embedding",
         {"vocabulary": _WORDS},
         "stsb",

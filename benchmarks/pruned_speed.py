@@ -46,7 +46,7 @@ class Timed:
 
     @property
     def name(self) -> str:
-        """Of the recipe."""
+        """Name of the recipe."""
         return self.recipe.name
 
 

@@ -13,7 +13,7 @@ from pipeline.benchmark.record import BenchmarkRecord, LengthTiming
 from pipeline.errors import ArtifactError
 
 LEAST = 0.8
-"""Of what multiply-adds promise: the bound that a measured speed-up is held to."""
+"""Share of what multiply-adds promise, to which a measured speed-up is held."""
 _CONFIDENCE = 0.95
 _RESAMPLES = 2000
 
@@ -71,7 +71,7 @@ class Speed(_Frozen):
     rounds: int
     rows: list[Row]
     records: list[BenchmarkRecord]
-    """Of every file, raw samples included."""
+    """Records of every file, raw samples included."""
 
 
 def read(path: Path) -> Speed:

@@ -34,7 +34,7 @@ BUILD = REPOSITORY / "build" / "tables"
 """One folder a table, and the lock that lets one run work at a time."""
 BUNDLED = "bundled:all-MiniLM-L6-v2"
 FAST = {"precision": "bf16"}
-"""Of matrix products, on a CPU that has it twice as fast; weights, losses and what is judged are fp32."""
+"""Precision of matrix products, twice as fast on a CPU that has it; weights, losses and what is judged are fp32."""
 _SEEDED = ("head", "train", "start", "prune", "factorise", "distil")
 """Sections with a seed; a row's seed is that of all of them."""
 _VERSIONS = {
@@ -47,7 +47,7 @@ _VERSIONS = {
     "distil": distil.VERSION,
     "head": distil.VERSION,
 }
-"""Of the stages that a section asks for: a record of another version is stale."""
+"""Versions of the stages that a section asks for: a record of another version is stale."""
 _SCHEMA = 1
 
 
@@ -119,7 +119,7 @@ class Table:
 
     @property
     def folder(self) -> Path:
-        """Of its artifacts: one folder a trial."""
+        """Folder of its artifacts, with one folder a trial."""
         return self.build / self.name
 
     def row(self, name: str) -> Row:

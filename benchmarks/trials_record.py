@@ -31,11 +31,11 @@ class _Strict(BaseModel):
 
 
 class Metric(_Strict):
-    """The task metric over one data set."""
+    """The task metric over one dataset."""
 
     dataset: str
     data_sha256: str
-    """Of the dev split."""
+    """Digest of the dev split."""
     metric: str
     rows: int
     chance: float
@@ -55,13 +55,13 @@ class Stage(_Strict):
     version: int
     key: str
     digest: str
-    """Of its files."""
+    """Content digest of its files."""
     metric: str | None = None
     value: float | None = None
     """After training; a perplexity is better the smaller it is."""
     updates: int | None = None
     seconds: float | None = None
-    """Of updates, over all parts of a run that was stopped."""
+    """Seconds of updates, over all parts of a run that was stopped."""
 
 
 class File(_Strict):
@@ -73,7 +73,7 @@ class File(_Strict):
     reasons: list[str]
     file_bytes: int
     digest: str
-    """Of the model artifact."""
+    """Digest of the model artifact."""
     value: float | None
     """Its task metric; None where it was not run."""
 
@@ -89,11 +89,11 @@ class Record(_Strict):
     """See `trials.key`; another one makes the record stale."""
     parameters: int
     compute_fraction: float | None
-    """Of the whole encoder's multiply-adds at 128 tokens; None where its layers cannot be taken apart."""
+    """Share of the whole encoder's multiply-adds at 128 tokens; None where its layers cannot be taken apart."""
     metric: Metric | None
     stages: list[Stage]
     files: list[File]
-    """Of the first seed of a row that is converted; empty otherwise."""
+    """Files of the first seed of a row that is converted; empty otherwise."""
     tools: dict[str, str]
     machine: str
 

@@ -14,12 +14,12 @@ from benchmarks.trials_record import Metric, Record
 
 Holds = Literal["yes", "no", "not run"]
 _ROUNDING = 1e-9
-"""Of sums of decimal fractions: 0.7 points lost are not more than 0.7."""
+"""Rounding of sums of decimal fractions: 0.7 points lost are not more than 0.7."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A mean over seeds in points, with its 95 % interval over the data set's rows and the seeds' own range."""
+    """A mean over seeds in points, with its 95 % interval over the dataset's rows and the seeds' own range."""
 
     mean: float
     low: float
@@ -149,7 +149,7 @@ def macro(pairs: Sequence[tuple[Mapping[int, Record], Mapping[int, Record]]]) ->
     """
     sides: list[list[tuple[float, NDArray[np.float64]]]] = [[], []]
     for number, pair in enumerate(pairs):
-        # Resamples of two data sets are drawn by one seed, so one of them is put into another order.
+        # Resamples of two datasets are drawn by one seed, so one of them is put into another order.
         order = np.random.default_rng(number).permutation(trials_record.RESAMPLES)
         for side, records in zip(sides, of_both(*pair), strict=True):
             found = [record.metric for record in records.values() if record.metric]

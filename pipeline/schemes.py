@@ -19,8 +19,11 @@ class Gates(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
     min_mean_cosine: float | None = None
+    """Least mean cosine between the file's embeddings and the truth's."""
     min_worst_cosine: float | None = None
+    """Least cosine of any single embedding."""
     min_sqnr_db: float | None = None
+    """Least signal-to-quantisation-noise ratio over all rows, in dB."""
     min_agreement: float | None = None
     """Fraction of rows, tokens or spans with the same winner, near ties apart; see `metrics.agreement`."""
     max_kl: float | None = None
@@ -36,6 +39,7 @@ class Gates(BaseModel):
     max_task_drop: float | None = None
     """Largest loss of the task metric, as a fraction of 1; of its interval's bad end where the rows allow."""
     max_bytes_per_parameter: float | None = None
+    """Largest size of the file, in bytes per parameter of the student."""
 
 
 BACKENDS = ("litert", "coreml", "executorch")

@@ -39,7 +39,7 @@ TINY_TARGETS = {"litert": {"schemes": ["fp32", "int8_dynamic"]}, "executorch": {
 COMMAND = [sys.executable, "-m", "pipeline"]
 
 _WORKER_BYTES = 4 << 30
-"""Of one pytest worker with the toolchains that its tests start."""
+"""Memory of one pytest worker with the toolchains that its tests start."""
 
 
 # --- runs of pytest ----------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ class TinyLine:
     recipe: Path
     build: Path
     outcome: Outcome
-    """Of the run that made it, with --json."""
+    """Outcome of the run that made it, with --json."""
 
     @property
     def folder(self) -> Path:

@@ -272,8 +272,8 @@ RECIPES = {
         "recipe.toml", "sequence length 1024 (litert)", "512 positions", convert={"sequence_lengths": [16, 1024]}
     ),
     "unknown task": plan_of("recipe.toml", "'summary' does not exist", "classification, embedding", task="summary"),
-    "unknown data set": plan_of("'glue' does not exist for embedding", "stsb, none", verify={"datasets": ["glue"]}),
-    "another task's data set": plan_of("'sst2' does not exist for embedding", verify={"datasets": ["sst2"]}),
+    "unknown dataset": plan_of("'glue' does not exist for embedding", "stsb, none", verify={"datasets": ["glue"]}),
+    "another task's dataset": plan_of("'sst2' does not exist for embedding", verify={"datasets": ["sst2"]}),
     "training without data, before the checkpoint": plan_of(
         "recipe.toml: train has no data", task="classification", student={"source": "missing"}, train={}
     ),

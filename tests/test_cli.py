@@ -43,7 +43,7 @@ STEPS = (
     "verify litert-int8_dynamic",
     "verify executorch-fp32",
 )
-"""Of `verify` on the tiny line."""
+"""Steps of `verify` on the tiny line."""
 HEAVY = ("torch", "transformers", "coremltools", "executorch", "litert_torch", "ai_edge_litert", "tensorflow", "scipy")
 
 

@@ -27,7 +27,7 @@ from pipeline.text import tokenizers
 
 CPU = torch.device("cpu")
 TEXT = "The bandmaster's 3 films, however quietly, unquestionably moved me!"
-"""Of single pieces and of several, with a number and punctuation."""
+"""Texts with words of one token and of several, with a number and punctuation."""
 
 
 @pytest.fixture(scope="module")

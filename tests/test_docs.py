@@ -11,6 +11,7 @@ from conftest import REPOSITORY
 from docs import commands, keys, links
 from docs.commands import Form, Row
 from pipeline.cli.app import app
+from pipeline.recipe import reference
 from pipeline.recipe.schema import Recipe
 
 PAGES = commands.pages()
@@ -108,6 +109,11 @@ def test_a_page_that_is_older_than_the_models_fails_and_is_mended(tmp_path: Path
     assert page.read_text(encoding="utf-8") == stale
     assert keys.main([], page) == 0
     assert page.read_text(encoding="utf-8") == right
+
+
+def test_every_key_says_what_it_means() -> None:
+    keys = [(section.name, key) for section in reference.sections().values() for key in section.keys]
+    assert [f"{section}.{key.name}" for section, key in keys if not key.meaning] == []
 
 
 def test_every_section_and_key_is_on_the_page() -> None:

@@ -26,7 +26,7 @@ class Case:
 
     call: Call
     want: Callable[..., Any]
-    """Of the call's tensors, in their order, as torch tensors; an array, or a tuple of them."""
+    """Computes the result from the call's tensors, in their order, as torch tensors: an array, or a tuple of them."""
     tolerance: float
     in_file: bool
     """False where coremltools' builder cannot make the call."""

@@ -611,7 +611,7 @@ def test_texts_that_verification_scores_on_are_left_out(tmp_path: Path, monkeypa
     sets = [data.DATASETS[name] for name in ("graded_pairs", "sentiment", "questions", "stsb")]
     scored = {text for one in sets for row in one.load() for text in (row.first, row.second)}
     assert not taken & scored
-    # A data set that is named gives its training texts, whatever it is named for.
+    # A dataset that is named gives its training texts, whatever it is named for.
     assert corpus.texts(["stsb"], tmp_path / "recipe.toml", "prune.calibration") == [
         ("One to learn on.", "One of both.")
     ]

@@ -289,7 +289,7 @@ def test_the_interval_agrees_with_scipys_bootstrap(seed):
     assert found == pytest.approx((wanted.low, wanted.high), abs=0.03)
 
 
-# --- data sets ---------------------------------------------------------------------------------------------------
+# --- datasets ---------------------------------------------------------------------------------------------------
 
 
 def test_labels_are_matched_by_name_and_generic_ones_by_number():

@@ -99,7 +99,7 @@ WRITERS: dict[str, tuple[str, Callable[[random.Random, int], str]]] = {
 
 
 def write_toy(folder: Path, task: str, *, train: int = 320, dev: int = 80) -> dict[str, Any]:
-    """Write a toy data set; return what the recipe's [train] says of it."""
+    """Write a toy dataset; return what the recipe's [train] says of it."""
     suffix, write = WRITERS[task]
     draw = random.Random(7)
     for name, count in (("train", train), ("dev", dev)):
@@ -208,7 +208,7 @@ def test_a_seed_decides_the_head(toy):
 
 @pytest.mark.parametrize("what", ["order", "dropout"])
 def test_a_seed_decides_order_and_dropout(what, toy, monkeypatch):
-    """Of a student whose head is kept nothing else differs between seeds, and intervals over seeds rest on it."""
+    """Nothing else differs between seeds where a head is kept, and intervals over seeds rest on it."""
     settings = {"task": "regression", "head": "regression", "steps": 3}
     if what == "order":
         settings["dropout"] = 0.0

@@ -1,4 +1,8 @@
-"""Backends: one module each, all of the shape of `Backend`. To add one, write it and add its name to `NAMES`."""
+"""In: a student's folder, a scheme and lengths. Out: a converted file, what it holds, and a session that runs it.
+
+One folder a backend, each with the names of `Backend`; to add one, write it and add its name to `NAMES`.
+May import checkpoint, mil, schemes and what they import; each imports its toolchain inside the function that needs it.
+"""
 
 import contextlib
 import importlib

@@ -45,7 +45,7 @@ class BackendFacts(_Frozen):
 
 
 class Percentiles(_Frozen):
-    """Of samples in ms; None where the samples are too few to tell."""
+    """Percentiles of samples in ms; None where the samples are too few to tell."""
 
     p50: float | None
     p90: float | None

@@ -1,9 +1,5 @@
-"""The command `pocketbert`.
+"""In: arguments. Out: what the stages return, printed for people or, with `--json`, for programs.
 
-It reads arguments, calls the stages, and prints what they return. It may import everything, and nothing imports it
-but `benchmarks/`. Nothing else prints or turns a `PipelineError` into an exit code.
+Nothing else prints or turns a `PipelineError` into an exit code. It may import everything, and nothing imports it but
+`benchmarks/`.
 """
-
-from pipeline.cli.app import main
-
-__all__ = ["main"]

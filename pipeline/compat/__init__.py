@@ -1,5 +1,5 @@
-"""Older runtimes: does a converted file still compute the same on the runtime that somebody has in an app already?
+"""In: converted LiteRT files and older runtimes. Out: on which of them each file still computes the same.
 
-`runtimes.py` is the table, `floors.py` what is known before anything runs, `environments.py` the virtual environments,
-`runner.py` the script that runs inside them, `trials.py` its caller, `judging.py` the verdicts, `check.py` the stage.
+`environments` makes the virtual environments, `runner` is the script that runs in them, `trials` its caller, and
+`stage` judges. May import verify, convert, runtimes and what they import.
 """

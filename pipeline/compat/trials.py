@@ -46,7 +46,7 @@ class Trial:
 
     ended: Ended
     outputs: tuple[tuple[NDArray[np.float32], ...], ...] = ()
-    """Of each call the file's outputs, in the order of their names; none if it was not done."""
+    """The file's outputs of each call, in the order of their names; none if it was not done."""
     ms: tuple[float, ...] = ()
     at: str = ""
     """What was being done when it ended badly."""

@@ -64,7 +64,7 @@ class Stage:
     """One row of the order."""
 
     name: str
-    """Of the step, and of the recipe's section."""
+    """Name of the step, and of the recipe's section."""
     folder: str
     origin: str
     """What it adds to the student's origin."""

@@ -71,9 +71,9 @@ class Dataset:
     metric: str
     """A row of `pipeline.metrics.scoring.METRICS`: the one that the field reports for this dataset."""
     columns: Columns | None = None
-    """Of tables."""
+    """Columns of a table; None for other kinds of files."""
     names: tuple[str, ...] = ()
-    """Of the classes or tags, in the order of their numbers."""
+    """Names of the classes or tags, in the order of their numbers."""
     written: tuple[str, ...] = ()
     """How the files write the classes, in the order of `names`; empty where they write the names."""
     train: str | None = None
@@ -82,9 +82,9 @@ class Dataset:
     """Which of each three articles of a question file belong to the dev split."""
     train_thirds: tuple[int, ...] = (0, 1, 2)
     train_version: int = 1
-    """Of how training rows are read; a part of their digest from 2 on."""
+    """Version of how training rows are read; a part of their digest from 2 on."""
     sentence_end: SentenceEnd = "blank"
-    """Of CoNLL files."""
+    """How a sentence ends in CoNLL files."""
 
     def path(self, split: Split = "dev") -> Path | None:
         """Return where a split's file should be, or None if `POCKETBERT_DATA` is not set or there is no such split."""

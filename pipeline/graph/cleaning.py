@@ -30,7 +30,7 @@ class Removed:
     """What was removed."""
 
     folders: list[Path]
-    """Of recipes."""
+    """Recipes' folders that were removed."""
     artifacts: list[str]
     """By key."""
 

@@ -80,7 +80,7 @@ class Node:
     worker: str = "torch"
     """Nodes with the same word may share a process, which then need not import its libraries again."""
     threads: int | None = None
-    """Of the process's numerical libraries; None: its share of the cores."""
+    """Threads that the process's numerical libraries take; None: its share of the cores."""
     when_it_dies: Callable[..., Mapping[str, Any]] | None = None
     """Runs in another process where the first went down, with what happened as its first argument; None: an error."""
     counts_metrics: bool = False

@@ -14,7 +14,7 @@ class OpRow:
 
     kind: str
     dtypes: str
-    """Of the values that they give."""
+    """Types of the values that they give."""
     count: int
 
 
@@ -53,7 +53,7 @@ class Duplicate:
     """Weights with a part in one of these places."""
     copies: int
     bytes: int
-    """Of one copy."""
+    """Size of one copy."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Listing:
 
     @property
     def weight_bytes(self) -> int:
-        """Of all weights."""
+        """Size of all weights."""
         return sum(row.bytes for row in self.weights)
 
     @property

@@ -46,21 +46,21 @@ class AugmentSection(Section):
     """
 
     probability: Fraction = 0.4
-    """With which a word is replaced."""
+    """Probability with which a word is replaced."""
     copies: Natural = 20
-    """Of each row, at most: a copy that is the row itself or another copy is left out."""
+    """Greatest number of copies of a row; a copy that equals the row or another copy is left out."""
     candidates: Natural = 15
-    """Words among which a replacement is drawn."""
+    """Number of words among which a replacement is drawn."""
     model: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")] = UNPRUNED
-    """Of which masked-LM head and embedding table the candidates are: `unpruned`, or a source as `student.source` takes
-    it."""
+    """The checkpoint whose masked-LM head and embedding table propose candidates: `unpruned`, the recipe's checkpoint
+    before compression, or a source like `student.source`."""
     single_pieces: Literal["masked_lm", "neighbours"] = "masked_lm"
     """Where words that are a single piece get their candidates from. Words of several always get the nearest neighbours
     in the embedding table, and `neighbours` does it for all, where no masked-LM head is at hand."""
 
 
 class DistilSection(LabelledUpdates):
-    """How the student learns from a teacher: on a data set, labelled files of one's own, or plain text.
+    """How the student learns from a teacher: on a dataset, labelled files of one's own, or plain text.
 
     `dataset`, or `dev_file`, is also what the metric is measured on.
     """
@@ -78,25 +78,26 @@ class DistilSection(LabelledUpdates):
         return {key: value for key, value in PRESETS[name].items() if key != "epochs" or "steps" not in given} | given
 
     teacher: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")] = UNPRUNED
-    """`unpruned`: the recipe's checkpoint before compression; or a source as `student.source` takes it."""
+    """The checkpoint that teaches: `unpruned`, the recipe's checkpoint before compression, or a source like
+    `student.source`."""
     losses: Weights
-    """Which ones, with their weights: `pocketbert list` tells them."""
+    """Losses and their weights; `pocketbert list` names the losses."""
     alpha: Fraction = 0.0
-    """Weight of the hard labels; the losses get 1 − alpha. 0 needs no labels."""
+    """Weight of the loss on labels; the losses of distillation get 1 − alpha. 0 needs no labels."""
     temperature: Annotated[float, Field(ge=0.1, le=100)] = DEFAULT_TEMPERATURE
-    """Of `soft_targets`."""
+    """Temperature by which `soft_targets` divides the logits of both models."""
     head: Head = "task"
-    """Which head's logits are compared: the task's, or the masked-LM head's, on blocks of text with masked tokens."""
+    """The head whose logits are compared: `task`, or `masked_lm` on blocks of text with masked tokens."""
     teacher_layers: Literal["uniform"] | Layers = "uniform"
-    """The teacher's layer, from 0, for each of the student's; `uniform`: the last of every (teacher's / student's)
-    layers."""
+    """The teacher's layer, from 0, that each layer of the student is compared with; `uniform` takes the last one of
+    each group where the teacher's layers are divided evenly among the student's."""
     relation_heads: Natural | None = None
-    """Into how many heads `relations` splits both sides; the teacher's own number unless given."""
+    """Number of heads into which `relations` splits both models; the teacher's number of heads unless given."""
     texts: Names | None = None
     """Plain text files, relative to the recipe, or `wikitext2` and `war-and-peace` of the data folder, in the place of
-    the data set's training texts; one text a line."""
+    the dataset's training texts; one text a line."""
     augment: AugmentSection | None = None
-    """Copies of the rows with words replaced."""
+    """More rows to train on: copies with some words replaced."""
 
 
 class HeadSection(Updates):
@@ -106,14 +107,14 @@ class HeadSection(Updates):
     """Plain text files, one text a line, relative to the recipe, or `wikitext2` and `war-and-peace` of the data
     folder."""
     learning_rate: Annotated[float, Field(gt=0, lt=1)] = 1e-3
-    """Higher than for a whole model: the head alone is trained, and most of it is new."""
+    """Learning rate at the end of the warm-up, higher than for a whole model: most of the head is new."""
 
 
 Start = Literal["layers", "width", "random", "distilbert", "albert", "shared"]
 
 
 class StartSection(Section):
-    """Which student is made of the teacher."""
+    """Which student is made from the teacher."""
 
     kind: Start = "layers"
     """`layers`: some of the teacher's. `width`: the first columns of everything. `random`: only the shape.
@@ -125,11 +126,11 @@ class StartSection(Section):
     """The teacher's layers that are kept, from 0; `every_other` begins with the first. `albert` and `shared` take the
     first of them for all, and have as many passes as the teacher has layers."""
     hidden_size: Natural | None = None
-    """Of `width`; whole heads."""
+    """The hidden size that `width` leaves; whole heads."""
     embedding_size: Natural | None = None
-    """Of `albert`; the teacher's unless given."""
+    """The embedding size of an `albert` start; the teacher's unless given."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Of `random`."""
+    """Seed of the weights of a `random` start."""
 
 
 class VocabularySection(Section):
@@ -137,11 +138,11 @@ class VocabularySection(Section):
 
     corpus: Names
     """`.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the data folder; or
-    names of data sets, whose training texts are taken."""
+    names of datasets, whose training texts are taken."""
     size: Annotated[int, Field(ge=1)] | None = None
-    """Tokens kept, special ones included."""
+    """Number of tokens that are kept, special tokens included."""
     keep: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """The same as a fraction of the vocabulary size."""
+    """Fraction of the vocabulary that is kept, in the place of `size`."""
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:
@@ -212,6 +213,7 @@ class PruneSection(Section):
     """Keep the same number of heads and of intermediate neurons in each layer, instead of wherever they matter: layers
     that `[share]` ties need equal shapes."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seed of the sample of texts."""
 
     @property
     def counts(self) -> bool:
@@ -233,11 +235,11 @@ class Rank(Section):
     """How ranks are chosen: one of the three."""
 
     rank: Natural | None = None
-    """The number itself, for each matrix."""
+    """Rank of each matrix."""
     energy: PartKept | None = None
-    """The smallest multiple of 8 that keeps so much of each matrix's squared singular values."""
+    """Fraction of each matrix's squared singular values that is kept, by the smallest multiple of 8 as its rank."""
     parameters: PartKept | None = None
-    """A budget: what is kept of all the matrices' parameters together, shared out where it keeps most energy."""
+    """Fraction of the parameters of all matrices together that is kept, shared out where it keeps most energy."""
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:
@@ -269,9 +271,9 @@ class FactoriseSection(Section):
     data folder; or names of datasets, whose training rows are taken, pairs as pairs. Unless given: the package's own,
     and STS-B's sentences where they are installed."""
     calibration_texts: Annotated[int, Field(ge=8, le=100_000)] = 512
-    """Unlabelled texts for the weights."""
+    """Number of unlabelled texts from which the weights of errors are computed."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Of the sample of texts."""
+    """Seed of the sample of texts."""
 
     @property
     def calibrated(self) -> bool:
@@ -283,7 +285,7 @@ class ShareSection(Section):
     """Which layers use the same parameters."""
 
     what: Literal["all", "attention", "feed_forward"] = "all"
-    """LayerNorms belong to the sublayer whose output they normalise."""
+    """Which sublayers are shared; a LayerNorm belongs to the sublayer whose output it normalises."""
     groups: Natural = 1
     """Groups of consecutive layers that share; 1: all layers are one group."""
     start: Literal["average", "first", "middle"] = "average"

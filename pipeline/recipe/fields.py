@@ -58,30 +58,32 @@ class Updates(Section):
     """How a model is trained, whatever the loss: what fine-tuning and distillation share."""
 
     epochs: Positive | None = None
-    """Passes over the rows, 3 unless `steps` is given."""
+    """Passes over the training rows; 3 unless `steps` is given."""
     steps: Natural | None = None
-    """Updates."""
+    """Number of updates, in the place of `epochs`."""
     batch_size: Natural = 32
-    """Rows of an update, over all processes."""
+    """Rows of one update, all processes together."""
     gradient_accumulation: Natural = 1
-    """Each process runs its rows of an update in so many parts, one after the other: less memory, the same result."""
+    """Number of parts in which each process runs its rows of an update: less memory, the same result."""
     learning_rate: Annotated[float, Field(gt=0, lt=1)] = 5e-5
-    """At the end of the warm-up; it falls to zero in a line."""
+    """Learning rate at the end of the warm-up; from there it falls linearly to zero."""
     warmup_fraction: Fraction = 0.1
-    """Of the updates."""
+    """The share of the updates during which the learning rate rises."""
     weight_decay: Fraction = 0.01
+    """Weight decay of AdamW; biases and norms have none."""
     dropout: Fraction | None = None
-    """The student's while it learns, of states and of attention; its configuration's unless given."""
+    """Dropout of hidden states and of attention during training; that of the student's config.json unless given."""
     max_length: Length = 128
-    """Rows are cut to so many tokens."""
+    """Number of tokens to which rows are truncated."""
     max_rows: Natural | None = None
-    """Train on a sample of so many rows, the same one for a seed."""
+    """Number of training rows that are sampled, by `seed`; all unless given."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Of the order of rows, of dropout, and of what is new."""
+    """Seed of the order of rows, of dropout, and of new weights."""
     precision: Literal["no", "bf16", "fp16"] = "no"
-    """Of matrix products; weights and losses stay fp32. `bf16` is fast on a CPU that has it, `fp16` needs a GPU."""
+    """Precision of matrix products; weights and losses stay fp32. `bf16` is fast on a CPU that has it, and `fp16` needs
+    a GPU."""
     checkpoint_minutes: Positive = 5.0
-    """Between two checkpoints, from which a run that was stopped goes on."""
+    """Minutes between two checkpoints, from which a run that was stopped continues."""
 
     @property
     def passes(self) -> float | None:
@@ -99,20 +101,20 @@ class Sparse(Section):
     """Single weights of the encoder's linears that become zero; tables, norms, biases and heads stay whole."""
 
     sparsity: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
-    """Fraction of zeros."""
+    """Fraction of the weights that become zero."""
     scope: Literal["global", "matrix"] = "global"
-    """Whether it is the fraction of all matrices together, or of each."""
+    """`global`: the fraction of all matrices together. `matrix`: the fraction of each."""
 
 
 class GradualSparse(Sparse):
     """Weights that become zero while a model is trained, more and more of them, on a cubic schedule."""
 
     by: Literal["movement", "magnitude"] = "movement"
-    """What goes: weights that training moves towards zero, or those that are near it."""
+    """`movement`: weights that training moves towards zero are removed. `magnitude`: the smallest weights are."""
     warmup_fraction: Fraction = 0.1
-    """Of the updates, before the first weights go."""
+    """The share of the updates before the first weights are set to zero."""
     cooldown_fraction: Fraction = 0.3
-    """Of the updates, at the end, with all of `sparsity`."""
+    """The share of the updates, at the end, during which the full `sparsity` holds."""
 
     @model_validator(mode="after")
     def _leaves_updates(self) -> Self:
@@ -125,22 +127,22 @@ class SparseUpdates(Updates):
     """Updates during which weights may become zero."""
 
     sparse: GradualSparse | None = None
-    """Zeros that a student has already stay zeros, with it or without."""
+    """Weights that become zero during training; those that are zero already stay so with or without this section."""
 
 
 class LabelledUpdates(SparseUpdates):
-    """Training on labelled rows: those of a known data set, or files of one's own."""
+    """Training on labelled rows: those of a known dataset, or files of one's own."""
 
     dataset: str | None = None
-    """A known data set with rows to train on (`pocketbert list` tells them); or files of one's own:"""
+    """A dataset that `pocketbert list` names, with rows to train on; or else `train_file` and `dev_file`."""
     train_file: Place | None = None
-    """`.csv`, `.tsv`, `.jsonl` or `.parquet` with named columns, `.conll` for tags, SQuAD's `.json` for questions; a
-    relative one is meant from the recipe, and `hub:owner/name@<40-digit commit>/file` is a file of a hub data set."""
+    """`.csv`, `.tsv`, `.jsonl` or `.parquet` with named columns, `.conll` for tags, SQuAD's `.json` for questions. A
+    path is relative to the recipe; `hub:owner/name@<40-digit commit>/file` is a file of a dataset on the Hub."""
     dev_file: Place | None = None
-    """Likewise, to be judged by."""
+    """A file like `train_file`, on which the metric is measured."""
     text: str = "text"
-    """Column of the text."""
+    """Name of the column with the text."""
     pair: str | None = None
-    """Column of the second text, where there is one."""
+    """Name of the column with the second text of a pair; none unless given."""
     label: str = "label"
-    """Column of the class's name, or of the number."""
+    """Name of the column with the name of the class, or with the number."""

@@ -80,7 +80,10 @@ def _sections(path: str, schema: Mapping[str, Any], definitions: Mapping[str, An
             inner[inner_path] = definitions[reference]
             if name == "targets":
                 inner |= {f"targets.{one}": model.model_json_schema() for one, model in TARGET_SECTIONS.items()}
-            keys.append(Key(name, f"section [{inner_path}]", "", meaning))
+            first_sentence = (
+                _one_line(definitions[reference].get("description", "")).partition(". ")[0].rstrip(".") + "."
+            )
+            keys.append(Key(name, f"section [{inner_path}]", "", meaning or first_sentence))
         else:
             default = _default(value, required=name in schema.get("required", ()))
             keys.append(Key(name, " or ".join(_accepted(value)), default, meaning))

@@ -58,12 +58,14 @@ class ConvertSection(Section):
     """What holds for every target."""
 
     sequence_lengths: Lengths = (16, 32, 64, 128)
+    """Lengths in tokens that the files take; a row is padded to the next of them."""
 
 
 class TargetSection(Section):
     """One backend's targets."""
 
     schemes: Names
+    """Precisions of the files, one file each; `pocketbert list` tells what each backend supports."""
     sequence_lengths: Lengths | None = None
     """Overrides `convert.sequence_lengths` for this backend."""
     minimum_runtime: str | None = None
@@ -110,7 +112,7 @@ class VerifySection(Section):
     datasets: Names | None = None
     """Labelled data for the task metric: names from `pipeline.data.datasets`, or `none` to go without and say so."""
     gates: dict[str, Gates] = Field(default_factory=dict)
-    """By scheme; a bound given here replaces the scheme's default."""
+    """Bounds by scheme; a bound given here replaces the scheme's default."""
 
 
 Count = Annotated[int, Field(ge=1, le=5000)]
@@ -120,15 +122,17 @@ class BenchmarkSection(Section):
     """How latency is measured."""
 
     lengths: Lengths = (16, 32, 64, 128)
-    """Full rows of these many tokens are timed; those beyond the files' longest length are left out."""
+    """Lengths in tokens at which full rows are timed; those beyond the files' longest length are left out."""
     rounds: Count = 10
-    """Variants take turns within a round, in a block of runs each."""
+    """Number of rounds; in each, the variants take turns with one block of runs."""
     block_ms: Annotated[float, Field(ge=0, le=60_000)] = 60.0
-    """A block lasts about so long, and `runs_per_block` runs at least."""
+    """Milliseconds that a block lasts, about; `runs_per_block` is its least number of runs."""
     runs_per_block: Count = 2
+    """Least number of runs of a block."""
     texts: Count = 60
-    """Real texts per pass, lengths as they come."""
+    """Number of real texts of a pass, each at its own length."""
     text_passes: Count = 4
+    """Number of passes over the real texts."""
 
 
 class BesideSection(Section):
@@ -144,6 +148,7 @@ class Recipe(Section):
     name: str = Field(pattern=_PLAIN_NAME, max_length=64)
     """Name of the folder in build/: small letters, digits, dot, dash and underscore."""
     task: str
+    """What the student does; `pocketbert list` names the tasks."""
     student: StudentSection
     train: TrainSection | None = None
     head: HeadSection | None = None
@@ -155,11 +160,11 @@ class Recipe(Section):
     distil: DistilSection | None = None
     convert: ConvertSection = ConvertSection()
     targets: Annotated[dict[str, SerializeAsAny[TargetSection]], BeforeValidator(_by_backend), Field(min_length=1)]
-    """By backend, in the order in which files are told of."""
+    """Targets by backend, in the order in which files are listed."""
     verify: VerifySection = VerifySection()
     benchmark: BenchmarkSection = BenchmarkSection()
     beside: dict[str, BesideSection] = Field(default_factory=dict)
-    """By name, or by file beside this one."""
+    """Other recipes, by name or by a file beside this one, that are timed and reported together with it."""
 
     def lengths(self, backend: str) -> tuple[int, ...]:
         """Return the sequence lengths of a backend's files, ascending."""

@@ -89,12 +89,12 @@ def _figures(report: Report) -> dict[str, Markup]:
 
 
 def _datasets(report: Report) -> list[tuple[str, str]]:
-    """Return the labelled data sets that any target was scored on, each with its metric."""
+    """Return the labelled datasets that any target was scored on, each with its metric."""
     return list(dict.fromkeys((row.dataset, row.metric) for target in report.targets for row in target.parity.datasets))
 
 
 def _skipped(report: Report) -> dict[str, str]:
-    """Return the data sets that the recipe names and that were not at hand, with the reason."""
+    """Return the datasets that the recipe names and that were not at hand, with the reason."""
     return {name: reason for target in report.targets for name, reason in target.parity.datasets_skipped.items()}
 
 

@@ -166,16 +166,16 @@ class Best(_Frozen):
 
 
 class Kept(_Frozen):
-    """One data set's metric, of a student beside this one."""
+    """One dataset's metric, of a student beside this one."""
 
     dataset: str
     metric: str
     unpruned: float
-    """Of the report's own student in PyTorch fp32."""
+    """The task score of the report's own student in PyTorch fp32."""
     student: float
-    """Of the student beside it in PyTorch fp32."""
+    """The task score of the student beside it in PyTorch fp32."""
     found: float
-    """Of its file."""
+    """The task score of its file."""
 
 
 class FileBeside(_Frozen):
@@ -183,12 +183,12 @@ class FileBeside(_Frozen):
 
     target: TargetReport
     own_bytes: int | None
-    """Of the own student's file for the same target; None if the recipe has none."""
+    """Size of the own student's file for the same target; None if the recipe has none."""
     threads: int | None
     mean_ms: float | None
     """Over real texts, at the lowest thread count; None if it was not timed."""
     own_mean_ms: float | None
-    """Of the own student's file for the same target, in the same run."""
+    """Mean latency of the own student's file for the same target, in the same run."""
     metrics: list[Kept]
 
     @property

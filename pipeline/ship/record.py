@@ -47,7 +47,7 @@ class BundledTarget(_Frozen):
     file: str
     minimum_runtime: str
     bytes: int
-    """Of all files in the folder."""
+    """Size of all files in the folder."""
 
 
 class Bundle(_Frozen):

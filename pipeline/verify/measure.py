@@ -51,13 +51,13 @@ class Repeated:
 
     runs: list[Run]
     outputs: RowOutputs
-    """Of the session that ran everything."""
+    """Outputs of the session that ran everything."""
     again: RowOutputs
-    """Of a fresh session."""
+    """Outputs of a fresh session."""
     threaded: RowOutputs | None
-    """Of a session with two threads; None where the evaluator does not heed the number."""
+    """Outputs of a session with two threads; None where the evaluator does not heed the number."""
     others: dict[str, RowOutputs]
-    """Of the backend's other evaluators, by name."""
+    """Outputs of the backend's other evaluators, by name."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Measured:
     natural: list[Run]
     """One per row of the reference, in order: the smallest length that fits."""
     outputs: RowOutputs
-    """Of `natural`."""
+    """Outputs of the rows of `natural`."""
     padded: list[Run]
     padded_outputs: RowOutputs
     all_pad_lengths: list[int]
@@ -187,7 +187,7 @@ def _static_gates(model: Model, student: Path, truth: Reference) -> list[GateRes
 
 @dataclass(frozen=True)
 class Scored:
-    """All runs of the verification texts with their scores, and the rows of the data sets."""
+    """All runs of the verification texts with their scores, and the rows of the datasets."""
 
     runs: list[Run]
     """Natural runs of the verification texts first, then the padded ones."""
@@ -195,7 +195,7 @@ class Scored:
     outputs: RowOutputs
     scores: Scores
     natural_scores: Scores
-    """Of every row of the reference."""
+    """Scores of every row of the reference."""
     unit: float
     """See `Measures`."""
 
@@ -300,7 +300,7 @@ def describe(truth: Reference, run: Run, score: float | None) -> Input:
 
 
 def task_score(signature: Signature, row: Labels, truth: Reference, measured: Measured, scored: Scored) -> TaskScore:
-    """Return a data set's metric of truth and file, with the interval of the drop."""
+    """Return a dataset's metric of truth and file, with the interval of the drop."""
     kind = signature.output_kind
     of_truth, of_file = scoring.score(kind, row, truth.outputs), scoring.score(kind, row, measured.outputs)
     low, high = scoring.interval_of_drop(kind, row, truth.outputs, measured.outputs)

@@ -54,7 +54,7 @@ class Group(_Frozen):
 
 
 class TaskScore(_Frozen):
-    """A task metric of the truth and of the file, over one labelled data set."""
+    """A task metric of the truth and of the file, over one labelled dataset."""
 
     dataset: str
     metric: str
@@ -70,7 +70,7 @@ class TaskScore(_Frozen):
     undecided: float = 0.0
     """A drop so small tells nothing, see `pipeline.metrics.scoring.undecided`."""
     mean_score: float
-    """Mean cosine or SQNR over the data set's own texts."""
+    """Mean cosine or SQNR over the dataset's own texts."""
     worst_score: float
 
 
@@ -97,7 +97,7 @@ class Measures(_Frozen):
     max_thread_difference: float | None
     """None where the evaluator does not heed the number of threads."""
     agreement: float | None
-    """Of rows, of tokens, or of spans; None for embeddings and single numbers, as is `kl`."""
+    """Share of rows, tokens or spans with the same decision; None for embeddings and single numbers, as is `kl`."""
     kl: float | None
     """Mean over rows or tokens, in nats; of spans over starts and ends."""
 

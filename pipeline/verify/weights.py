@@ -22,13 +22,13 @@ from pipeline.schemes import Granularity, Stored
 Array = NDArray[np.float32]
 
 _SUM_ERROR = 1e-6
-"""Of a dot product in float32, against the sum of its absolute terms."""
+"""Error of a dot product in float32, against the sum of its absolute terms."""
 _SAMPLES = 128
 _TRIED = 4
 """A weight and the same with a norm multiplied in may lie within int8's rounding of each other."""
 _PRECISION: dict[Stored, int] = {"float32": 0, "float16": 1, "int8": 2}
 _INT8_SLACK = 1e-3
-"""Of half a step: scale and quotient are rounded to float32."""
+"""Slack as a share of half a step: scale and quotient are rounded to float32."""
 _SMALLEST_STEP = 2.0**-23
 """torchao 0.18 lets no scale be smaller (`torch.finfo(torch.float32).eps`), so tiny rows are coarser than their own."""
 _HALF_SLACK = 3 * 2.0**-11
@@ -57,7 +57,7 @@ class Form:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the whole tensor."""
+        """Shape of the whole tensor."""
         return self.plain.shape
 
     @property
@@ -164,11 +164,11 @@ class Precision:
     """What a scheme promises on a backend."""
 
     tables: Stored
-    """Of matrices and tables."""
+    """How matrices and tables are stored."""
     vectors: Stored
-    """Of biases and norms, and what the tables were before they were quantised."""
+    """How biases and norms are stored, and how tables were before they were quantised."""
     granularity: Granularity | None
-    """Of int8: which elements share a scale."""
+    """Which elements share a scale, for int8."""
 
     def of(self, form: Form, stored: Stored) -> Stored:
         """Return what a tensor is held to: what it is stored in, but nothing worse than was promised."""

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 _LEAST_SPREAD = 1e-8
-"""Of the largest: directions that calibration texts never take count so much, so that the whitening has an inverse."""
+"""Least eigenvalue, as a share of the largest, so that the whitening has an inverse where no text reaches."""
 
 
 @dataclass(frozen=True)

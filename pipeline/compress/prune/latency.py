@@ -35,7 +35,7 @@ from pipeline.compress.prune.structure import (
 from pipeline.errors import ToolchainError
 
 _VOCABULARY_SIZE = 128
-"""Of the small files; a look-up costs the same in any embedding table."""
+"""Vocabulary size of the small files; a look-up costs the same in any embedding table."""
 _SCHEME = "int8_dynamic"
 _ROUNDS, _RUNS = 12, 5
 """Files take turns of so many runs, so that a busy moment of the machine hits all of them; the fastest run counts,

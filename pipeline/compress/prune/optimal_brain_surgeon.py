@@ -7,7 +7,7 @@ tell. Here each removal updates the inverse Hessian, a Kronecker product of inpu
 import torch
 
 DAMPING = 1e-2
-"""Of the mean variance, added to each: a covariance of fewer tokens than columns has no inverse."""
+"""Share of the mean variance that is added to each: a covariance of fewer tokens than columns has no inverse."""
 _STEP = 16
 """Single columns that are removed between two updates of the whole inverse."""
 _CANDIDATES = 4

@@ -34,7 +34,7 @@ from pipeline.compress.prune.structure import (
 from pipeline.data.calibration import Batches
 
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-"""Of the mean variance of a column; the one that fits the held-out texts best is taken."""
+"""Ridge penalties, as shares of a column's mean variance; the one that fits the held-out texts best is taken."""
 _HELD_OUT = 4
 """One text of so many is held out while the ridge is chosen."""
 Targets = dict[SublayerKind, torch.Tensor]

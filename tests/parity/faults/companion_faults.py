@@ -206,4 +206,4 @@ OF_STUDENTS = (
     _fault("one_separator", "RoBERTa's pairs have one separator instead of two", _tokenizer(one_separator), _BYTES),
     _fault("tag_names_permuted", "labels.txt has the tags in another order", labels_permuted, _TAGS),
 )
-"""Of tokenizers and labels that only some students have."""
+"""Faults of tokenizers and labels that only some students have."""

@@ -131,4 +131,4 @@ OF_STUDENTS = (
     _fault("windows_do_not_overlap", "windows over a passage do not overlap", windows_do_not_overlap, student=_SPANS),
     _fault("passage_cut_short", "a passage's first window alone is read", passage_cut_short, student=_SPANS),
 )
-"""Of passages that are cut into windows."""
+"""Faults of passages that are cut into windows."""
