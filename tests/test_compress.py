@@ -135,6 +135,7 @@ ROWS = "sentence\tlabel\n" + "".join(
 )
 
 
+@pytest.mark.toolchain
 @pytest.mark.parametrize("name", [name for name in recipes.names() if name.endswith("-bundled")])
 def test_a_twin_s_stages_go_together(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that is checked before hours of work, on data of a few rows; the runs themselves are in README."""
