@@ -3,3 +3,7 @@
 Nothing else prints or turns a `PipelineError` into an exit code. It may import everything, and nothing imports it but
 `benchmarks/`.
 """
+
+from pipeline.cli.app import main
+
+__all__ = ["main"]
