@@ -1,7 +1,7 @@
 """The verbs of the command `pocketbert`, and its exit codes.
 
 Exit codes: 0 done, 1 a gate failed, 2 usage or recipe, 3 toolchain or device missing, 130 interrupted.
-Each verb imports what it needs when it is called, so that `--help` and `plan` load no toolchain.
+Each verb imports what it needs when it is called, so that `--help`, and a plan that tries nothing, load no toolchain.
 """
 
 import dataclasses

@@ -234,7 +234,7 @@ def _prepare(wanted: Branch, until: Until, finished: Finished, *, tries: bool) -
     if until not in ("train", "compress") and task.uses_head and not has_head(task, current.source):
         _refuse_headless(wanted, current.source)
     wanted.last = current
-    wanted.learnt = wanted.learnt or compress.own_data(context)
+    wanted.learnt = wanted.learnt or compress.labelled_data(context)
 
 
 def _train(wanted: Branch, begun: Checkpoint, finished: Finished, *, tries: bool) -> Checkpoint:

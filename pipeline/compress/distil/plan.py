@@ -27,7 +27,7 @@ _SMALLER = ("start", "vocabulary", "prune", "factorise", "share")
 """Sections behind which a student differs from the checkpoint."""
 
 
-def own_data(context: Context) -> Dataset | None:
+def labelled_data(context: Context) -> Dataset | None:
     """Return the user's labelled files that `[distil]` trains on, or None."""
     section = context.recipe.distil
     if section is None or section.train_file is None:

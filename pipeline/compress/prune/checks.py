@@ -1,5 +1,6 @@
 """Refuse a `[prune]` that does not fit a model, with its weights or on torch's meta device."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +12,10 @@ from pipeline.compress.prune.structure import (
     OUTPUT_LINEAR,
     EncoderShape,
     SublayerKind,
-    encoder_macs,
+    SublayerShape,
     encoder_shape,
     layer_sequence,
     least_cost,
-    structure_macs,
 )
 from pipeline.errors import RecipeError, StudentError
 from pipeline.recipe.compression import PruneSection
@@ -40,7 +40,7 @@ def check(section: PruneSection, model: Any) -> None:
     """Refuse structured pruning that does not fit a model.
 
     Raises:
-        RecipeError: the section asks for what the model does not have, or leaves nothing of a layer.
+        RecipeError: the section asks for what the model does not have.
         StudentError: the model's layers cannot be pruned so.
     """
     check_layers(model)
@@ -52,13 +52,8 @@ def check(section: PruneSection, model: Any) -> None:
     _check_layers(section, shape, model)
     if section.hidden_size is not None:
         _check_hidden(section, shape, model)
-    _check_compute(section, shape)
     if section.costs == "latency":
         _check_timed(section, model, longest)
-    if section.attention_heads is not None:
-        _check_fraction(section, shape, "attention", section.attention_heads)
-    if section.intermediate_size is not None:
-        _check_fraction(section, shape, "feed_forward", section.intermediate_size)
 
 
 def _check_layers(section: PruneSection, shape: EncoderShape, model: Any) -> None:
@@ -114,18 +109,26 @@ def _check_hidden(section: PruneSection, shape: EncoderShape, model: Any) -> Non
         )
 
 
-def _check_compute(section: PruneSection, shape: EncoderShape) -> None:
-    if section.compute is None:
-        return
-    whole = encoder_macs(shape, length=section.cost_length)
-    prices = structure_macs(narrowed(section, shape), length=section.cost_length)
-    share = _kept_layers_share(section, shape)
-    least = least_cost(shape.sublayers, prices, intermediate_multiple=section.intermediate_multiple) * share / whole
-    if section.compute < least:
+def check_compute(
+    compute: float, sublayers: Sequence[SublayerShape], costs: Sequence[float], *, whole: float, multiple: int
+) -> None:
+    """Refuse a budget that does not buy the smallest encoder.
+
+    Args:
+        compute: fraction of the whole encoder's cost.
+        sublayers: of the layers that stay.
+        costs: of one structure of each of them.
+        whole: cost of the encoder before pruning.
+        multiple: intermediate neurons are kept in multiples of it.
+
+    Raises:
+        RecipeError: with the smallest fraction.
+    """
+    least = least_cost(sublayers, costs, intermediate_multiple=multiple) / whole
+    if compute < least:
         raise RecipeError(
-            f"prune.compute = {section.compute} leaves no head for some layer: a head and "
-            f"{section.intermediate_multiple} intermediate neurons of each come to {least:.3f} of the encoder. Keep "
-            "more, or fewer layers."
+            f"prune.compute = {compute} leaves no head for some layer: a head and {multiple} intermediate neurons of "
+            f"each come to {least:.3f} of the encoder. Keep more, or fewer layers."
         )
 
 
@@ -134,20 +137,18 @@ def narrowed(section: PruneSection, shape: EncoderShape) -> EncoderShape:
     return shape if section.hidden_size is None else replace(shape, hidden_size=section.hidden_size)
 
 
-def _kept_layers_share(section: PruneSection, shape: EncoderShape) -> float:
-    if section.layers is None:
-        return 1.0
-    return (section.layers if isinstance(section.layers, int) else len(section.layers)) / shape.layers
+def check_fraction(fraction: float, sublayers: Sequence[SublayerShape], kind: SublayerKind, *, multiple: int) -> None:
+    """Refuse a fraction of a kind of structures that leaves some layer without any; see `check_compute`.
 
-
-def _check_fraction(section: PruneSection, shape: EncoderShape, kind: SublayerKind, fraction: float) -> None:
-    multiple = section.intermediate_multiple
+    Raises:
+        RecipeError: with the numbers of structures.
+    """
     key, each = (
         ("attention_heads", "a head")
         if kind == "attention"
         else ("intermediate_size", f"{multiple} intermediate neurons")
     )
-    same_kind = [sublayer for sublayer in shape.sublayers if sublayer.kind == kind]
+    same_kind = [sublayer for sublayer in sublayers if sublayer.kind == kind]
     every = sum(sublayer.size * sublayer.passes for sublayer in same_kind)
     least = sum(
         (1 if kind == "attention" else min(multiple, sublayer.size)) * sublayer.passes for sublayer in same_kind

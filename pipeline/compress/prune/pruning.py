@@ -177,33 +177,38 @@ def _select_structures(
     kept = keep_all(encoder.sublayers)
     if not section.counts:
         return kept
-    importances = choices.importance(model, parts)
     multiple, uniform = section.intermediate_multiple, section.uniform
-    if section.compute is not None:
-        budget = section.compute * total_cost(before, _costs(before, section, measured_ms))
-        kept = search_budget(
-            encoder.sublayers,
-            importances,
-            _costs(narrowed(section, encoder), section, measured_ms),
-            budget=budget,
-            intermediate_multiple=multiple,
-            uniform=uniform,
-        )
-    fractions: dict[SublayerKind, float | None] = {
+    whole = total_cost(before, _costs(before, section, measured_ms))
+    costs = _costs(narrowed(section, encoder), section, measured_ms)
+    given: dict[SublayerKind, float | None] = {
         "attention": section.attention_heads,
         "feed_forward": section.intermediate_size,
     }
+    fractions = {kind: fraction for kind, fraction in given.items() if fraction is not None}
+    if section.compute is not None:
+        checks.check_compute(section.compute, encoder.sublayers, costs, whole=whole, multiple=multiple)
     for kind, fraction in fractions.items():
-        if fraction is not None:
-            kept = search_fraction(
-                encoder.sublayers,
-                importances,
-                kept,
-                kind,
-                fraction=fraction,
-                intermediate_multiple=multiple,
-                uniform=uniform,
-            )
+        checks.check_fraction(fraction, encoder.sublayers, kind, multiple=multiple)
+    importances = choices.importance(model, parts)
+    if section.compute is not None:
+        kept = search_budget(
+            encoder.sublayers,
+            importances,
+            costs,
+            budget=section.compute * whole,
+            intermediate_multiple=multiple,
+            uniform=uniform,
+        )
+    for kind, fraction in fractions.items():
+        kept = search_fraction(
+            encoder.sublayers,
+            importances,
+            kept,
+            kind,
+            fraction=fraction,
+            intermediate_multiple=multiple,
+            uniform=uniform,
+        )
     return rearrange(kept, importances)
 
 
