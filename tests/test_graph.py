@@ -19,7 +19,7 @@ from pipeline.convert.targets import choose_targets
 from pipeline.errors import ArtifactError, InputError
 from pipeline.graph import cleaning, executor, store
 from pipeline.graph.build import Request, build
-from pipeline.graph.executor import Step, Task, carry_out
+from pipeline.graph.executor import Job, Step, carry_out
 from pipeline.graph.node import Estimate, External, Graph, Input, Needs, Node, Scratch, resolve
 from pipeline.graph.store import Store
 from pipeline.recipe import loading
@@ -71,10 +71,10 @@ class InThisProcess:
         alone = wanted.needs != "core" or any(one.needs != "core" for one in running)
         return not running if alone else len(running) < self.slots
 
-    def submit(self, task: Task, tell: Callable[[str, float], None]) -> Future[Manifest]:
-        self.began.append(task.name)
-        future = self._pool.submit(store.make, task.order, task.function, task.arguments)
-        self._running[future] = task.node
+    def submit(self, job: Job, tell: Callable[[str, float], None]) -> Future[Manifest]:
+        self.began.append(job.name)
+        future = self._pool.submit(store.make, job.order, job.function, job.arguments)
+        self._running[future] = job.node
         return future
 
     def stop(self) -> None:

@@ -12,12 +12,12 @@ import pytest
 from pipeline.artifact import Artifact, FileEntry, Manifest, digest_of
 from pipeline.backends.signature import SIGNATURE, Function, Signature
 from pipeline.benchmark.record import (
-    BackendFacts,
+    BackendInfo,
     BenchmarkRecord,
     Conditions,
     LengthTiming,
     Memory,
-    ModelFacts,
+    ModelInfo,
     TextTiming,
     Timing,
 )
@@ -183,8 +183,8 @@ def record(name: str, digest: str, threads: int, *, ms: float, runs: int, memory
         source="host",
         device=MACHINE,
         app={"pocketbert": "0.1.0", "torch": "2.13.0"},
-        model=ModelFacts(id=name, file="model", sha256=digest, bytes=PARAMETERS, scheme=scheme, lengths=list(LENGTHS)),
-        backend=BackendFacts(
+        model=ModelInfo(id=name, file="model", sha256=digest, bytes=PARAMETERS, scheme=scheme, lengths=list(LENGTHS)),
+        backend=BackendInfo(
             runtime=runtime, delegate=None, compute_units=None, threads=threads, ops_delegated=None, ops_total=None
         ),
         timing=Timing(

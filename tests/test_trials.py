@@ -33,7 +33,7 @@ from benchmarks.pruned_speed_record import Row as SpeedRow
 from benchmarks.trials import Bound, Row, Table, Trial
 from benchmarks.trials_record import File, Metric, Record
 from pipeline import artifact
-from pipeline.benchmark.record import BenchmarkRecord, ModelFacts
+from pipeline.benchmark.record import BenchmarkRecord, ModelInfo
 from pipeline.compress.distil import stage as distil
 from pipeline.devices import host
 from pipeline.errors import InputError
@@ -402,7 +402,7 @@ def timed(unpruned: str, pruned: str, digests: dict[str, str]) -> Speed:
     names: dict[str, Any] = {"recipe": pruned, "backend": "litert", "scheme": "int8_dynamic", "seq_len": length}
     row = SpeedRow(**names, unpruned_ms=3.8, ms=2.0, wall=ratio, cpu=ratio, promised=2.0)
     models = [
-        ModelFacts(
+        ModelInfo(
             id=f"{name}-litert-int8_dynamic", file=None, sha256=digest, bytes=1, scheme="int8_dynamic", lengths=None
         )
         for name, digest in digests.items()

@@ -19,7 +19,7 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class ModelFacts(_Frozen):
+class ModelInfo(_Frozen):
     """The file that was measured."""
 
     id: str
@@ -33,7 +33,7 @@ class ModelFacts(_Frozen):
     """The fixed lengths of the file; None where any length runs."""
 
 
-class BackendFacts(_Frozen):
+class BackendInfo(_Frozen):
     """What ran it."""
 
     runtime: str
@@ -169,8 +169,8 @@ class BenchmarkRecord(_Frozen):
     device: Machine
     app: dict[str, str]
     """Versions of PocketBERT and of what ran."""
-    model: ModelFacts
-    backend: BackendFacts
+    model: ModelInfo
+    backend: BackendInfo
     timing: Timing
     memory: Memory
     conditions: Conditions

@@ -19,12 +19,12 @@ import psutil
 
 from pipeline.benchmark import timed
 from pipeline.benchmark.record import (
-    BackendFacts,
+    BackendInfo,
     BenchmarkRecord,
     Conditions,
     LengthTiming,
     Memory,
-    ModelFacts,
+    ModelInfo,
     TextTiming,
     Timing,
     read_all,
@@ -132,8 +132,8 @@ def measure(
         running = [_open(*pair, threads, texts[0]) for pair in zip(variants, workers, strict=True)]
         _time_lengths(running, lengths, settings, tell)
         _time_texts(running, texts, settings, tell)
-        facts = _RunFacts(uuid.uuid4().hex[:12], started, busy_before, load_before, _load_average())
-        return [_record(one, facts, settings) for one in running]
+        run = _RunConditions(uuid.uuid4().hex[:12], started, busy_before, load_before, _load_average())
+        return [_record(one, run, settings) for one in running]
     finally:
         for worker in workers:
             worker.close()
@@ -184,7 +184,7 @@ def _turned(running: list[_Running], turn: int) -> list[_Running]:
 
 
 @dataclass(frozen=True)
-class _RunFacts:
+class _RunConditions:
     run_id: str
     started_utc: str
     busy_before: float
@@ -192,17 +192,17 @@ class _RunFacts:
     load_after: float | None
 
 
-def _record(one: _Running, facts: _RunFacts, settings: BenchmarkSection) -> BenchmarkRecord:
+def _record(one: _Running, run: _RunConditions, settings: BenchmarkSection) -> BenchmarkRecord:
     from pipeline.devices import host
 
     variant = one.variant
     return BenchmarkRecord(
-        run_id=facts.run_id,
-        started_utc=facts.started_utc,
+        run_id=run.run_id,
+        started_utc=run.started_utc,
         source="host",
         device=host.describe(),
         app=_versions(),
-        model=ModelFacts(
+        model=ModelInfo(
             id=variant.id,
             file=variant.file.name if variant.file else None,
             sha256=variant.sha256,
@@ -210,7 +210,7 @@ def _record(one: _Running, facts: _RunFacts, settings: BenchmarkSection) -> Benc
             scheme=variant.scheme,
             lengths=list(variant.lengths) if variant.lengths else None,
         ),
-        backend=BackendFacts(
+        backend=BackendInfo(
             runtime=variant.runtime,
             delegate=variant.delegate,
             compute_units=None,
@@ -243,12 +243,12 @@ def _record(one: _Running, facts: _RunFacts, settings: BenchmarkSection) -> Benc
             ),
         ),
         memory=Memory(baseline_bytes=one.opened.baseline_bytes, peak_bytes=one.worker.call(timed.peak_bytes)),
-        conditions=_conditions(facts),
+        conditions=_conditions(run),
         errors=[],
     )
 
 
-def _conditions(facts: _RunFacts) -> Conditions:
+def _conditions(run: _RunConditions) -> Conditions:
     battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
     return Conditions(
         thermal_before=None,
@@ -257,9 +257,9 @@ def _conditions(facts: _RunFacts) -> Conditions:
         battery_fraction=battery.percent / 100 if battery else None,
         charging=battery.power_plugged if battery else None,
         foreground=None,
-        busy_before_fraction=facts.busy_before,
-        load_average_before=facts.load_before,
-        load_average_after=facts.load_after,
+        busy_before_fraction=run.busy_before,
+        load_average_before=run.load_before,
+        load_average_after=run.load_after,
     )
 
 

@@ -11,7 +11,7 @@ from pipeline.checkpoint.architectures import ARCHITECTURES, UNSUPPORTED
 from pipeline.checkpoint.source import RECIPE
 from pipeline.data.datasets import DATA_VARIABLE, DATASETS, Dataset
 from pipeline.devices.table import read_devices
-from pipeline.graph.checkpoints import places
+from pipeline.graph.checkpoints import recipe_sources
 from pipeline.recipe.loading import names, read
 from pipeline.recipe.losses import LOSSES, PRESETS
 from pipeline.recipe.schema import Recipe
@@ -112,7 +112,7 @@ def _ready_recipe(name: str) -> ReadyRecipe:
 
 def _needs(recipe: Recipe) -> Iterator[str]:
     """Yield what a recipe takes from outside: a checkpoint of the hub, and datasets that are not here."""
-    for place in places(recipe):
+    for place in recipe_sources(recipe):
         # A recipe of the package names only others of the package.
         yield from _needs(read(place.removeprefix(RECIPE))[0])
     kind, _, rest = recipe.student.source.partition(":")

@@ -85,7 +85,7 @@ def make(
         Size, op counts, seconds and peak memory of the conversion.
     """
     backend = backends.get(target.backend)
-    facts = student.manifest.metrics
+    student_metrics = student.manifest.metrics
     started = time.perf_counter()
     request = ConvertRequest(
         student=student.path,
@@ -95,11 +95,11 @@ def make(
         minimum_ios=minimum_ios,
         base=base / backend.FILE if base else None,
         metadata=_metadata(student, target),
-        labels=tuple(facts["labels"]) if facts["labels"] else None,
+        labels=tuple(student_metrics["labels"]) if student_metrics["labels"] else None,
     )
     metrics = backend.convert(request, out)
     seconds = time.perf_counter() - started
-    signature = _signature(request, target, facts, out)
+    signature = _signature(request, target, student_metrics, out)
     (out / SIGNATURE).write_text(signature.model_dump_json(indent=1) + "\n", encoding="utf-8")
     _add_companions(student.path, signature, gates, out)
     held = backend.structure(out / backend.FILE)
@@ -136,7 +136,7 @@ def _metadata(student: Artifact, target: Target) -> dict[str, str]:
     }
 
 
-def _signature(request: ConvertRequest, target: Target, facts: dict[str, Any], out: Path) -> Signature:
+def _signature(request: ConvertRequest, target: Target, student_metrics: dict[str, Any], out: Path) -> Signature:
     """Read the functions back from the file and check them against what was asked."""
     backend = backends.get(target.backend)
     functions = backend.inspect(out / backend.FILE)
@@ -154,10 +154,10 @@ def _signature(request: ConvertRequest, target: Target, facts: dict[str, Any], o
         output_kind=tasks.get(request.task).output_kind,
         file=backend.FILE,
         minimum_runtime=backend.MINIMUM_RUNTIME,
-        pad_token_id=facts["pad_token_id"],
+        pad_token_id=student_metrics["pad_token_id"],
         labels=request.labels,
         functions=functions,
-        parameters=facts["parameters"],
+        parameters=student_metrics["parameters"],
     )
 
 

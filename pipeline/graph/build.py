@@ -19,7 +19,7 @@ from pipeline.convert.targets import choose_targets
 from pipeline.devices import host
 from pipeline.devices.table import find_device
 from pipeline.errors import RecipeError
-from pipeline.graph.checkpoints import Branch, Checkpoint, Finished, Until, branch, check_names, near, prepare
+from pipeline.graph.checkpoints import Branch, Checkpoint, Finished, Until, branch, check_names, prepare, read_other
 from pipeline.graph.node import Estimate, Graph, Input, Log, Node, versions
 from pipeline.graph.store import Store
 from pipeline.graph.worker import tell
@@ -102,7 +102,7 @@ def _beside(request: Request) -> list[_Files]:
     """Return the recipes beside the one that was asked for, each with the targets that are shown of it."""
     recipe, found = request.recipe, []
     for name, section in recipe.beside.items():
-        parsed, file = near(name, request.file)
+        parsed, file = read_other(name, request.file)
         if parsed.task != recipe.task or parsed.name == recipe.name:
             fault = "is the recipe itself" if parsed.name == recipe.name else f"is for {parsed.task}"
             raise RecipeError(

@@ -65,7 +65,7 @@ class Branch:
     """After [train], where there is one."""
     last: Checkpoint | None = None
     """After the last section that makes it smaller."""
-    learnt: Dataset | None = None
+    trained_on: Dataset | None = None
     """The dataset of `[train]`, or the user's labelled files of `[distil]`."""
 
     @property
@@ -77,8 +77,8 @@ class Branch:
     @property
     def datasets(self) -> reference.DatasetChoice:
         """The data for the task metric: what was learnt has a dev split for it, unless the recipe names some."""
-        if self.recipe.verify.datasets is None and self.learnt:
-            return (self.learnt,)
+        if self.recipe.verify.datasets is None and self.trained_on:
+            return (self.trained_on,)
         return self.recipe.verify.datasets
 
     def every(self) -> "Iterator[Branch]":
@@ -88,7 +88,7 @@ class Branch:
             yield from one.every()
 
 
-def places(recipe: Recipe) -> list[str]:
+def recipe_sources(recipe: Recipe) -> list[str]:
     """Return the places of a recipe that name another one, each once; what no loss asks for is left out."""
     distil = recipe.distil
     named = [recipe.student.source]
@@ -98,7 +98,7 @@ def places(recipe: Recipe) -> list[str]:
     return list(dict.fromkeys(place for place in named if place.startswith(RECIPE)))
 
 
-def near(name: str, recipe_file: Path) -> tuple[Recipe, Path]:
+def read_other(name: str, recipe_file: Path) -> tuple[Recipe, Path]:
     """Read a recipe that another one names: a ready one, or a file that is meant from the other's."""
     path = recipe_file.parent / os.path.expanduser(name)
     return loading.read(str(path) if name.endswith(".toml") else name)
@@ -113,8 +113,8 @@ def branch(recipe: Recipe, file: Path, waiting: Mapping[Path, str] | None = None
     _check_data_named(recipe, file)
     waiting = {**(waiting or {}), file.resolve(): recipe.name}
     result = Branch(recipe, file)
-    for place in places(recipe):
-        parsed, other = near(place.removeprefix(RECIPE), file)
+    for place in recipe_sources(recipe):
+        parsed, other = read_other(place.removeprefix(RECIPE), file)
         if other.resolve() in waiting:
             chain = " → ".join((*waiting.values(), parsed.name))
             raise RecipeError(f"{file}: {place}: recipes wait for each other: {chain}.")
@@ -234,13 +234,13 @@ def _prepare(wanted: Branch, until: Until, finished: Finished, *, tries: bool) -
     if until not in ("train", "compress") and task.uses_head and not has_head(task, current.source):
         _refuse_headless(wanted, current.source)
     wanted.last = current
-    wanted.learnt = wanted.learnt or compress.labelled_data(context)
+    wanted.trained_on = wanted.trained_on or compress.labelled_data(context)
 
 
 def _train(wanted: Branch, begun: Checkpoint, finished: Finished, *, tries: bool) -> Checkpoint:
     recipe, file = wanted.recipe, wanted.file
     job = train.job(recipe, file, begun.source, Path())
-    wanted.learnt = job.dataset
+    wanted.trained_on = job.dataset
     node = Node(
         recipe=recipe.name,
         name="train",

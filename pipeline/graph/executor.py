@@ -57,7 +57,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Task:
+class Job:
     """One node, ready to run: everything that an executor hands to a process."""
 
     name: str
@@ -74,7 +74,7 @@ class Executor(Protocol):
     def has_room(self, node: Node) -> bool:
         """Return whether the node may begin now, beside those that run."""
 
-    def submit(self, task: Task, tell: Callable[[str, float], None]) -> Future[Manifest]:
+    def submit(self, job: Job, tell: Callable[[str, float], None]) -> Future[Manifest]:
         """Begin a node; `store.make` fills its folder in the store, wherever the executor runs it."""
 
     def stop(self) -> None:
@@ -207,7 +207,7 @@ class _Run:
             if not self._hold(node, order):
                 continue
             del self._absent[identity]
-            found = self._store.lookup_held(order)
+            found = self._store.lookup_and_hold(order)
             if found:
                 self._release(order)
                 self._take(node, found, Step(self._graph.name(node), Path(), False, "", 0.0, 0), order)
@@ -252,12 +252,12 @@ class _Run:
             for label, one in node.inputs.items()
         }
         scratch = self._store.scratch(key)
-        task = Task(name, order, node.function, resolve(node.arguments, inputs, scratch, log), node, log)
+        job = Job(name, order, node.function, resolve(node.arguments, inputs, scratch, log), node, log)
 
         def tell(what: str, fraction: float) -> None:
             self._progress.advanced(name, what, fraction)
 
-        self._running[self._executor.submit(task, tell)] = (node, order, reason, time.perf_counter())
+        self._running[self._executor.submit(job, tell)] = (node, order, reason, time.perf_counter())
 
     def _finish(self, future: Future[Manifest]) -> None:
         node, order, reason, began = self._running.pop(future)

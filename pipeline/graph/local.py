@@ -11,7 +11,7 @@ from pipeline.artifact import Manifest
 from pipeline.devices import host
 from pipeline.errors import WorkerDied
 from pipeline.graph import store
-from pipeline.graph.executor import Task
+from pipeline.graph.executor import Job
 from pipeline.graph.node import Node
 from pipeline.graph.worker import Worker, redirect
 
@@ -61,15 +61,15 @@ class Local:
         memory = sum(one.estimate.memory_bytes for one in (*running, node))
         return len(running) < self._slots and memory <= self._memory_bytes
 
-    def submit(self, task: Task, tell: Callable[[str, float], None]) -> Future[Manifest]:
+    def submit(self, job: Job, tell: Callable[[str, float], None]) -> Future[Manifest]:
         """Run a node in a worker of its kind."""
-        if task.node.needs == "quiet":
+        if job.node.needs == "quiet":
             self._close_idle(0)
-        future = self._threads.submit(self.run, task, tell)
-        self._running[future] = task.node
+        future = self._threads.submit(self.run, job, tell)
+        self._running[future] = job.node
         return future
 
-    def run(self, task: Task, tell: Callable[[str, float], None]) -> Manifest:
+    def run(self, job: Job, tell: Callable[[str, float], None]) -> Manifest:
         """Run a node to its end, in a warm worker of its kind or a new one.
 
         Raises:
@@ -77,18 +77,18 @@ class Local:
             WorkerDied: its process went down, and the node has no `when_it_dies`.
         """
         try:
-            return self._in_worker(task, tell, task.function, task.arguments)
+            return self._in_worker(job, tell, job.function, job.arguments)
         except WorkerDied as error:
-            if task.node.when_it_dies is None:
+            if job.node.when_it_dies is None:
                 raise
-            return self._in_worker(task, tell, task.node.when_it_dies, [str(error), *task.arguments])
+            return self._in_worker(job, tell, job.node.when_it_dies, [str(error), *job.arguments])
 
     def _in_worker(
-        self, task: Task, tell: Callable[[str, float], None], function: Callable[..., object], arguments: list[object]
+        self, job: Job, tell: Callable[[str, float], None], function: Callable[..., object], arguments: list[object]
     ) -> Manifest:
-        kind, worker = self._worker(task, tell)
+        kind, worker = self._worker(job, tell)
         try:
-            manifest = worker.call(store.make, task.order, function, arguments)  # type: ignore[arg-type]  # stages differ
+            manifest = worker.call(store.make, job.order, function, arguments)  # type: ignore[arg-type]  # stages differ
         except WorkerDied:
             worker.close()
             raise
@@ -98,9 +98,9 @@ class Local:
         self._put_back(kind, worker)
         return manifest
 
-    def _worker(self, task: Task, tell: Callable[[str, float], None]) -> tuple[str, Worker]:
+    def _worker(self, job: Job, tell: Callable[[str, float], None]) -> tuple[str, Worker]:
         """Return an idle worker of the node's kind, or a new one."""
-        node = task.node
+        node = job.node
         whole = node.needs != "core"
         threads = self._whole if whole else node.threads or share_of_cores()
         kind = f"{node.worker}/{threads}"
@@ -111,10 +111,10 @@ class Local:
         if found:
             worker = found[1]
             worker.tell = tell
-            worker.call(redirect, task.log)
-            worker.log = task.log
+            worker.call(redirect, job.log)
+            worker.log = job.log
             return kind, worker
-        return kind, Worker(task.log, tell, threads=threads, keep_memory=node.worker == _KEEPS_MEMORY)
+        return kind, Worker(job.log, tell, threads=threads, keep_memory=node.worker == _KEEPS_MEMORY)
 
     def _put_back(self, kind: str, worker: Worker) -> None:
         if worker.memory_bytes() > _TOO_LARGE_BYTES:

@@ -14,7 +14,7 @@ from typing import Any
 from pipeline.artifact import Manifest, digest_of
 from pipeline.devices import host
 from pipeline.errors import ToolchainError
-from pipeline.graph.executor import Task
+from pipeline.graph.executor import Job
 from pipeline.graph.local import Local
 from pipeline.graph.node import Node
 
@@ -69,15 +69,15 @@ class Ray:
         """Return True: Ray holds back what it has no room for."""
         return True
 
-    def submit(self, task: Task, tell: Callable[[str, float], None]) -> Future[Manifest]:
+    def submit(self, job: Job, tell: Callable[[str, float], None]) -> Future[Manifest]:
         """Hand a node to Ray.
 
         Raises:
             ToolchainError: no machine of the cluster can take it.
         """
-        key = task.order.place.name
+        key = job.order.place.name
         self._listeners[key] = tell
-        reference = self._perform.options(**self._resources(task.node)).remote(task, self._told)
+        reference = self._perform.options(**self._resources(job.node)).remote(job, self._told)
         self._references.append(reference)
         future: Future[Manifest] = Future()
         reference.future().add_done_callback(lambda done: _pass_on(done, future))
@@ -127,17 +127,17 @@ class Ray:
         self._ray.shutdown()
 
 
-def perform(task: Task, told: Any) -> Manifest:
+def perform(job: Job, told: Any) -> Manifest:
     """Run one node in a process of Ray, in a child that stays warm."""
     global _local
     _local = _local or Local()
-    key = task.order.place.name
+    key = job.order.place.name
 
     def tell(what: str, fraction: float) -> None:
         with contextlib.suppress(Exception):  # nobody listens any more
             told.put_nowait((key, what, fraction))
 
-    return _local.run(task, tell)
+    return _local.run(job, tell)
 
 
 def _pass_on(done: Future[Manifest], future: Future[Manifest]) -> None:

@@ -58,7 +58,7 @@ class Store:
                 self.use(key)
         return found
 
-    def lookup_held(self, order: Order) -> Artifact | None:
+    def lookup_and_hold(self, order: Order) -> Artifact | None:
         """Return the artifact of an order whose key this process holds: another run may have made it meanwhile."""
         found = _whole(order)
         if found:

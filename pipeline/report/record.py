@@ -19,7 +19,7 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class StudentFacts(_Frozen):
+class StudentInfo(_Frozen):
     """The model that everything else is compared with."""
 
     name: str
@@ -201,7 +201,7 @@ class StudentBeside(_Frozen):
     """Another recipe's student, made of the same kind of checkpoint and timed in the same run."""
 
     recipe: str
-    student: StudentFacts
+    student: StudentInfo
     files: list[FileBeside]
 
 
@@ -210,7 +210,7 @@ class Report(_Frozen):
 
     schema_version: Literal[2] = SCHEMA_VERSION
     recipe: dict[str, Any]
-    student: StudentFacts
+    student: StudentInfo
     score: Literal["cosine", "sqnr_db"]
     counts: dict[Verdict, int]
     best: Best | None

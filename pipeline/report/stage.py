@@ -24,7 +24,7 @@ from pipeline.report.record import (
     LengthSummary,
     Report,
     StudentBeside,
-    StudentFacts,
+    StudentInfo,
     TargetReport,
     TextSummary,
     VariantReport,
@@ -164,10 +164,10 @@ def _timed(target: TargetReport, variants: list[VariantReport]) -> VariantReport
     return min(found, key=lambda one: one.threads, default=None)
 
 
-def _student(results: RecipeResults) -> StudentFacts:
+def _student(results: RecipeResults) -> StudentInfo:
     recipe, manifest = results.recipe, results.student
     facts = manifest.metrics
-    return StudentFacts(
+    return StudentInfo(
         name=recipe.student.source,
         origin=manifest.params["origin"],
         licence=manifest.params["licence"],

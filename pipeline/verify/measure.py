@@ -178,8 +178,8 @@ def _static_gates(model: Model, student: Path, truth: Reference) -> list[GateRes
     functions = backend.inspect(file)
     results: list[GateResult] = structure.check_folder(model.folder, student, claimed, functions, truth)
     expected = Expected.read(student, truth.checkpoint)
-    held = backend.structure(file)
-    return results + structure.check(held, expected, claimed.scheme, claimed.backend, functions=len(functions))
+    stored = backend.structure(file)
+    return results + structure.check(stored, expected, claimed.scheme, claimed.backend, functions=len(functions))
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------

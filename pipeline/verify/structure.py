@@ -61,11 +61,11 @@ def declared_sqnr_db(backend: str, activations: Sequence[str]) -> float:
     return min((_DECLARED_DB.get((backend, kind), float("inf")) for kind in activations), default=float("inf"))
 
 
-def check(held: Structure, expected: Expected, scheme: str, backend: str, *, functions: int) -> list[GateResult]:
+def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, functions: int) -> list[GateResult]:
     """Judge what a file holds.
 
     Args:
-        held: what its backend read back from the file.
+        stored: what its backend read back from the file.
         expected: the checkpoint; the truth.
         scheme: the file's, whose rounding is allowed.
         backend: the file's.
@@ -77,12 +77,12 @@ def check(held: Structure, expected: Expected, scheme: str, backend: str, *, fun
     row = SCHEMES[scheme]
     precision = Precision(row.weights, row.support[backend].base, row.granularity)
     half = precision.vectors == "float16"
-    sorted_out = _sort_out(held, expected, precision)
+    sorted_out = _sort_out(stored, expected, precision)
     return [
         _weights_gate(sorted_out, expected, precision),
         _constants_gate(sorted_out),
-        _epsilon_gate(held.epsilons, expected, functions, half=half),
-        _activation_gate(held, expected, backend, functions),
+        _epsilon_gate(stored.epsilons, expected, functions, half=half),
+        _activation_gate(stored, expected, backend, functions),
     ]
 
 
@@ -102,9 +102,9 @@ class _SortedOut:
     """The largest of all that were found in order, in units of what is allowed."""
 
 
-def _sort_out(held: Structure, expected: Expected, precision: Precision) -> _SortedOut:
+def _sort_out(stored: Structure, expected: Expected, precision: Precision) -> _SortedOut:
     result = _SortedOut()
-    for constant in held.constants:
+    for constant in stored.constants:
         matches = best_match(constant, expected.forms, precision)
         whole = [match for match in matches if match.off == 0]
         for match in whole:
@@ -204,10 +204,10 @@ def _same_epsilon(truth: float, value: float, *, half: bool) -> bool:
     return any(abs(value - one) <= _EPSILON_ERROR * one for one in accepted)
 
 
-def _activation_gate(held: Structure, expected: Expected, backend: str, functions: int) -> GateResult:
+def _activation_gate(stored: Structure, expected: Expected, backend: str, functions: int) -> GateResult:
     """Judge whether every function has the checkpoint's activations, or what the backend computes instead."""
     counts = Counter(expected.activations)
-    have = Counter(held.activations)
+    have = Counter(stored.activations)
     chosen = next((one for one in _spellings(counts, backend) if _total(one, counts, functions) == have), None)
     wanted = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "none"
     has = ", ".join(f"{count} {kind}" for kind, count in have.items()) or "none"

@@ -88,21 +88,21 @@ class Expected:
     activations: tuple[str, ...]
 
     @classmethod
-    def read(cls, student: Path, facts: Mapping[str, Any]) -> "Expected":
+    def read(cls, student: Path, structure: Mapping[str, Any]) -> "Expected":
         """Read the tensors of a student by what `checkpoint.parameters` says that they contain, whatever their names.
 
         Raises:
-            StudentError: the checkpoint is not the one of the facts.
+            StudentError: the checkpoint is not the one that the structure describes.
         """
         by_digest = {content_digest(values): values for values in _tensors(student / "model.safetensors")}
         tensors = {}
-        for name, row in facts["parameters"].items():
+        for name, row in structure["parameters"].items():
             if row["sha256"] not in by_digest:
                 raise StudentError(f"{student} holds no tensor with the content of {name}; verify from the start.")
             tensors[name] = by_digest[row["sha256"]].reshape(row["shape"])
-        feeds = {name: tuple(makers) for name, makers in facts["feeds"].items()}
-        epsilons, activations = tuple(facts["epsilons"]), tuple(facts["activations"])
-        return cls(tensors, frozenset(facts["positions"]), feeds, epsilons, activations)
+        feeds = {name: tuple(makers) for name, makers in structure["feeds"].items()}
+        epsilons, activations = tuple(structure["epsilons"]), tuple(structure["activations"])
+        return cls(tensors, frozenset(structure["positions"]), feeds, epsilons, activations)
 
     @cached_property
     def forms(self) -> tuple[Form, ...]:
@@ -273,15 +273,15 @@ def _compare(values: Array, form: Form, stored: Stored, precision: Precision) ->
     return Match(form, off, values.size, float(distance[worst]), place, float(values[worst]), float(wanted[worst]))
 
 
-def _allowed(wanted: Array, form: Form, held_to: Stored, precision: Precision) -> Array:
+def _allowed(wanted: Array, form: Form, storage: Stored, precision: Precision) -> Array:
     """Return how far each element may be away; of a shape that broadcasts."""
     allowed: Array = np.zeros((1,) * wanted.ndim, np.float32) if form.error is None else form.error
     size, base = np.abs(wanted), precision.vectors
-    if held_to == "float16":
+    if storage == "float16":
         allowed = allowed + _half_unit(wanted)
         if base == "float16":
             allowed[size < _HALF_SMALLEST] = _HALF_SMALLEST
-    elif held_to == "int8":
+    elif storage == "int8":
         # coremltools 9.0 sees a table's first rows as one row, (1, length, width), and gives it one scale.
         one_scale = precision.granularity == "tensor" or (form.prefix and base == "float16")
         largest = size.max(axis=None if one_scale else tuple(range(1, size.ndim)), keepdims=True)
