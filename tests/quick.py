@@ -16,7 +16,7 @@ TOOLCHAINS = frozenset(
     | {"tensorflow", "transformers"}
 )
 FIXTURES = frozenset(
-    ("pocketbert", "tiny_student", "lively", "tiny_line", "one_thread", "lanes", "judged", "converter")
+    ("pocketbert", "tiny_student", "lively", "tiny_line", "one_thread", "worker_pool", "judged", "converter")
 )
 """Fixtures that import toolchains or start processes which do."""
 TESTS = Path(__file__).parent

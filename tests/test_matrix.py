@@ -87,10 +87,10 @@ def judged() -> Iterator[Callable[[Student], dict[str, Cell]]]:
     What was judged before by the same code is kept in build/.
     """
     bench = Bench(backends.NAMES, Console(stderr=True))
-    with artifact.only_run(BUILD, waiting=lambda: None), bench.at_work() as lanes:
+    with artifact.only_run(BUILD, waiting=lambda: None), bench.at_work() as worker_pool:
 
         def judge(student: Student) -> dict[str, Cell]:
-            bench.export(lanes, [student])
+            bench.export(worker_pool, [student])
             return {target: cell for (which, target), cell in bench.clean.items() if which == str(student)}
 
         yield judge

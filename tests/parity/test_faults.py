@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 from faults import catalogue, clean, line, run, table
-from faults.lanes import Lanes
 from faults.line import BUILD
 from faults.outcome import judge_fault
+from faults.workers import WorkerPool
 
 from pipeline import artifact, backends
 from pipeline.convert.stage import Target
@@ -26,21 +26,23 @@ SAMPLE = (
 
 
 @pytest.fixture(scope="module")
-def lanes() -> Iterator[Lanes]:
-    """One lane: workers that convert and run. What was judged before by the same code is kept, as in `make faults`."""
-    lanes = Lanes(BUILD / "logs", 1)
-    with artifact.only_run(BUILD, waiting=lambda: None), lanes.at_work():
-        yield lanes
+def worker_pool() -> Iterator[WorkerPool]:
+    """Workers that convert and run. What was judged before by the same code is kept, as in `make faults`."""
+    worker_pool = WorkerPool(BUILD / "logs", 1)
+    with artifact.only_run(BUILD, waiting=lambda: None), worker_pool.at_work():
+        yield worker_pool
 
 
 @pytest.mark.parametrize(("name", "target"), SAMPLE, ids=str)
-def test_a_planted_fault_is_caught_and_its_clean_file_passes(name: str, target: Target, lanes: Lanes) -> None:
+def test_a_planted_fault_is_caught_and_its_clean_file_passes(
+    name: str, target: Target, worker_pool: WorkerPool
+) -> None:
     fault = catalogue.get(name)
-    with lanes.take() as lane:
-        opened = line.open_line(fault.student, lane)
-        control = run.clean_cell(opened, target, lane)
+    with worker_pool.take() as workers:
+        opened = line.open_line(fault.student, workers)
+        control = run.clean_cell(opened, target, workers)
         assert control.verdict == "passed", control.fired or control.stopped
-        cell = run.faulty_cell(fault, opened, target, lane)
+        cell = run.faulty_cell(fault, opened, target, workers)
     caught = judge_fault(fault, {str(target): cell}, {str(target): control})[str(target)]
     assert caught.caught, caught.by
 

@@ -13,11 +13,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from faults import catalogue, clean, line, run, table
 from faults.fault import Fault
-from faults.lanes import Lanes
 from faults.line import BUILD
 from faults.outcome import Catch, judge_fault
 from faults.run import Cell
 from faults.students import Student
+from faults.workers import WorkerPool
 from pipeline import artifact, backends
 from pipeline.convert.stage import Target
 
@@ -75,11 +75,11 @@ class Bench:
         started = time.monotonic()
         self.faults = faults
         exports = {*exports, *((fault.student, target) for fault in faults for target in self._targets(fault))}
-        with self.at_work() as lanes, self._progress() as progress:
-            self._lines(lanes, {which for which, _ in exports} | _strangers(faults))
-            self._clean(lanes, exports, progress)
+        with self.at_work() as worker_pool, self._progress() as progress:
+            self._lines(worker_pool, {which for which, _ in exports} | _strangers(faults))
+            self._clean(worker_pool, exports, progress)
             planted = [
-                partial(self._fault_jobs, lanes, fault, [t for t in self._targets(fault) if t.backend == name])
+                partial(self._fault_jobs, worker_pool, fault, [t for t in self._targets(fault) if t.backend == name])
                 for fault in faults
                 for name in self.formats
             ]
@@ -87,43 +87,45 @@ class Bench:
         self.seconds = time.monotonic() - started
 
     @contextlib.contextmanager
-    def at_work(self) -> Iterator[Lanes]:
-        """Open the lanes; their workers are ended with the context."""
-        lanes = Lanes(BUILD / "logs", PARALLEL)
-        with lanes.at_work():
-            yield lanes
+    def at_work(self) -> Iterator[WorkerPool]:
+        """Make the pool; its workers are ended with the context."""
+        worker_pool = WorkerPool(BUILD / "logs", PARALLEL)
+        with worker_pool.at_work():
+            yield worker_pool
 
-    def export(self, lanes: Lanes, students: Iterable[Student]) -> None:
-        """Judge the clean files of some students, in lanes that live on."""
+    def export(self, worker_pool: WorkerPool, students: Iterable[Student]) -> None:
+        """Judge the clean files of some students, in workers that live on."""
         exports = set(clean.exports(students, self.formats))
         with self._progress() as progress:
-            self._lines(lanes, {which for which, _ in exports})
-            self._clean(lanes, exports, progress)
+            self._lines(worker_pool, {which for which, _ in exports})
+            self._clean(worker_pool, exports, progress)
 
-    def _clean(self, lanes: Lanes, exports: set[tuple[Student, Target]], progress: Progress) -> None:
+    def _clean(self, worker_pool: WorkerPool, exports: set[tuple[Student, Target]], progress: Progress) -> None:
         by_backend: dict[tuple[Student, str], list[Target]] = {}
         for which, target in sorted(exports, key=lambda export: (str(export[0]), line.rank(export[1]))):
             by_backend.setdefault((which, target.backend), []).append(target)
-        jobs = [partial(self._clean_jobs, lanes, which, targets) for (which, _), targets in by_backend.items()]
+        jobs = [partial(self._clean_jobs, worker_pool, which, targets) for (which, _), targets in by_backend.items()]
         self._each(progress, "clean exports", jobs)
 
     def _targets(self, fault: Fault) -> list[Target]:
         cells = [Target(name, scheme) for name, schemes in fault.cells.items() for scheme in schemes]
         return [target for target in cells if target.backend in self.formats and str(target) not in fault.not_for]
 
-    def _lines(self, lanes: Lanes, students: set[Student]) -> None:
-        with lanes.take() as lane:
-            self.lines = {which: line.open_line(which, lane) for which in sorted(students, key=str)}
+    def _lines(self, worker_pool: WorkerPool, students: set[Student]) -> None:
+        with worker_pool.take() as workers:
+            self.lines = {which: line.open_line(which, workers) for which in sorted(students, key=str)}
 
-    def _clean_jobs(self, lanes: Lanes, which: Student, targets: list[Target]) -> None:
-        with lanes.take() as lane:
+    def _clean_jobs(self, worker_pool: WorkerPool, which: Student, targets: list[Target]) -> None:
+        with worker_pool.take() as workers:
             for target in targets:
-                self.clean[str(which), str(target)] = run.clean_cell(self.lines[which], target, lane)
+                self.clean[str(which), str(target)] = run.clean_cell(self.lines[which], target, workers)
 
-    def _fault_jobs(self, lanes: Lanes, fault: Fault, targets: list[Target]) -> None:
-        with lanes.take() as lane:
+    def _fault_jobs(self, worker_pool: WorkerPool, fault: Fault, targets: list[Target]) -> None:
+        with worker_pool.take() as workers:
             for target in targets:
-                self.faulty[fault.name, str(target)] = run.faulty_cell(fault, self.lines[fault.student], target, lane)
+                self.faulty[fault.name, str(target)] = run.faulty_cell(
+                    fault, self.lines[fault.student], target, workers
+                )
 
     def _progress(self) -> Progress:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

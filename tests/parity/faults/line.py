@@ -9,8 +9,8 @@ from typing import Any
 import sources
 
 from faults import planting, students
-from faults.lanes import Lane
 from faults.students import LENGTHS, Student
+from faults.workers import Workers
 from pipeline import artifact, backends, tasks
 from pipeline.artifact import Artifact, Order
 from pipeline.checkpoint import source as student
@@ -68,13 +68,13 @@ class Line:
         """Return where the clean file of a target lies."""
         return self.folder / str(target)
 
-    def convert(self, target: Target, lane: Lane) -> Artifact:
+    def convert(self, target: Target, workers: Workers) -> Artifact:
         """Make a target's clean model folder, its base scheme first."""
         base = base_of(target)
-        from_base = self.convert(base, lane) if base else None
+        from_base = self.convert(base, workers) if base else None
         order = self.order(self.model(target), target, {"base": from_base.digest} if from_base else {}, planted="")
         path = from_base.path if from_base else None
-        call = lambda out: lane.converter.call(planting.convert_clean, self.student, target, path, out)  # noqa: E731
+        call = lambda out: workers.converter.call(planting.convert_clean, self.student, target, path, out)  # noqa: E731
         return artifact.build(order, call)[0]
 
     def order(self, place: Path, target: Target, inputs: Mapping[str, str], *, planted: str) -> Order:
@@ -95,7 +95,7 @@ def base_of(target: Target) -> Target | None:
     return Target(target.backend, scheme) if scheme and scheme != target.scheme else None
 
 
-def open_line(which: Student, lane: Lane) -> Line:
+def open_line(which: Student, workers: Workers) -> Line:
     """Make a student and its reference, or find them made."""
     folder = BUILD / "lines" / str(which)
     code = artifact.sha256_file(Path(students.__file__))
@@ -104,12 +104,12 @@ def open_line(which: Student, lane: Lane) -> Line:
     order = Order(
         folder / "student", "student", student_stage.VERSION, params, {"code": code, "line": converting_code()}, tools
     )
-    made, _ = artifact.build(order, lambda out: lane.converter.call(make_student, which, out))
+    made, _ = artifact.build(order, lambda out: workers.converter.call(make_student, which, out))
     wanted = {**reference.order_params(tasks.get(which.task), None, LENGTHS[-1]), "code": judging_code()}
     order = Order(folder / "reference", "reference", reference.VERSION, wanted, {"student": made.digest}, tools)
     truth, _ = artifact.build(
         order,
-        lambda out: lane.converter.call(reference.make, made.path, which.task, None, LENGTHS[-1], out),
+        lambda out: workers.converter.call(reference.make, made.path, which.task, None, LENGTHS[-1], out),
     )
     return Line(which, made, truth)
 

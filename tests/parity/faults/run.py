@@ -11,9 +11,9 @@ from typing import Any
 
 from faults import constants, file_faults, line, planting, students
 from faults.fault import Fault
-from faults.lanes import Lane, instead, verify_in_worker
 from faults.line import BUILD, Line
 from faults.students import Student
+from faults.workers import Workers, instead, verify_in_worker
 from pipeline import artifact, tasks
 from pipeline.artifact import Artifact, Order, digest_of
 from pipeline.convert.stage import Target
@@ -54,27 +54,27 @@ class Cell:
         return [gate for gate in self.gates if not gate.passed]
 
 
-def clean_cell(clean: Line, target: Target, lane: Lane) -> Cell:
+def clean_cell(clean: Line, target: Target, workers: Workers) -> Cell:
     """Convert and judge a clean file."""
-    model = clean.convert(target, lane)
+    model = clean.convert(target, workers)
     return _kept(BUILD / "clean" / f"{clean.which}-{target}", model.digest, clean, lambda: _judge(clean, model))
 
 
-def faulty_cell(fault: Fault, clean: Line, target: Target, lane: Lane) -> Cell:
+def faulty_cell(fault: Fault, clean: Line, target: Target, workers: Workers) -> Cell:
     """Plant a fault, convert and judge; a fault that cannot be planted is said to be so, and never a catch."""
     try:
-        return _faulty_cell(fault, clean, target, lane)
+        return _faulty_cell(fault, clean, target, workers)
     except planting.PlantingFailed as error:
         return Cell(str(target), "not planted", stopped=str(error))
 
 
-def _faulty_cell(fault: Fault, clean: Line, target: Target, lane: Lane) -> Cell:
+def _faulty_cell(fault: Fault, clean: Line, target: Target, workers: Workers) -> Cell:
     place = BUILD / "planted" / fault.name / str(target)
     if fault.in_exported_graph:
-        model = _planted_model(fault, clean, target, lane)
-        same = _same_file(model.path, clean.convert(target, lane).path)
+        model = _planted_model(fault, clean, target, workers)
+        same = _same_file(model.path, clean.convert(target, workers).path)
         return _kept(place, model.digest, clean, lambda: replace(_verdict(clean, model), same_file=same))
-    model = clean.convert(target, lane)
+    model = clean.convert(target, workers)
     digest = digest_of([model.digest, _code_of(fault)])
     plants: dict[str, Callable[..., Cell]] = {
         "file": _in_file,
@@ -82,7 +82,7 @@ def _faulty_cell(fault: Fault, clean: Line, target: Target, lane: Lane) -> Cell:
         "manifest": _after_manifest,
         "runtime": _in_runtime,
     }
-    return _kept(place, digest, clean, lambda: plants[fault.level](fault, clean, target, model, lane))
+    return _kept(place, digest, clean, lambda: plants[fault.level](fault, clean, target, model, workers))
 
 
 def _code_of(fault: Fault) -> str:
@@ -152,10 +152,10 @@ def _same_file(folder: Path, clean: Path) -> bool:
 # --- planting ----------------------------------------------------------------------------------------------------
 
 
-def _planted_model(fault: Fault, clean: Line, target: Target, lane: Lane) -> Artifact:
+def _planted_model(fault: Fault, clean: Line, target: Target, workers: Workers) -> Artifact:
     """Convert with a fault planted before the toolchain, the base scheme first."""
     base_target = line.base_of(target)
-    base = _planted_model(fault, clean, base_target, lane) if base_target else None
+    base = _planted_model(fault, clean, base_target, workers) if base_target else None
     place = BUILD / "models" / fault.name / str(target)
     order = clean.order(place, target, {"base": base.digest} if base else {}, planted=_code_of(fault))
 
@@ -163,7 +163,7 @@ def _planted_model(fault: Fault, clean: Line, target: Target, lane: Lane) -> Art
         if base and "refused" in base.manifest.metrics:
             return {"refused": base.manifest.metrics["refused"]}
         path = base.path if base else None
-        return lane.converter.call(planting.convert_planted, fault.name, clean.student, target, path, out)
+        return workers.converter.call(planting.convert_planted, fault.name, clean.student, target, path, out)
 
     return artifact.build(order, make)[0]
 
@@ -185,13 +185,13 @@ def stranger_of(which: Student) -> Student:
     return replace(which, seed=(which.seed or 0) + 1)
 
 
-def _in_file(fault: Fault, clean: Line, target: Target, model: Artifact, lane: Lane) -> Cell:
-    stranger = line.open_line(stranger_of(clean.which), lane).convert(target, lane)
+def _in_file(fault: Fault, clean: Line, target: Target, model: Artifact, workers: Workers) -> Cell:
+    stranger = line.open_line(stranger_of(clean.which), workers).convert(target, workers)
     siblings = line.schemes_of(target.backend)
-    clean_files = {scheme: clean.convert(Target(target.backend, scheme), lane).path for scheme in siblings}
+    clean_files = {scheme: clean.convert(Target(target.backend, scheme), workers).path for scheme in siblings}
 
     def edit(out: Path) -> dict[str, Any]:
-        call = lane.converter.call
+        call = workers.converter.call
         return call(planting.edit_file, fault.name, clean.student.path, target, clean_files, stranger.path, out)
 
     with TemporaryDirectory(dir=BUILD) as scratch:
@@ -199,7 +199,7 @@ def _in_file(fault: Fault, clean: Line, target: Target, model: Artifact, lane: L
         return _guarded(target, lambda: _judge(clean, planted))
 
 
-def _beside_file(fault: Fault, clean: Line, target: Target, model: Artifact, lane: Lane) -> Cell:
+def _beside_file(fault: Fault, clean: Line, target: Target, model: Artifact, workers: Workers) -> Cell:
     def edit(out: Path) -> dict[str, Any]:
         with planting.failures_named(fault):
             fault.plant(out)
@@ -210,7 +210,7 @@ def _beside_file(fault: Fault, clean: Line, target: Target, model: Artifact, lan
         return _guarded(target, lambda: _judge(clean, planted))
 
 
-def _after_manifest(fault: Fault, clean: Line, target: Target, model: Artifact, lane: Lane) -> Cell:
+def _after_manifest(fault: Fault, clean: Line, target: Target, model: Artifact, workers: Workers) -> Cell:
     with TemporaryDirectory(dir=BUILD) as scratch:
         folder = Path(scratch) / "model"
         shutil.copytree(model.path, folder)
@@ -219,8 +219,8 @@ def _after_manifest(fault: Fault, clean: Line, target: Target, model: Artifact, 
         return _guarded(target, lambda: _judge(clean, artifact.load(folder)))
 
 
-def _in_runtime(fault: Fault, clean: Line, target: Target, model: Artifact, lane: Lane) -> Cell:
-    worker = lane.fresh_runner()
+def _in_runtime(fault: Fault, clean: Line, target: Target, model: Artifact, workers: Workers) -> Cell:
+    worker = workers.fresh_runner()
     worker.call(planting.plant_in_runtime, fault.name)
     with instead(worker):
         return _guarded(target, lambda: _judge(clean, model))

@@ -1,7 +1,7 @@
-"""Lanes: what one thread of a run works with, a worker that converts and a worker that runs files.
+"""What one thread of a run works with: a worker that converts and a worker that runs files.
 
 ExecuTorch takes five seconds to import: over hundreds of files a worker for each would mostly import. So files are
-verified in the lane's worker, a new one after each crash.
+verified in the thread's second worker, a new one after each crash.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _TOO_LARGE_BYTES = 4 << 30
 _current = threading.local()
 
 
-class Lane:
+class Workers:
     """Two workers of one thread, started when they are needed."""
 
     def __init__(self, logs: Path, number: int) -> None:
@@ -67,46 +67,46 @@ class Lane:
                 worker.close()
 
 
-class Lanes:
-    """As many lanes as jobs may run at once."""
+class WorkerPool:
+    """As many pairs of workers as jobs may run at once."""
 
     def __init__(self, logs: Path, parallel: int) -> None:
-        """Make the lanes; nothing is started yet."""
-        self._all = [Lane(logs, number) for number in range(parallel)]
-        self._free: queue.SimpleQueue[Lane] = queue.SimpleQueue()
-        for lane in self._all:
-            self._free.put(lane)
+        """Make the pairs; nothing is started yet."""
+        self._all = [Workers(logs, number) for number in range(parallel)]
+        self._free: queue.SimpleQueue[Workers] = queue.SimpleQueue()
+        for workers in self._all:
+            self._free.put(workers)
 
     @contextlib.contextmanager
-    def take(self) -> Iterator[Lane]:
-        """Lend a lane to the current thread."""
-        lane = self._free.get()
-        _current.lane = lane
+    def take(self) -> Iterator[Workers]:
+        """Lend a pair of workers to the current thread."""
+        workers = self._free.get()
+        _current.workers = workers
         try:
-            yield lane
+            yield workers
         finally:
-            self._free.put(lane)
+            self._free.put(workers)
 
     @contextlib.contextmanager
-    def at_work(self) -> Iterator["Lanes"]:
+    def at_work(self) -> Iterator["WorkerPool"]:
         """Let workers import this package, and end them with the context."""
         paths = os.pathsep.join([*HOMES, *filter(None, [os.environ.get("PYTHONPATH")])])
         try:
             with mock.patch.dict(os.environ, PYTHONPATH=paths):
                 yield self
         finally:
-            for lane in self._all:
-                lane.close()
+            for workers in self._all:
+                workers.close()
 
 
 def verify_in_worker(*arguments: Any) -> None:
     """Verify a file in the current thread's worker, as the executor does it; `arguments` are those of `verify.make`."""
     special = getattr(_current, "special", None)
     try:
-        with contextlib.nullcontext(special) if special else _current.lane.runner() as worker:
+        with contextlib.nullcontext(special) if special else _current.workers.runner() as worker:
             worker.call(verify.make, *arguments)
     except WorkerDied as error:
-        with _current.lane.runner() as worker:
+        with _current.workers.runner() as worker:
             worker.call(verify.record_crash, str(error), *arguments)
 
 
