@@ -72,7 +72,7 @@ test: ready  ## the tests, without the slow cross products (10 minutes on two co
 	@$(PYTEST)
 
 test-quick: ready  ## the tests that need no toolchain (a minute)
-	@.venv/bin/python -m pytest --quick
+	@$(PYTEST) --quick
 
 test-durations: ready  ## the tests, with each one's wall and CPU seconds kept in build/test-durations.json
 	@$(PYTEST) --keep-durations

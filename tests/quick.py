@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 TOOLCHAINS = frozenset(
-    {"accelerate", "ai_edge_litert", "ai_edge_quantizer", "coremltools", "executorch", "litert_torch", "ray", "torch"}
-    | {"tensorflow", "transformers"}
+    {"accelerate", "ai_edge_litert", "ai_edge_quantizer", "coremltools", "datasets", "executorch", "litert_torch"}
+    | {"ray", "tensorflow", "torch", "transformers"}
 )
 FIXTURES = frozenset(
     ("pocketbert", "tiny_student", "lively", "tiny_line", "one_thread", "worker_pool", "judged", "converter")
@@ -50,16 +50,38 @@ class _Refusal(importlib.abc.MetaPathFinder):
         return None
 
 
-@cache
 def _imports_toolchain(file: Path) -> bool:
-    """Tell whether a file, or one of tests/ that it imports, imports a toolchain at its top."""
+    """Tell whether a file, or one of this repository that it imports at any depth, imports a toolchain at its top."""
+    # What conftest.py imports is imported for every test.
+    seen, waiting = {TESTS / "conftest.py"}, [file]
+    while waiting:
+        names = _imports(waiting.pop())
+        if any(name.partition(".")[0] in TOOLCHAINS for name in names):
+            return True
+        new = {path for name in names for path in _files(name)} - seen
+        seen |= new
+        waiting += new
+    return False
+
+
+@cache
+def _imports(file: Path) -> list[str]:
+    """Return the names of modules that a file imports at its top, and what they may hold as submodules."""
     names: list[str] = []
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names.append(node.module)
-    beside = [TESTS / f"{name}.py" for name in names]
-    return any(name.partition(".")[0] in TOOLCHAINS for name in names) or any(
-        path.is_file() and path.name != "conftest.py" and _imports_toolchain(path) for path in beside
-    )
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return names
+
+
+@cache
+def _files(name: str) -> list[Path]:
+    """Return the files of a module of this repository, those of the packages around it included."""
+    files = []
+    for root in (TESTS, TESTS / "parity", TESTS.parent):
+        parts = name.split(".")
+        packages = (root.joinpath(*parts[:count], "__init__.py") for count in range(1, len(parts) + 1))
+        files += [root.joinpath(*parts).with_suffix(".py"), *packages]
+    return [path for path in files if path.is_file()]

@@ -515,7 +515,11 @@ TABLE: dict[str, Bad] = {
 }
 
 
-@pytest.mark.parametrize("name", TABLE)
+# Students are made with torch.
+NAMES = [pytest.param(name, marks=pytest.mark.toolchain) if name.startswith("student:") else name for name in TABLE]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_bad_input_is_one_line_and_the_right_exit_code(name, tmp_path, request, command_here):
     bad = TABLE[name]
     arguments = bad.arguments(Scene(tmp_path, request))
@@ -559,7 +563,7 @@ def test_a_build_folder_without_permission(tmp_path, pocketbert):
     "name",
     [
         "recipe: not TOML",
-        "student: no weights",
+        pytest.param("student: no weights", marks=pytest.mark.toolchain),
         "predict: no such path",
         "ship: a verdict that failed",
         "usage: no text",

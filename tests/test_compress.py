@@ -20,6 +20,8 @@ from pipeline.recipe import loading as recipes
 from pipeline.text.bundled import everyday_sentences
 from pipeline.verify import stage as verify
 
+pytestmark = pytest.mark.toolchain
+
 PRUNE = {"compute": 0.6, "uniform": True, "calibration_texts": 48, "max_length": 32}
 CHAIN: dict[str, dict[str, Any]] = {
     "vocabulary": {"corpus": ["plain.txt"]},

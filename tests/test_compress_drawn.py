@@ -16,6 +16,8 @@ from pipeline.graph.node import Node, resolve
 from pipeline.student import stage as student_stage
 from pipeline.train.checks import class_of
 
+pytestmark = pytest.mark.toolchain
+
 ACCEPTED = 8
 """Recipes that are carried out, of each kind of student."""
 ONLY_ITS_NUMBERS_TELL = "saves nothing"

@@ -208,6 +208,7 @@ def test_a_flag_that_no_row_gives_is_not_covered() -> None:
     assert not covered(Form("pocketbert no-such-verb"))
 
 
+@pytest.mark.toolchain
 def test_the_walk_runs_each_command_and_tells_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The command itself, on a list of its own: what works, what fails, what hangs, what cannot run here."""
     table = tmp_path / "list.toml"

@@ -22,6 +22,8 @@ from pipeline.mil.constexpr import lut_to_sparse, sparse_to_dense
 from pipeline.mil.package import Package
 from pipeline.mil.values import unpack_bits
 
+pytestmark = pytest.mark.toolchain
+
 STORED = {
     "int8 per channel": "int8",
     "uint8 per channel": "uint8",
