@@ -146,7 +146,13 @@ def test_placeholders_are_resolved_wherever_they_stand(tmp_path: Path) -> None:
 
 
 def test_the_longest_way_to_the_end_begins_first(kept: Store) -> None:
-    short, long = node("short", params={"a": 1}, seconds=1), node("long", params={"a": 2}, seconds=5)
+    def unhurried(out: Path) -> dict[str, Any]:
+        # `long` may begin as soon as this ends, so it ends after the graph was looked at.
+        time.sleep(0.3)
+        return write("one", out)
+
+    short = node("short", unhurried, (), params={"a": 1}, seconds=1)
+    long = node("long", params={"a": 2}, seconds=5)
     behind = node("behind", join, (Input("a"),), seconds=50, a=short)
     graph = graph_of(long, behind)
     runner = InThisProcess(slots=1)
