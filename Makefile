@@ -96,6 +96,7 @@ docs: ready  ## write the keys of a recipe into docs/recipes.md
 	@.venv/bin/python -m docs.keys
 
 commands: ready  ## run every documented command with tiny settings (15 minutes)
+	@$(PYTHON) -I pipeline/bootstrap.py --extra peers
 	@.venv/bin/python -m docs.commands
 
 format: ready  ## format the code
