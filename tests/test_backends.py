@@ -136,7 +136,15 @@ def check_against_truth(made: Artifact, target: Target, folder: Path) -> None:
     model.close()
 
 
-@pytest.mark.parametrize("target", supported("litert", "executorch"), ids=str)
+# ExecuTorch takes a quarter of a minute a file; test_matrix.py has one of this scheme.
+_SLOW = Target("executorch", "int8_weight_only")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [pytest.param(one, marks=pytest.mark.full) if one == _SLOW else one for one in supported("litert", "executorch")],
+    ids=str,
+)
 def test_file_is_the_same_model(target: Target, tiny_file: TinyFile) -> None:
     made, folder = tiny_file(target)
     check_against_truth(made, target, folder)

@@ -30,7 +30,7 @@ LENGTHS = [16, 32]
 SAMPLE = {
     ("roberta", "token_classification"): {"litert": ["int8_dynamic"], "coreml": ["fp16"]},
     ("mobilebert", "question_answering"): {"litert": ["fp32"], "coreml": ["int8_weight_only"]},
-    ("electra", "regression"): {"executorch": ["int8_dynamic"], "coreml": ["fp32"]},
+    ("electra", "regression"): {"litert": ["int8_dynamic"], "coreml": ["fp32"]},
     ("xlm-roberta", "embedding"): {"litert": ["fp16"], "executorch": ["int8_weight_only"]},
 }
 """What of it `make test` runs: each new architecture, task and format at least once."""

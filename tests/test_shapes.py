@@ -151,11 +151,11 @@ def test_mobilebert_is_refused_with_its_reason(tmp_path: Path) -> None:
     [
         pytest.param(
             "bert",
-            {"litert": ["int8_dynamic"], "coreml": ["fp16"], "executorch": ["fp32"]},
+            {"litert": ["int8_dynamic"], "coreml": ["fp16"], "executorch": ["fp32", "int8_dynamic"]},
             id="bert",
             marks=pytest.mark.full,
         ),
-        pytest.param("albert", {"litert": ["fp32"], "executorch": ["int8_dynamic"]}, id="albert"),
+        pytest.param("albert", {"litert": ["fp32"], "coreml": ["fp16"]}, id="albert"),
     ],
 )
 def test_a_compressed_folder_goes_through_the_command(

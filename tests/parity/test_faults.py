@@ -16,7 +16,7 @@ SAMPLE = (
     ("layers_swapped", Target("coreml", "int8_weight_only")),
     ("epsilon_of_torch", Target("coreml", "fp32")),
     ("rare_row_corrupted", Target("litert", "int8_dynamic")),
-    ("samples_are_one_object", Target("executorch", "int8_dynamic")),
+    ("samples_are_one_object", Target("litert", "int8_dynamic")),
     ("pooled_over_pads", Target("coreml", "fp32")),
     ("channel_scale_doubled", Target("litert", "int8_dynamic")),
     ("accents_kept", Target("coreml", "fp32")),
