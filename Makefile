@@ -79,7 +79,7 @@ test-durations: ready  ## the tests, with each one's wall and CPU seconds kept i
 
 test-cluster: ready  ## the tests of the Ray executor, on a cluster of two processes on this machine
 	@$(PYTHON) -I pipeline/bootstrap.py --extra cluster
-	@.venv/bin/python -m pytest -m cluster
+	@.venv/bin/python -m pytest tests/cluster -m cluster
 
 test-full: ready  ## all the tests (90 minutes on two cores)
 	@$(PYTEST) -m "not cluster"
