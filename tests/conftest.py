@@ -1,6 +1,7 @@
 """What tests share: tiny random students, recipes on disk, the real command, and one tiny line made by it."""
 
 import functools
+import gc
 import hashlib
 import json
 import os
@@ -56,6 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell that starts this in the background (`make test &`) has commands ignore Ctrl-C, and ours inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # As in a worker, see `pipeline.graph.worker.main`.
+    gc.set_threshold(100_000, 20, 100)
     config.pluginmanager.register(Durations(config))
     if config.getoption("quick"):
         config.pluginmanager.register(Quick())

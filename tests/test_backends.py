@@ -136,13 +136,11 @@ def check_against_truth(made: Artifact, target: Target, folder: Path) -> None:
     model.close()
 
 
-# ExecuTorch takes a quarter of a minute a file; test_matrix.py has one of this scheme.
-_SLOW = Target("executorch", "int8_weight_only")
-
-
+# ExecuTorch takes a quarter of a minute a file: the real student below, the tiny line and test_matrix.py have one of
+# each scheme.
 @pytest.mark.parametrize(
     "target",
-    [pytest.param(one, marks=pytest.mark.full) if one == _SLOW else one for one in supported("litert", "executorch")],
+    [*supported("litert"), *(pytest.param(one, marks=pytest.mark.full) for one in supported("executorch"))],
     ids=str,
 )
 def test_file_is_the_same_model(target: Target, tiny_file: TinyFile) -> None:

@@ -296,7 +296,6 @@ def judged(made: Artifact, target: Target, file: Path) -> dict[str, str]:
 
 SAMPLE = [
     *(("albert", "embedding", target) for target in supported("litert")),
-    ("albert", "embedding", Target("executorch", "int8_weight_only")),
     ("albert", "embedding", Target("coreml", "fp16")),
     ("albert", "embedding", Target("coreml", "int8_weight_only")),
 ]
