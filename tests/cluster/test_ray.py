@@ -33,9 +33,9 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A head without cores and two workers with one each, of which one may take times."""
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A head without cores and two workers with one each, of which one may take times; one for all tests, 10 s to start."""
     from ray.cluster_utils import Cluster
 
     from pipeline.graph.ray import machine_resource
@@ -43,14 +43,15 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     # What the workers import.
     folders = (REPOSITORY, REPOSITORY / "tests", REPOSITORY / "tests" / "cluster")
     paths = os.pathsep.join([*map(str, folders), os.environ.get("PYTHONPATH", "")])
-    monkeypatch.setenv("PYTHONPATH", paths)
-    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
-    found.add_node(num_cpus=1, resources={machine_resource(): 1})
-    found.add_node(num_cpus=1)
-    found.wait_for_nodes()
-    yield found
-    found.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", paths)
+        patch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+        started = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+        started.add_node(num_cpus=1, resources={machine_resource(): 1})
+        started.add_node(num_cpus=1)
+        started.wait_for_nodes()
+        yield started
+        started.shutdown()
 
 
 @pytest.fixture
@@ -79,15 +80,12 @@ def test_a_cluster_makes_the_same_files_and_takes_times(cluster: Any, line: Tiny
     assert not any(step.made for step in run(line, tmp_path / "shared", "report", None).steps)
 
 
-def test_without_a_machine_for_times_it_is_said_before_it_waits(line: TinyLine, tmp_path: Path) -> None:
-    from ray.cluster_utils import Cluster
-
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    try:
-        with pytest.raises(ToolchainError, match="none of the cluster carries its resource"):
-            run(line, line.build, "benchmark", found.address, "litert:fp32")
-    finally:
-        found.shutdown()
+def test_without_a_machine_for_times_it_is_said_before_it_waits(
+    cluster: Any, line: TinyLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.graph.ray.machine_resource", lambda: "machine-of-another-kind")
+    with pytest.raises(ToolchainError, match="none of the cluster carries its resource"):
+        run(line, line.build, "benchmark", cluster.address, "litert:fp32")
 
 
 def sleep(seconds: float, started: Path, out: Path) -> dict[str, Any]:
