@@ -1,14 +1,21 @@
 """Signatures: what a converted file takes and gives, read back from the file and kept in `signature.json`."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from pipeline import tasks
 from pipeline.errors import ArtifactError, InputError
-from pipeline.schemes import OutputKind
+from pipeline.schemes import BACKENDS, SCHEMES, OutputKind
 
 SIGNATURE = "signature.json"
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+"""Every input that a file may take; the first two it must."""
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_VERSION = re.compile(r"\d+(\.\d+)+")
 
 
 class _Frozen(BaseModel):
@@ -86,14 +93,79 @@ def read(folder: Path) -> Signature:
     """Read `signature.json` of a model folder.
 
     Raises:
-        ArtifactError: there is none, or it cannot be read.
+        ArtifactError: there is none, it cannot be read, or a field says what no converted file can be.
     """
     path = folder / SIGNATURE
     try:
-        return Signature.model_validate_json(path.read_bytes())
+        signature = Signature.model_validate_json(path.read_bytes())
     except OSError as error:
         raise ArtifactError(
             f"{path} cannot be read: {error.strerror}. Make the target again with `pocketbert run`."
         ) from error
     except ValidationError as error:
-        raise ArtifactError(f"{path} is not a signature: {error.errors()[0]['msg']}. Make the target again.") from error
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        message = f"{path} is not a signature: {place}: {first['msg']}. Make the target again."
+        raise ArtifactError(message) from error
+    problem = next(_problems(signature), None)
+    if problem is not None:
+        raise ArtifactError(f"{path} is not a signature: {problem}. Make the target again.")
+    return signature
+
+
+def _problems(signature: Signature) -> Iterator[str]:
+    """Yield what is wrong with the fields, taken by themselves and beside each other.
+
+    Whether they are true of the file, verification says; here nothing may lead out of the folder or into a traceback.
+    """
+    if not _PLAIN.fullmatch(signature.file):
+        yield f"file: {signature.file!r} is not a plain name of a file in this folder"
+    if signature.backend not in BACKENDS:
+        yield f"backend: {signature.backend!r} is not known; there are: {', '.join(BACKENDS)}"
+    elif signature.scheme not in SCHEMES or SCHEMES[signature.scheme].support[signature.backend].reason is not None:
+        yield f"scheme: {signature.scheme!r} is none that {signature.backend} supports"
+    if signature.task not in tasks.TASKS:
+        yield f"task: {signature.task!r} is not known; there are: {', '.join(tasks.TASKS)}"
+        return
+    task = tasks.get(signature.task)
+    if signature.output_kind != task.output_kind:
+        yield f"output_kind: {signature.output_kind!r}, where task {task.name} gives {task.output_kind!r}"
+    if signature.backend != "coreml" and not _VERSION.fullmatch(signature.minimum_runtime):
+        yield f"minimum_runtime: {signature.minimum_runtime!r} is not a version, such as 1.2.0"
+    if signature.pad_token_id < 0 or signature.parameters < 1:
+        yield "pad_token_id and parameters: they cannot be negative"
+    lengths = [function.max_length for function in signature.functions]
+    if not lengths or lengths != sorted(set(lengths)):
+        yield f"functions: their lengths are {lengths}, and have to rise"
+    for function in signature.functions:
+        yield from (f"functions: {function.name}: {problem}" for problem in _wrong_function(function, task.output_names))
+    yield from _wrong_labels(signature, has_labels=task.has_labels)
+
+
+def _wrong_function(function: Function, output_names: tuple[str, ...]) -> Iterator[str]:
+    if not 1 <= function.min_length <= function.max_length:
+        yield f"it takes {function.min_length} to {function.max_length} tokens"
+    names = [tensor.name for tensor in function.inputs]
+    if len(set(names)) < len(names) or not set(INPUTS[:2]) <= set(names) <= set(INPUTS):
+        yield f"its inputs are {names}; a file takes {', '.join(INPUTS[:2])}, and {INPUTS[2]} or not"
+    outputs = [tensor.name for tensor in function.outputs]
+    if sorted(outputs) != sorted(output_names):
+        yield f"its outputs are {outputs}; the task has {list(output_names)}"
+    length = function.max_length if function.fixed else None
+    for tensor in function.inputs:
+        if tensor.dtype != "int32" or tensor.shape != (1, length):
+            yield f"{tensor.name} is {tensor.dtype} {list(tensor.shape)}; it has to be int32 {[1, length]}"
+    for tensor in function.outputs:
+        if not tensor.shape or tensor.shape[0] != 1 or any(size is not None and size < 1 for size in tensor.shape):
+            yield f"{tensor.name} has shape {list(tensor.shape)}; one row is computed at a time"
+
+
+def _wrong_labels(signature: Signature, *, has_labels: bool) -> Iterator[str]:
+    if not has_labels:
+        if signature.labels is not None:
+            yield f"labels: task {signature.task} has none"
+        return
+    for function in signature.functions:
+        width = function.outputs[0].shape[-1]
+        if width != len(signature.labels or ()):
+            yield f"labels: there are {len(signature.labels or ())} for {width} outputs of {function.name}"

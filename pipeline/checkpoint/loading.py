@@ -1,6 +1,7 @@
 """Checkpoints in torch: load one into a task's class, and wrap it into the graph that is exported."""
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,15 @@ from pipeline.tasks import Task
 
 MASKED = -1e4
 """Added to a padded position's score. Finite in fp16, where `finfo.min` becomes -inf and (1 - mask) * -inf is NaN."""
+
+
+_HEADS = frozenset(
+    "classifier cls discriminator_predictions fit_dense fit_denses generator_lm_head generator_predictions lm_head "
+    "pooler pre_classifier predictions qa_outputs score seq_relationship sop_classifier vocab_layer_norm "
+    "vocab_projector vocab_transform".split()
+)
+"""First names of what a checkpoint may hold beside its encoder: heads of every class, TinyBERT's distilled widths."""
+_BUFFERS = ("position_ids", "token_type_ids")
 
 
 def load_checkpoint(checkpoint: Path | Source, task: Task) -> Any:
@@ -49,9 +59,36 @@ def load_checkpoint(checkpoint: Path | Source, task: Task) -> Any:
             f"{name} lacks {len(missing)} tensors that task {task.name} needs, {missing[0]} first: "
             f"it was saved as {(config.architectures or ['?'])[0]}. Choose another task, or fine-tune it first."
         )
+    _check_left_over(model, info.get("unexpected_keys", ()), shapes.name_of(checkpoint))
+    _check_class(config, task, shapes.name_of(checkpoint))
     if isinstance(checkpoint, Path) and not is_finite(model):
         raise StudentError(f"{checkpoint} holds NaN or infinite weights.")
     return model.eval()
+
+
+def _check_left_over(model: Any, names: Iterable[str], checkpoint: str) -> None:
+    """Refuse a checkpoint with tensors that the class would leave out, such as layers that the config does not count."""
+    prefix = f"{model.base_model_prefix}."
+    lost = sorted(
+        name
+        for name in names
+        if name.removeprefix(prefix).split(".")[0] not in _HEADS and name.split(".")[-1] not in _BUFFERS
+    )
+    if lost:
+        raise StudentError(
+            f"{checkpoint} holds {len(lost)} tensors that {type(model).__name__} has no place for, {lost[0]} first: "
+            "without them it would be another model. Does config.json count its layers right, and name its class?"
+        )
+
+
+def _check_class(config: Any, task: Task, checkpoint: str) -> None:
+    """Refuse a head of another task whose tensors happen to have the same names, such as `classifier.weight`."""
+    saved = str((config.architectures or [""])[0])
+    if task.uses_head and "For" in saved and not saved.endswith(task.head_suffix):
+        raise StudentError(
+            f"{checkpoint} was saved as {saved}, and task {task.name} needs a head of ...{task.head_suffix}. "
+            "Choose the task that the checkpoint was trained for, or fine-tune it first."
+        )
 
 
 def quieten() -> None:

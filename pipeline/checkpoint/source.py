@@ -28,6 +28,8 @@ TOKENIZER_FILES = tuple(name for names in tokenizers.FAMILIES for name in names)
 _TAKEN = ("config.json", WEIGHTS, *TOKENIZER_FILES, "1_Pooling/config.json", "modules.json")
 RECIPE = "recipe:"
 """Prefix of a source that is the checkpoint of another recipe, see `pipeline.graph.checkpoints`."""
+_MODULES = ("Transformer", "Pooling", "Normalize")
+"""Classes of sentence-transformers that the embedding task carries out."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 
 
@@ -282,6 +284,25 @@ def _check_fit(recipe: Recipe, recipe_file: Path, source: Source) -> None:
             raise StudentError(
                 f"{pooling} asks for {', '.join(modes) or 'no pooling'}; the embedding task pools the mean over tokens."
             )
+    if recipe.task == "embedding":
+        _check_modules(source.folder / "modules.json")
+
+
+def _check_modules(path: Path) -> None:
+    """Refuse a sentence-transformers model with modules that the embedding task does not carry out."""
+    if not path.is_file():
+        return
+    try:
+        kinds = [str(module["type"]) for module in json.loads(path.read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise StudentError(f"{path} is no list of modules, each with its type: {error}.") from error
+    names = [kind.rpartition(".")[2] for kind in kinds]
+    lost = [name for name in names if name not in _MODULES]
+    if lost:
+        raise StudentError(
+            f"{path} names the module {lost[0]} ({' → '.join(names)}), which the embedding task does not carry out: it "
+            f"has {', '.join(_MODULES)}. Without that module the vectors would be others."
+        )
 
 
 def fine_tuned(origin: str, data: str) -> str:

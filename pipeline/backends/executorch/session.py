@@ -33,6 +33,7 @@ def load(file: Path, signature: Signature, *, threads: int) -> Session:
         ToolchainError: the runtime is absent or too old, or the file is not a program.
     """
     require_version(_DISTRIBUTION, MINIMUM_RUNTIME)
+    require_version(_DISTRIBUTION, signature.minimum_runtime)
     return _ExecuTorchSession(file, threads=threads)
 
 

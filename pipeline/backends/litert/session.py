@@ -38,6 +38,7 @@ def load(file: Path, signature: Signature, *, threads: int) -> Session:
         ToolchainError: the runtime is absent or too old, or the file is not a model.
     """
     require_version(_DISTRIBUTION, MINIMUM_RUNTIME)
+    require_version(_DISTRIBUTION, signature.minimum_runtime)
     return _LiteRTSession(file, threads=threads)
 
 
