@@ -35,7 +35,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """A head without cores and two workers with one each, of which one may take times; one for all tests, 10 s to start."""
+    """A head without cores and two workers with one each, of which one may take times; ten seconds to start."""
     from ray.cluster_utils import Cluster
 
     from pipeline.graph.ray import machine_resource
