@@ -7,7 +7,8 @@
     vectors = model.predict(["a text", "another"])
 """
 
-from pipeline.convert.model import Model, load
+from pipeline.convert.isolated import IsolatedModel, load
+from pipeline.convert.model import Model
 
-__all__ = ["Model", "load"]
+__all__ = ["IsolatedModel", "Model", "load"]
 __version__ = "0.1.0"

@@ -110,6 +110,8 @@ def list_files(folder: Path) -> list[FileEntry]:
     for path in sorted(folder.rglob("*")):
         if path.is_symlink():
             raise ArtifactError(f"{path} is a link; artifacts hold plain files only. Replace it by the file itself.")
+        if not path.is_file() and not path.is_dir():
+            raise ArtifactError(f"{path} is neither a file nor a folder, but a device, a pipe or a socket. Remove it.")
         if path.is_file() and path.name not in _IGNORED:
             name = path.relative_to(folder).as_posix()
             entries.append(FileEntry(path=name, sha256=sha256_file(path), bytes=path.stat().st_size))

@@ -138,7 +138,9 @@ def _problems(signature: Signature) -> Iterator[str]:
     if not lengths or lengths != sorted(set(lengths)):
         yield f"functions: their lengths are {lengths}, and have to rise"
     for function in signature.functions:
-        yield from (f"functions: {function.name}: {problem}" for problem in _wrong_function(function, task.output_names))
+        yield from (
+            f"functions: {function.name}: {problem}" for problem in _wrong_function(function, task.output_names)
+        )
     yield from _wrong_labels(signature, has_labels=task.has_labels)
 
 

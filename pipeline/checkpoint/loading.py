@@ -16,10 +16,12 @@ MASKED = -1e4
 """Added to a padded position's score. Finite in fp16, where `finfo.min` becomes -inf and (1 - mask) * -inf is NaN."""
 
 
-_HEADS = frozenset(
-    "classifier cls discriminator_predictions fit_dense fit_denses generator_lm_head generator_predictions lm_head "
-    "pooler pre_classifier predictions qa_outputs score seq_relationship sop_classifier vocab_layer_norm "
-    "vocab_projector vocab_transform".split()
+_HEADS = (
+    *("pooler", "classifier", "pre_classifier", "score", "qa_outputs"),
+    *("cls", "predictions", "seq_relationship", "sop_classifier", "lm_head"),
+    *("vocab_transform", "vocab_layer_norm", "vocab_projector"),
+    *("discriminator_predictions", "generator_predictions", "generator_lm_head"),
+    *("fit_dense", "fit_denses"),
 )
 """First names of what a checkpoint may hold beside its encoder: heads of every class, TinyBERT's distilled widths."""
 _BUFFERS = ("position_ids", "token_type_ids")
@@ -67,7 +69,7 @@ def load_checkpoint(checkpoint: Path | Source, task: Task) -> Any:
 
 
 def _check_left_over(model: Any, names: Iterable[str], checkpoint: str) -> None:
-    """Refuse a checkpoint with tensors that the class would leave out, such as layers that the config does not count."""
+    """Refuse a checkpoint with tensors that the class would leave out, such as layers that config.json forgets."""
     prefix = f"{model.base_model_prefix}."
     lost = sorted(
         name

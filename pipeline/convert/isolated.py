@@ -1,0 +1,120 @@
+"""Run a converted file in a process of its own, so that a damaged file cannot take the caller's down."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pipeline import artifact
+from pipeline.backends import signature
+from pipeline.convert.model import Model, Prediction, model_folder
+from pipeline.errors import PipelineError
+from pipeline.graph.worker import Worker
+
+PATIENCE_SECONDS = 120.0
+"""How long an answer may take. The first one imports a runtime, five seconds on a laptop; a text takes milliseconds."""
+
+
+class IsolatedModel:
+    """A converted file that runs in a child process. It answers as `Model` does, a few milliseconds later.
+
+    The runtimes are C++ that trusts its input: a file with one wrong offset can end the process that opens it. Here
+    that process is a child, and its end is a `WorkerDied`.
+    """
+
+    def __init__(self, folder: Path, *, threads: int = 1, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        """Open a model folder in a new process.
+
+        Args:
+            folder: the model folder; its hashes are checked first.
+            threads: threads of the runtime.
+            patience_seconds: how long an answer may take before the process is ended.
+
+        Raises:
+            ArtifactError: the folder is no finished model artifact, or was changed.
+            WorkerDied: the runtime crashed or hung on the file.
+            ToolchainError: the runtime refuses the file, is absent, or is too old.
+        """
+        artifact.load(folder)
+        self.folder = folder
+        self.signature = signature.read(folder)
+        handle, name = tempfile.mkstemp(prefix="pocketbert-", suffix=".log")
+        os.close(handle)
+        self._log = Path(name)
+        self._worker = Worker(self._log, patience_seconds=patience_seconds)
+        try:
+            self._worker.call(_open, folder, threads)
+        except BaseException as error:
+            self._end(keep_log=self._named_in(error))
+            raise
+
+    def predict(self, texts: Sequence[str | tuple[str, str]]) -> list[Prediction]:
+        """Encode, run and post-process texts or pairs, see `Model.predict`.
+
+        Raises:
+            InputError: a text without any character.
+            WorkerDied: the runtime crashed or hung.
+        """
+        return self._worker.call(_predict, list(texts))
+
+    def close(self) -> None:
+        """End the process."""
+        self._end(keep_log=False)
+
+    def _end(self, *, keep_log: bool) -> None:
+        self._worker.close()
+        if not keep_log:
+            with contextlib.suppress(FileNotFoundError):
+                self._log.unlink()
+
+    def _named_in(self, error: BaseException | None) -> bool:
+        """Return whether an error sends its reader to the log."""
+        return isinstance(error, PipelineError) and str(self._log) in str(error)
+
+    def __enter__(self) -> Self:
+        """Return the model itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the process."""
+        self._end(keep_log=self._named_in(error))
+
+
+def load(path: str | Path, *, threads: int = 1, isolated: bool = False) -> Model | IsolatedModel:
+    """Open a converted model.
+
+    Args:
+        path: the model folder that `convert` made, or the model file inside it.
+        threads: threads of the runtime.
+        isolated: run the file in a process of its own. A runtime that crashes on a damaged file then raises
+            `WorkerDied` here, where it would end this process otherwise.
+
+    Raises:
+        ArtifactError: the folder is no finished model artifact, or was changed.
+        InputError: there is nothing at that path.
+        ToolchainError: its runtime is absent, too old, or cannot run here.
+    """
+    folder = model_folder(Path(path))
+    if isolated:
+        return IsolatedModel(folder, threads=threads)
+    artifact.load(folder)
+    return Model(folder, threads=threads)
+
+
+_model: Model | None = None
+"""In a worker: what was opened."""
+
+
+def _open(folder: Path, threads: int) -> None:
+    global _model
+    _model = Model(folder, threads=threads)
+
+
+def _predict(texts: Sequence[str | tuple[str, str]]) -> list[Prediction]:
+    assert _model is not None
+    return _model.predict(texts)
