@@ -39,6 +39,7 @@ class Workers:
 
         def opened(worker: Any, log: Path, tell: Any = None, *, threads: Any = None, keep_memory: bool = False) -> None:
             worker._settings, worker._in_call, worker._kept = (threads, keep_memory), False, False
+            worker._patience_seconds = None
             idle = self._take(worker._settings)
             if idle is None:
                 self._open(worker, log, tell, threads=threads, keep_memory=keep_memory)

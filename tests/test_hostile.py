@@ -1,0 +1,260 @@
+"""Checkpoints and model folders that are not what they say: each is refused in one line, and nothing hangs."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from conftest import Outcome, TinyLine, bundled_folder, recipe_file, recipe_values
+
+import pipeline
+from pipeline import artifact
+from pipeline.backends import signature
+from pipeline.checkpoint import source
+from pipeline.convert.isolated import IsolatedModel
+from pipeline.errors import ArtifactError, StudentError, ToolchainError, WorkerDied
+
+# --- model folders -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def model(tiny_line: TinyLine, tmp_path: Path) -> Path:
+    """A converted model that the test may change."""
+    folder = Path(shutil.copytree(tiny_line.folder / "litert-fp32" / "model", tmp_path / "model"))
+    for path in (folder, *folder.iterdir()):
+        path.chmod(0o755)
+    return folder
+
+
+def make_whole(folder: Path) -> None:
+    """Write the hashes of what lies in a folder into its manifest, as somebody does who means it."""
+    manifest = artifact.read_manifest(folder).model_copy(update={"files": artifact.list_files(folder)})
+    (folder / artifact.MANIFEST).write_text(manifest.model_dump_json())
+
+
+def edit_signature(folder: Path, **fields: Any) -> None:
+    path = folder / signature.SIGNATURE
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    make_whole(folder)
+
+
+def with_function(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        functions = json.loads((folder / signature.SIGNATURE).read_text())["functions"]
+        change(functions[0])
+        edit_signature(folder, functions=functions)
+
+    return edit
+
+
+NONSENSE: dict[str, tuple[Callable[[Path], None], str]] = {
+    "file outside": (lambda f: edit_signature(f, file="../outside.tflite"), "file: '../outside.tflite' is not a plain"),
+    "absolute file": (lambda f: edit_signature(f, file="/etc/hostname"), "file: '/etc/hostname' is not a plain name"),
+    "hidden file": (lambda f: edit_signature(f, file=".DS_Store"), "file: '.DS_Store' is not a plain name"),
+    "backend": (lambda f: edit_signature(f, backend="evil"), "backend: 'evil' is not known; there are: litert"),
+    "scheme": (lambda f: edit_signature(f, scheme="evil"), "scheme: 'evil' is none that litert supports"),
+    "task": (lambda f: edit_signature(f, task="evil"), "task: 'evil' is not known; there are: embedding"),
+    "kind": (lambda f: edit_signature(f, output_kind="value"), "output_kind: 'value', where task embedding gives"),
+    "labels": (lambda f: edit_signature(f, labels=["a", "b"]), "labels: task embedding has none"),
+    "runtime": (lambda f: edit_signature(f, minimum_runtime="soon"), "minimum_runtime: 'soon' is not a version"),
+    "padding": (lambda f: edit_signature(f, pad_token_id=-5), "pad_token_id and parameters: they cannot be negative"),
+    "no functions": (lambda f: edit_signature(f, functions=[]), r"functions: their lengths are \[\]"),
+    "no number": (lambda f: edit_signature(f, parameters="many"), "parameters: Input should be a valid integer"),
+    "another field": (lambda f: edit_signature(f, more=1), "more: Extra inputs are not permitted"),
+    "inputs": (with_function(lambda one: one["inputs"].pop(0)), "its inputs are .* a file takes input_ids"),
+    "input name": (with_function(lambda one: one["inputs"][0].update(name="evil")), "its inputs are .*evil"),
+    "input shape": (with_function(lambda one: one["inputs"][0].update(shape=[1, 9])), "it has to be int32 .1, 8."),
+    "outputs": (with_function(lambda one: one.update(outputs=[])), r"its outputs are \[\]; the task has"),
+    "lengths": (with_function(lambda one: one.update(min_length=99)), "it takes 99 to 8 tokens"),
+}
+
+
+@pytest.mark.parametrize("case", NONSENSE)
+def test_a_signature_of_nonsense_is_told_by_its_field(model: Path, case: str) -> None:
+    edit, message = NONSENSE[case]
+    edit(model)
+    with pytest.raises(ArtifactError, match=message) as raised:
+        pipeline.load(model)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_field_is_told_by_the_command(model: Path, pocketbert: Callable[..., Outcome]) -> None:
+    shutil.copyfile(model / "model.tflite", model.parent / "outside.tflite")
+    edit_signature(model, file="../outside.tflite")
+    outcome = pocketbert("predict", model, "hello")
+    assert (outcome.rc, outcome.stdout) == (2, "")
+    assert "not a plain name of a file in this folder" in outcome.stderr
+    assert "Traceback" not in outcome.stderr
+
+
+def test_labels_have_to_be_as_many_as_outputs() -> None:
+    tensor = signature.Tensor(name="logits", dtype="float32", shape=(1, 3))
+    inputs = tuple(signature.Tensor(name=name, dtype="int32", shape=(1, 8)) for name in signature.INPUTS)
+    one = signature.Function(name="seq_8", min_length=8, max_length=8, inputs=inputs, outputs=(tensor,))
+    fields: dict[str, Any] = {"backend": "litert", "scheme": "fp32", "task": "classification", "output_kind": "logits"}
+    fields |= {"file": "model.tflite", "minimum_runtime": "1.2.0", "pad_token_id": 0, "parameters": 9}
+    for labels, problems in (
+        (("a", "b", "c"), []),
+        (("a", "b"), ["labels: there are 2 for 3 outputs of seq_8"]),
+        (None, ["labels: there are 0 for 3 outputs of seq_8"]),
+    ):
+        made = signature.Signature(**fields, labels=labels, functions=(one,))
+        assert list(signature._problems(made)) == problems
+
+
+def test_a_file_for_a_later_runtime_is_refused(model: Path) -> None:
+    edit_signature(model, minimum_runtime="999.0")
+    with pytest.raises(ToolchainError, match=r"is too old: below 999\.0"):
+        pipeline.load(model)
+
+
+def test_a_pipe_in_a_model_folder_is_refused(model: Path) -> None:
+    os.mkfifo(model / "pipe")
+    with pytest.raises(ArtifactError, match="pipe is neither a file nor a folder"):
+        pipeline.load(model)
+
+
+# --- damaged files in a process of their own ---------------------------------------------------------------------
+
+
+def test_an_isolated_model_predicts_what_the_model_does(model: Path) -> None:
+    texts = ["Where is my parcel?", "It rains."]
+    with pipeline.load(model) as here, pipeline.load(model, isolated=True) as apart:
+        for one, other in zip(here.predict(texts), apart.predict(texts), strict=True):
+            assert one.vector.tobytes() == other.vector.tobytes()
+        assert apart.signature == here.signature
+
+
+def test_a_file_that_crashes_the_runtime_ends_its_own_process_alone(model: Path) -> None:
+    # The first thousand bytes: LiteRT 2.3 follows offsets beyond the end.
+    file = model / "model.tflite"
+    file.write_bytes(file.read_bytes()[:1000])
+    make_whole(model)
+    with pytest.raises(WorkerDied, match="its process was ended by SIG"):
+        pipeline.load(model, isolated=True)
+
+
+def test_a_process_that_hangs_is_ended(model: Path) -> None:
+    with pytest.raises(WorkerDied, match=r"said nothing for 0\.01 s and was ended"):
+        IsolatedModel(model, patience_seconds=0.01)
+
+
+# --- checkpoints -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkpoint(tiny_student: Callable[[str, str], Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_student("bert", "classification"), tmp_path / "checkpoint"))
+
+
+def edit_config(folder: Path, **fields: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def load(folder: Path, task: str) -> Any:
+    from pipeline import tasks
+    from pipeline.checkpoint.loading import load_checkpoint
+
+    return load_checkpoint(folder, tasks.get(task))
+
+
+def test_a_config_that_forgets_a_layer_is_refused(checkpoint: Path) -> None:
+    edit_config(checkpoint, num_hidden_layers=1)
+    for task in ("classification", "embedding"):
+        with pytest.raises(StudentError, match=r"holds 16 tensors that \w+ has no place for, .*layer\.1\.") as raised:
+            load(checkpoint, task)
+        assert "Does config.json count its layers right" in str(raised.value)
+
+
+def test_the_head_of_another_task_is_refused_though_its_tensors_fit(checkpoint: Path) -> None:
+    with pytest.raises(StudentError, match="was saved as BertForSequenceClassification, and task token_classification"):
+        load(checkpoint, "token_classification")
+
+
+def test_heads_and_buffers_may_be_left_over(checkpoint: Path) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(checkpoint / source.WEIGHTS)
+    more = ("cls.predictions.bias", "bert.pooler.dense.weight", "fit_dense.weight", "bert.embeddings.position_ids")
+    save_file(tensors | {name: torch.ones(3) for name in more if name not in tensors}, checkpoint / source.WEIGHTS)
+    load(checkpoint, "embedding")
+    save_file(tensors | {"adapter.weight": torch.ones(3)}, checkpoint / source.WEIGHTS)
+    with pytest.raises(StudentError, match=r"adapter\.weight first"):
+        load(checkpoint, "embedding")
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "modules.json", source.WEIGHTS])
+def test_a_pipe_in_a_checkpoint_does_not_hang(checkpoint: Path, name: str) -> None:
+    (checkpoint / name).unlink(missing_ok=True)
+    os.mkfifo(checkpoint / name)
+    with pytest.raises(StudentError, match=f"{name} is no regular file"):
+        source.inspect_folder(checkpoint, origin="tiny", licence=None)
+
+
+@pytest.mark.parametrize("padding", [-5, 10**6, "0"])
+def test_a_padding_id_beyond_the_table_is_refused(checkpoint: Path, padding: Any) -> None:
+    edit_config(checkpoint, pad_token_id=padding)
+    with pytest.raises(StudentError, match="it has to be the number of a row of the table"):
+        source.inspect_folder(checkpoint, origin="tiny", licence=None)
+
+
+def sentence_transformers(folder: Path, *modules: str) -> None:
+    rows = [{"idx": number, "type": f"sentence_transformers.models.{name}"} for number, name in enumerate(modules)]
+    (folder / "modules.json").write_text(json.dumps(rows))
+
+
+def test_a_module_that_is_not_carried_out_is_refused(tiny_student: Callable[[str, str], Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny_student("bert", "embedding"), tmp_path / "student"))
+    recipe = pipeline_recipe(tmp_path, folder)
+    sentence_transformers(folder, "Transformer", "Pooling", "Normalize")
+    source.find(*recipe)
+    sentence_transformers(folder, "Transformer", "Pooling", "Dense")
+    with pytest.raises(StudentError, match=r"names the module Dense \(Transformer → Pooling → Dense\)"):
+        source.find(*recipe)
+    (folder / "modules.json").write_text("[1]")
+    with pytest.raises(StudentError, match="is no list of modules"):
+        source.find(*recipe)
+
+
+def pipeline_recipe(folder: Path, student: Path) -> Any:
+    from pipeline.recipe import loading
+
+    return loading.read(str(recipe_file(folder, student={"source": str(student), "random_weights": True})))
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "modules.json"])
+def test_every_file_of_the_bundled_student_is_pinned(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "students" / "all-MiniLM-L6-v2"
+    shutil.copytree(bundled_folder(), folder, copy_function=os.link)
+    content = (folder / name).read_bytes()
+    (folder / name).unlink()
+    (folder / name).write_bytes(content + b" ")
+    monkeypatch.setenv("POCKETBERT_STUDENTS", str(folder.parent))
+    (tmp_path / "recipe.toml").write_text(tomli_w.dumps(recipe_values()))
+    with pytest.raises(StudentError, match=rf"{name} has sha256 .*not the published all-MiniLM-L6-v2"):
+        source.at("bundled:all-MiniLM-L6-v2", tmp_path / "recipe.toml")
+
+
+def test_a_file_of_the_hub_s_cache_is_compared_with_its_commit_s_hash(tmp_path: Path) -> None:
+    content = b'{"model_type": "bert"}'
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "commit"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    # The first is what `git hash-object` says of these bytes.
+    for blob in ("46332c50668921e90868a1d44a2550bb60ffdb1d", hashlib.sha256(content).hexdigest()):
+        (blobs / blob).write_bytes(content)
+        (snapshot / "config.json").unlink(missing_ok=True)
+        (snapshot / "config.json").symlink_to(Path("../../blobs") / blob)
+        source._check_cache(snapshot)
+        (blobs / blob).write_bytes(content + b" ")
+        with pytest.raises(StudentError, match=r"config\.json is not the file of that commit"):
+            source._check_cache(snapshot)
