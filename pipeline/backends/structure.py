@@ -4,6 +4,7 @@ Running a file over real text does not show everything: a corrupted row of the v
 epsilon below the noise of int8. Each backend reads its file back; `pipeline.verify.structure` compares.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,6 +32,16 @@ class Constant:
 
 
 @dataclass(frozen=True)
+class Use:
+    """An operation that reads constants."""
+
+    constants: tuple[int, ...]
+    """Numbers of the constants in `Structure.constants`."""
+    sources: tuple[int, ...]
+    """Numbers of the earlier uses of the same function on whose results it works, with no other use between."""
+
+
+@dataclass(frozen=True)
 class Structure:
     """Constants and attributes of a file, over all its functions."""
 
@@ -40,3 +51,45 @@ class Structure:
     """One for each layer normalisation, in the order of the file, functions one after the other."""
     activations: tuple[Activation, ...]
     """One for each activation, likewise."""
+    uses: tuple[tuple[Use, ...], ...]
+    """For each function, the operations that read constants, in the order in which they run."""
+    numbers: tuple[float, ...]
+    """Every float constant of one element."""
+
+
+class Flow:
+    """Follows constants and values through one function while a reader goes through its operations in order.
+
+    Values and constants are known by whatever key the reader has for them. An operation that reads constants alone
+    makes another constant, such as a table that is widened or turned before it is used.
+    """
+
+    def __init__(self) -> None:
+        """Begin a function."""
+        self.uses: list[tuple[frozenset[object], frozenset[int]]] = []
+        self._sources: dict[object, frozenset[int]] = {}
+        self._constants: dict[object, frozenset[object]] = {}
+
+    def constant(self, value: object, key: object) -> None:
+        """Say that a value is a constant, known to the reader by a key."""
+        self._constants[value] = frozenset([key])
+
+    def operation(self, inputs: Iterable[object], outputs: Iterable[object]) -> None:
+        """Add an operation by the values that it reads and makes."""
+        inputs = tuple(inputs)
+        constants = frozenset().union(*(self._constants.get(value, frozenset()) for value in inputs))
+        sources = frozenset().union(*(self._sources.get(value, frozenset()) for value in inputs))
+        if constants and all(value in self._constants for value in inputs):
+            self._constants |= dict.fromkeys(outputs, constants)
+            return
+        if constants:
+            self.uses.append((constants, sources))
+            sources = frozenset([len(self.uses) - 1])
+        self._sources |= dict.fromkeys(outputs, sources)
+
+    def numbered(self, numbers: Mapping[object, int]) -> tuple[Use, ...]:
+        """Return the uses, with the number of each constant instead of its key; a key without one is left out."""
+        return tuple(
+            Use(tuple(sorted(numbers[key] for key in keys if key in numbers)), tuple(sorted(sources)))
+            for keys, sources in self.uses
+        )

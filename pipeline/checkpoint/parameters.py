@@ -45,6 +45,8 @@ def model_structure(model: Any) -> dict[str, Any]:
         `epsilons`, `activations`: those of one forward pass, in its order; a shared module counts as often as it runs.
         `feeds`: for each linear, the layer norms and linears whose output is its input.
             A converter may multiply a norm's weight into the linears behind it.
+        `calls`: the modules with parameters in the order in which they run, each as its name and the numbers of the
+            earlier calls whose outputs it reads, with no other call between; a shared module is called several times.
     """
     trace = _Trace({id(module): name for name, module in model.named_modules()})
     trace.run(model)
@@ -58,6 +60,7 @@ def model_structure(model: Any) -> dict[str, Any]:
         "epsilons": trace.epsilons,
         "activations": trace.activations,
         "feeds": trace.feeds,
+        "calls": trace.calls,
     }
 
 
@@ -67,14 +70,15 @@ def content_digest(values: Any) -> str:
 
 
 @contextlib.contextmanager
-def _functions_watched(watch: Callable[[Any], None]) -> Iterator[None]:
-    """Call `watch` with every torch function that runs."""
+def _functions_watched(watch: Callable[[Any, Any, Any], None]) -> Iterator[None]:
+    """Call `watch` with every torch function that runs, its arguments, and its result."""
     from torch.overrides import TorchFunctionMode
 
     class Watch(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            watch(func)
-            return func(*args, **(kwargs or {}))
+            result = func(*args, **(kwargs or {}))
+            watch(func, (args, kwargs), result)
+            return result
 
     with Watch():
         yield
@@ -91,6 +95,11 @@ class _Trace:
         self.epsilons: list[float] = []
         self.activations: list[str] = []
         self.feeds: dict[str, list[str]] = {}
+        self.calls: list[tuple[str, list[int]]] = []
+        self._sources: dict[int, frozenset[int]] = {}
+        """For each tensor by its identity, the last calls on the way to it."""
+        self._alive: list[Any] = []
+        """Tensors of `_sources`, so that no other one gets their identity."""
         self._inside = 0
         """How many activation modules are running."""
 
@@ -114,11 +123,20 @@ class _Trace:
             for hook in hooks:
                 hook.remove()
 
-    def _function(self, function: Any) -> None:
-        """Note an activation that is called as a function, as RoBERTa's head does, outside any activation module."""
+    def _function(self, function: Any, arguments: Any, result: Any) -> None:
+        """Note what a result is made of, and an activation that is called as a function, as RoBERTa's head does."""
+        self._mark(result, self._sources_of(arguments) | self._sources_of(result))
         name = _FUNCTIONS.get(getattr(function, "__name__", ""))
         if name and not self._inside:
             self.activations.append(name)
+
+    def _sources_of(self, values: Any) -> frozenset[int]:
+        return frozenset().union(*(self._sources.get(id(one), frozenset()) for one in _tensors(values)))
+
+    def _mark(self, values: Any, sources: frozenset[int]) -> None:
+        for one in _tensors(values):
+            self._sources[id(one)] = sources
+            self._alive.append(one)
 
     def _calling(self, module: "torch.nn.Module", inputs: tuple[Any, ...]) -> None:
         self._inside += type(module).__module__ in _ACTIVATION_MODULES
@@ -129,6 +147,9 @@ class _Trace:
         name = self._names.get(id(module), "")
         kind = type(module).__name__
         self._inside -= type(module).__module__ in _ACTIVATION_MODULES
+        if isinstance(module, torch.nn.LayerNorm | torch.nn.Linear | torch.nn.Embedding) or kind in _AFFINE:
+            self.calls.append((name, sorted(self._sources_of(inputs))))
+            self._mark(output, frozenset([len(self.calls) - 1]))
         if isinstance(module, torch.nn.LayerNorm):
             self.epsilons.append(module.eps)
             self._outputs.append((name, output))
@@ -148,3 +169,17 @@ class _Trace:
         makers = [maker for maker, output in self._outputs if output.data_ptr() == source.data_ptr()]
         known = self.feeds.setdefault(name, [])
         known += [maker for maker in makers[-1:] if maker not in known]
+
+
+def _tensors(values: Any) -> "Iterator[torch.Tensor]":
+    """Yield the tensors in nested tuples, lists and dictionaries."""
+    import torch
+
+    if isinstance(values, torch.Tensor):
+        yield values
+    elif isinstance(values, dict):
+        for one in values.values():
+            yield from _tensors(one)
+    elif isinstance(values, tuple | list):
+        for one in values:
+            yield from _tensors(one)

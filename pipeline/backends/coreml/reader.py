@@ -1,6 +1,6 @@
 """What a Core ML package holds, read from the package itself: functions, constants and attributes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -8,10 +8,10 @@ import numpy as np
 
 from pipeline import mil
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Constant, Structure
+from pipeline.backends.structure import Activation, Constant, Flow, Structure
 from pipeline.errors import ToolchainError
 from pipeline.mil import Package
-from pipeline.mil.constants import Source, Weight, constants, decode, weights
+from pipeline.mil.constants import Source, Weight, constants, decode, is_constant, weights
 from pipeline.mil.package import Operation
 from pipeline.mil.values import Value
 from pipeline.schemes import Stored
@@ -73,11 +73,35 @@ def structure(file: Path) -> Structure:
                 activations.append(_gelu(_parameter(package, sources, operation, "mode")))
             elif operation.kind in _NAMED:
                 activations.append(_NAMED[operation.kind])
+    every = weights(package)
+    counted = [row for row in every if _counts(row)]
+    order: dict[object, int] = {id(row): number for number, row in enumerate(counted)}
     return Structure(
-        constants=tuple(_constant(package, row) for row in weights(package) if _counts(row)),
+        constants=tuple(_constant(package, row) for row in counted),
         epsilons=tuple(epsilons),
         activations=tuple(activations),
+        uses=tuple(_flow(package, name, every).numbered(order) for name in package.functions),
+        numbers=tuple(_number(package, row) for row in every if _floats(row) == 1),
     )
+
+
+def _flow(package: Package, function: str, every: Sequence[Weight]) -> Flow:
+    """Follow the values of a function; weights go by their identity."""
+    flow = Flow()
+    by_reader: dict[str, list[Weight]] = {}
+    for weight in every:
+        for reader in weight.readers:
+            if reader.function == function:
+                by_reader.setdefault(reader.name, []).append(weight)
+    for operation in package.program(function).operations:
+        if is_constant(operation):
+            continue
+        held = by_reader.get(operation.name, [])
+        for weight in held:
+            flow.constant(id(weight), id(weight))
+        values = [one for given in operation.arguments.values() for one in given if isinstance(one, str)]
+        flow.operation([*values, *map(id, held)], [output.name for output in operation.outputs])
+    return flow
 
 
 def _parameter(package: Package, sources: Mapping[str, Source], operation: Operation, name: str) -> Value | None:
@@ -96,8 +120,17 @@ def _gelu(mode: Value | None) -> Activation:
     return _GELU[str(mode)]
 
 
+def _floats(weight: Weight) -> int:
+    """Return how many floats a weight has; none if it is of another type."""
+    return weight.type.size if weight.type is not None and weight.type.dtype.floating else 0
+
+
 def _counts(weight: Weight) -> bool:
-    return weight.type is not None and weight.type.dtype.floating and weight.type.size >= 2
+    return _floats(weight) >= 2
+
+
+def _number(package: Package, weight: Weight) -> float:
+    return float(np.asarray(decode(package, weight.source, rounded=True)).ravel()[0])
 
 
 def _constant(package: Package, weight: Weight) -> Constant:

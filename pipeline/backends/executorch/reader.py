@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.backends.executorch.flatbuffer import Schema, Table
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Constant, Structure
+from pipeline.backends.structure import Activation, Constant, Flow, Structure
 from pipeline.errors import ToolchainError
 from pipeline.schemes import Stored
 
@@ -22,6 +22,8 @@ _PROGRAM_SCHEMA = "exir/_serialize/program.fbs"
 _XNNPACK_SCHEMA = "backends/xnnpack/serialization/runtime_schema.fbs"
 _XNNPACK = "XnnpackBackend"
 _MAGIC = b"ET12"
+_INTERNAL = 2**32 - 1
+"""The id of a delegate's value that is none, or not seen from outside."""
 _NAMED = 2**64 - 1
 """The offset of a delegate's constant that lies in the program's named data."""
 _FLOATS: dict[int, tuple[Stored, str]] = {6: ("float32", "<f4"), 5: ("float16", "<f2")}
@@ -70,7 +72,14 @@ def structure(file: Path) -> Structure:
     reader = _Reader(_Program.read(data))
     for plan in reader.program.table["execution_plan"]:
         reader.add_plan(plan)
-    return Structure(tuple(reader.constants.values()), tuple(reader.epsilons), tuple(reader.activations))
+    order: dict[object, int] = {key: number for number, key in enumerate(reader.constants)}
+    return Structure(
+        constants=tuple(reader.constants.values()),
+        epsilons=tuple(reader.epsilons),
+        activations=tuple(reader.activations),
+        uses=tuple(flow.numbered(order) for flow in reader.flows if flow.uses),
+        numbers=tuple(reader.numbers.values()),
+    )
 
 
 def _schema(name: str) -> Schema:
@@ -139,20 +148,26 @@ class _Reader:
     constants: dict[tuple[object, ...], Constant] = field(default_factory=dict)
     epsilons: list[float] = field(default_factory=list)
     activations: list[Activation] = field(default_factory=list)
+    numbers: dict[object, float] = field(default_factory=dict)
+    flows: list[Flow] = field(default_factory=list)
 
     def add_plan(self, plan: Table) -> None:
         """Add one method: what its instructions say in their order, then the constants that no kernel explained."""
         values = plan["values"]
         operators = [row["name"] for row in plan["operators"]]
         explained: set[int] = set()
+        flow = _PlanFlow(values, plan["inputs"])
+        self.flows.append(flow)
         for chain in plan["chains"]:
             for instruction in chain["instructions"]:
                 call = instruction["instr_args"]
                 if instruction.member("instr_args") == "KernelCall":
                     operands = [values[index] for index in call["args"]]
-                    explained |= self._kernel(operators[call["op_index"]], operands)
+                    kernel = operators[call["op_index"]]
+                    explained |= self._kernel(kernel, operands)
+                    flow.kernel(kernel, list(call["args"]))
                 elif instruction.member("instr_args") == "DelegateCall":
-                    self._delegate(plan["delegates"][call["delegate_index"]])
+                    self._delegate(plan["delegates"][call["delegate_index"]], list(call["args"]), flow)
         for value in values:
             if value.member("val") == "Tensor":
                 self._tensor(value["val"], explained)
@@ -187,9 +202,13 @@ class _Reader:
         if external:
             raise ToolchainError("the .pte keeps weights in another file, which is not read here.")
         # Buffer 0 means: made at run time.
-        if not number or number in explained or int(np.prod(tensor["sizes"])) < 2:
+        if not number or number in explained:
             return
         kind = tensor["scalar_type"]
+        if int(np.prod(tensor["sizes"])) < 2:
+            if kind in _FLOATS:
+                self.numbers["constant", number] = float(self._read(tensor, _FLOATS[kind][1]).ravel()[0])
+            return
         if kind == _INT8:
             raw = self._read(tensor, "i1")
             self._add(("constant", number), f"int8 {raw.shape} without scales", lambda: raw.astype(np.float32), "int8")
@@ -211,15 +230,91 @@ class _Reader:
         if key not in self.constants:
             self.constants[key] = Constant(name, values(), stored)
 
-    def _delegate(self, delegate: Table) -> None:
+    def _delegate(self, delegate: Table, arguments: list[int], flow: "_PlanFlow") -> None:
         if delegate["id"] != _XNNPACK or not delegate["processed"]["location"]:
             raise ToolchainError(f"the .pte has a delegate {delegate['id']}; only XNNPACK's in segments is read here.")
         payload = self.program.segment(delegate["processed"]["index"])
         graph = _Graph(payload, self.delegate_schema, self.program)
         self.activations += graph.activations()
+        inner = flow.inside(arguments)
         for value in graph.table["xvalues"]:
-            for key, name, values, stored in graph.constant(value["xvalue_union"]):
+            tensor = value["xvalue_union"]
+            for key, name, values, stored in graph.constant(tensor):
                 self._add(key, name, values, stored)
+                inner.constant(key, tensor)
+            for key, number in graph.number(tensor):
+                self.numbers[key] = number
+            inner.add(tensor)
+        for node in graph.table["xnodes"]:
+            inner.operation(node["xnode_union"])
+
+
+class _PlanFlow(Flow):
+    """The flow of one method. Values go by their numbers; a kernel's results are among its arguments."""
+
+    def __init__(self, values: list[Table], inputs: list[int]) -> None:
+        super().__init__()
+        self._values = values
+        self._known = {int(number) for number in inputs}
+        self._delegates = 0
+        for number, value in enumerate(values):
+            buffer = value["val"]["data_buffer_idx"] if value.member("val") == "Tensor" else 0
+            if buffer:
+                self.constant(number, ("constant", buffer))
+                self._known.add(number)
+
+    def kernel(self, name: str, arguments: list[int]) -> None:
+        """Add a kernel: the tensors that nothing made before are its results."""
+        tensors = [number for number in self._flat(arguments) if self._values[number].member("val") == "Tensor"]
+        if name == _EMBEDDING:
+            buffers = [self._values[number]["val"]["data_buffer_idx"] for number in tensors[:3]]
+            self.constant(tensors[0], ("constant", *(buffer for buffer in buffers if buffer)))
+        made = [number for number in tensors if number not in self._known]
+        self._known.update(made)
+        self.operation([number for number in tensors if number not in made], made)
+
+    def _flat(self, arguments: list[int]) -> Iterator[int]:
+        for number in map(int, arguments):
+            if self._values[number].member("val") == "TensorList":
+                yield from (int(item) for item in self._values[number]["val"]["items"])
+            else:
+                yield number
+
+    def inside(self, arguments: list[int]) -> "_DelegateFlow":
+        """Return the same flow inside of a delegate, which sees values by their place among the arguments."""
+        self._delegates += 1
+        self._known.update(map(int, arguments))
+        return _DelegateFlow(self, self._delegates, list(map(int, arguments)))
+
+
+class _DelegateFlow:
+    """The flow inside of one delegate. Values go by their numbers there; those from outside by the method's."""
+
+    def __init__(self, flow: Flow, number: int, arguments: list[int]) -> None:
+        self._flow, self._number, self._arguments = flow, number, arguments
+        self._outside: dict[int, int] = {}
+
+    def add(self, tensor: Table) -> None:
+        """Add a value, which may be one of the method's."""
+        plain = tensor["tensor_value"] if tensor.name == "XNNQuantizedTensorValue" else tensor
+        if plain["external_id"] != _INTERNAL:
+            self._outside[plain["id_out"]] = self._arguments[plain["external_id"]]
+
+    def constant(self, key: object, tensor: Table) -> None:
+        """Add a constant."""
+        plain = tensor["tensor_value"] if tensor.name == "XNNQuantizedTensorValue" else tensor
+        self._flow.constant((self._number, plain["id_out"]), key)
+
+    def operation(self, node: Table) -> None:
+        """Add a node: its fields say which values it reads and makes."""
+        ids = [name for name in node.schema.tables[node.name] if name.endswith("_id") and node[name] != _INTERNAL]
+        made = [name for name in ids if name.startswith("output")]
+        self._flow.operation(
+            [self._value(node[name]) for name in ids if name not in made], [self._value(node[name]) for name in made]
+        )
+
+    def _value(self, number: int) -> object:
+        return self._outside.get(number, (self._number, number))
 
 
 Found = tuple[tuple[object, ...], str, Callable[[], NDArray[np.float32]], Stored]
@@ -268,6 +363,15 @@ class _Graph:
             yield (*key, sizes, *quantised), f"XNNPACK {sizes}", lambda: _by_axis(raw, scale, axis, zero), "int8"
         elif kind != "xnn_datatype_int32":
             raise ToolchainError(f"the .pte has an XNNPACK constant of {kind}, which is not read here.")
+
+    def number(self, value: Table) -> Iterator[tuple[object, float]]:
+        """Yield the number that a value holds, if it is a constant of one element."""
+        tensor = value["tensor_value"] if value.name == "XNNQuantizedTensorValue" else value
+        number = tensor["constant_buffer_idx"]
+        kind = self._kinds[tensor["datatype"]]
+        if number and int(np.prod([int(size) for size in tensor["dims"]])) == 1 and kind in _DELEGATE_FLOATS:
+            key, data = self._data(number)
+            yield key, float(np.frombuffer(data, _DELEGATE_FLOATS[kind][1], 1)[0])
 
     def _scales(self, value: Table) -> tuple[tuple[object, ...], NDArray[np.float32], int, int]:
         """Return a key for the parameters, the scales, their axis, and the zero point."""

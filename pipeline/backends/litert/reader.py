@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Constant, Structure
+from pipeline.backends.structure import Activation, Constant, Flow, Structure
 from pipeline.errors import ToolchainError
 from pipeline.schemes import Stored
 
@@ -46,7 +46,7 @@ def structure(file: Path) -> Structure:
     reader = _Reader.open(file)
     for graph in reader.graphs():
         reader.add(_Graph(graph, reader))
-    return Structure(tuple(reader.constants.values()), tuple(reader.epsilons), tuple(reader.activations))
+    return reader.structure()
 
 
 def constant_dtypes(file: Path) -> set[str]:
@@ -86,6 +86,19 @@ class _Reader:
     constants: dict[tuple[object, ...], Constant] = field(default_factory=dict)
     epsilons: list[float] = field(default_factory=list)
     activations: list[Activation] = field(default_factory=list)
+    numbers: dict[object, float] = field(default_factory=dict)
+    flows: list[Flow] = field(default_factory=list)
+
+    def structure(self) -> Structure:
+        """Return what was collected."""
+        order: dict[object, int] = {key: number for number, key in enumerate(self.constants)}
+        return Structure(
+            constants=tuple(self.constants.values()),
+            epsilons=tuple(self.epsilons),
+            activations=tuple(self.activations),
+            uses=tuple(flow.numbered(order) for flow in self.flows),
+            numbers=tuple(self.numbers.values()),
+        )
 
     @classmethod
     def open(cls, file: Path) -> Self:
@@ -113,10 +126,14 @@ class _Reader:
         return (self.model.Subgraphs(number) for number in range(self.model.SubgraphsLength()))
 
     def add(self, graph: "_Graph") -> None:
-        """Add a subgraph's constants, epsilons and activations."""
-        for tensor in graph.tensors:
-            self._constant(tensor)
+        """Add a subgraph's constants, epsilons and activations, and which operation reads what."""
+        flow = Flow()
+        self.flows.append(flow)
+        for number, tensor in enumerate(graph.tensors):
+            if len(self.content(tensor)):
+                flow.constant(number, self._constant(tensor))
         for operation in graph.operations:
+            flow.operation((number for number in operation.inputs if number >= 0), operation.outputs)
             self.epsilons += graph.epsilon(operation)
             self.activations += graph.activation(operation)
 
@@ -127,16 +144,19 @@ class _Reader:
             return self.data[buffer.Offset() : buffer.Offset() + buffer.Size()]
         return memoryview(buffer.DataAsNumpy()).cast("B") if buffer.DataLength() else memoryview(b"")
 
-    def _constant(self, tensor: Any) -> None:
+    def _constant(self, tensor: Any) -> object:
+        """Add a constant that is a weight or a number, and return its key."""
         content = self.content(tensor)
         shape = _shape(tensor)
-        if not len(content) or int(np.prod(shape)) < 2:
-            return
         kind = self.types[tensor.Type()]
+        if int(np.prod(shape)) < 2:
+            if kind in _FLOATS:
+                self.numbers[self._place(tensor)] = float(np.frombuffer(content, _FLOATS[kind][1])[0])
+            return None
         table = tensor.Quantization()
         scales = table.ScaleAsNumpy() if table is not None and table.ScaleLength() else None
         if kind in _INTEGERS and scales is None:
-            return
+            return None
         name = f"{(tensor.Name() or b'?').decode()} {shape}"
         key: tuple[object, ...] = (self._place(tensor), kind, shape)
         if kind in _FLOATS:
@@ -152,6 +172,7 @@ class _Reader:
             if key not in self.constants:
                 raw = np.frombuffer(content, "i1").reshape(shape)
                 self._add(key, name, _dequantised(raw, scales, zeros, table.QuantizedDimension()), "int8")
+        return key
 
     def _place(self, tensor: Any) -> object:
         buffer = self.model.Buffers(tensor.Buffer())
