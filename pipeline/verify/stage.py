@@ -20,7 +20,7 @@ from pipeline.verify.record import PARITY, Parity, Verdict, read
 
 __all__ = ["PARITY", "VERSION", "Parity", "Verdict", "make", "read", "record_crash"]
 
-VERSION = 3
+VERSION = 4
 
 
 def make(

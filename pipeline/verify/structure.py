@@ -22,7 +22,8 @@ from pipeline.student import golden
 from pipeline.student.reference import Reference
 from pipeline.text.encoding import Encoder
 from pipeline.verify.record import GateResult
-from pipeline.verify.weights import Expected, Match, Precision, best_match
+from pipeline.verify.weights import Expected, Form, Match, Precision, best_match
+from pipeline.verify.wiring import misplaced
 
 _SMALL = 16
 """Constants of fewer elements need not be explained: masks' and norms' own numbers."""
@@ -34,6 +35,8 @@ _HALF_EPSILON = 2.0**-24
 """Half precision has nothing smaller but zero, so Core ML's converter raises an epsilon to it."""
 _EPSILON_ERROR = 1e-6
 """Relative; some formats store it in single precision."""
+_HALF_ERROR, _SINGLE_ERROR = 2.0**-10, 1e-6
+"""Relative, of a number that stands for a tensor."""
 _SHOWN = 3
 
 _COMPUTED_AS: dict[tuple[str | None, str], tuple[str, ...]] = {
@@ -72,15 +75,16 @@ def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, f
         functions: how many the file has.
 
     Returns:
-        Gates `weights`, `constants`, `epsilon` and `activation`, in that order.
+        Gates `weights`, `constants`, `wiring`, `epsilon` and `activation`, in that order.
     """
     row = SCHEMES[scheme]
     precision = Precision(row.weights, row.support[backend].base, row.granularity)
     half = precision.vectors == "float16"
     sorted_out = _sort_out(stored, expected, precision)
     return [
-        _weights_gate(sorted_out, expected, precision),
+        _weights_gate(sorted_out, stored.numbers, expected, precision),
         _constants_gate(sorted_out),
+        _wiring_gate(stored, sorted_out, expected, functions),
         _epsilon_gate(stored.epsilons, expected, functions, half=half),
         _activation_gate(stored, expected, backend, functions),
     ]
@@ -96,6 +100,8 @@ class _SortedOut:
     """Tensors that are multiplied into others."""
     copies: Counter[tuple[frozenset[str], tuple[int, ...]]] = field(default_factory=Counter)
     """How many matrices of a shape hold the same forms of tensors: equal ones cannot be told apart."""
+    forms: list[list[Form]] = field(default_factory=list)
+    """For each constant of the file, what it holds whole."""
     damaged: list[Match] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     error: float = 0.0
@@ -107,6 +113,7 @@ def _sort_out(stored: Structure, expected: Expected, precision: Precision) -> _S
     for constant in stored.constants:
         matches = best_match(constant, expected.forms, precision)
         whole = [match for match in matches if match.off == 0]
+        result.forms.append([match.form for match in whole])
         for match in whole:
             result.present[match.form.tensor] += 1
             result.folded.update(match.form.parts)
@@ -149,11 +156,29 @@ def _unknown(name: str, shape: Sequence[int], matches: Sequence[Match]) -> str:
     return f"{name} {list(shape)}{nearest}"
 
 
-def _weights_gate(sorted_out: _SortedOut, expected: Expected, precision: Precision) -> GateResult:
+def _wiring_gate(stored: Structure, sorted_out: _SortedOut, expected: Expected, functions: int) -> GateResult:
+    """Judge whether each operation of every function reads what the checkpoint has in its place."""
+    wrong = [problem for uses in stored.uses for problem in misplaced(uses, sorted_out.forms, expected)]
+    if len(stored.uses) != functions:
+        wrong.insert(0, f"{len(stored.uses)} of its {functions} functions read constants")
+    read = sum(map(len, stored.uses))
+    detail = f"{read} operations of {functions} functions read what the checkpoint has in their place"
+    if wrong:
+        detail = f"{len(wrong)} tensors are not read where the checkpoint has them: {_listed(wrong)}"
+    return GateResult(name="wiring", bound=0.0, found=float(len(wrong)), passed=not wrong, detail=detail)
+
+
+def _weights_gate(
+    sorted_out: _SortedOut, numbers: Sequence[float], expected: Expected, precision: Precision
+) -> GateResult:
     """Judge whether each tensor is there, and each copy of it right in every element."""
     damaged = [match.describe() for match in sorted_out.damaged]
     named = {match.form.tensor for match in sorted_out.damaged} | set(sorted_out.present) | sorted_out.folded
-    missing = [name for name in expected.tensors if name not in named and not _needless(expected, name)]
+    missing = [
+        name
+        for name in expected.tensors
+        if name not in named and not _needless(expected, name) and not _one_number(expected, name, numbers, precision)
+    ]
     wrong = damaged + [f"{name} {list(expected.tensors[name].shape)} is not in the file" for name in missing]
     worst = max((match.error for match in sorted_out.damaged), default=sorted_out.error)
     detail = (
@@ -168,10 +193,24 @@ def _weights_gate(sorted_out: _SortedOut, expected: Expected, precision: Precisi
 
 
 def _needless(expected: Expected, name: str) -> bool:
-    """Return whether a tensor may be absent: a bias of zeros, a norm's weight of ones, or a single number."""
+    """Return whether a tensor may be absent: a bias of zeros, or a norm's weight of ones."""
     values = expected.tensors[name]
-    constant = not values.any() or bool((values == 1).all())
-    return values.size == 1 or (values.ndim == 1 and constant)
+    return values.ndim == 1 and (not values.any() or bool((values == 1).all()))
+
+
+def _one_number(expected: Expected, name: str, numbers: Sequence[float], precision: Precision) -> bool:
+    """Return whether a file has a tensor as one number: a bias of one element, or a gain that is the same everywhere.
+
+    LiteRT's converter writes a vector of equal elements as a single one.
+    """
+    slack = _HALF_ERROR if precision.vectors == "float16" else _SINGLE_ERROR
+    for form in expected.forms:
+        if form.tensor == name and (form.values == form.values.flat[0]).all():
+            one = float(form.values.flat[0])
+            error = slack * max(abs(one), _HALF_EPSILON) + (0.0 if form.error is None else float(form.error.max()))
+            if any(abs(number - one) <= error for number in numbers):
+                return True
+    return False
 
 
 def _constants_gate(sorted_out: _SortedOut) -> GateResult:

@@ -86,6 +86,8 @@ class Expected:
     """For a linear, the modules whose output it reads."""
     epsilons: tuple[float, ...]
     activations: tuple[str, ...]
+    calls: tuple[tuple[str, tuple[int, ...]], ...]
+    """Modules in the order in which they run, each with the numbers of the calls on whose results it works."""
 
     @classmethod
     def read(cls, student: Path, structure: Mapping[str, Any]) -> "Expected":
@@ -102,7 +104,8 @@ class Expected:
             tensors[name] = by_digest[row["sha256"]].reshape(row["shape"])
         feeds = {name: tuple(makers) for name, makers in structure["feeds"].items()}
         epsilons, activations = tuple(structure["epsilons"]), tuple(structure["activations"])
-        return cls(tensors, frozenset(structure["positions"]), feeds, epsilons, activations)
+        calls = tuple((name, tuple(needs)) for name, needs in structure["calls"])
+        return cls(tensors, frozenset(structure["positions"]), feeds, epsilons, activations, calls)
 
     @cached_property
     def forms(self) -> tuple[Form, ...]:

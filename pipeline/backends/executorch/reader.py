@@ -242,8 +242,8 @@ class _Reader:
             for key, name, values, stored in graph.constant(tensor):
                 self._add(key, name, values, stored)
                 inner.constant(key, tensor)
-            for key, number in graph.number(tensor):
-                self.numbers[key] = number
+            for place, number in graph.number(tensor):
+                self.numbers[place] = number
             inner.add(tensor)
         for node in graph.table["xnodes"]:
             inner.operation(node["xnode_union"])

@@ -1,0 +1,132 @@
+"""Follow a file's own graph: does each operation read the tensors that the checkpoint has in its place?
+
+A constant is recognised by its content, so two LayerNorm gains of neighbouring layers that have changed places are
+both in the file, whole, and int8's own noise hides what they do. Here every operation that reads tensors of the
+checkpoint is taken for one call of one of its modules, and has to work on the results of the calls that this one works
+on in the checkpoint.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pipeline.backends.structure import Use
+from pipeline.verify.weights import Expected, Form
+
+_SMALL = 16
+"""Matrices of fewer elements than this may be computed away."""
+
+
+def misplaced(uses: Sequence[Use], forms: Sequence[Sequence[Form]], expected: Expected) -> Iterator[str]:
+    """Say what one function reads in a place where the checkpoint has something else.
+
+    Args:
+        uses: the operations of the function that read constants, in the order in which they run.
+        forms: for each constant of the file, what it holds of the checkpoint, as far as rounding can tell.
+        expected: the checkpoint.
+    """
+    graph = _Graph(expected)
+    for use in uses:
+        read = [forms[number] for number in use.constants if forms[number]]
+        problem = graph.add(use, read)
+        if problem:
+            yield problem
+    yield from graph.left_out()
+
+
+@dataclass
+class _Graph:
+    """One function beside the calls of the checkpoint."""
+
+    expected: Expected
+    reached: list[frozenset[int]] = field(default_factory=list)
+    """For each use of the file, the calls whose results it hands on."""
+    consumed: dict[int, set[str]] = field(default_factory=dict)
+    """Tensors that were read, by call."""
+
+    def __post_init__(self) -> None:
+        self.calls: dict[str, list[int]] = {}
+        for number, (name, _) in enumerate(self.expected.calls):
+            self.calls.setdefault(name, []).append(number)
+
+    def add(self, use: Use, read: Sequence[Sequence[Form]]) -> str | None:
+        """Take an operation for a call; return what is wrong if it can be none."""
+        sources = frozenset().union(*(self.reached[number] for number in use.sources))
+        if not read:
+            self.reached.append(sources)
+            return None
+        for call, forms in self._candidates(read):
+            if self._fits(call, sources, forms):
+                self.consumed.setdefault(call, set()).update(form.tensor for form in forms)
+                leaf = not self._needs(call)
+                self.reached.append(frozenset([call]) | (sources if leaf else frozenset()))
+                return None
+        self.reached.append(sources)
+        names = " and ".join(sorted({form.tensor for form in (forms[0] for forms in read)}))
+        return f"{names}: read by an operation that works on {self._named(sources)}"
+
+    def _candidates(self, read: Sequence[Sequence[Form]]) -> Iterator[tuple[int, list[Form]]]:
+        """Yield the calls whose module has all that an operation reads, those first that have not read it yet."""
+        found = []
+        for call in sorted({number for form in read[0] for number in self.calls.get(_module(form), ())}):
+            name = self.expected.calls[call][0]
+            mine = [[form for form in forms if _module(form) == name] for forms in read]
+            if all(mine):
+                seen = self.consumed.get(call, set())
+                chosen = [next((form for form in forms if form.tensor not in seen), forms[0]) for forms in mine]
+                found.append((any(form.tensor in seen for form in chosen), call, chosen))
+        for _, call, chosen in sorted(found, key=lambda one: one[:2]):
+            yield call, chosen
+
+    def _fits(self, call: int, sources: frozenset[int], forms: Iterable[Form]) -> bool:
+        """Return whether an operation on the results of `sources` can be a call, or the later part of it."""
+        if call in sources:
+            return True
+        needs = self._needs(call)
+        if not needs:
+            # A table whose look-up was computed beforehand is an addend of other tables' rows.
+            return all(not self._needs(source) for source in sources)
+        folded = frozenset(name.rpartition(".")[0] for form in forms for name in form.parts)
+        return sources <= self._behind(call, folded) and all(self._covered(need, sources, folded) for need in needs)
+
+    def _needs(self, call: int) -> tuple[int, ...]:
+        return self.expected.calls[call][1]
+
+    def _passed_over(self, call: int, folded: frozenset[str]) -> bool:
+        """Return whether a call may be missing between two others: multiplied into one, or computed beforehand."""
+        return call not in self.consumed or self.expected.calls[call][0] in folded
+
+    def _behind(self, call: int, folded: frozenset[str]) -> frozenset[int]:
+        """Return the calls on whose results a call may work."""
+        result: set[int] = set()
+        waiting = list(self._needs(call))
+        while waiting:
+            need = waiting.pop()
+            if need not in result:
+                result.add(need)
+                if self._passed_over(need, folded):
+                    waiting.extend(self._needs(need))
+        return frozenset(result)
+
+    def _covered(self, need: int, sources: frozenset[int], folded: frozenset[str]) -> bool:
+        if need in sources:
+            return True
+        return self._passed_over(need, folded) and all(
+            self._covered(deeper, sources, folded) for deeper in self._needs(need)
+        )
+
+    def left_out(self) -> Iterator[str]:
+        """Say which linears no operation was taken for."""
+        for number, (name, needs) in enumerate(self.expected.calls):
+            weight = self.expected.tensors.get(f"{name}.weight")
+            matrix = needs and weight is not None and weight.ndim == 2 and weight.size >= _SMALL
+            if matrix and f"{name}.weight" not in self.consumed.get(number, ()):
+                times = len(self.calls[name])
+                again = f" in its call {self.calls[name].index(number) + 1} of {times}" if times > 1 else ""
+                yield f"{name}.weight is not read{again}"
+
+    def _named(self, calls: Iterable[int]) -> str:
+        return " and ".join(self.expected.calls[number][0] for number in sorted(calls)) or "the inputs"
+
+
+def _module(form: Form) -> str:
+    return form.tensor.rpartition(".")[0]
