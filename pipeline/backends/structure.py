@@ -31,12 +31,16 @@ class Constant:
     """Whether zeros are left out of the file."""
 
 
+Role = Literal["weight", "bias"]
+"""What an operation does with a constant, where that is plain: it multiplies by a weight, it adds a bias."""
+
+
 @dataclass(frozen=True)
 class Use:
     """An operation that reads constants."""
 
-    constants: tuple[int, ...]
-    """Numbers of the constants in `Structure.constants`."""
+    constants: tuple[tuple[int, Role | None], ...]
+    """Numbers of the constants in `Structure.constants`, each with its role."""
     sources: tuple[int, ...]
     """Numbers of the earlier uses of the same function on whose results it works, with no other use between."""
 
@@ -66,7 +70,7 @@ class Flow:
 
     def __init__(self) -> None:
         """Begin a function."""
-        self.uses: list[tuple[frozenset[object], frozenset[int]]] = []
+        self.uses: list[tuple[dict[object, Role | None], frozenset[int]]] = []
         self._sources: dict[object, frozenset[int]] = {}
         self._constants: dict[object, frozenset[object]] = {}
 
@@ -74,13 +78,17 @@ class Flow:
         """Say that a value is a constant, known to the reader by a key."""
         self._constants[value] = frozenset([key])
 
-    def operation(self, inputs: Iterable[object], outputs: Iterable[object]) -> None:
-        """Add an operation by the values that it reads and makes."""
+    def operation(
+        self, inputs: Iterable[object], outputs: Iterable[object], roles: Mapping[object, Role | None] | None = None
+    ) -> None:
+        """Add an operation by the values that it reads and makes, and the roles of those that it reads."""
         inputs = tuple(inputs)
-        constants = frozenset().union(*(self._constants.get(value, frozenset()) for value in inputs))
+        constants = {
+            key: (roles or {}).get(value) for value in inputs for key in self._constants.get(value, frozenset())
+        }
         sources = frozenset().union(*(self._sources.get(value, frozenset()) for value in inputs))
         if constants and all(value in self._constants for value in inputs):
-            self._constants |= dict.fromkeys(outputs, constants)
+            self._constants |= dict.fromkeys(outputs, frozenset(constants))
             return
         if constants:
             self.uses.append((constants, sources))
@@ -90,6 +98,6 @@ class Flow:
     def numbered(self, numbers: Mapping[object, int]) -> tuple[Use, ...]:
         """Return the uses, with the number of each constant instead of its key; a key without one is left out."""
         return tuple(
-            Use(tuple(sorted(numbers[key] for key in keys if key in numbers)), tuple(sorted(sources)))
-            for keys, sources in self.uses
+            Use(tuple((numbers[key], role) for key, role in roles.items() if key in numbers), tuple(sorted(sources)))
+            for roles, sources in self.uses
         )

@@ -9,7 +9,7 @@ on in the checkpoint.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pipeline.backends.structure import Use
+from pipeline.backends.structure import Role, Use
 from pipeline.verify.weights import Expected, Form
 
 _SMALL = 16
@@ -26,11 +26,19 @@ def misplaced(uses: Sequence[Use], forms: Sequence[Sequence[Form]], expected: Ex
     """
     graph = _Graph(expected)
     for use in uses:
-        read = [forms[number] for number in use.constants if forms[number]]
+        read = [_Read(tuple(forms[number]), role) for number, role in use.constants if forms[number]]
         problem = graph.add(use, read)
         if problem:
             yield problem
     yield from graph.left_out()
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A constant that an operation reads: what it holds of the checkpoint, and what is done with it."""
+
+    forms: tuple[Form, ...]
+    role: Role | None
 
 
 @dataclass
@@ -48,7 +56,7 @@ class _Graph:
         for number, (name, _) in enumerate(self.expected.calls):
             self.calls.setdefault(name, []).append(number)
 
-    def add(self, use: Use, read: Sequence[Sequence[Form]]) -> str | None:
+    def add(self, use: Use, read: Sequence[_Read]) -> str | None:
         """Take an operation for a call; return what is wrong if it can be none."""
         sources = frozenset().union(*(self.reached[number] for number in use.sources))
         if not read:
@@ -61,15 +69,22 @@ class _Graph:
                 self.reached.append(frozenset([call]) | (sources if leaf else frozenset()))
                 return None
         self.reached.append(sources)
-        names = " and ".join(sorted({form.tensor for form in (forms[0] for forms in read)}))
-        return f"{names}: read by an operation that works on {self._named(sources)}"
+        names = " and ".join(sorted({one.forms[0].tensor for one in read}))
+        roles = {one.role for one in read}
+        how = {frozenset(["weight"]): " as a factor", frozenset(["bias"]): " as an addend"}.get(frozenset(roles), "")
+        return f"{names}: read{how} by an operation that works on {self._named(sources)}"
 
-    def _candidates(self, read: Sequence[Sequence[Form]]) -> Iterator[tuple[int, list[Form]]]:
+    def _candidates(self, read: Sequence[_Read]) -> Iterator[tuple[int, list[Form]]]:
         """Yield the calls whose module has all that an operation reads, those first that have not read it yet."""
         found = []
-        for call in sorted({number for form in read[0] for number in self.calls.get(_module(form), ())}):
+        for call in sorted({number for form in read[0].forms for number in self.calls.get(_module(form), ())}):
             name = self.expected.calls[call][0]
-            mine = [[form for form in forms if _module(form) == name] for forms in read]
+            # Rows of a table that were looked up beforehand are an addend, too.
+            table = not self._needs(call)
+            mine = [
+                [form for form in one.forms if _module(form) == name and (table or _plays(form, one.role))]
+                for one in read
+            ]
             if all(mine):
                 seen = self.consumed.get(call, set())
                 chosen = [next((form for form in forms if form.tensor not in seen), forms[0]) for forms in mine]
@@ -83,8 +98,9 @@ class _Graph:
             return True
         needs = self._needs(call)
         if not needs:
-            # A table whose look-up was computed beforehand is an addend of other tables' rows.
-            return all(not self._needs(source) for source in sources)
+            # A table whose look-up was computed beforehand is an addend of what else goes where its rows go.
+            goals = [number for number, (_, theirs) in enumerate(self.expected.calls) if call in theirs]
+            return not sources or any(sources <= self._behind(goal, frozenset()) for goal in goals)
         folded = frozenset(name.rpartition(".")[0] for form in forms for name in form.parts)
         return sources <= self._behind(call, folded) and all(self._covered(need, sources, folded) for need in needs)
 
@@ -126,6 +142,10 @@ class _Graph:
 
     def _named(self, calls: Iterable[int]) -> str:
         return " and ".join(self.expected.calls[number][0] for number in sorted(calls)) or "the inputs"
+
+
+def _plays(form: Form, role: Role | None) -> bool:
+    return role is None or form.tensor.rpartition(".")[2] == role
 
 
 def _module(form: Form) -> str:

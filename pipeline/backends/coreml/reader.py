@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline import mil
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Constant, Flow, Structure
+from pipeline.backends.structure import Activation, Constant, Flow, Role, Structure
 from pipeline.errors import ToolchainError
 from pipeline.mil import Package
 from pipeline.mil.constants import Source, Weight, constants, decode, is_constant, weights
@@ -21,6 +21,12 @@ _SPARSE = "sparse "
 """Begins what is said of a weight that is stored without its zeros, see `Weight.stored`."""
 _GELU: dict[str, Activation] = {"EXACT": "gelu", "TANH_APPROXIMATION": "gelu_tanh"}
 _NAMED: dict[str, Activation] = {name: name for name in get_args(Activation) if not name.startswith("gelu")}
+_ROLES: dict[str, dict[str, Role]] = {
+    "layer_norm": {"gamma": "weight", "beta": "bias"},
+    "linear": {"weight": "weight", "bias": "bias"},
+    "mul": {"x": "weight", "y": "weight"},
+    "add": {"x": "bias", "y": "bias"},
+}
 _LAYER_NORM_EPSILON = 1e-5
 """MIL's default."""
 _DTYPES = {65568: "float32", 65552: "float16", 131104: "int32"}
@@ -88,6 +94,7 @@ def structure(file: Path) -> Structure:
 def _flow(package: Package, function: str, every: Sequence[Weight]) -> Flow:
     """Follow the values of a function; weights go by their identity."""
     flow = Flow()
+    sources = constants(package.program(function))
     by_reader: dict[str, list[Weight]] = {}
     for weight in every:
         for reader in weight.readers:
@@ -100,7 +107,8 @@ def _flow(package: Package, function: str, every: Sequence[Weight]) -> Flow:
         for weight in held:
             flow.constant(id(weight), id(weight))
         values = [one for given in operation.arguments.values() for one in given if isinstance(one, str)]
-        flow.operation([*values, *map(id, held)], [output.name for output in operation.outputs])
+        roles = {id(weight): _role(operation, weight, sources) for weight in held}
+        flow.operation([*values, *map(id, held)], [output.name for output in operation.outputs], roles)
     return flow
 
 
@@ -118,6 +126,17 @@ def _gelu(mode: Value | None) -> Activation:
     if mode not in _GELU:
         raise ToolchainError(f"a gelu of mode {mode} is none that a checkpoint can ask for.")
     return _GELU[str(mode)]
+
+
+def _role(operation: Operation, weight: Weight, sources: Mapping[str, Source]) -> Role | None:
+    """Return what an operation does with a weight, by the argument that it is."""
+    roles = _ROLES.get(operation.kind, {})
+    for name, role in roles.items():
+        for argument in operation.arguments.get(name, ()):
+            source = sources.get(argument) if isinstance(argument, str) else argument
+            if source is not None and source.key == weight.source.key:
+                return role
+    return None
 
 
 def _floats(weight: Weight) -> int:

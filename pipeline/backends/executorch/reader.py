@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.backends.executorch.flatbuffer import Schema, Table
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Constant, Flow, Structure
+from pipeline.backends.structure import Activation, Constant, Flow, Role, Structure
 from pipeline.errors import ToolchainError
 from pipeline.schemes import Stored
 
@@ -37,6 +37,17 @@ _DELEGATE_FLOATS: dict[str, tuple[Stored, str]] = {
 }
 _EMBEDDING = "quantized_decomposed::embedding_byte"
 _LAYER_NORM = "aten::native_layer_norm"
+_KERNEL_ROLES: dict[str, tuple[Role | None, ...]] = {
+    _LAYER_NORM: (None, None, "weight", "bias"),
+    "aten::mul": ("weight", "weight"),
+    "aten::add": ("bias", "bias"),
+}
+"""Of a kernel's arguments, in their order."""
+_NODE_ROLES: dict[str | None, dict[str, Role]] = {
+    "XNNFullyConnected": {"filter_id": "weight", "bias_id": "bias"},
+    "XNNMultiply": {"input1_id": "weight", "input2_id": "weight"},
+    "XNNAdd": {"input1_id": "bias", "input2_id": "bias"},
+}
 _KERNEL_ACTIVATIONS: dict[str, Activation] = {"aten::relu": "relu", "aten::sigmoid": "sigmoid", "aten::tanh": "tanh"}
 _DELEGATE_ACTIVATIONS: dict[str, Activation] = {"XNNGelu": "gelu", "XNNTanh": "tanh", "XNNSigmoid": "sigmoid"}
 
@@ -246,7 +257,7 @@ class _Reader:
                 self.numbers[place] = number
             inner.add(tensor)
         for node in graph.table["xnodes"]:
-            inner.operation(node["xnode_union"])
+            inner.operation(node.member("xnode_union"), node["xnode_union"])
 
 
 class _PlanFlow(Flow):
@@ -271,7 +282,8 @@ class _PlanFlow(Flow):
             self.constant(tensors[0], ("constant", *(buffer for buffer in buffers if buffer)))
         made = [number for number in tensors if number not in self._known]
         self._known.update(made)
-        self.operation([number for number in tensors if number not in made], made)
+        roles = dict(zip(map(int, arguments), _KERNEL_ROLES.get(name, ()), strict=False))
+        self.operation([number for number in tensors if number not in made], made, roles)
 
     def _flat(self, arguments: list[int]) -> Iterator[int]:
         for number in map(int, arguments):
@@ -305,12 +317,14 @@ class _DelegateFlow:
         plain = tensor["tensor_value"] if tensor.name == "XNNQuantizedTensorValue" else tensor
         self._flow.constant((self._number, plain["id_out"]), key)
 
-    def operation(self, node: Table) -> None:
-        """Add a node: its fields say which values it reads and makes."""
+    def operation(self, kind: str | None, node: Table) -> None:
+        """Add a node of a kind: its fields say which values it reads and makes."""
         ids = [name for name in node.schema.tables[node.name] if name.endswith("_id") and node[name] != _INTERNAL]
         made = [name for name in ids if name.startswith("output")]
+        read = {name: self._value(node[name]) for name in ids if name not in made}
+        role = _NODE_ROLES.get(node.name, _NODE_ROLES.get(kind, {}))
         self._flow.operation(
-            [self._value(node[name]) for name in ids if name not in made], [self._value(node[name]) for name in made]
+            read.values(), [self._value(node[name]) for name in made], {read[name]: role.get(name) for name in read}
         )
 
     def _value(self, number: int) -> object:

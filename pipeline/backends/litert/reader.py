@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Constant, Flow, Structure
+from pipeline.backends.structure import Activation, Constant, Flow, Role, Structure
 from pipeline.errors import ToolchainError
 from pipeline.schemes import Stored
 
@@ -25,6 +25,12 @@ _INTEGERS = ("INT32", "INT64", "BOOL")
 _ACTIVATIONS: dict[str, Activation] = {"RELU": "relu", "TANH": "tanh", "LOGISTIC": "sigmoid"}
 _FUSED = {"FULLY_CONNECTED": "FullyConnectedOptions", "ADD": "AddOptions", "MUL": "MulOptions", "SUB": "SubOptions"}
 """Operations that may carry an activation, with the class of their options."""
+_ROLES: dict[str, tuple[Role | None, ...]] = {
+    "FULLY_CONNECTED": (None, "weight", "bias"),
+    "MUL": ("weight", "weight"),
+    "ADD": ("bias", "bias"),
+}
+"""Of an operation's inputs, in their order."""
 _SAME_VALUES = ("RESHAPE", "DEQUANTIZE")
 _ROOTS = ("RSQRT", "SQRT")
 
@@ -133,7 +139,11 @@ class _Reader:
             if len(self.content(tensor)):
                 flow.constant(number, self._constant(tensor))
         for operation in graph.operations:
-            flow.operation((number for number in operation.inputs if number >= 0), operation.outputs)
+            flow.operation(
+                (number for number in operation.inputs if number >= 0),
+                operation.outputs,
+                dict(zip(operation.inputs, _ROLES.get(operation.kind, ()), strict=False)),
+            )
             self.epsilons += graph.epsilon(operation)
             self.activations += graph.activation(operation)
 
