@@ -1,5 +1,6 @@
 """The structural check: on structures made here, where every gate fires, and on converted files with a byte changed."""
 
+import itertools
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -36,7 +37,7 @@ def check(found: Structure, expected: Expected, scheme: str, backend: str, funct
 
 
 def failed(results: list[GateResult]) -> dict[str, str]:
-    assert [gate.name for gate in results] == ["weights", "constants", "epsilon", "activation"]
+    assert [gate.name for gate in results] == ["weights", "constants", "wiring", "epsilon", "activation"]
     return {gate.name: gate.detail for gate in results if not gate.passed}
 
 
@@ -52,7 +53,7 @@ def checkpoint() -> Expected:
     tensors = {name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     tensors["head.bias"] = np.zeros(12, np.float32)
     feeds = {"linear": ("norm",), "head": ()}
-    return Expected(tensors, frozenset({"positions"}), feeds, (1e-12, 1e-12), ("gelu", "tanh"))
+    return Expected(tensors, frozenset({"positions"}), feeds, (1e-12, 1e-12), ("gelu", "tanh"), ())
 
 
 def rounded(values: np.ndarray, scheme: str) -> np.ndarray:
@@ -72,7 +73,7 @@ def clean(scheme: str) -> Structure:
         stored: Any = "float32" if values.ndim == 1 else kinds.get(scheme, "int8")
         for part in (values, values[None, :8]) if name == "positions" else (values,):
             constants.append(Constant(name, rounded(part.squeeze(), scheme).reshape(part.shape), stored))
-    return Structure(tuple(constants), (1e-12,) * 4, ("gelu", "tanh") * 2)
+    return Structure(tuple(constants), (1e-12,) * 4, ("gelu", "tanh") * 2, ((), ()), ())
 
 
 def changed(found: Structure, name: str, change: Callable[[np.ndarray], np.ndarray | None]) -> Structure:
@@ -236,7 +237,7 @@ def test_what_a_runtime_computes_by_design_is_declared() -> None:
     wanted = replace(checkpoint(), activations=("gelu_tanh", "tanh"))
     results = check(clean("fp32"), wanted, "fp32", "executorch")
     assert not failed(results)
-    assert "by design: gelu_tanh as gelu" in results[3].detail
+    assert "by design: gelu_tanh as gelu" in results[4].detail
     assert set(failed(check(clean("fp32"), wanted, "fp32", "litert"))) == {"activation"}
 
 
@@ -425,6 +426,32 @@ def test_damaged_files_fail(
     assert re.search(detail, found[gate]), found
 
 
+@pytest.mark.parametrize("target", [LITERT, PTE, Target("coreml", "int8_weight_only")], ids=str)
+def test_every_exchange_of_two_tensors_is_seen(
+    target: Target, uneven: Callable[..., Artifact], converted: Callable[..., Path]
+) -> None:
+    """What all other gates let pass: each tensor is in the file, whole, but two operations read each other's."""
+    made = uneven("albert", "embedding")
+    found = backends.get(target.backend).structure(converted("albert", "embedding", target))
+    expected = expected_of(made.path, "embedding")
+    functions = len(found.uses)
+    precision = judging.precision_of(target.scheme, target.backend)
+    forms = judging._sort_out(found, expected, precision).forms
+    named = {number: one[0].tensor for number, one in enumerate(forms) if one}
+    shapes = {number: found.constants[number].values.squeeze().shape for number in named}
+    every = itertools.combinations(named, 2)
+    pairs = [(a, b) for a, b in every if named[a] != named[b] and shapes[a] == shapes[b]]
+    assert len(pairs) > 30
+    for a, b in pairs:
+        constants = list(found.constants)
+        constants[a], constants[b] = constants[b], constants[a]
+        exchanged = replace(found, constants=tuple(constants))
+        (wiring,) = [
+            g for g in check(exchanged, expected, target.scheme, target.backend, functions) if g.name == "wiring"
+        ]
+        assert not wiring.passed, (named[a], named[b])
+
+
 def test_damaged_core_ml_package_fails(
     uneven: Callable[..., Artifact], converted: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -471,6 +498,19 @@ def test_a_structure_follows_the_forward_pass(tiny_student: Callable[..., Path])
     assert structure["positions"] == ["distilbert.embeddings.position_embeddings.weight"]
     assert structure["feeds"]["distilbert.transformer.layer.0.attention.q_lin"] == ["distilbert.embeddings.LayerNorm"]
     assert structure["feeds"]["classifier"] == []
+    calls = [(name.removeprefix("distilbert."), needs) for name, needs in structure["calls"]]
+    assert calls[:7] == [
+        ("embeddings.word_embeddings", []),
+        ("embeddings.position_embeddings", []),
+        ("embeddings.LayerNorm", [0, 1]),
+        ("transformer.layer.0.attention.q_lin", [2]),
+        ("transformer.layer.0.attention.k_lin", [2]),
+        ("transformer.layer.0.attention.v_lin", [2]),
+        ("transformer.layer.0.attention.out_lin", [3, 4, 5]),
+    ]
+    # The residual is an edge like any other.
+    assert calls[7] == ("transformer.layer.0.sa_layer_norm", [2, 6])
+    assert [name for name, _ in calls[-2:]] == ["pre_classifier", "classifier"]
 
 
 def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:

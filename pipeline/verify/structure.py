@@ -77,8 +77,7 @@ def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, f
     Returns:
         Gates `weights`, `constants`, `wiring`, `epsilon` and `activation`, in that order.
     """
-    row = SCHEMES[scheme]
-    precision = Precision(row.weights, row.support[backend].base, row.granularity)
+    precision = precision_of(scheme, backend)
     half = precision.vectors == "float16"
     sorted_out = _sort_out(stored, expected, precision)
     return [
@@ -88,6 +87,12 @@ def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, f
         _epsilon_gate(stored.epsilons, expected, functions, half=half),
         _activation_gate(stored, expected, backend, functions),
     ]
+
+
+def precision_of(scheme: str, backend: str) -> Precision:
+    """Return what a scheme promises on a backend."""
+    row = SCHEMES[scheme]
+    return Precision(row.weights, row.support[backend].base, row.granularity)
 
 
 @dataclass
@@ -101,7 +106,7 @@ class _SortedOut:
     copies: Counter[tuple[frozenset[str], tuple[int, ...]]] = field(default_factory=Counter)
     """How many matrices of a shape hold the same forms of tensors: equal ones cannot be told apart."""
     forms: list[list[Form]] = field(default_factory=list)
-    """For each constant of the file, what it holds whole."""
+    """For each constant of the file, what it holds, whole or damaged; none if it is something else."""
     damaged: list[Match] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     error: float = 0.0
@@ -113,15 +118,17 @@ def _sort_out(stored: Structure, expected: Expected, precision: Precision) -> _S
     for constant in stored.constants:
         matches = best_match(constant, expected.forms, precision)
         whole = [match for match in matches if match.off == 0]
-        result.forms.append([match.form for match in whole])
         for match in whole:
             result.present[match.form.tensor] += 1
             result.folded.update(match.form.parts)
             result.error = max(result.error, match.error)
+        damaged = not whole and bool(matches) and matches[0].off <= _DAMAGED * matches[0].size
+        # Where a damaged tensor is read can be told all the same.
+        result.forms.append([match.form for match in (matches[:1] if damaged else whole)])
         if whole:
             result.unknown.extend(_one_too_many(constant, whole, result.copies))
             continue
-        if matches and matches[0].off <= _DAMAGED * matches[0].size:
+        if damaged:
             result.damaged.append(matches[0])
         elif constant.values.size >= _SMALL and not _says_nothing(constant.values):
             result.unknown.append(_unknown(constant.name, constant.values.shape, matches))

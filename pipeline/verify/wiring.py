@@ -71,7 +71,7 @@ class _Graph:
         self.reached.append(sources)
         names = " and ".join(sorted({one.forms[0].tensor for one in read}))
         roles = {one.role for one in read}
-        how = {frozenset(["weight"]): " as a factor", frozenset(["bias"]): " as an addend"}.get(frozenset(roles), "")
+        how = " as a factor" if roles == {"weight"} else " as an addend" if roles == {"bias"} else ""
         return f"{names}: read{how} by an operation that works on {self._named(sources)}"
 
     def _candidates(self, read: Sequence[_Read]) -> Iterator[tuple[int, list[Form]]]:

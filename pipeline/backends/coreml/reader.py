@@ -107,7 +107,7 @@ def _flow(package: Package, function: str, every: Sequence[Weight]) -> Flow:
         for weight in held:
             flow.constant(id(weight), id(weight))
         values = [one for given in operation.arguments.values() for one in given if isinstance(one, str)]
-        roles = {id(weight): _role(operation, weight, sources) for weight in held}
+        roles: dict[object, Role | None] = {id(weight): _role(operation, weight, sources) for weight in held}
         flow.operation([*values, *map(id, held)], [output.name for output in operation.outputs], roles)
     return flow
 

@@ -282,7 +282,7 @@ class _PlanFlow(Flow):
             self.constant(tensors[0], ("constant", *(buffer for buffer in buffers if buffer)))
         made = [number for number in tensors if number not in self._known]
         self._known.update(made)
-        roles = dict(zip(map(int, arguments), _KERNEL_ROLES.get(name, ()), strict=False))
+        roles: dict[object, Role | None] = dict(zip(map(int, arguments), _KERNEL_ROLES.get(name, ()), strict=False))
         self.operation([number for number in tensors if number not in made], made, roles)
 
     def _flat(self, arguments: list[int]) -> Iterator[int]:
