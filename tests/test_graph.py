@@ -1,6 +1,8 @@
 """Graphs and their store: equal nodes are one, what is there is found again, and nothing in use is ever removed."""
 
+import dataclasses
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -328,6 +330,36 @@ def test_the_variable_of_the_data_set_and_unset_throws_nothing_away(
     assert without == again
     differ = {name for name in without if without[name] != with_data[name]}
     assert differ == {name for name in without if name.startswith(("reference", "verify"))}
+
+
+def test_another_licence_or_origin_is_another_file(tmp_path: Path, tiny_student: Callable[..., Path]) -> None:
+    """The converted file states both, and no file of the student does."""
+    source = Path(shutil.copytree(tiny_student("bert", "embedding"), tmp_path / "source"))
+    parsed, file = loading.read(str(recipe_file(tmp_path, student={"source": "source", "random_weights": True})))
+
+    def convert_params() -> list[Mapping[str, Any]]:
+        graph = build(Request(parsed, file, "convert", choose_targets(parsed, [])))
+        return [node.params for node in graph.nodes.values() if node.stage == "convert"]
+
+    before = convert_params()
+    (source / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
+    after = convert_params()
+    assert [one["licence"] for one in after] == ["cc-by-nc-4.0"] * len(before)
+    assert all({**new, "licence": None} == dict(old) for new, old in zip(after, before, strict=True))
+    assert {one["origin"] for one in before} == {"source"}
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_what_reads_a_manifest_is_made_again_when_it_says_something_else(counts: bool, kept: Store) -> None:
+    """Parameters and tools may change and leave the files as they are."""
+
+    def report_of(first: Node) -> Node:
+        return dataclasses.replace(node("report", join, (Input("a"),), a=first), counts_manifest=counts)
+
+    first = node("first", params={"licence": "mit"})
+    assert made(graph_of(report_of(first)), kept)["report"]
+    assert made(graph_of(report_of(node("first", params={"licence": "other"}))), kept)["report"] == counts
+    assert made(graph_of(report_of(dataclasses.replace(first, tools={"torch": "9"}))), kept)["report"] == counts
 
 
 def test_a_build_folder_of_before_is_made_again_and_said_so(tiny_line: TinyLine, tmp_path: Path) -> None:
