@@ -1,6 +1,7 @@
 """Graphs and their store: equal nodes are one, what is there is found again, and nothing in use is ever removed."""
 
 import dataclasses
+import fcntl
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -429,6 +431,84 @@ def test_what_a_running_process_uses_is_never_removed_however_it_ends(tmp_path: 
         process.kill()
     assert kept.evict() == [one]
     assert not list((kept.root / ".runs").iterdir()), "what a killed process left is gone"
+
+
+def test_a_run_that_is_taken_for_a_dead_one_while_it_begins_registers_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the making of its file and the kernel's lock on it, another process looks which runs are alive."""
+    kept, lock, between = Store(tmp_path / "build"), fcntl.flock, [True]
+
+    def flock(handle: Any, how: int) -> None:
+        if between.pop() if between else False:
+            assert list(Store(tmp_path / "build")._runs()) == []
+        lock(handle, how)
+
+    monkeypatch.setattr(store, "fcntl", SimpleNamespace(flock=flock, LOCK_EX=fcntl.LOCK_EX, LOCK_NB=fcntl.LOCK_NB))
+    with kept.running():
+        (key, *_) = three(kept)
+        assert Store(tmp_path / "build").evict() == [], f"this process uses {key}"
+
+
+def test_an_artifact_that_is_being_made_is_not_swept_by_a_run_that_begins(tmp_path: Path) -> None:
+    """Nor where its maker began after the other run had looked which ones are alive."""
+    kept = Store(tmp_path / "build")
+    half_made = kept.root / ".abc.12345678.new"
+    half_made.mkdir(parents=True)
+    with kept.making("abc", wait=False), Store(tmp_path / "build").running():
+        assert half_made.is_dir()
+
+
+def test_what_a_run_shows_while_another_one_makes_room_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run may begin, find an artifact and end while others are being removed."""
+    kept = Store(tmp_path / "build")
+    with kept.running():
+        one, two, _ = three(kept)
+    last_used = store.Store._last_used
+
+    def look(self: Store, key: str) -> float:
+        kept.link(kept.build / "other" / "first", two)
+        return last_used(self, key)
+
+    monkeypatch.setattr(store.Store, "_last_used", look)
+    assert Store(tmp_path / "build").evict() == [one]
+    assert artifact.load(kept.build / "other/first")
+
+
+def test_a_view_that_a_killed_run_left_aside_holds_nothing(tmp_path: Path) -> None:
+    kept = Store(tmp_path / "build")
+    with kept.running():
+        one, two, _ = three(kept)
+    (kept.build / "own" / ".first.12345678.link").symlink_to(f"../store/{one}")
+    assert kept.evict() == [one, two]
+
+
+def test_what_disappears_while_it_is_looked_at_is_no_crash(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs make room at once, or one plans beside `clean`."""
+    graph = graph_of(node("first"))
+    made(graph, kept)
+    paths = list(kept.root.rglob("*"))
+    monkeypatch.setattr(Path, "rglob", lambda self, pattern: [*paths, kept.root / "gone"])
+    monkeypatch.setattr(Path, "is_file", lambda self: True)
+    assert store._bytes(kept.root) > 0
+    monkeypatch.undo()
+
+    def gone(path: Path) -> str:
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+
+    monkeypatch.setattr(artifact, "sha256_file", gone)
+    (step,) = executor.plan(graph, Store(kept.build)).steps
+    assert step.made
+    assert "text.txt cannot be read (No such file or directory)" in step.reason
+
+
+def test_clean_leaves_a_folder_whose_links_lead_elsewhere(kept: Store) -> None:
+    made(graph_of(node("first")), kept)
+    users = kept.build / "notes"
+    users.mkdir()
+    (users / "models").symlink_to(kept.build.parent / "elsewhere" / "store" / "models")
+    assert cleaning.clean(kept.build).folders == [kept.build / "own"]
+    assert (users / "models").is_symlink()
 
 
 def test_what_a_killed_run_left_half_made_is_swept_by_the_next(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline.artifact import MANIFEST
 from pipeline.errors import InputError
-from pipeline.graph.store import FOLDER, Store, remove, views
+from pipeline.graph.store import FOLDER, Store, remove, shown_by, views
 
 _AGE = re.compile(r"(\d+)([hdw])")
 _SECONDS = {"h": 3600, "d": 86_400, "w": 604_800}
@@ -53,7 +53,7 @@ def clean(build: Path, recipe: str | None = None) -> Removed:
             raise InputError(
                 f"{folder} was not made by pocketbert (it holds no artifact); remove it by hand if you mean it."
             )
-        shown |= {Path(os.readlink(link)).name for link in views(folder)}
+        shown |= {target.name for link in views(folder) if (target := shown_by(link))}
         remove(folder)
     removed = store.evict(among=shown if recipe is not None else None)
     store.remove_if_empty()
@@ -73,4 +73,6 @@ def _ours(build: Path) -> list[Path]:
 
 def _is_ours(folder: Path) -> bool:
     old = (folder / ".lock").exists() or (folder / "student" / MANIFEST).exists()
-    return old or any(os.readlink(link).split(os.sep)[-2:-1] == [FOLDER] for link in views(folder))
+    store = Path(os.path.abspath(folder.parent / FOLDER))
+    targets = (shown_by(Path(os.path.abspath(link))) for link in views(folder))
+    return old or any(target is not None and target.parent == store for target in targets)

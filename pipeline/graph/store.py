@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from filelock import FileLock, Timeout
 
@@ -27,6 +27,8 @@ LIMIT_VARIABLE = "POCKETBERT_STORE_GB"
 DEFAULT_LIMIT_BYTES = 40_000_000_000
 _RUNS, _LOCKS, _USED, _SCRATCH = ".runs", ".locks", ".used", ".scratch"
 _KEY_LENGTH = 64
+_ASIDE = ".link"
+"""Ends the name of a view before it is renamed into its place; a killed run may leave one."""
 
 
 class Store:
@@ -117,7 +119,7 @@ class Store:
             view.parent.mkdir(parents=True, exist_ok=True)
             if view.is_dir() and not view.is_symlink():
                 remove(view)
-            aside = view.parent / f".{view.name}.{uuid.uuid4().hex[:8]}.link"
+            aside = view.parent / f".{view.name}.{uuid.uuid4().hex[:8]}{_ASIDE}"
             aside.symlink_to(target, target_is_directory=True)
             aside.replace(view)
         except OSError as error:
@@ -137,15 +139,13 @@ class Store:
             folder = self.root / _RUNS
             folder.mkdir(parents=True, exist_ok=True)
             self._sweep()
-            self._run = folder / uuid.uuid4().hex
-            handle = self._run.open("w")
+            self._run, handle = _register(folder)
         except OSError as error:
             reason = error.strerror or error
             raise ArtifactError(
                 f"{self.root} cannot be written: {reason}. Choose another folder with --build."
             ) from error
         with handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
             try:
                 yield
             finally:
@@ -202,17 +202,15 @@ class Store:
                     run.unlink(missing_ok=True)
 
     def _sweep(self) -> None:
-        """Remove what killed runs left half-made, unless a run that may be writing it is alive."""
-        if next(self._runs(), None) is None:
-            for leftover in self.root.glob(".*.new"):
-                remove(leftover)
-            for leftover in self.root.glob(".*.old"):
-                remove(leftover)
+        """Remove what killed runs left half-made; whoever makes an artifact holds its key."""
+        for leftover in (*self.root.glob(".*.new"), *self.root.glob(".*.old")):
+            with self.making(leftover.name.split(".")[1], wait=False) as alone:
+                if alone:
+                    remove(leftover)
 
     def viewed(self) -> set[str]:
         """Return the keys that views show."""
-        links = (path for folder in self._recipes() for path in views(folder))
-        return {Path(os.readlink(link)).name for link in links}
+        return {target.name for folder in self._recipes() for link in views(folder) if (target := shown_by(link))}
 
     def _recipes(self) -> list[Path]:
         if not self.build.is_dir():
@@ -246,8 +244,9 @@ class Store:
             if now - self._last_used(key) < older_than_seconds:
                 break
             with self.making(key, wait=False) as alone:
-                # Asked once more under the lock: whoever begins to use an artifact holds it for that moment.
-                if alone and key not in self._held():
+                # Asked once more under the lock: whoever begins to use an artifact holds it for that moment, and a
+                # run that ended meanwhile left a view.
+                if alone and key not in self._held() and key not in self.viewed():
                     remove(self.root / key)
                     (self.root / _USED / key).unlink(missing_ok=True)
                     total -= sizes.get(key, 0)
@@ -325,13 +324,42 @@ def remove(path: Path) -> None:
 
 
 def views(folder: Path) -> Iterator[Path]:
-    """Yield the views below a recipe's folder."""
-    for path in folder.iterdir():
+    """Yield the views below a recipe's folder; other runs may add and remove some meanwhile."""
+    paths = []
+    with contextlib.suppress(FileNotFoundError):
+        paths = list(folder.iterdir())
+    for path in paths:
         if path.is_symlink():
             yield path
         elif path.is_dir():
             yield from views(path)
 
 
+def shown_by(view: Path) -> Path | None:
+    """Return what a view shows, or None where it is gone or only about to become one."""
+    if view.name.endswith(_ASIDE):
+        return None
+    with contextlib.suppress(FileNotFoundError):
+        return Path(os.path.normpath(view.parent / os.readlink(view)))
+    return None
+
+
+def _register(folder: Path) -> tuple[Path, TextIO]:
+    """Return a new file of a running process, and its handle, which holds the kernel's lock on it."""
+    while True:
+        run = folder / uuid.uuid4().hex
+        handle = run.open("w")
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if run.exists():
+            return run, handle
+        # Between the two calls another process took it for one whose process had ended.
+        handle.close()
+
+
 def _bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    total = 0
+    for path in folder.rglob("*"):
+        # Another process may be removing it.
+        with contextlib.suppress(FileNotFoundError):
+            total += path.stat().st_size if path.is_file() else 0
+    return total
