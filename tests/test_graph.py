@@ -22,6 +22,7 @@ from pipeline.artifact import Manifest
 from pipeline.convert.targets import choose_targets
 from pipeline.errors import ArtifactError, InputError
 from pipeline.graph import cleaning, executor, store
+from pipeline.graph import run as running
 from pipeline.graph.build import Request, build
 from pipeline.graph.executor import Job, Step, carry_out
 from pipeline.graph.node import Estimate, External, Graph, Input, Needs, Node, Scratch, resolve
@@ -376,6 +377,30 @@ def test_a_build_folder_of_before_is_made_again_and_said_so(tiny_line: TinyLine,
     kept.link(old, target.name)
     assert old.is_symlink()
     assert not any(planned(line.recipe, "verify").values())
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "linked folder"])
+def test_what_a_user_keeps_in_a_view_s_place_is_refused_before_any_work(kind: str, tmp_path: Path) -> None:
+    graph, build = graph_of(node("first")), tmp_path / "build"
+    users = build / "own" / "first"
+    if kind == "file":
+        users.parent.mkdir(parents=True)
+        users.write_text("mine")
+    elif kind == "folder":
+        users.mkdir(parents=True)
+        (users / "notes.txt").write_text("mine")
+    else:
+        build.mkdir()
+        (tmp_path / "own").mkdir()
+        users.parent.symlink_to(tmp_path / "own")
+    runner = InThisProcess()
+    with pytest.raises(ArtifactError, match=r"build/own is a link|build/own/first is a (file|folder).* Move it away"):
+        running.carry_out(graph, build, Silent(), runner)
+    assert runner.began == []
+    with pytest.raises(ArtifactError, match=r"is a (file|folder|link)"):
+        Store(build).link(users, "0" * 64)
+    kept_by_user = {"file": users, "folder": users / "notes.txt", "linked folder": tmp_path / "own"}[kind]
+    assert kept_by_user.is_dir() or kept_by_user.read_text() == "mine"
 
 
 # --- what holds an artifact, and making room ----------------------------------------------------------------------

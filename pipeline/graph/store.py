@@ -115,6 +115,7 @@ class Store:
         target = os.path.relpath(self.root / key, view.parent)
         if view.is_symlink() and os.readlink(view) == target:
             return
+        self.check_place(view)
         try:
             view.parent.mkdir(parents=True, exist_ok=True)
             if view.is_dir() and not view.is_symlink():
@@ -125,6 +126,24 @@ class Store:
         except OSError as error:
             reason = error.strerror or error
             raise ArtifactError(f"{view} cannot be written: {reason}. Finished artifacts are untouched.") from error
+
+    def check_place(self, view: Path) -> None:
+        """Refuse a view's place where it would replace what a user keeps there, or lead nowhere.
+
+        Raises:
+            ArtifactError: a file, or a folder that is no artifact, lies there; or a folder above it is a link.
+        """
+        for folder in view.relative_to(self.build).parents[:-1]:
+            if (self.build / folder).is_symlink():
+                raise ArtifactError(
+                    f"{self.build / folder} is a link; views are relative to where they lie. Remove the link, or link "
+                    f"{self.build} as a whole."
+                )
+        if view.exists() and not view.is_symlink() and not (view / MANIFEST).is_file():
+            what = "folder without a manifest" if view.is_dir() else "file"
+            raise ArtifactError(
+                f"{view} is a {what}, which pocketbert did not make, and a view belongs there. Move it away."
+            )
 
     # --- who holds what ---------------------------------------------------------------------------------------------
 
