@@ -1,6 +1,7 @@
 """Graphs and their store: equal nodes are one, what is there is found again, and nothing in use is ever removed."""
 
 import dataclasses
+import errno
 import fcntl
 import os
 import shutil
@@ -401,6 +402,50 @@ def test_what_a_user_keeps_in_a_view_s_place_is_refused_before_any_work(kind: st
         Store(build).link(users, "0" * 64)
     kept_by_user = {"file": users, "folder": users / "notes.txt", "linked folder": tmp_path / "own"}[kind]
     assert kept_by_user.is_dir() or kept_by_user.read_text() == "mine"
+
+
+def test_what_a_run_left_that_was_killed_before_it_took_the_permissions_is_finished(kept: Store) -> None:
+    graph = graph_of(node("first"))
+    (step,) = carry_out(graph, kept, InThisProcess(), Silent()).steps
+    place, scratch = kept.root / str(step.key), kept.scratch(str(step.key))
+    for path in (place, place / "text.txt"):
+        path.chmod(path.stat().st_mode | 0o200)
+    scratch.mkdir(parents=True)
+    assert made(graph, kept) == {"first": False}
+    assert not any(path.stat().st_mode & 0o222 for path in (place, place / "text.txt"))
+    assert not scratch.exists()
+
+
+@pytest.mark.parametrize("verb", ["run", "clean", "clean_older"])
+def test_a_disk_that_cannot_be_written_is_told_in_one_error(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, graph = Store(tmp_path / "build"), graph_of(node("first"))
+    with kept.running():
+        three(kept)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(store.Store, "use" if verb == "run" else "making", full)
+    verbs: dict[str, Callable[[], object]] = {
+        "run": lambda: running.carry_out(graph, kept.build, Silent(), InThisProcess()),
+        "clean": lambda: cleaning.clean(kept.build),
+        "clean_older": lambda: cleaning.clean_older(kept.build, "0d"),
+    }
+    with pytest.raises(ArtifactError, match=r"build cannot be written: No space left on device"):
+        verbs[verb]()
+
+
+def test_a_copy_that_fails_names_what_it_writes(tmp_path: Path) -> None:
+    """`shutil` names first the file that it reads."""
+
+    def copies(out: Path) -> dict[str, Any]:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/weights", None, str(out / "weights"))
+
+    kept = Store(tmp_path / "build")
+    with kept.running(), pytest.raises(ArtifactError, match=r"cannot write \S+build/store/\S+/weights: No space"):
+        carry_out(graph_of(node("first", copies, ())), kept, InThisProcess(), Silent())
 
 
 # --- what holds an artifact, and making room ----------------------------------------------------------------------

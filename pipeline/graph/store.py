@@ -57,15 +57,22 @@ class Store:
             # Where another process makes it, it is not whole yet.
             found = _whole(order) if alone else None
             if found:
-                self.use(key)
+                self._take(order)
         return found
 
     def lookup_and_hold(self, order: Order) -> Artifact | None:
         """Return the artifact of an order whose key this process holds: another run may have made it meanwhile."""
         found = _whole(order)
         if found:
-            self.use(order.place.name)
+            self._take(order)
         return found
+
+    def _take(self, order: Order) -> None:
+        """Note that an artifact is used; finish what a run did not that was killed after it had renamed it."""
+        if order.place.stat().st_mode & 0o222:
+            with contextlib.suppress(PermissionError):
+                self.finished(order.place.name)
+        self.use(order.place.name)
 
     def damage(self, order: Order) -> str | None:
         """Say what is wrong with the artifact under an order's key, or return None."""
@@ -267,6 +274,8 @@ class Store:
                 # run that ended meanwhile left a view.
                 if alone and key not in self._held() and key not in self.viewed():
                     remove(self.root / key)
+                    if (self.root / key).exists():
+                        continue
                     (self.root / _USED / key).unlink(missing_ok=True)
                     total -= sizes.get(key, 0)
                     removed.append(key)
@@ -284,6 +293,22 @@ class Store:
         with contextlib.suppress(FileNotFoundError):
             return (self.root / key / MANIFEST).stat().st_mtime
         return 0.0
+
+
+@contextmanager
+def writing(build: Path) -> Iterator[None]:
+    """Tell of a disk that is full, read-only or gone as an error that names the place.
+
+    Raises:
+        ArtifactError: a file could not be read or written.
+    """
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, ConnectionError):
+            raise
+        where, reason = error.filename2 or error.filename or build, error.strerror or error
+        raise ArtifactError(f"{where} cannot be written: {reason}. Finished artifacts are untouched.") from error
 
 
 def _whole(order: Order) -> Artifact | None:
