@@ -402,8 +402,8 @@ def _register(folder: Path) -> tuple[Path, TextIO]:
 
 def _bytes(folder: Path) -> int:
     total = 0
-    for path in folder.rglob("*"):
-        # Another process may be removing it.
-        with contextlib.suppress(FileNotFoundError):
+    # Another process may be removing it.
+    with contextlib.suppress(FileNotFoundError):
+        for path in folder.rglob("*"):
             total += path.stat().st_size if path.is_file() else 0
     return total
