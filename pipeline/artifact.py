@@ -144,7 +144,10 @@ def load(folder: Path) -> Artifact:
         ArtifactError: no manifest, or a file that is missing, was changed or was added.
     """
     manifest = read_manifest(folder)
-    problem = _difference(manifest, folder)
+    try:
+        problem = _difference(manifest, folder)
+    except OSError as error:
+        problem = f"{error.filename} cannot be read ({error.strerror})"
     if problem:
         raise ArtifactError(f"{folder} was changed after it was made: {problem}. Make it again with `pocketbert run`.")
     return Artifact(folder, manifest)
@@ -203,7 +206,8 @@ def build(order: Order, make: Callable[[Path], Mapping[str, Any]]) -> tuple[Arti
         _sweep(place)
         return _make(order, make), True
     except OSError as error:
-        where = error.filename or place
+        # A copy names what it reads first and what it writes second.
+        where = error.filename2 or error.filename or place
         reason = error.strerror or error
         raise ArtifactError(
             f"{order.stage} cannot write {where}: {reason}. Finished artifacts are untouched."

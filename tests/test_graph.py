@@ -1,6 +1,10 @@
 """Graphs and their store: equal nodes are one, what is there is found again, and nothing in use is ever removed."""
 
+import dataclasses
+import errno
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -8,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +23,7 @@ from pipeline.artifact import Manifest
 from pipeline.convert.targets import choose_targets
 from pipeline.errors import ArtifactError, InputError
 from pipeline.graph import cleaning, executor, store
+from pipeline.graph import run as running
 from pipeline.graph.build import Request, build
 from pipeline.graph.executor import Job, Step, carry_out
 from pipeline.graph.node import Estimate, External, Graph, Input, Needs, Node, Scratch, resolve
@@ -330,6 +336,36 @@ def test_the_variable_of_the_data_set_and_unset_throws_nothing_away(
     assert differ == {name for name in without if name.startswith(("reference", "verify"))}
 
 
+def test_another_licence_or_origin_is_another_file(tmp_path: Path, tiny_student: Callable[..., Path]) -> None:
+    """The converted file states both, and no file of the student does."""
+    source = Path(shutil.copytree(tiny_student("bert", "embedding"), tmp_path / "source"))
+    parsed, file = loading.read(str(recipe_file(tmp_path, student={"source": "source", "random_weights": True})))
+
+    def convert_params() -> list[Mapping[str, Any]]:
+        graph = build(Request(parsed, file, "convert", choose_targets(parsed, [])))
+        return [node.params for node in graph.nodes.values() if node.stage == "convert"]
+
+    before = convert_params()
+    (source / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
+    after = convert_params()
+    assert [one["licence"] for one in after] == ["cc-by-nc-4.0"] * len(before)
+    assert all({**new, "licence": None} == dict(old) for new, old in zip(after, before, strict=True))
+    assert {one["origin"] for one in before} == {"source"}
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_what_reads_a_manifest_is_made_again_when_it_says_something_else(counts: bool, kept: Store) -> None:
+    """Parameters and tools may change and leave the files as they are."""
+
+    def report_of(first: Node) -> Node:
+        return dataclasses.replace(node("report", join, (Input("a"),), a=first), counts_manifest=counts)
+
+    first = node("first", params={"licence": "mit"})
+    assert made(graph_of(report_of(first)), kept)["report"]
+    assert made(graph_of(report_of(node("first", params={"licence": "other"}))), kept)["report"] == counts
+    assert made(graph_of(report_of(dataclasses.replace(first, tools={"torch": "9"}))), kept)["report"] == counts
+
+
 def test_a_build_folder_of_before_is_made_again_and_said_so(tiny_line: TinyLine, tmp_path: Path) -> None:
     """Before there was a store, artifacts were folders; each is replaced by a view when it is made."""
     line = tiny_line.copy(tmp_path)
@@ -342,6 +378,74 @@ def test_a_build_folder_of_before_is_made_again_and_said_so(tiny_line: TinyLine,
     kept.link(old, target.name)
     assert old.is_symlink()
     assert not any(planned(line.recipe, "verify").values())
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "linked folder"])
+def test_what_a_user_keeps_in_a_view_s_place_is_refused_before_any_work(kind: str, tmp_path: Path) -> None:
+    graph, build = graph_of(node("first")), tmp_path / "build"
+    users = build / "own" / "first"
+    if kind == "file":
+        users.parent.mkdir(parents=True)
+        users.write_text("mine")
+    elif kind == "folder":
+        users.mkdir(parents=True)
+        (users / "notes.txt").write_text("mine")
+    else:
+        build.mkdir()
+        (tmp_path / "own").mkdir()
+        users.parent.symlink_to(tmp_path / "own")
+    runner = InThisProcess()
+    with pytest.raises(ArtifactError, match=r"build/own is a link|build/own/first is a (file|folder).* Move it away"):
+        running.carry_out(graph, build, Silent(), runner)
+    assert runner.began == []
+    with pytest.raises(ArtifactError, match=r"is a (file|folder|link)"):
+        Store(build).link(users, "0" * 64)
+    kept_by_user = {"file": users, "folder": users / "notes.txt", "linked folder": tmp_path / "own"}[kind]
+    assert kept_by_user.is_dir() or kept_by_user.read_text() == "mine"
+
+
+def test_what_a_run_left_that_was_killed_before_it_took_the_permissions_is_finished(kept: Store) -> None:
+    graph = graph_of(node("first"))
+    (step,) = carry_out(graph, kept, InThisProcess(), Silent()).steps
+    place, scratch = kept.root / str(step.key), kept.scratch(str(step.key))
+    for path in (place, place / "text.txt"):
+        path.chmod(path.stat().st_mode | 0o200)
+    scratch.mkdir(parents=True)
+    assert made(graph, kept) == {"first": False}
+    assert not any(path.stat().st_mode & 0o222 for path in (place, place / "text.txt"))
+    assert not scratch.exists()
+
+
+@pytest.mark.parametrize("verb", ["run", "clean", "clean_older"])
+def test_a_disk_that_cannot_be_written_is_told_in_one_error(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, graph = Store(tmp_path / "build"), graph_of(node("first"))
+    with kept.running():
+        three(kept)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(store.Store, "use" if verb == "run" else "making", full)
+    verbs: dict[str, Callable[[], object]] = {
+        "run": lambda: running.carry_out(graph, kept.build, Silent(), InThisProcess()),
+        "clean": lambda: cleaning.clean(kept.build),
+        "clean_older": lambda: cleaning.clean_older(kept.build, "0d"),
+    }
+    with pytest.raises(ArtifactError, match=r"build cannot be written: No space left on device"):
+        verbs[verb]()
+
+
+def test_a_copy_that_fails_names_what_it_writes(tmp_path: Path) -> None:
+    """`shutil` names first the file that it reads."""
+
+    def copies(out: Path) -> dict[str, Any]:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/weights", None, str(out / "weights"))
+
+    kept = Store(tmp_path / "build")
+    with kept.running(), pytest.raises(ArtifactError, match=r"cannot write \S+build/store/\S+/weights: No space"):
+        carry_out(graph_of(node("first", copies, ())), kept, InThisProcess(), Silent())
 
 
 # --- what holds an artifact, and making room ----------------------------------------------------------------------
@@ -397,6 +501,80 @@ def test_what_a_running_process_uses_is_never_removed_however_it_ends(tmp_path: 
         process.kill()
     assert kept.evict() == [one]
     assert not list((kept.root / ".runs").iterdir()), "what a killed process left is gone"
+
+
+def test_a_run_that_is_taken_for_a_dead_one_while_it_begins_registers_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the making of its file and the kernel's lock on it, another process looks which runs are alive."""
+    kept, lock, between = Store(tmp_path / "build"), fcntl.flock, [True]
+
+    def flock(handle: Any, how: int) -> None:
+        if between.pop() if between else False:
+            assert list(Store(tmp_path / "build")._runs()) == []
+        lock(handle, how)
+
+    monkeypatch.setattr(store, "fcntl", SimpleNamespace(flock=flock, LOCK_EX=fcntl.LOCK_EX, LOCK_NB=fcntl.LOCK_NB))
+    with kept.running():
+        (key, *_) = three(kept)
+        assert Store(tmp_path / "build").evict() == [], f"this process uses {key}"
+
+
+def test_an_artifact_that_is_being_made_is_not_swept_by_a_run_that_begins(tmp_path: Path) -> None:
+    """Nor where its maker began after the other run had looked which ones are alive."""
+    kept = Store(tmp_path / "build")
+    half_made = kept.root / ".abc.12345678.new"
+    half_made.mkdir(parents=True)
+    with kept.making("abc", wait=False), Store(tmp_path / "build").running():
+        assert half_made.is_dir()
+
+
+def test_what_a_run_shows_while_another_one_makes_room_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run may begin, find an artifact and end while others are being removed."""
+    kept = Store(tmp_path / "build")
+    with kept.running():
+        one, two, _ = three(kept)
+    last_used = store.Store._last_used
+
+    def look(self: Store, key: str) -> float:
+        kept.link(kept.build / "other" / "first", two)
+        return last_used(self, key)
+
+    monkeypatch.setattr(store.Store, "_last_used", look)
+    assert Store(tmp_path / "build").evict() == [one]
+    assert artifact.load(kept.build / "other/first")
+
+
+def test_a_view_that_a_killed_run_left_aside_holds_nothing(tmp_path: Path) -> None:
+    kept = Store(tmp_path / "build")
+    with kept.running():
+        one, two, _ = three(kept)
+    (kept.build / "own" / ".first.12345678.link").symlink_to(f"../store/{one}")
+    assert kept.evict() == [one, two]
+
+
+def test_what_disappears_while_it_is_looked_at_is_no_crash(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs make room at once, or one plans beside `clean`."""
+    graph = graph_of(node("first"))
+    made(graph, kept)
+    assert store._bytes(kept.root / "gone") == 0
+
+    def gone(path: Path) -> str:
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+
+    monkeypatch.setattr(artifact, "sha256_file", gone)
+    (step,) = executor.plan(graph, Store(kept.build)).steps
+    assert step.made
+    assert "text.txt cannot be read (No such file or directory)" in step.reason
+
+
+def test_clean_leaves_a_folder_whose_links_lead_elsewhere(kept: Store) -> None:
+    made(graph_of(node("first")), kept)
+    users = kept.build / "notes"
+    users.mkdir()
+    (users / "models").symlink_to(kept.build.parent / "elsewhere" / "store" / "models")
+    assert cleaning.clean(kept.build).folders == [kept.build / "own"]
+    assert (users / "models").is_symlink()
 
 
 def test_what_a_killed_run_left_half_made_is_swept_by_the_next(tmp_path: Path) -> None:

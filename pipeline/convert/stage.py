@@ -16,7 +16,7 @@ from pipeline.backends import ConvertRequest, sparsity
 from pipeline.backends.signature import SIGNATURE, Signature
 from pipeline.backends.structure import Structure
 from pipeline.checkpoint.parameters import content_digest
-from pipeline.checkpoint.source import TOKENIZER_FILES
+from pipeline.checkpoint.source import TOKENIZER_FILES, Source
 from pipeline.convert.model import Model
 from pipeline.errors import ToolchainError
 from pipeline.recipe.schema import Recipe
@@ -45,7 +45,7 @@ def targets(recipe: Recipe) -> list[Target]:
     return [Target(backend, scheme) for backend, section in recipe.targets.items() for scheme in section.schemes]
 
 
-def order_params(recipe: Recipe, target: Target) -> dict[str, Any]:
+def order_params(recipe: Recipe, target: Target, source: Source) -> dict[str, Any]:
     """Return what decides the content of a model folder, besides student and tools."""
     gates = recipe.gates(target.scheme)
     params: dict[str, Any] = {
@@ -53,6 +53,9 @@ def order_params(recipe: Recipe, target: Target) -> dict[str, Any]:
         "backend_version": backends.get(target.backend).VERSION,
         "scheme": target.scheme,
         "task": recipe.task,
+        # Both stand in the file, and in no file of the student, whose digest would tell.
+        "origin": source.origin,
+        "licence": source.licence,
         "lengths": list(backends.get(target.backend).lengths_in_file(recipe.lengths(target.backend))),
         "golden": {"min_worst_cosine": gates.min_worst_cosine, "min_sqnr_db": gates.min_sqnr_db},
     }

@@ -205,7 +205,7 @@ def _convert(files: _Files, target: Target) -> Node:
         place=f"{target}/model",
         stage="convert",
         version=convert.VERSION,
-        params=convert.order_params(recipe, target),
+        params=convert.order_params(recipe, target, files.branch.end.source),
         inputs=inputs,
         tools=versions(*backend.DISTRIBUTIONS),
         function=convert_file,
@@ -361,7 +361,7 @@ def _report(every: Sequence[_Files], timings: Node) -> Node:
         arguments=(members, Input("benchmark")),
         estimate=Estimate(6, 2_000_000, 500_000_000),
         worker="report",
-        counts_metrics=True,
+        counts_manifest=True,
     )
 
 

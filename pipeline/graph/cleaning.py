@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.artifact import MANIFEST
-from pipeline.errors import InputError
-from pipeline.graph.store import FOLDER, Store, remove, views
+from pipeline.errors import ArtifactError, InputError
+from pipeline.graph.store import FOLDER, Store, remove, shown_by, views, writing
 
 _AGE = re.compile(r"(\d+)([hdw])")
 _SECONDS = {"h": 3600, "d": 86_400, "w": 604_800}
@@ -40,6 +40,7 @@ def clean(build: Path, recipe: str | None = None) -> Removed:
 
     Raises:
         InputError: the recipe has no folder there, or the folder is not one of ours.
+        ArtifactError: something cannot be removed.
     """
     if recipe is not None and not (build / recipe).is_dir():
         raise InputError(
@@ -48,21 +49,25 @@ def clean(build: Path, recipe: str | None = None) -> Removed:
     folders = [build / recipe] if recipe is not None else _ours(build)
     store = Store(build)
     shown: set[str] = set()
-    for folder in folders:
-        if folder not in _ours(build):
-            raise InputError(
-                f"{folder} was not made by pocketbert (it holds no artifact); remove it by hand if you mean it."
-            )
-        shown |= {Path(os.readlink(link)).name for link in views(folder)}
-        remove(folder)
-    removed = store.evict(among=shown if recipe is not None else None)
-    store.remove_if_empty()
+    with writing(build):
+        for folder in folders:
+            if folder not in _ours(build):
+                raise InputError(
+                    f"{folder} was not made by pocketbert (it holds no artifact); remove it by hand if you mean it."
+                )
+            shown |= {target.name for link in views(folder) if (target := shown_by(link))}
+            remove(folder)
+            if folder.exists():
+                raise ArtifactError(f"{folder} could not be removed: the disk is read-only, or a run writes there.")
+        removed = store.evict(among=shown if recipe is not None else None)
+        store.remove_if_empty()
     return Removed(folders, removed)
 
 
 def clean_older(build: Path, age: str) -> Removed:
     """Remove artifacts that no recipe's folder shows, no process uses, and nobody used for so long."""
-    return Removed([], Store(build).evict(older_than_seconds=seconds(age)))
+    with writing(build):
+        return Removed([], Store(build).evict(older_than_seconds=seconds(age)))
 
 
 def _ours(build: Path) -> list[Path]:
@@ -73,4 +78,6 @@ def _ours(build: Path) -> list[Path]:
 
 def _is_ours(folder: Path) -> bool:
     old = (folder / ".lock").exists() or (folder / "student" / MANIFEST).exists()
-    return old or any(os.readlink(link).split(os.sep)[-2:-1] == [FOLDER] for link in views(folder))
+    store = Path(os.path.abspath(folder.parent / FOLDER))
+    targets = (shown_by(Path(os.path.abspath(link))) for link in views(folder))
+    return old or any(target is not None and target.parent == store for target in targets)

@@ -298,9 +298,8 @@ def order_of(node: Node, artifacts: Mapping[str, Artifact], store: Store) -> Ord
         found = artifacts.get(parent.identity)
         if found is None:
             return None
-        digests[parent.identity] = (
-            digest_of([found.digest, found.manifest.metrics]) if node.counts_metrics else found.digest
-        )
+        said = [found.manifest.metrics, found.manifest.params, found.manifest.tools]
+        digests[parent.identity] = digest_of([found.digest, *said]) if node.counts_manifest else found.digest
     return node.order(digests, store.root)
 
 

@@ -83,8 +83,8 @@ class Node:
     """Threads that the process's numerical libraries take; None: its share of the cores."""
     when_it_dies: Callable[..., Mapping[str, Any]] | None = None
     """Runs in another process where the first went down, with what happened as its first argument; None: an error."""
-    counts_metrics: bool = False
-    """Whether the metrics of the inputs decide the content, and not their files alone."""
+    counts_manifest: bool = False
+    """Whether the inputs' metrics, parameters and tools decide the content, and not their files alone."""
 
     @cached_property
     def identity(self) -> str:

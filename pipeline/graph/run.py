@@ -43,7 +43,9 @@ def carry_out(graph: Graph, folder: Path, progress: Progress, executor: Executor
     """Make what a graph has and the build folder has not; see `run`."""
     store, limit = Store(folder), stores.limit_bytes()
     _refuse_file(folder)
-    with store.running():
+    with stores.writing(folder), store.running():
+        for place in graph.views:
+            store.check_place(folder / place)
         _tell_of_old_folders(graph, folder, progress)
         outcome = execution.carry_out(graph, store, executor or Local(), progress)
         removed = store.evict(limit_bytes=limit)

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from filelock import FileLock, Timeout
 
@@ -27,6 +27,8 @@ LIMIT_VARIABLE = "POCKETBERT_STORE_GB"
 DEFAULT_LIMIT_BYTES = 40_000_000_000
 _RUNS, _LOCKS, _USED, _SCRATCH = ".runs", ".locks", ".used", ".scratch"
 _KEY_LENGTH = 64
+_ASIDE = ".link"
+"""Ends the name of a view before it is renamed into its place; a killed run may leave one."""
 
 
 class Store:
@@ -55,15 +57,22 @@ class Store:
             # Where another process makes it, it is not whole yet.
             found = _whole(order) if alone else None
             if found:
-                self.use(key)
+                self._take(order)
         return found
 
     def lookup_and_hold(self, order: Order) -> Artifact | None:
         """Return the artifact of an order whose key this process holds: another run may have made it meanwhile."""
         found = _whole(order)
         if found:
-            self.use(order.place.name)
+            self._take(order)
         return found
+
+    def _take(self, order: Order) -> None:
+        """Note that an artifact is used; finish what a run did not that was killed after it had renamed it."""
+        if order.place.stat().st_mode & 0o222:
+            with contextlib.suppress(PermissionError):
+                self.finished(order.place.name)
+        self.use(order.place.name)
 
     def damage(self, order: Order) -> str | None:
         """Say what is wrong with the artifact under an order's key, or return None."""
@@ -113,16 +122,35 @@ class Store:
         target = os.path.relpath(self.root / key, view.parent)
         if view.is_symlink() and os.readlink(view) == target:
             return
+        self.check_place(view)
         try:
             view.parent.mkdir(parents=True, exist_ok=True)
             if view.is_dir() and not view.is_symlink():
                 remove(view)
-            aside = view.parent / f".{view.name}.{uuid.uuid4().hex[:8]}.link"
+            aside = view.parent / f".{view.name}.{uuid.uuid4().hex[:8]}{_ASIDE}"
             aside.symlink_to(target, target_is_directory=True)
             aside.replace(view)
         except OSError as error:
             reason = error.strerror or error
             raise ArtifactError(f"{view} cannot be written: {reason}. Finished artifacts are untouched.") from error
+
+    def check_place(self, view: Path) -> None:
+        """Refuse a view's place where it would replace what a user keeps there, or lead nowhere.
+
+        Raises:
+            ArtifactError: a file, or a folder that is no artifact, lies there; or a folder above it is a link.
+        """
+        for folder in view.relative_to(self.build).parents[:-1]:
+            if (self.build / folder).is_symlink():
+                raise ArtifactError(
+                    f"{self.build / folder} is a link; views are relative to where they lie. Remove the link, or link "
+                    f"{self.build} as a whole."
+                )
+        if view.exists() and not view.is_symlink() and not (view / MANIFEST).is_file():
+            what = "folder without a manifest" if view.is_dir() else "file"
+            raise ArtifactError(
+                f"{view} is a {what}, which pocketbert did not make, and a view belongs there. Move it away."
+            )
 
     # --- who holds what ---------------------------------------------------------------------------------------------
 
@@ -137,15 +165,13 @@ class Store:
             folder = self.root / _RUNS
             folder.mkdir(parents=True, exist_ok=True)
             self._sweep()
-            self._run = folder / uuid.uuid4().hex
-            handle = self._run.open("w")
+            self._run, handle = _register(folder)
         except OSError as error:
             reason = error.strerror or error
             raise ArtifactError(
                 f"{self.root} cannot be written: {reason}. Choose another folder with --build."
             ) from error
         with handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
             try:
                 yield
             finally:
@@ -202,17 +228,15 @@ class Store:
                     run.unlink(missing_ok=True)
 
     def _sweep(self) -> None:
-        """Remove what killed runs left half-made, unless a run that may be writing it is alive."""
-        if next(self._runs(), None) is None:
-            for leftover in self.root.glob(".*.new"):
-                remove(leftover)
-            for leftover in self.root.glob(".*.old"):
-                remove(leftover)
+        """Remove what killed runs left half-made; whoever makes an artifact holds its key."""
+        for leftover in (*self.root.glob(".*.new"), *self.root.glob(".*.old")):
+            with self.making(leftover.name.split(".")[1], wait=False) as alone:
+                if alone:
+                    remove(leftover)
 
     def viewed(self) -> set[str]:
         """Return the keys that views show."""
-        links = (path for folder in self._recipes() for path in views(folder))
-        return {Path(os.readlink(link)).name for link in links}
+        return {target.name for folder in self._recipes() for link in views(folder) if (target := shown_by(link))}
 
     def _recipes(self) -> list[Path]:
         if not self.build.is_dir():
@@ -246,9 +270,12 @@ class Store:
             if now - self._last_used(key) < older_than_seconds:
                 break
             with self.making(key, wait=False) as alone:
-                # Asked once more under the lock: whoever begins to use an artifact holds it for that moment.
-                if alone and key not in self._held():
+                # Asked once more under the lock: whoever begins to use an artifact holds it for that moment, and a
+                # run that ended meanwhile left a view.
+                if alone and key not in self._held() and key not in self.viewed():
                     remove(self.root / key)
+                    if (self.root / key).exists():
+                        continue
                     (self.root / _USED / key).unlink(missing_ok=True)
                     total -= sizes.get(key, 0)
                     removed.append(key)
@@ -266,6 +293,22 @@ class Store:
         with contextlib.suppress(FileNotFoundError):
             return (self.root / key / MANIFEST).stat().st_mtime
         return 0.0
+
+
+@contextmanager
+def writing(build: Path) -> Iterator[None]:
+    """Tell of a disk that is full, read-only or gone as an error that names the place.
+
+    Raises:
+        ArtifactError: a file could not be read or written.
+    """
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, ConnectionError):
+            raise
+        where, reason = error.filename2 or error.filename or build, error.strerror or error
+        raise ArtifactError(f"{where} cannot be written: {reason}. Finished artifacts are untouched.") from error
 
 
 def _whole(order: Order) -> Artifact | None:
@@ -325,13 +368,42 @@ def remove(path: Path) -> None:
 
 
 def views(folder: Path) -> Iterator[Path]:
-    """Yield the views below a recipe's folder."""
-    for path in folder.iterdir():
+    """Yield the views below a recipe's folder; other runs may add and remove some meanwhile."""
+    paths = []
+    with contextlib.suppress(FileNotFoundError):
+        paths = list(folder.iterdir())
+    for path in paths:
         if path.is_symlink():
             yield path
         elif path.is_dir():
             yield from views(path)
 
 
+def shown_by(view: Path) -> Path | None:
+    """Return what a view shows, or None where it is gone or only about to become one."""
+    if view.name.endswith(_ASIDE):
+        return None
+    with contextlib.suppress(FileNotFoundError):
+        return Path(os.path.normpath(view.parent / os.readlink(view)))
+    return None
+
+
+def _register(folder: Path) -> tuple[Path, TextIO]:
+    """Return a new file of a running process, and its handle, which holds the kernel's lock on it."""
+    while True:
+        run = folder / uuid.uuid4().hex
+        handle = run.open("w")
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if run.exists():
+            return run, handle
+        # Between the two calls another process took it for one whose process had ended.
+        handle.close()
+
+
 def _bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    total = 0
+    # Another process may be removing it.
+    with contextlib.suppress(FileNotFoundError):
+        for path in folder.rglob("*"):
+            total += path.stat().st_size if path.is_file() else 0
+    return total
