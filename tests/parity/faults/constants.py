@@ -45,6 +45,24 @@ def overwrite(model: Path, old: NDArray[Any], new: NDArray[Any]) -> None:
     file.write_bytes(content.replace(before, after))
 
 
+def exchange(model: Path, one: Floats, other: Floats) -> None:
+    """Exchange two vectors in every place, in whatever float type the file has them.
+
+    Raises:
+        NotFound: it has one of them in none.
+    """
+    file = bytes_file(model)
+    content = file.read_bytes()
+    for dtype in (np.float32, np.float16):
+        first, second = (vector.astype(dtype).tobytes() for vector in (one, other))
+        if first in content and second in content:
+            aside = bytes(byte ^ 0xA5 for byte in first)
+            assert aside not in content
+            file.write_bytes(content.replace(first, aside).replace(second, first).replace(aside, second))
+            return
+    raise NotFound(f"{file.name} does not hold both vectors")
+
+
 def quantised(model: Path, weights: Floats) -> Quantised:
     """Return a tensor's int8 values and scales, one a row, as the file holds them.
 

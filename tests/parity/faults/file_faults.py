@@ -4,7 +4,7 @@
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 from faults import constants
 from faults.constants import Quantised
 from faults.fault import FLOAT, INT8, Cells, Fault
+from faults.students import BUNDLED
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,11 @@ def bias_of_another_layer(planting: Planting) -> None:
     constants.overwrite(planting.file, bias, planting.tensor("encoder.layer.1.output.dense.bias"))
 
 
+def _exchange(one: str, other: str) -> Callable[[Planting], None]:
+    """Let two tensors of one shape change places: each is in the file, whole, and read by the other's operation."""
+    return lambda planting: constants.exchange(planting.file, planting.tensor(one), planting.tensor(other))
+
+
 def half_written(planting: Planting) -> None:
     file = constants.bytes_file(planting.file)
     content = file.read_bytes()
@@ -131,9 +137,30 @@ def _fault(name: str, what: str, plant: Any, cells: Cells, **more: Any) -> Fault
     return Fault(name, what, "file", plant, cells=cells, **more)
 
 
+_EXCHANGED = {
+    "output_gains": ("two layers' output norms read each other's gain", "{}.output.LayerNorm.weight"),
+    "norm_shifts": ("two layers' attention norms read each other's shift", "{}.attention.output.LayerNorm.bias"),
+    "output_biases": ("two layers' output projections read each other's bias", "{}.output.dense.bias"),
+    "attention_biases": ("two layers' attention outputs read each other's bias", "{}.attention.output.dense.bias"),
+}
+"""By name: what went wrong, and the tensor of a layer that changes places with the next layer's."""
+
+
+def _exchanges() -> Iterator[Fault]:
+    """Yield exchanges in what people ship, int8, of a random student and of the trained one, whose layers are alike."""
+    for name, (what, tensor) in _EXCHANGED.items():
+        plant = _exchange(*(tensor.format(f"encoder.layer.{layer}") for layer in (0, 1)))
+        yield _fault(f"{name}_exchanged", what, plant, INT8)
+        yield _fault(f"{name}_exchanged_trained", what, plant, INT8, student=BUNDLED)
+    norm = "encoder.layer.1.output.LayerNorm"
+    plant = _exchange(f"{norm}.weight", f"{norm}.bias")
+    yield _fault("gain_and_shift_exchanged", "a norm's gain and shift have changed places", plant, INT8)
+
+
 _NO_FP16 = {"executorch": "its backend has no fp16"}
 _ALL: Cells = {name: (*FLOAT[name], *INT8[name]) for name in FLOAT}
 FAULTS = (
+    *_exchanges(),
     _fault("channel_scale_doubled", "the int8 scale of one channel is twice too large", channel_scale_doubled, INT8),
     _fault("table_scales_shifted", "the embedding table's scales are off by one row", table_scales_shifted, INT8),
     _fault("zero_point_lost", "an asymmetric int8 weight is read without its zero points", zero_point_lost, INT8),
