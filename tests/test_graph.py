@@ -577,6 +577,36 @@ def test_clean_leaves_a_folder_whose_links_lead_elsewhere(kept: Store) -> None:
     assert (users / "models").is_symlink()
 
 
+def test_clean_takes_a_lock_or_a_manifest_of_others_for_nothing_of_ours(kept: Store) -> None:
+    made(graph_of(node("first")), kept)
+    for name in (".lock", "student/manifest.json"):
+        file = kept.build / f"notes-{Path(name).name}" / name
+        file.parent.mkdir(parents=True)
+        file.write_text("{}")
+    assert cleaning.clean(kept.build).folders == [kept.build / "own"]
+    assert sorted(path.name for path in kept.build.glob("notes-*")) == ["notes-.lock", "notes-manifest.json"]
+    with pytest.raises(InputError, match="was not made by pocketbert"):
+        cleaning.clean(kept.build, "notes-.lock")
+
+
+def test_clean_keeps_files_of_others_in_a_recipe_s_folder_and_names_them(kept: Store) -> None:
+    made(graph_of(node("first")), kept)
+    folder = kept.build / "own"
+    (folder / "logs").mkdir(exist_ok=True)
+    (folder / "logs" / "first.log").write_text("x")
+    (folder / "notes.txt").write_text("keep")
+    (folder / "mine").mkdir()
+    (folder / "mine" / "plot.png").write_text("keep")
+    (folder / ".first.12345678.new").mkdir()
+    removed = cleaning.clean(kept.build)
+    assert removed.kept == [folder / "mine" / "plot.png", folder / "notes.txt"]
+    assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")) == [
+        "mine",
+        "mine/plot.png",
+        "notes.txt",
+    ]
+
+
 def test_what_a_killed_run_left_half_made_is_swept_by_the_next(tmp_path: Path) -> None:
     kept = Store(tmp_path / "build")
     (kept.root / ".abc.12345678.new").mkdir(parents=True)

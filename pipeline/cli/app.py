@@ -381,7 +381,11 @@ def clean(
     text = f"nothing to remove in {build}"
     if removed.folders or removed.artifacts:
         text = f"removed {', '.join([*folders, f'{len(removed.artifacts)} artifacts of the store'])}"
-    _show(as_json, {"removed": folders, "artifacts": removed.artifacts}, partial(tables.say, text))
+    kept = [str(path) for path in removed.kept]
+    if kept:
+        text += f"; kept what pocketbert did not make: {', '.join(kept)}"
+    document = {"removed": folders, "kept": kept, "artifacts": removed.artifacts}
+    _show(as_json, document, partial(tables.say, text))
 
 
 PackagePath = Annotated[Path, typer.Argument(help="A .mlpackage, or a model folder that holds one.")]

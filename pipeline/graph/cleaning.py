@@ -5,10 +5,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.artifact import MANIFEST
+from pipeline import artifact
 from pipeline.errors import ArtifactError, InputError
 from pipeline.graph.store import FOLDER, Store, remove, shown_by, views, writing
 
+_LEFTOVER = re.compile(r"\..+\.([0-9a-f]{8}\.)?(new|old|link)")
+"""What a killed run leaves beside what it was about to write."""
+_LOCK = ".lock"
+_LOGS = "logs"
 _AGE = re.compile(r"(\d+)([hdw])")
 _SECONDS = {"h": 3600, "d": 86_400, "w": 604_800}
 
@@ -30,7 +34,9 @@ class Removed:
     """What was removed."""
 
     folders: list[Path]
-    """Recipes' folders that were removed."""
+    """Recipes' folders that were removed, or emptied of what is ours."""
+    kept: list[Path]
+    """Files and folders in them that are somebody else's, and stay."""
     artifacts: list[str]
     """By key."""
 
@@ -49,6 +55,7 @@ def clean(build: Path, recipe: str | None = None) -> Removed:
     folders = [build / recipe] if recipe is not None else _ours(build)
     store = Store(build)
     shown: set[str] = set()
+    kept: list[Path] = []
     with writing(build):
         for folder in folders:
             if folder not in _ours(build):
@@ -56,18 +63,19 @@ def clean(build: Path, recipe: str | None = None) -> Removed:
                     f"{folder} was not made by pocketbert (it holds no artifact); remove it by hand if you mean it."
                 )
             shown |= {target.name for link in views(folder) if (target := shown_by(link))}
-            remove(folder)
-            if folder.exists():
+            foreign = _remove_ours(folder, build)
+            kept += foreign
+            if folder.exists() and not foreign:
                 raise ArtifactError(f"{folder} could not be removed: the disk is read-only, or a run writes there.")
         removed = store.evict(among=shown if recipe is not None else None)
         store.remove_if_empty()
-    return Removed(folders, removed)
+    return Removed(folders, kept, removed)
 
 
 def clean_older(build: Path, age: str) -> Removed:
     """Remove artifacts that no recipe's folder shows, no process uses, and nobody used for so long."""
     with writing(build):
-        return Removed([], Store(build).evict(older_than_seconds=seconds(age)))
+        return Removed([], [], Store(build).evict(older_than_seconds=seconds(age)))
 
 
 def _ours(build: Path) -> list[Path]:
@@ -77,7 +85,47 @@ def _ours(build: Path) -> list[Path]:
 
 
 def _is_ours(folder: Path) -> bool:
-    old = (folder / ".lock").exists() or (folder / "student" / MANIFEST).exists()
-    store = Path(os.path.abspath(folder.parent / FOLDER))
-    targets = (shown_by(Path(os.path.abspath(link))) for link in views(folder))
-    return old or any(target is not None and target.parent == store for target in targets)
+    """Return whether a folder holds an artifact: a view into this store, or what versions without a store left."""
+    return any(_is_view(link, folder.parent) for link in views(folder)) or _is_artifact(folder / "student")
+
+
+def _is_view(link: Path, build: Path) -> bool:
+    target = shown_by(Path(os.path.abspath(link)))
+    return target is not None and target.parent == Path(os.path.abspath(build / FOLDER))
+
+
+def _is_artifact(folder: Path) -> bool:
+    """Return whether a folder has a manifest of ours, which a file of that name alone does not show."""
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    try:
+        artifact.read_manifest(folder)
+    except ArtifactError:
+        return False
+    return True
+
+
+def _remove_ours(folder: Path, build: Path) -> list[Path]:
+    """Remove views, artifacts, logs and leftovers below a folder, and then the folder; return what is not ours."""
+    kept = []
+    for path in sorted(folder.iterdir()):
+        logs = path.name == _LOGS and path.is_dir() and not path.is_symlink()
+        if path.is_symlink():
+            ours = _is_view(path, build) or _LEFTOVER.fullmatch(path.name) is not None
+        else:
+            ours = path.name == _LOCK or _LEFTOVER.fullmatch(path.name) is not None or _is_artifact(path)
+        if ours:
+            remove(path)
+        elif logs:
+            for log in path.glob("*.log"):
+                remove(log)
+            kept += sorted(path.iterdir())
+        elif path.is_dir() and not path.is_symlink():
+            kept += _remove_ours(path, build)
+        else:
+            kept.append(path)
+    if not kept:
+        remove(folder)
+    elif (folder / _LOGS).is_dir() and not any((folder / _LOGS).iterdir()):
+        remove(folder / _LOGS)
+    return kept
