@@ -37,7 +37,7 @@ def check(found: Structure, expected: Expected, scheme: str, backend: str, funct
 
 
 def failed(results: list[GateResult]) -> dict[str, str]:
-    assert [gate.name for gate in results] == ["weights", "constants", "wiring", "epsilon", "activation"]
+    assert [gate.name for gate in results] == ["weights", "constants", "wiring", "arithmetic", "epsilon", "activation"]
     return {gate.name: gate.detail for gate in results if not gate.passed}
 
 
@@ -73,7 +73,7 @@ def clean(scheme: str) -> Structure:
         stored: Any = "float32" if values.ndim == 1 else kinds.get(scheme, "int8")
         for part in (values, values[None, :8]) if name == "positions" else (values,):
             constants.append(Constant(name, rounded(part.squeeze(), scheme).reshape(part.shape), stored))
-    return Structure(tuple(constants), (1e-12,) * 4, ("gelu", "tanh") * 2, ((), ()), ())
+    return Structure(tuple(constants), (1e-12,) * 4, ("gelu", "tanh") * 2, ((), ()), (), ())
 
 
 def changed(found: Structure, name: str, change: Callable[[np.ndarray], np.ndarray | None]) -> Structure:
@@ -237,7 +237,7 @@ def test_what_a_runtime_computes_by_design_is_declared() -> None:
     wanted = replace(checkpoint(), activations=("gelu_tanh", "tanh"))
     results = check(clean("fp32"), wanted, "fp32", "executorch")
     assert not failed(results)
-    assert "by design: gelu_tanh as gelu" in results[4].detail
+    assert "by design: gelu_tanh as gelu" in results[5].detail
     assert set(failed(check(clean("fp32"), wanted, "fp32", "litert"))) == {"activation"}
 
 
@@ -424,6 +424,17 @@ def test_damaged_files_fail(
     found = judged(uneven("albert", "embedding"), target, tmp_path / "model")
     assert found.keys() == {gate}
     assert re.search(detail, found[gate]), found
+
+
+@pytest.mark.parametrize("target", [LITERT, PTE], ids=str)
+def test_a_file_of_the_other_int8_scheme_is_told(
+    target: Target, uneven: Callable[..., Artifact], converted: Callable[..., Path]
+) -> None:
+    (claimed,) = {"int8_dynamic", "int8_weight_only"} - {target.scheme}
+    file = converted("albert", "embedding", target)
+    found = judged(uneven("albert", "embedding"), Target(target.backend, claimed), file)
+    assert found.keys() == {"arithmetic"}
+    assert f"{claimed} means" in found["arithmetic"]
 
 
 @pytest.mark.parametrize("target", [LITERT, PTE, Target("coreml", "int8_weight_only")], ids=str)

@@ -31,6 +31,8 @@ class Constant:
     """Whether zeros are left out of the file."""
 
 
+Arithmetic = Literal["float", "dynamic_int8"]
+"""`dynamic_int8`: activations are quantised when the file runs, and multiplied as integers."""
 Role = Literal["weight", "bias"]
 """What an operation does with a constant, where that is plain: it multiplies by a weight, it adds a bias."""
 
@@ -59,6 +61,8 @@ class Structure:
     """For each function, the operations that read constants, in the order in which they run."""
     numbers: tuple[float, ...]
     """Every float constant of one element."""
+    arithmetic: tuple[Arithmetic, ...]
+    """For each linear that reads a constant matrix, what it multiplies, likewise."""
 
 
 class Flow:

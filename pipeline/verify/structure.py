@@ -75,7 +75,7 @@ def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, f
         functions: how many the file has.
 
     Returns:
-        Gates `weights`, `constants`, `wiring`, `epsilon` and `activation`, in that order.
+        Gates `weights`, `constants`, `wiring`, `arithmetic`, `epsilon` and `activation`, in that order.
     """
     precision = precision_of(scheme, backend)
     half = precision.vectors == "float16"
@@ -84,6 +84,7 @@ def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, f
         _weights_gate(sorted_out, stored.numbers, expected, precision),
         _constants_gate(sorted_out),
         _wiring_gate(stored, sorted_out, expected, functions),
+        _arithmetic_gate(stored, scheme),
         _epsilon_gate(stored.epsilons, expected, functions, half=half),
         _activation_gate(stored, expected, backend, functions),
     ]
@@ -173,6 +174,16 @@ def _wiring_gate(stored: Structure, sorted_out: _SortedOut, expected: Expected, 
     if wrong:
         detail = f"{len(wrong)} tensors are not read where the checkpoint has them: {_listed(wrong)}"
     return GateResult(name="wiring", bound=0.0, found=float(len(wrong)), passed=not wrong, detail=detail)
+
+
+def _arithmetic_gate(stored: Structure, scheme: str) -> GateResult:
+    """Judge whether the linears multiply what the scheme says: a file of another scheme may be as close, or closer."""
+    wanted = SCHEMES[scheme].activations
+    others = [kind for kind in stored.arithmetic if kind != wanted]
+    detail = f"{len(stored.arithmetic)} linears multiply {wanted}"
+    if others:
+        detail = f"{len(others)} of {len(stored.arithmetic)} linears multiply {others[0]}; {scheme} means {wanted}"
+    return GateResult(name="arithmetic", bound=0.0, found=float(len(others)), passed=not others, detail=detail)
 
 
 def _weights_gate(

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline import mil
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Constant, Flow, Role, Structure
+from pipeline.backends.structure import Activation, Arithmetic, Constant, Flow, Role, Structure
 from pipeline.errors import ToolchainError
 from pipeline.mil import Package
 from pipeline.mil.constants import Source, Weight, constants, decode, is_constant, weights
@@ -82,11 +82,15 @@ def structure(file: Path) -> Structure:
     every = weights(package)
     counted = [row for row in every if _counts(row)]
     order: dict[object, int] = {id(row): number for number, row in enumerate(counted)}
+    # ML Programs have no integer products of activations that are quantised as they come.
+    every_operation = (operation for name in package.functions for operation in package.program(name).operations)
+    linears: tuple[Arithmetic, ...] = tuple("float" for operation in every_operation if operation.kind == "linear")
     return Structure(
         constants=tuple(_constant(package, row) for row in counted),
         epsilons=tuple(epsilons),
         activations=tuple(activations),
         uses=tuple(_flow(package, name, every).numbered(order) for name in package.functions),
+        arithmetic=linears,
         numbers=tuple(_number(package, row) for row in every if _floats(row) == 1),
     )
 

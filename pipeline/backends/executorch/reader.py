@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.backends.executorch.flatbuffer import Schema, Table
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Constant, Flow, Role, Structure
+from pipeline.backends.structure import Activation, Arithmetic, Constant, Flow, Role, Structure
 from pipeline.errors import ToolchainError
 from pipeline.schemes import Stored
 
@@ -90,6 +90,7 @@ def structure(file: Path) -> Structure:
         activations=tuple(reader.activations),
         uses=tuple(flow.numbered(order) for flow in reader.flows if flow.uses),
         numbers=tuple(reader.numbers.values()),
+        arithmetic=tuple(reader.arithmetic),
     )
 
 
@@ -161,6 +162,7 @@ class _Reader:
     activations: list[Activation] = field(default_factory=list)
     numbers: dict[object, float] = field(default_factory=dict)
     flows: list[Flow] = field(default_factory=list)
+    arithmetic: list[Arithmetic] = field(default_factory=list)
 
     def add_plan(self, plan: Table) -> None:
         """Add one method: what its instructions say in their order, then the constants that no kernel explained."""
@@ -247,6 +249,7 @@ class _Reader:
         payload = self.program.segment(delegate["processed"]["index"])
         graph = _Graph(payload, self.delegate_schema, self.program)
         self.activations += graph.activations()
+        self.arithmetic += graph.arithmetic()
         inner = flow.inside(arguments)
         for value in graph.table["xvalues"]:
             tensor = value["xvalue_union"]
@@ -357,6 +360,18 @@ class _Graph:
                 yield _DELEGATE_ACTIVATIONS[kind]
             elif bounds is not None and bounds["output_min"] == 0 and bounds["output_max"] == np.inf:
                 yield "relu"
+
+    def arithmetic(self) -> Iterator[Arithmetic]:
+        """Yield what each linear multiplies: integers, where its input is quantised row by row before."""
+        quantised = {
+            value["xvalue_union"]["tensor_value"]["id_out"]
+            for value in self.table["xvalues"]
+            if value["xvalue_union"].name == "XNNQuantizedTensorValue"
+            and value["xvalue_union"].member("quant_params") == "PerTokenDynamicQuant"
+        }
+        for node in self.table["xnodes"]:
+            if node.member("xnode_union") == "XNNFullyConnected":
+                yield "dynamic_int8" if node["xnode_union"]["input1_id"] in quantised else "float"
 
     def constant(self, value: Table) -> Iterator[Found]:
         """Yield what a value holds, if it is a constant."""

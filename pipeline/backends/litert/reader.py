@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Constant, Flow, Role, Structure
+from pipeline.backends.structure import Activation, Arithmetic, Constant, Flow, Role, Structure
 from pipeline.errors import ToolchainError
 from pipeline.schemes import Stored
 
@@ -94,6 +94,7 @@ class _Reader:
     activations: list[Activation] = field(default_factory=list)
     numbers: dict[object, float] = field(default_factory=dict)
     flows: list[Flow] = field(default_factory=list)
+    arithmetic: list[Arithmetic] = field(default_factory=list)
 
     def structure(self) -> Structure:
         """Return what was collected."""
@@ -104,6 +105,7 @@ class _Reader:
             activations=tuple(self.activations),
             uses=tuple(flow.numbered(order) for flow in self.flows),
             numbers=tuple(self.numbers.values()),
+            arithmetic=tuple(self.arithmetic),
         )
 
     @classmethod
@@ -144,6 +146,7 @@ class _Reader:
                 operation.outputs,
                 dict(zip(operation.inputs, _ROLES.get(operation.kind, ()), strict=False)),
             )
+            self.arithmetic += graph.arithmetic(operation)
             self.epsilons += graph.epsilon(operation)
             self.activations += graph.activation(operation)
 
@@ -234,6 +237,12 @@ class _Graph:
             inputs = tuple(int(table.Inputs(at)) for at in range(table.InputsLength()))
             outputs = tuple(int(table.Outputs(at)) for at in range(table.OutputsLength()))
             yield _Operation(kind, inputs, outputs, table)
+
+    def arithmetic(self, operation: _Operation) -> Iterator[Arithmetic]:
+        """Yield what a linear multiplies: integers, where it reads a matrix of int8 that nothing widens before."""
+        if operation.kind == "FULLY_CONNECTED":
+            matrix = self.tensors[operation.inputs[1]]
+            yield "dynamic_int8" if self._reader.types[matrix.Type()] == "INT8" else "float"
 
     def epsilon(self, operation: _Operation) -> Iterator[float]:
         """Yield the epsilon if an operation is the root of a normalisation: root(mean + epsilon).

@@ -129,6 +129,10 @@ def scheme_not_applied(planting: Planting) -> None:
     planting.take(planting.sibling("fp32"))
 
 
+def the_other_int8_scheme(planting: Planting) -> None:
+    planting.take(planting.sibling("int8_weight_only"))
+
+
 def half_under_fp32_name(planting: Planting) -> None:
     planting.take(planting.sibling("fp16"))
 
@@ -171,6 +175,13 @@ FAULTS = (
     _fault("half_written", "the file ends after three fifths", half_written, _ALL, stops="."),
     _fault("file_of_another_student", "a stale file lies under a new manifest", file_of_another_student, _ALL),
     _fault("scheme_not_applied", "the int8 file is the fp32 one", scheme_not_applied, INT8),
+    _fault(
+        "weight_only_under_dynamic_name",
+        "the int8_dynamic file is the int8_weight_only one",
+        the_other_int8_scheme,
+        {name: INT8[name] for name in ("litert", "executorch")},
+        not_for={"coreml": "it has no int8_dynamic"},
+    ),
     _fault(
         "half_under_fp32_name",
         "the fp32 file is the fp16 one",

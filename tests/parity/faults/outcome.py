@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from faults.fault import Fault
 from faults.run import Cell, Gate
 
-STATIC = ("companions", "golden", "signature", "labels", "weights", "constants", "wiring", "epsilon", "activation")
+STATIC = (
+    "companions",
+    "golden",
+    "signature",
+    "labels",
+    "weights",
+    "constants",
+    "wiring",
+    "arithmetic",
+    "epsilon",
+    "activation",
+)
 """Gates that are judged without running the file."""
 SAME_GRAPH = "fp32 export of the same graph"
 
