@@ -597,9 +597,13 @@ CHECKPOINTS: dict[str, tuple[str, Callable[[Path], Any], tuple[str, ...]]] = {
     "tokenizer of a larger vocabulary": (
         "embedding",
         edit_json("config.json", vocab_size=30000),
-        ("does not load", "AutoModel"),
+        ("word_embeddings.weight has shape (30522, 64), and config.json asks for (30000, 64)",),
     ),
-    "another width": ("embedding", edit_json("config.json", hidden_size=128), ("does not load as AutoModel",)),
+    "another width": (
+        "embedding",
+        edit_json("config.json", hidden_size=128),
+        ("has shape (64,), and config.json asks",),
+    ),
     "a width in words": ("embedding", edit_json("config.json", hidden_size="wide"), ("does not load as AutoModel",)),
     "more layers than weights": (
         "embedding",

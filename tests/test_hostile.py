@@ -17,7 +17,10 @@ from pipeline import artifact
 from pipeline.backends import signature
 from pipeline.checkpoint import source
 from pipeline.convert.isolated import IsolatedModel
-from pipeline.errors import ArtifactError, StudentError, ToolchainError, WorkerDied
+from pipeline.convert.model import read_candidates
+from pipeline.convert.targets import choose_targets
+from pipeline.errors import ArtifactError, RecipeError, StudentError, ToolchainError, WorkerDied
+from pipeline.recipe import loading
 
 # --- model folders -----------------------------------------------------------------------------------------------
 
@@ -139,6 +142,27 @@ def test_a_file_that_crashes_the_runtime_ends_its_own_process_alone(model: Path)
         pipeline.load(model, isolated=True)
 
 
+def test_a_text_that_is_cut_is_said_to_be_cut(model: Path, pocketbert: Callable[..., Outcome]) -> None:
+    long = "parcel " * 10_000
+    outcome = pocketbert("predict", model, long, "Where is my parcel?")
+    assert outcome.rc == 0, outcome.stderr
+    assert len(outcome.stdout) < 2000
+    assert "… (70,000 characters)" in outcome.stdout
+    assert outcome.stdout.count("truncated: only the first 32 tokens were read") == 1
+
+
+def test_candidates_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "faq.txt").write_bytes("\ufeffWhere is it?\n".encode())
+    assert read_candidates(tmp_path / "faq.txt") == ["Where is it?"]
+
+
+def test_a_target_with_a_colon_and_no_scheme_is_refused() -> None:
+    recipe, _ = loading.read("minilm")
+    assert len(choose_targets(recipe, ["litert"])) == 2
+    with pytest.raises(RecipeError, match="target 'litert:' is not in recipe minilm; there are: litert:fp32"):
+        choose_targets(recipe, ["litert:"])
+
+
 def test_a_process_that_hangs_is_ended(model: Path) -> None:
     with pytest.raises(WorkerDied, match=r"said nothing for 0\.01 s and was ended"):
         IsolatedModel(model, patience_seconds=0.01)
@@ -175,6 +199,15 @@ def test_a_config_that_forgets_a_layer_is_refused(checkpoint: Path) -> None:
 def test_the_head_of_another_task_is_refused_though_its_tensors_fit(checkpoint: Path) -> None:
     with pytest.raises(StudentError, match="was saved as BertForSequenceClassification, and task token_classification"):
         load(checkpoint, "token_classification")
+
+
+@pytest.mark.parametrize("field", ["intermediate_size", "vocab_size"])
+def test_a_config_of_other_sizes_is_refused_with_both_shapes(checkpoint: Path, field: str) -> None:
+    edit_config(checkpoint, **{field: 200})
+    with pytest.raises(
+        StudentError, match=r"\w+\.(weight|bias) has shape \(.*\), and config.json asks for \(.*200.*\)"
+    ):
+        load(checkpoint, "classification")
 
 
 def test_heads_and_buffers_may_be_left_over(checkpoint: Path) -> None:
@@ -224,8 +257,6 @@ def test_a_module_that_is_not_carried_out_is_refused(tiny_student: Callable[[str
 
 
 def pipeline_recipe(folder: Path, student: Path) -> Any:
-    from pipeline.recipe import loading
-
     return loading.read(str(recipe_file(folder, student={"source": str(student), "random_weights": True})))
 
 

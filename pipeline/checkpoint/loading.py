@@ -48,12 +48,19 @@ def load_checkpoint(checkpoint: Path | Source, task: Task) -> Any:
             # Fused attention exports into slower graphs on ExecuTorch, 29 against 43 ms for MiniLM at 128 tokens.
             attn_implementation="eager",
             dtype=torch.float32,
+            # Told below, with both shapes; transformers sends its reader to a report on the terminal.
+            ignore_mismatched_sizes=True,
             **options,
         )
     except (RuntimeError, ValueError, OSError) as error:
         raise StudentError(
             f"{shapes.name_of(checkpoint)} does not load as {task.auto_class}: {str(error).strip().splitlines()[0]}"
         ) from error
+    for tensor, stored, needed in sorted(info["mismatched_keys"]):
+        raise StudentError(
+            f"{shapes.name_of(checkpoint)}: {tensor} has shape {tuple(stored)}, and config.json asks for "
+            f"{tuple(needed)}. Was the config edited, or does it belong to another checkpoint?"
+        )
     missing = sorted(info["missing_keys"])
     if missing:
         name = checkpoint.origin if isinstance(checkpoint, Source) else "the checkpoint"

@@ -168,7 +168,8 @@ def _restored(
         for name in stored - set(mismatched):
             parameters[name].copy_(tensors[name])
     missing = sorted(set(parameters) - stored)
-    return model, {"missing_keys": missing, "mismatched_keys": [(name,) for name in mismatched]}
+    shapes = [(name, tensors[name].shape, parameters[name].shape) for name in mismatched]
+    return model, {"missing_keys": missing, "mismatched_keys": shapes}
 
 
 def encoder_prefix(model: Any) -> str:

@@ -55,7 +55,7 @@ def prediction_document(
     rows = []
     for number, prediction in enumerate(predictions):
         row: dict[str, Any] = {"text": prediction.text, "second": prediction.second, "tokens": prediction.tokens}
-        row |= {"length": prediction.length, "vector": prediction.vector.tolist()}
+        row |= {"truncated": prediction.truncated, "length": prediction.length, "vector": prediction.vector.tolist()}
         if prediction.scores:
             row["labels"] = prediction.scores
         if prediction.entities is not None:

@@ -24,6 +24,9 @@ from pipeline.verify.record import Parity
 _out = Console(highlight=False)
 _VERDICT = {"passed": "[green]passed[/green]", "failed": "[red]FAILED[/red]", "not_run": "[yellow]not run[/yellow]"}
 
+_SHOWN_CHARACTERS = 300
+"""Of a text that somebody gave: they know it."""
+
 
 def say(text: str) -> None:
     """Print a line on standard output."""
@@ -81,7 +84,9 @@ def print_outcome(folder: Path, steps: Sequence[Step], parities: Mapping[str, Pa
 def print_predictions(predictions: Sequence[Prediction], neighbours: Sequence[Sequence[NearText]] | None) -> None:
     """Print what the model gives for each text, and the nearest candidates of each."""
     for number, prediction in enumerate(predictions):
-        say(f"{prediction.text}{' | ' + prediction.second if prediction.second else ''}")
+        say(_shortened(f"{prediction.text}{' | ' + prediction.second if prediction.second else ''}"))
+        if prediction.truncated:
+            say(f"  truncated: only the first {prediction.tokens} tokens were read, the most that the file takes")
         if prediction.scores:
             for label, share in sorted(prediction.scores.items(), key=lambda item: -item[1]):
                 say(f"  {share:6.1%}  {label}")
@@ -97,6 +102,10 @@ def print_predictions(predictions: Sequence[Prediction], neighbours: Sequence[Se
             say(f"  {float(prediction.vector[0]):.4f}")
         for neighbour in neighbours[number] if neighbours else ():
             say(f"  {neighbour.cosine:6.3f}  {neighbour.text}")
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]} … ({len(text):,} characters)"
 
 
 def print_draft(draft: Draft) -> None:

@@ -39,6 +39,8 @@ class Prediction:
     """The part of `second` that answers `text`."""
     windows: int = 1
     """How many windows over a long passage were run."""
+    truncated: bool = False
+    """Whether the text is longer than the file takes, so that its end was not read."""
 
 
 class Model:
@@ -121,7 +123,7 @@ class Model:
         row, offsets = self.encoder.encode_with_offsets(first, second)
         _, length = self.signature.choose(len(row))
         vector = self.run(row)
-        found = Prediction(first, second, len(row), length, vector)
+        found = Prediction(first, second, len(row), length, vector, truncated=self.encoder.truncates(first, second))
         if kind == "logits":
             return replace(found, scores=self._shares(vector))
         return replace(found, entities=self._entities(first, vector, offsets)) if kind == "token_logits" else found
@@ -203,7 +205,8 @@ def read_candidates(file: Path) -> list[str]:
         InputError: the file is absent, not UTF-8, or empty.
     """
     try:
-        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        # Editors on Windows begin a file with a byte order mark, which is no part of its first line.
+        lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:

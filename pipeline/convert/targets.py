@@ -21,8 +21,8 @@ def choose_targets(recipe: Recipe, names: Sequence[str]) -> list[Target]:
         return every
     chosen: list[Target] = []
     for text in names:
-        backend, _, scheme = text.partition(":")
-        matching = [target for target in every if target.backend == backend and scheme in ("", target.scheme)]
+        backend, colon, scheme = text.partition(":")
+        matching = [target for target in every if target.backend == backend and (not colon or target.scheme == scheme)]
         if not matching:
             exist = ", ".join(f"{target.backend}:{target.scheme}" for target in every)
             raise RecipeError(f"target {text!r} is not in recipe {recipe.name}; there are: {exist}.")

@@ -96,6 +96,10 @@ class Encoder:
                 spans[index] = span
         return _row(encoded), spans
 
+    def truncates(self, first: str, second: str | None = None) -> bool:
+        """Return whether a text or a pair is longer than `max_length`."""
+        return bool(self._encoding(first, second).overflowing)
+
     def windows(self, question: str, passage: str, *, stride: int) -> list[Window]:
         """Split a passage into windows that each fit beside the whole question.
 
