@@ -577,6 +577,34 @@ def test_clean_leaves_a_folder_whose_links_lead_elsewhere(kept: Store) -> None:
     assert (users / "models").is_symlink()
 
 
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="a small disk of one's own takes Linux")
+@pytest.mark.parametrize(
+    ("megabytes", "words"),
+    [(3, "and what follows need about"), (24, "no space left on")],
+    ids=["too small for the estimate", "full while a node writes"],
+)
+def test_a_full_disk_is_named_and_nothing_is_left_half_made(
+    megabytes: int, words: str, tiny_student: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    recipe = recipe_file(tmp_path, student={"source": str(tiny_student("bert", "embedding")), "random_weights": True})
+    # Another program takes what the estimate has seen.
+    filler = f"(sleep 3; head -c {megabytes - 1}M /dev/zero > {disk}/filler) & " if megabytes > 3 else ""
+    command = f"mount -t tmpfs -o size={megabytes}m none {disk} || exit 77; {filler}"
+    command += f"{sys.executable} -m pipeline student {recipe} --build {disk}/build; code=$?; wait; "
+    command += f"find {disk}/build/store -maxdepth 1 -type d -name '[0-9a-f]*' | wc -l; exit $code"
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", command], cwd=tmp_path, env=environment(), capture_output=True, text=True
+    )
+    if done.returncode == 77 or done.stderr.startswith("unshare:"):
+        pytest.skip(f"this machine lets nobody mount a disk: {done.stderr.strip()[-200:]}")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout.split()[-1] == "0"
+
+
 def test_clean_takes_a_lock_or_a_manifest_of_others_for_nothing_of_ours(kept: Store) -> None:
     made(graph_of(node("first")), kept)
     for name in (".lock", "student/manifest.json"):

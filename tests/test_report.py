@@ -9,8 +9,9 @@ from typing import Literal
 
 import pytest
 
+from pipeline import tasks
 from pipeline.artifact import Artifact, FileEntry, Manifest, digest_of
-from pipeline.backends.signature import SIGNATURE, Function, Signature
+from pipeline.backends.signature import INPUTS, SIGNATURE, Function, Signature, Tensor
 from pipeline.benchmark.record import (
     BackendInfo,
     BenchmarkRecord,
@@ -210,16 +211,27 @@ def finish(folder: Path, name: str, parity: Parity) -> tuple[Artifact, Artifact]
     place = folder / name
     place.mkdir(parents=True)
     (place / PARITY).write_text(parity.model_dump_json(), encoding="utf-8")
-    functions = tuple(Function(name=f"seq_{n}", min_length=n, max_length=n, inputs=(), outputs=()) for n in LENGTHS)
+    task = tasks.get(parity.task)
+    outputs = tuple(Tensor(name=name, dtype="float32", shape=(1, 2)) for name in task.output_names)
+    functions = tuple(
+        Function(
+            name=f"seq_{length}",
+            min_length=length,
+            max_length=length,
+            inputs=tuple(Tensor(name=name, dtype="int32", shape=(1, length)) for name in INPUTS),
+            outputs=outputs,
+        )
+        for length in LENGTHS
+    )
     facts = Signature(
         backend=parity.backend,
         scheme=parity.scheme,
         task=parity.task,
         output_kind=parity.output_kind,
         file="model",
-        minimum_runtime="Test runtime 1",
+        minimum_runtime="1.0.0",
         pad_token_id=0,
-        labels=None,
+        labels=("no", "yes") if task.has_labels else None,
         functions=functions,
         parameters=PARAMETERS,
     )

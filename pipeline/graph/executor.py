@@ -5,6 +5,7 @@ order, and no stage knows which one runs it.
 """
 
 import contextlib
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipeline.artifact import Artifact, Manifest, Order, digest_of
+from pipeline.errors import ArtifactError
 from pipeline.graph.node import External, Graph, Node, resolve
 from pipeline.graph.store import Store
 
@@ -233,7 +235,24 @@ class _Run:
     def _release(self, order: Order) -> None:
         self._held.pop(order.place.name).close()
 
+    def _check_room(self, node: Node) -> None:
+        """Refuse to begin what the disk cannot hold, by the plan's own estimate of all that is still to be made.
+
+        Raises:
+            ArtifactError: there is too little room.
+        """
+        left = [node, *(self._graph.nodes[identity] for identity in (*self._waiting, *self._absent))]
+        needed = sum(one.estimate.disk_bytes for one in left)
+        free = shutil.disk_usage(self._store.root).free
+        if needed > free:
+            raise ArtifactError(
+                f"no space left on {self._store.build}: {self._graph.name(node)} and what follows need about "
+                f"{needed / 1e6:.0f} MB, and {free / 1e6:.0f} MB are free. Free about {(needed - free) / 1e6:.0f} MB, "
+                "or choose another folder with --build. Finished artifacts stay."
+            )
+
     def _submit(self, node: Node, order: Order) -> None:
+        self._check_room(node)
         name, key = self._graph.name(node), order.place.name
         damage = self._store.damage(order)
         reason = damage or _reason(node, order, self.outcome, self._store)

@@ -5,8 +5,10 @@ log file, their memory can be measured, and an abort becomes an error that names
 """
 
 import contextlib
+import errno
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +23,7 @@ from typing import Any, ParamSpec, Self, TypeVar, cast
 
 import psutil
 
-from pipeline.errors import PipelineError, ToolchainError, WorkerDied
+from pipeline.errors import ArtifactError, PipelineError, ToolchainError, WorkerDied
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -29,6 +31,10 @@ _R = TypeVar("_R")
 
 _KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**33)}
 """In bytes. Without them every gradient of an embedding table is mapped, zeroed by the kernel and unmapped again."""
+
+
+_FULL_BYTES = 1 << 20
+"""A disk with less room than this is full."""
 
 
 class Worker:
@@ -82,6 +88,7 @@ class Worker:
             PipelineError: what the function raised, if it was one.
             ToolchainError: the function raised something else; the log has its traceback.
             WorkerDied: the process went down.
+            ArtifactError: it went down because the disk is full.
         """
         try:
             self._connection.send((function, args, kwargs))
@@ -90,6 +97,7 @@ class Worker:
                     self.tell(*answer[1])
             kind, value = answer
         except (EOFError, OSError) as error:
+            self._check_disk(function.__name__)
             raise WorkerDied(
                 f"{function.__name__}: {self._how_it_ended()} Its last words are in {self.log}."
             ) from error
@@ -97,6 +105,7 @@ class Worker:
             return cast(_R, value)
         if isinstance(value, PipelineError):
             raise value
+        self._check_disk(function.__name__, str(value))
         raise ToolchainError(f"{function.__name__} failed: {value}. The whole story is in {self.log}.")
 
     def _receive(self, what: str) -> tuple[str, Any]:
@@ -105,6 +114,21 @@ class Worker:
             raise WorkerDied(f"{what}: its process said nothing for {self._patience_seconds:g} s and was ended.")
         answer: tuple[str, Any] = self._connection.recv()
         return answer
+
+    def _check_disk(self, what: str, said: str = "") -> None:
+        """Tell a full or a read-only disk from a crash: what cannot write its log cannot say so itself.
+
+        Toolchains wrap the system's error in their own, and keep its words.
+        """
+        folder = self.log.parent
+        with contextlib.suppress(OSError):
+            full = shutil.disk_usage(folder).free < _FULL_BYTES
+            if full or any(os.strerror(number) in said for number in (errno.ENOSPC, errno.EDQUOT)):
+                raise ArtifactError(
+                    f"no space left on {folder}: {what} could not write. Free some space; finished artifacts stay."
+                )
+        if os.strerror(errno.EROFS) in said:
+            raise ArtifactError(f"{folder} is on a read-only disk: {what} could not write. Finished artifacts stay.")
 
     def _how_it_ended(self) -> str:
         code = self._process.wait()
