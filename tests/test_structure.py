@@ -134,6 +134,17 @@ def test_layouts_of_converters_pass() -> None:
     )
 
 
+@pytest.mark.parametrize(("name", "size"), [("norm.weight", 12), ("head.bias", 1)])
+def test_equal_elements_may_be_one_number_and_it_has_to_be_the_right_one(name: str, size: int) -> None:
+    """LiteRT writes gains that are all 3.0 as one 3.0; a regressor's bias has one element to begin with."""
+    truth = replace(checkpoint(), tensors={**checkpoint().tensors, name: np.full(size, 3.0, np.float32)})
+    without = changed(clean("fp32"), name, lambda _: None)
+    assert not failed(check(replace(without, numbers=(1.0, 3.0)), truth, "fp32", "litert"))
+    for numbers in ((), (1.0,), (3.25,)):
+        found = failed(check(replace(without, numbers=numbers), truth, "fp32", "litert"))
+        assert f"{name} [{size}] is not in the file" in found["weights"]
+
+
 @pytest.mark.parametrize("scheme", ["fp32", "fp16", "int8_dynamic"])
 @pytest.mark.parametrize(
     ("name", "change", "detail"),
