@@ -220,8 +220,9 @@ def ship(
 
     parsed, _ = read(recipe)
     chosen = apps.choose(parsed, choose_targets(parsed, target or []), explicit=bool(target))
-    shipped = apps.ship(build / parsed.name, chosen, into, allow_not_run=allow_not_run)
-    document = {"shipped": [item.model_dump(mode="json") for item in shipped]}
+    shipped = apps.ship(parsed, build, chosen, into, allow_not_run=allow_not_run)
+    rows = [one.model_dump(mode="json") | {"places": [str(place) for place in places]} for one, places in shipped]
+    document = {"shipped": rows}
     _show(as_json, document, partial(tables.print_shipped, shipped))
 
 

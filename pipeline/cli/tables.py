@@ -17,7 +17,7 @@ from pipeline.mil.listing import Listing
 from pipeline.mil.trial import Trial
 from pipeline.recipe.init import Draft
 from pipeline.recipe.reference import SectionKeys
-from pipeline.ship.apps import Shipped
+from pipeline.ship.placing import Shipped
 from pipeline.ship.push import Pushed
 from pipeline.verify.record import Parity
 
@@ -135,10 +135,10 @@ def print_draft(draft: Draft) -> None:
     say(f"wrote {draft.file}; next: {draft.next}")
 
 
-def print_shipped(shipped: Iterable[Shipped]) -> None:
-    """Print each shipped model with the folders it was copied to."""
-    for item in shipped:
-        say(f"{item.target} ({item.verdict}) → {item.place}  {item.bytes / 1e6:.1f} MB")
+def print_shipped(shipped: Iterable[tuple[Shipped, list[Path]]]) -> None:
+    """Print each shipped model with the folders that it was copied to."""
+    for item, places in shipped:
+        say(f"{item.target} ({item.verdict}) → {', '.join(map(str, places))}  {item.bytes / 1e6:.1f} MB")
 
 
 _COMPAT = {

@@ -1,0 +1,152 @@
+"""Shipping into apps: all or nothing, side by side, and nothing of anybody else's is replaced."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import REPOSITORY, TinyLine
+
+from pipeline import artifact
+from pipeline.convert.stage import Target
+from pipeline.errors import ArtifactError
+from pipeline.recipe import loading
+from pipeline.recipe.schema import Recipe
+from pipeline.ship import apps, placing
+from pipeline.ship.placing import INDEX, SHIPPED, Index
+
+FP32 = Target("litert", "fp32")
+PTE = Target("executorch", "fp32")
+
+
+def ship(line: TinyLine, into: Path, *targets: Target, name: str = "tiny") -> None:
+    recipe: Recipe = loading.read(str(line.recipe))[0]
+    apps.ship(recipe.model_copy(update={"name": name}), line.build, targets or (FP32,), into, allow_not_run=False)
+
+
+def roots(into: Path) -> tuple[Path, Path]:
+    return into / apps.ANDROID, into / apps.IOS
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_models_of_two_recipes_lie_side_by_side_under_one_index(tiny_line: TinyLine, tmp_path: Path) -> None:
+    line = tiny_line.copy(tmp_path)
+    into = tmp_path / "apps"
+    ship(line, into, FP32, PTE)
+    shutil.copytree(line.folder, line.build / "second", symlinks=True)
+    ship(line, into, FP32, name="second")
+    for root in roots(into):
+        index = Index.model_validate_json((root / INDEX).read_bytes())
+        assert [one.folder for one in index.models] == [
+            "second/litert-fp32",
+            "tiny/executorch-fp32",
+            "tiny/litert-fp32",
+        ]
+        for one in index.models:
+            said = json.loads((root / one.folder / SHIPPED).read_text())
+            assert (one.digest, one.task, one.bytes) == (said["digest"], "embedding", said["bytes"])
+            for entry in said["files"]:
+                assert artifact.sha256_file(root / one.folder / entry["path"]) == entry["sha256"]
+
+
+def test_a_core_ml_model_goes_to_ios_alone() -> None:
+    assert apps.DESTINATIONS["coreml"] == (apps.IOS,)
+    assert apps.DESTINATIONS.keys() == {"litert", "executorch", "coreml"}
+
+
+def put_file(place: Path) -> None:
+    place.mkdir(parents=True)
+    (place / "notes.txt").write_text("mine")
+
+
+def put_beside(place: Path) -> None:
+    (place / "notes.txt").write_text("mine")
+
+
+def put_in_place(place: Path) -> None:
+    place.parent.mkdir(parents=True)
+    place.write_text("mine")
+
+
+def put_link(place: Path) -> None:
+    place.parent.mkdir(parents=True)
+    (place.parent / "elsewhere").mkdir()
+    place.symlink_to("elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("put", "shipped_before", "message"),
+    [
+        (put_file, False, r"holds notes\.txt, which `pocketbert ship` did not put there"),
+        (put_beside, True, r"holds notes\.txt, which `pocketbert ship` did not put there"),
+        (put_in_place, False, "is a file, where a folder with the model should be"),
+        (put_link, False, "is a link; models are shipped into plain folders"),
+    ],
+)
+def test_what_is_not_ours_is_refused_before_anything_changes(
+    put: Callable[[Path], None], shipped_before: bool, message: str, tiny_line: TinyLine, tmp_path: Path
+) -> None:
+    into = tmp_path / "apps"
+    if shipped_before:
+        ship(tiny_line, into)
+    put(roots(into)[1] / "tiny" / "litert-fp32")
+    before = files(into)
+    with pytest.raises(ArtifactError, match=message):
+        ship(tiny_line, into)
+    assert files(into) == before
+
+
+def test_an_app_that_cannot_be_written_leaves_the_other_as_it_was(tiny_line: TinyLine, tmp_path: Path) -> None:
+    into = tmp_path / "apps"
+    ship(tiny_line, into, PTE)
+    android, ios = roots(into)
+    shutil.rmtree(ios)
+    ios.write_text("a file where a folder should be")
+    before = files(into)
+    with pytest.raises(ArtifactError, match=r"What was in the apps is unchanged\."):
+        ship(tiny_line, into, FP32, PTE)
+    assert files(into) == before
+    assert sorted(path.name for path in (android / "tiny").iterdir()) == ["executorch-fp32"]
+
+
+def test_an_exchange_that_fails_half_way_is_taken_back(
+    tiny_line: TinyLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    into = tmp_path / "apps"
+    ship(tiny_line, into)
+    before = files(into)
+    rename = Path.rename
+    renamed = []
+
+    def failing(path: Path, target: Path) -> Path:
+        renamed.append(path)
+        if len(renamed) == 4:
+            raise OSError(28, "No space left on device")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(ArtifactError, match="No space left on device"):
+        ship(tiny_line, into)
+    monkeypatch.undo()
+    assert files(into) == before
+
+
+def test_what_a_killed_ship_left_is_swept_and_brought_back(tiny_line: TinyLine, tmp_path: Path) -> None:
+    into = tmp_path / "apps"
+    ship(tiny_line, into)
+    folder = roots(into)[0] / "tiny"
+    # Killed between its renames: the old model is aside, the new one hidden.
+    (folder / "litert-fp32").rename(folder / ".litert-fp32.old")
+    (folder / ".litert-fp32.0123abcd.new").mkdir()
+    put_file(folder / ".mine.old")
+    ship(tiny_line, into, PTE)
+    assert sorted(path.name for path in folder.iterdir()) == [".mine.old", "executorch-fp32", "litert-fp32"]
+
+
+def test_the_schema_of_the_index_is_the_one_that_is_committed() -> None:
+    committed = json.loads((REPOSITORY / "docs" / "models.schema.json").read_text())
+    assert committed == placing.Index.model_json_schema()
