@@ -501,7 +501,7 @@ def test_a_model_that_was_not_run_ships_only_when_told_and_says_so(line, tmp_pat
     assert refused.rc == 1
     assert "needs macOS" in refused.stderr
     assert "--allow-not-run" in refused.stderr
-    assert command_here(*arguments, "--allow-not-run").rc == 0
+    assert command_here(*arguments, "--allow-not-run", "--stale").rc == 0
     assert {record["verdict"] for record in shipped_files(tmp_path / "apps").values()} == {"not_run"}
 
 

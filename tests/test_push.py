@@ -54,6 +54,7 @@ def made(line: TinyLine, *targets: str, allow_not_run: bool = False) -> tuple[Pa
         PLACE,
         explicit=bool(targets),
         allow_not_run=allow_not_run,
+        outdated={},
         tell=lambda text: None,
     )
 

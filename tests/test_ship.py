@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY, TinyLine
+from conftest import REPOSITORY, Outcome, TinyLine
 
 from pipeline import artifact
 from pipeline.convert.stage import Target
@@ -22,7 +22,8 @@ PTE = Target("executorch", "fp32")
 
 def ship(line: TinyLine, into: Path, *targets: Target, name: str = "tiny") -> None:
     recipe: Recipe = loading.read(str(line.recipe))[0]
-    apps.ship(recipe.model_copy(update={"name": name}), line.build, targets or (FP32,), into, allow_not_run=False)
+    own = recipe.model_copy(update={"name": name})
+    apps.ship(own, line.build, targets or (FP32,), into, allow_not_run=False, outdated={})
 
 
 def roots(into: Path) -> tuple[Path, Path]:
@@ -145,6 +146,28 @@ def test_what_a_killed_ship_left_is_swept_and_brought_back(tiny_line: TinyLine, 
     put_file(folder / ".mine.old")
     ship(tiny_line, into, PTE)
     assert sorted(path.name for path in folder.iterdir()) == [".mine.old", "executorch-fp32", "litert-fp32"]
+
+
+@pytest.mark.parametrize("verb", ["ship", "push"])
+def test_what_is_of_other_inputs_than_the_recipe_has_now_goes_only_when_told(
+    verb: str, tiny_line: TinyLine, tmp_path: Path, command_here: Callable[..., Outcome]
+) -> None:
+    line = tiny_line.copy(tmp_path)
+    arguments = [
+        "--build",
+        line.build,
+        "--target",
+        "litert:fp32",
+        *(["--into", tmp_path / "apps"] if verb == "ship" else []),
+    ]
+    place = ["me/tiny"] if verb == "push" else []
+    assert command_here(verb, line.recipe, *place, *arguments).rc == 0
+    line.recipe.write_text(line.recipe.read_text().replace("    16,\n", ""))
+    refused = command_here(verb, line.recipe, *place, *arguments)
+    assert refused.rc == 2
+    assert "with other inputs than the recipe has now (" in refused.stderr
+    assert "--stale" in refused.stderr
+    assert command_here(verb, line.recipe, *place, *arguments, "--stale").rc == 0
 
 
 def test_the_schema_of_the_index_is_the_one_that_is_committed() -> None:

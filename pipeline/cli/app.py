@@ -23,8 +23,10 @@ from pipeline.convert.targets import choose_targets
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, EXIT_TOOLCHAIN, EXIT_USAGE, InputError, PipelineError
 
 if TYPE_CHECKING:
+    from pipeline.convert.stage import Target
     from pipeline.graph.checkpoints import Until
     from pipeline.graph.executor import Executor
+    from pipeline.recipe.schema import Recipe
 
 app = typer.Typer(
     name="pocketbert",
@@ -48,6 +50,9 @@ Targets = Annotated[
 BuildFolder = Annotated[Path, typer.Option("--build", help="Folder for artifacts.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Dry = Annotated[bool, typer.Option("--dry-run", help="Say what would be made and why; make nothing.")]
+Stale = Annotated[
+    bool, typer.Option("--stale", help="Take files and verdicts that are of other inputs than the recipe has now.")
+]
 DeviceName = Annotated[str, typer.Option("--device", help="Name of a device, as `pocketbert list` shows it.")]
 _BUILD = Path("build")
 _INTERRUPTED = 130
@@ -87,6 +92,14 @@ def _line(
     else:
         _show(as_json, document, text, code)
     raise typer.Exit(code)
+
+
+def _outdated(recipe: "Recipe", file: Path, targets: "list[Target]", build: Path, *, stale: bool) -> Mapping[str, str]:
+    """Return the targets of other inputs than the recipe has now, which do not go out; none if `--stale` takes them."""
+    from pipeline.graph import run as running
+    from pipeline.graph.build import Request
+
+    return {} if stale else running.outdated(Request(recipe, file, "verify", targets), build)
 
 
 def _executor(cluster: str | None) -> "Executor | None":
@@ -212,15 +225,17 @@ def ship(
     build: BuildFolder = _BUILD,
     into: Annotated[Path, typer.Option(help="Project with android-demo/ and ios-demo/.")] = Path(),
     allow_not_run: Annotated[bool, typer.Option(help="Ship a target whose file could not be run here.")] = False,
+    stale: Stale = False,
     as_json: AsJson = False,
 ) -> None:
     """Copy verified targets into the demo apps."""
     from pipeline.recipe.loading import read
     from pipeline.ship import apps
 
-    parsed, _ = read(recipe)
+    parsed, file = read(recipe)
     chosen = apps.choose(parsed, choose_targets(parsed, target or []), explicit=bool(target))
-    shipped = apps.ship(parsed, build, chosen, into, allow_not_run=allow_not_run)
+    outdated = _outdated(parsed, file, chosen, build, stale=stale)
+    shipped = apps.ship(parsed, build, chosen, into, allow_not_run=allow_not_run, outdated=outdated)
     rows = [one.model_dump(mode="json") | {"places": [str(place) for place in places]} for one, places in shipped]
     document = {"shipped": rows}
     _show(as_json, document, partial(tables.print_shipped, shipped))
@@ -239,6 +254,7 @@ def push(
     revision: Annotated[str, typer.Option(help="Branch to upload to.")] = "main",
     build: BuildFolder = _BUILD,
     allow_not_run: Annotated[bool, typer.Option(help="Push a target whose file could not be run here.")] = False,
+    stale: Stale = False,
     as_json: AsJson = False,
 ) -> None:
     """Write verified targets and a model card as a bundle; upload it with --no-dry-run."""
@@ -246,16 +262,18 @@ def push(
     from pipeline.ship import bundle as bundles
     from pipeline.ship.push import Pushed, check_names, upload
 
-    parsed, _ = read(recipe)
+    parsed, file = read(recipe)
     check_names(repository, revision)
+    chosen = choose_targets(parsed, target or [])
     with Progress(quiet=as_json) as progress:
         folder, bundle = bundles.make(
             parsed,
             build / parsed.name,
-            choose_targets(parsed, target or []),
+            chosen,
             repository,
             explicit=bool(target),
             allow_not_run=allow_not_run,
+            outdated=_outdated(parsed, file, chosen, build, stale=stale),
             tell=progress.note,
         )
     pushed = Pushed.of(folder, bundle, repository, revision)

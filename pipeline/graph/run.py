@@ -65,6 +65,18 @@ def parities(outcome: Outcome, recipe: str) -> dict[str, verify.Parity]:
     return found
 
 
+def outdated(request: Request, folder: Path) -> dict[str, str]:
+    """Say which targets' files or verdicts are of other inputs than the recipe has now: what changed, by target."""
+    store = Store(folder)
+    changed: dict[str, str] = {}
+    for step in plan(request, folder).steps:
+        recipe, target, *part = step.place.relative_to(folder).parts
+        shown = store.in_view(step.place)
+        if recipe == request.recipe.name and part in (["model"], ["parity"]) and shown and shown.key != step.key:
+            changed.setdefault(target, step.reason or "its folder shows another artifact")
+    return changed
+
+
 def _refuse_file(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise ArtifactError(f"{folder} cannot be written: it is a file. Choose another folder with --build.")

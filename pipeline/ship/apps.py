@@ -1,6 +1,6 @@
 """Ship stage: which models go into which demo app, and whether their verdicts let them go."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pipeline import artifact
@@ -13,6 +13,7 @@ from pipeline.recipe.schema import Recipe
 from pipeline.schemes import SCHEMES
 from pipeline.ship import placing
 from pipeline.ship.placing import Shipped
+from pipeline.ship.record import OTHER_INPUTS
 from pipeline.verify import record as parity_record
 from pipeline.verify.record import Parity
 
@@ -33,7 +34,13 @@ def choose(recipe: Recipe, targets: Sequence[Target], *, explicit: bool) -> list
 
 
 def ship(
-    recipe: Recipe, build: Path, targets: Sequence[Target], into: Path, *, allow_not_run: bool
+    recipe: Recipe,
+    build: Path,
+    targets: Sequence[Target],
+    into: Path,
+    *,
+    allow_not_run: bool,
+    outdated: Mapping[str, str],
 ) -> list[tuple[Shipped, list[Path]]]:
     """Copy targets into the apps that can run them: all are checked before the first is copied, and all or none is.
 
@@ -43,6 +50,7 @@ def ship(
         targets: backends and schemes.
         into: project with `android-demo/` and `ios-demo/`.
         allow_not_run: accept a verdict of `not_run`, and say so in what is shipped.
+        outdated: targets of other inputs than the recipe has now, with what changed; they are refused.
 
     Returns:
         What is said of each target, and the folders that it was copied to.
@@ -58,6 +66,12 @@ def ship(
         _checked(recipe, folder, target, model, allow_not_run=allow_not_run)
         for target, model in zip(targets, models, strict=True)
     ]
+    for target in targets:
+        if str(target) in outdated:
+            raise ArtifactError(
+                f"{target} is not shipped: {OTHER_INPUTS} ({outdated[str(target)]}). Make it again with "
+                f"`pocketbert run {recipe.name}`, or ship what is there with --stale."
+            )
     roots = {backend: [into / place for place in places] for backend, places in DESTINATIONS.items()}
     placing.put(list(zip(models, shipped, strict=True)), roots)
     return [(one, [root / one.recipe / one.target for root in roots[one.backend]]) for one in shipped]

@@ -19,7 +19,7 @@ from pipeline.errors import ArtifactError, GateFailed, PipelineError
 from pipeline.graph.node import versions
 from pipeline.recipe.schema import Recipe
 from pipeline.ship import card
-from pipeline.ship.record import BUNDLE, Bundle, BundledStudent, BundledTarget, VerifiedTarget, read
+from pipeline.ship.record import BUNDLE, OTHER_INPUTS, Bundle, BundledStudent, BundledTarget, VerifiedTarget, read
 from pipeline.verify import record as parity_record
 from pipeline.verify.record import Parity
 
@@ -36,6 +36,7 @@ def make(
     *,
     explicit: bool,
     allow_not_run: bool,
+    outdated: Mapping[str, str],
     tell: Callable[[str], None],
 ) -> tuple[Path, Bundle]:
     """Write the bundle of a recipe's verified targets, or keep the one in place if nothing changed.
@@ -47,6 +48,7 @@ def make(
         repository: owner/name; the card's snippets name it.
         explicit: whether `targets` were named: then one that cannot go is an error, and is left out otherwise.
         allow_not_run: accept a verdict of `not_run`, and say so in the bundle.
+        outdated: targets of other inputs than the recipe has now, with what changed; they do not go.
         tell: called if another run has to be waited for.
 
     Raises:
@@ -60,7 +62,9 @@ def make(
         if student.manifest.params["task"] != recipe.task:
             made_for = student.manifest.params["task"]
             raise ArtifactError(f"{folder} was made for task {made_for}, the recipe says {recipe.task}; run it again.")
-        ready, left_out = _choose(recipe, folder, targets, student, explicit=explicit, allow_not_run=allow_not_run)
+        ready, left_out = _choose(
+            recipe, folder, targets, student, explicit=explicit, allow_not_run=allow_not_run, outdated=outdated
+        )
         timings = [artifact.load(place) for place in sorted(folder.glob("benchmark-*")) if place.is_dir()]
         order = _order(recipe, folder / FOLDER, repository, student, ready, left_out, timings)
         if order.place.exists() and _difference(order.place):
@@ -91,6 +95,7 @@ def _choose(
     *,
     explicit: bool,
     allow_not_run: bool,
+    outdated: Mapping[str, str],
 ) -> tuple[list[VerifiedTarget], dict[str, str]]:
     """Return the targets that may go, and why the others may not."""
     ready: list[VerifiedTarget] = []
@@ -98,14 +103,19 @@ def _choose(
     error: type[PipelineError] = ArtifactError
     for target in targets:
         found = _verified(recipe, folder, target, student)
-        reason = found if isinstance(found, str) else _obstacle(found.parity, allow_not_run=allow_not_run)
+        obstacle = found if isinstance(found, str) else _obstacle(found.parity, allow_not_run=allow_not_run)
+        reason = obstacle
+        if reason is None and str(target) in outdated:
+            reason = f"{OTHER_INPUTS} ({outdated[str(target)]}); run it again, or push what is there with --stale"
         if isinstance(found, VerifiedTarget) and reason is None:
             ready.append(found)
             continue
         left_out[str(target)] = reason or ""
-        error = GateFailed if isinstance(found, VerifiedTarget) else error
+        # A verdict that does not let the file go is a gate; everything else is an artifact that is not there.
+        said = found.parity.reasons[:1] if isinstance(found, VerifiedTarget) and obstacle is not None else None
+        error = error if said is None else GateFailed
         if explicit:
-            why = "; ".join([str(reason), *(found.parity.reasons[:1] if isinstance(found, VerifiedTarget) else [])])
+            why = "; ".join([str(reason), *(said or [])])
             raise error(f"{target} is not pushed: {why}.")
     if not ready:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())

@@ -66,6 +66,9 @@ class Bundle(_Frozen):
     """Every file but this one."""
 
 
+OTHER_INPUTS = "it was made or verified with other inputs than the recipe has now"
+
+
 @dataclass(frozen=True)
 class VerifiedTarget:
     """A target that may be handed on."""
