@@ -120,20 +120,20 @@ def of_target(model: Artifact, student: str = "") -> Variant:
         model: its artifact.
         student: the recipe of a student that stands beside the one that all are compared with; else empty.
     """
-    facts = signature.read(model.path)
+    claimed = signature.read(model.path)
     found = model.manifest.metrics
-    fixed = all(function.fixed for function in facts.functions)
+    fixed = all(function.fixed for function in claimed.functions)
     return Variant(
-        id="-".join(filter(None, (student, facts.backend, facts.scheme))),
-        scheme=facts.scheme,
-        runtime=backends.get(facts.backend).TITLE,
-        delegate="Core ML" if facts.backend == "coreml" else "XNNPACK",
+        id="-".join(filter(None, (student, claimed.backend, claimed.scheme))),
+        scheme=claimed.scheme,
+        runtime=backends.get(claimed.backend).TITLE,
+        delegate="Core ML" if claimed.backend == "coreml" else "XNNPACK",
         open_with_threads=partial(TimedModel, model.path),
-        import_runtime=partial(import_backend, facts.backend),
-        file=model.path / facts.file,
+        import_runtime=partial(import_backend, claimed.backend),
+        file=model.path / claimed.file,
         sha256=model.digest,
         bytes=found["file_bytes"],
-        lengths=tuple(function.max_length for function in facts.functions) if fixed else None,
+        lengths=tuple(function.max_length for function in claimed.functions) if fixed else None,
         ops_delegated=found.get("ops_delegated"),
         ops_total=found.get("ops_total"),
     )

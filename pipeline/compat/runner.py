@@ -25,9 +25,9 @@ class Report:
         """Open the report for writing."""
         self._file = open(path, "w", encoding="utf-8")  # noqa: SIM115, closed with the process
 
-    def say(self, **facts: object) -> None:
+    def say(self, **fields: object) -> None:
         """Write one line that survives a crash."""
-        self._file.write(json.dumps(facts) + "\n")
+        self._file.write(json.dumps(fields) + "\n")
         self._file.flush()
 
 

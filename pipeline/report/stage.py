@@ -166,17 +166,17 @@ def _timed(target: TargetReport, variants: list[VariantReport]) -> VariantReport
 
 def _student(results: RecipeResults) -> StudentInfo:
     recipe, manifest = results.recipe, results.student
-    facts = manifest.metrics
+    metrics = manifest.metrics
     return StudentInfo(
         name=recipe.student.source,
         origin=manifest.params["origin"],
         licence=manifest.params["licence"],
         digest=manifest.digest,
         task=recipe.task,
-        model_type=facts["model_type"],
-        parameters=facts["parameters"],
-        layers=facts["layers"],
-        hidden_size=facts["hidden_size"],
+        model_type=metrics["model_type"],
+        parameters=metrics["parameters"],
+        layers=metrics["layers"],
+        hidden_size=metrics["hidden_size"],
         random_weights=recipe.student.random_weights,
     )
 
@@ -186,7 +186,7 @@ def _target(name: str, model: Artifact | None, parity: Artifact | None) -> Targe
         missing = "model" if model is None else "parity record"
         raise ArtifactError(f"target {name} has no finished {missing}; make it with `pocketbert run`.")
     verdict = parity_record.read(parity.path)
-    facts = signature.read(model.path)
+    claimed = signature.read(model.path)
     return TargetReport(
         name=name,
         runtime=backends.get(verdict.backend).TITLE,
@@ -194,8 +194,8 @@ def _target(name: str, model: Artifact | None, parity: Artifact | None) -> Targe
         scheme_summary=SCHEMES[verdict.scheme].summary,
         digest=model.digest,
         bytes_per_parameter=verdict.file_bytes / verdict.parameters,
-        lengths=[(function.min_length, function.max_length) for function in facts.functions],
-        minimum_runtime=facts.minimum_runtime,
+        lengths=[(function.min_length, function.max_length) for function in claimed.functions],
+        minimum_runtime=claimed.minimum_runtime,
         conversion=Conversion.model_validate(model.manifest.metrics),
         parity=verdict,
         tools=model.manifest.tools,

@@ -189,24 +189,24 @@ def _fill(
 ) -> dict[str, Any]:
     """Copy the targets, write the card, and list everything in the manifest."""
     members = [_copy(one, out / str(one.target)) for one in ready]
-    facts = student.manifest
+    made = student.manifest
     bundle = Bundle(
         pocketbert=__version__,
         recipe=recipe.name,
         task=recipe.task,
         student=BundledStudent(
-            origin=facts.params["origin"],
-            licence=facts.params["licence"],
+            origin=made.params["origin"],
+            licence=made.params["licence"],
             digest=student.digest,
-            model_type=facts.metrics["model_type"],
-            parameters=facts.metrics["parameters"],
-            random_weights=facts.params["random_weights"],
+            model_type=made.metrics["model_type"],
+            parameters=made.metrics["parameters"],
+            random_weights=made.params["random_weights"],
         ),
         targets=members,
         left_out=dict(left_out),
         files=[],
     )
-    text = card.render(recipe, bundle, repository, facts, ready, [timing.path for timing in timings])
+    text = card.render(recipe, bundle, repository, made, ready, [timing.path for timing in timings])
     (out / CARD).write_bytes(text.encode("utf-8"))
     bundle = bundle.model_copy(update={"files": _every_file(out)})
     (out / BUNDLE).write_text(bundle.model_dump_json(indent=1) + "\n", encoding="utf-8")

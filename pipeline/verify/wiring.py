@@ -99,8 +99,8 @@ class _Graph:
         needs = self._needs(call)
         if not needs:
             # A table whose look-up was computed beforehand is an addend of what else goes where its rows go.
-            goals = [number for number, (_, theirs) in enumerate(self.expected.calls) if call in theirs]
-            return not sources or any(sources <= self._behind(goal, frozenset()) for goal in goals)
+            readers = [number for number, (_, theirs) in enumerate(self.expected.calls) if call in theirs]
+            return not sources or any(sources <= self._behind(reader, frozenset()) for reader in readers)
         folded = frozenset(name.rpartition(".")[0] for form in forms for name in form.parts)
         return sources <= self._behind(call, folded) and all(self._covered(need, sources, folded) for need in needs)
 
