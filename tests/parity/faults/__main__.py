@@ -22,6 +22,8 @@ from pipeline import artifact, backends
 from pipeline.convert.stage import Target
 
 PARALLEL = 2
+_TOLD_EVERY = 10
+"""Jobs between two lines in a log."""
 Cells = dict[tuple[str, str], Cell]
 """By student or fault, and target."""
 
@@ -136,9 +138,12 @@ class Bench:
         with ThreadPoolExecutor(PARALLEL) as pool:
             waiting = [pool.submit(job) for job in jobs]
             try:
-                for future in as_completed(waiting):
+                for done, future in enumerate(as_completed(waiting), 1):
                     future.result()
                     progress.advance(bar)
+                    if not self.console.is_terminal and (done % _TOLD_EVERY == 0 or done == len(jobs)):
+                        # A bar that nobody sees is drawn at its end alone.
+                        self.console.print(f"{title}: {done} of {len(jobs)}")
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
