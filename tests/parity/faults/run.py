@@ -89,7 +89,8 @@ def _code_of(fault: Fault) -> str:
     """Return what decides how a fault is planted: its own source and the helpers that it shares."""
     plant = fault.plant
     inner = [cell.cell_contents for cell in plant.__closure__ or ()] if hasattr(plant, "__closure__") else []
-    sources = [inspect.getsource(part) for part in (plant, *inner, *_HELPERS)]
+    # A plant that is made by a function holds others, or names of tensors.
+    sources = [repr(part) if isinstance(part, str) else inspect.getsource(part) for part in (plant, *inner, *_HELPERS)]
     return digest_of([fault.name, fault.level, *sources])
 
 
