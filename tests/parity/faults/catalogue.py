@@ -14,9 +14,11 @@ GROUPS: dict[str, tuple[Fault, ...]] = {
         *companion_faults.FAULTS,
         *runtime_faults.FAULTS,
     ),
+    "wiring": file_faults.OF_WIRING,
     "students": (*student_faults.FAULTS, *companion_faults.OF_STUDENTS, *runtime_faults.OF_STUDENTS),
 }
-"""`core` on BERT, DistilBERT, ALBERT and the bundled student; `students` is what belongs to one student or task."""
+"""`core` on BERT, DistilBERT, ALBERT and the bundled student; `wiring` is right values in wrong places, in int8 alone;
+`students` is what belongs to one student or task."""
 FAULTS = tuple(fault for group in GROUPS.values() for fault in group)
 
 

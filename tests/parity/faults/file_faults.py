@@ -164,7 +164,6 @@ def _exchanges() -> Iterator[Fault]:
 _NO_FP16 = {"executorch": "its backend has no fp16"}
 _ALL: Cells = {name: (*FLOAT[name], *INT8[name]) for name in FLOAT}
 FAULTS = (
-    *_exchanges(),
     _fault("channel_scale_doubled", "the int8 scale of one channel is twice too large", channel_scale_doubled, INT8),
     _fault("table_scales_shifted", "the embedding table's scales are off by one row", table_scales_shifted, INT8),
     _fault("zero_point_lost", "an asymmetric int8 weight is read without its zero points", zero_point_lost, INT8),
@@ -176,13 +175,6 @@ FAULTS = (
     _fault("file_of_another_student", "a stale file lies under a new manifest", file_of_another_student, _ALL),
     _fault("scheme_not_applied", "the int8 file is the fp32 one", scheme_not_applied, INT8),
     _fault(
-        "weight_only_under_dynamic_name",
-        "the int8_dynamic file is the int8_weight_only one",
-        the_other_int8_scheme,
-        {name: INT8[name] for name in ("litert", "executorch")},
-        not_for={"coreml": "it has no int8_dynamic"},
-    ),
-    _fault(
         "half_under_fp32_name",
         "the fp32 file is the fp16 one",
         half_under_fp32_name,
@@ -190,3 +182,14 @@ FAULTS = (
         not_for=_NO_FP16,
     ),
 )
+OF_WIRING = (
+    *_exchanges(),
+    _fault(
+        "weight_only_under_dynamic_name",
+        "the int8_dynamic file is the int8_weight_only one",
+        the_other_int8_scheme,
+        {name: INT8[name] for name in ("litert", "executorch")},
+        not_for={"coreml": "it has no int8_dynamic"},
+    ),
+)
+"""Right values in wrong places, and a file under another scheme's name."""
