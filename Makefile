@@ -1,4 +1,4 @@
-# One rule a verb. Its options are in: .venv/bin/pocketbert VERB --help
+# Each verb has one rule. Its options are in: .venv/bin/pocketbert VERB --help
 RECIPE ?= minilm
 TARGET ?=
 DEVICE ?= host
@@ -14,7 +14,7 @@ ON_TARGET = $(if $(TARGET),--target $(TARGET))
         clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 # Takes a tenth of a second when .venv is up to date, so every verb asks for it.
 ready:
@@ -65,7 +65,7 @@ recipes: ready  ## list the ready recipes, what each does and needs
 list: ready  ## list what exists: architectures, tasks, backends, schemes, datasets, devices
 	@$(POCKETBERT) list
 
-# One worker a core, as far as memory holds them; which test runs where makes no difference to any.
+# One worker a core, as far as memory holds them; tests do not depend on the worker that runs them.
 PYTEST := .venv/bin/python -m pytest -n auto --dist worksteal
 
 test: ready  ## the tests, without the slow cross products (10 minutes on two cores)
