@@ -276,7 +276,7 @@ def write_aside(place: Path) -> Iterator[Path]:
         place: the file or directory to write. Its folder is made if necessary.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
-    aside = place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}.new"
+    aside = aside_of(place)
     try:
         yield aside
         if aside.is_file():
@@ -286,6 +286,16 @@ def write_aside(place: Path) -> Iterator[Path]:
     except BaseException:
         _remove(aside)
         raise
+
+
+def aside_of(place: Path) -> Path:
+    """Return a hidden path beside a place, where it is written before it is renamed."""
+    return place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}.new"
+
+
+def old_of(place: Path) -> Path:
+    """Return the hidden path to which what is in a place goes while something else is put there."""
+    return place.parent / f".{place.name}.old"
 
 
 def sync(path: Path) -> None:
@@ -310,7 +320,7 @@ def replace(aside: Path, place: Path) -> None:
     if aside.is_file():
         aside.replace(place)
         return
-    old = place.parent / f".{place.name}.old"
+    old = old_of(place)
     if place.exists():
         _remove(old)
         place.rename(old)
@@ -327,7 +337,7 @@ def _remove(path: Path) -> None:
 
 def _recover(place: Path) -> None:
     """Bring back the previous artifact if a run was killed between its two renames."""
-    old = place.parent / f".{place.name}.old"
+    old = old_of(place)
     if old.is_dir() and not place.exists():
         old.rename(place)
 

@@ -25,7 +25,7 @@ _out = Console(highlight=False)
 _VERDICT = {"passed": "[green]passed[/green]", "failed": "[red]FAILED[/red]", "not_run": "[yellow]not run[/yellow]"}
 
 _SHOWN_CHARACTERS = 300
-"""Of a text that somebody gave: they know it."""
+"""How much of a given text is printed back."""
 
 
 def say(text: str) -> None:

@@ -50,7 +50,7 @@ class Work:
     make: Callable[..., dict[str, Any]]
     """Fills the artifact's directory, its last argument; runs in a worker."""
     arguments: tuple[Any, ...]
-    """The others, as a node has them: `SOURCE` stands for the checkpoint before the stage."""
+    """The arguments before the directory: `SOURCE` stands for the checkpoint before the stage."""
     seconds: float
     """Estimate, for MiniLM on two cores."""
     other_checkpoints: Mapping[str, str | None] = field(default_factory=dict)

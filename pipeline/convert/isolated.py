@@ -11,6 +11,7 @@ from typing import Self
 from pipeline import artifact
 from pipeline.backends import signature
 from pipeline.convert.model import Model, Prediction, model_folder
+from pipeline.convert.model import load as load_here
 from pipeline.errors import PipelineError
 from pipeline.graph.worker import Worker
 
@@ -99,11 +100,9 @@ def load(path: str | Path, *, threads: int = 1, isolated: bool = False) -> Model
         InputError: there is nothing at that path.
         ToolchainError: its runtime is absent, too old, or cannot run here.
     """
-    folder = model_folder(Path(path))
     if isolated:
-        return IsolatedModel(folder, threads=threads)
-    artifact.load(folder)
-    return Model(folder, threads=threads)
+        return IsolatedModel(model_folder(Path(path)), threads=threads)
+    return load_here(Path(path), threads=threads)
 
 
 _model: Model | None = None

@@ -123,10 +123,14 @@ class Model:
         row, offsets = self.encoder.encode_with_offsets(first, second)
         _, length = self.signature.choose(len(row))
         vector = self.run(row)
-        found = Prediction(first, second, len(row), length, vector, truncated=self.encoder.truncates(first, second))
+        found = Prediction(first, second, len(row), length, vector, truncated=self._truncated(row, first, second))
         if kind == "logits":
             return replace(found, scores=self._shares(vector))
         return replace(found, entities=self._entities(first, vector, offsets)) if kind == "token_logits" else found
+
+    def _truncated(self, row: Row, first: str, second: str | None) -> bool:
+        """Return whether a row is not the whole text; only one that fills the file's length is encoded again."""
+        return len(row) == self.encoder.max_length and self.encoder.truncates(first, second)
 
     def _shares(self, logits: NDArray[np.float32]) -> dict[str, float]:
         shares = measures.softmax(logits)
@@ -167,6 +171,13 @@ class Model:
     ) -> None:
         """Free what the runtime holds."""
         self.close()
+
+
+def load(path: Path, *, threads: int = 1) -> Model:
+    """Open a converted model in this process, after its hashes were checked; see `pipeline.load`."""
+    folder = model_folder(path)
+    artifact.load(folder)
+    return Model(folder, threads=threads)
 
 
 def model_folder(path: Path) -> Path:
@@ -225,9 +236,7 @@ def predict_file(
         PipelineError: see `pipeline.load` and `Model.predict`.
         InputError: candidates were given, and the model gives no embeddings.
     """
-    folder = model_folder(file)
-    artifact.load(folder)
-    model = Model(folder, threads=threads)
+    model = load(file, threads=threads)
     predictions = model.predict(texts)
     if model.signature.output_kind == "embedding":
         return predictions, nearest(model, predictions, among or everyday_sentences(), top=top)

@@ -74,7 +74,7 @@ class Node:
     function: Callable[..., Mapping[str, Any]]
     """A module-level function that fills the artifact's directory, its last argument, and returns its metrics."""
     arguments: tuple[Any, ...]
-    """The others; `Input`, `Scratch` and `Log` are replaced by paths."""
+    """The arguments before the directory; `Input`, `Scratch` and `Log` are replaced by paths."""
     estimate: Estimate
     needs: Needs = "core"
     worker: str = "torch"

@@ -52,7 +52,7 @@ class _Step:
     several: tuple[_Reference | Value, ...] | None
     """What the variadic parameter reads; None where the operation has none."""
     rounded: bool
-    """Whether what is declared half precision has to be rounded to it."""
+    """Whether the step rounds its values to half precision, as the program declares them."""
     last_uses: list[str] = field(default_factory=list)
     """Values that no later step reads."""
 

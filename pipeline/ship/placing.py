@@ -6,7 +6,6 @@ A root holds `<recipe>/<target>/` for every model, and `models.json`, the index 
 import contextlib
 import re
 import shutil
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -65,15 +64,12 @@ class Index(_Frozen):
     models: list[Entry]
 
 
-def put(models: Sequence[tuple[Artifact, Shipped]], roots: Mapping[str, Sequence[Path]]) -> list[Path]:
+def put(models: Sequence[tuple[Artifact, Shipped]], roots: Mapping[str, Sequence[Path]]) -> None:
     """Copy models into the roots of their backends; every copy is whole before the first one is in its place.
 
     Args:
         models: each with what is said beside it.
         roots: folders by backend.
-
-    Returns:
-        The folders, in the order of the models.
 
     Raises:
         ArtifactError: a place holds something else, or cannot be written; nothing has changed then.
@@ -89,7 +85,7 @@ def put(models: Sequence[tuple[Artifact, Shipped]], roots: Mapping[str, Sequence
     asides: dict[Path, Path] = {}
     try:
         for place, model, shipped in places:
-            asides[place] = place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}.new"
+            asides[place] = artifact.aside_of(place)
             _copy(model, shipped, asides[place])
         _exchange(asides)
     except OSError as error:
@@ -106,7 +102,6 @@ def put(models: Sequence[tuple[Artifact, Shipped]], roots: Mapping[str, Sequence
                 aside.parent.parent.rmdir()
     for root in dict.fromkeys(root for _, shipped in models for root in roots[shipped.backend]):
         _write_index(root)
-    return [place for place, _, _ in places]
 
 
 def _check_free(place: Path) -> None:
@@ -158,7 +153,7 @@ def _exchange(asides: Mapping[Path, Path]) -> None:
     try:
         for place, aside in asides.items():
             if place.exists():
-                place.rename(_old_of(place))
+                place.rename(artifact.old_of(place))
                 taken.append(place)
             aside.rename(place)
             given.append(place)
@@ -166,14 +161,10 @@ def _exchange(asides: Mapping[Path, Path]) -> None:
         for place in given:
             shutil.rmtree(place, ignore_errors=True)
         for place in taken:
-            _old_of(place).rename(place)
+            artifact.old_of(place).rename(place)
         raise
     for place in taken:
-        shutil.rmtree(_old_of(place), ignore_errors=True)
-
-
-def _old_of(place: Path) -> Path:
-    return place.parent / f".{place.name}.old"
+        shutil.rmtree(artifact.old_of(place), ignore_errors=True)
 
 
 def _sweep(folder: Path) -> None:

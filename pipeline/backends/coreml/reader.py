@@ -68,6 +68,7 @@ def structure(file: Path) -> Structure:
     package = mil.read(file)
     epsilons: list[float] = []
     activations: list[Activation] = []
+    arithmetic: list[Arithmetic] = []
     for name in package.functions:
         program = package.program(name)
         sources = constants(program)
@@ -77,20 +78,20 @@ def structure(file: Path) -> Structure:
                 epsilons.append(_LAYER_NORM_EPSILON if epsilon is None else float(np.asarray(epsilon)))
             elif operation.kind == "gelu":
                 activations.append(_gelu(_parameter(package, sources, operation, "mode")))
+            elif operation.kind == "linear":
+                # ML Programs have no integer products of activations that are quantised as they come.
+                arithmetic.append("float")
             elif operation.kind in _NAMED:
                 activations.append(_NAMED[operation.kind])
     every = weights(package)
     counted = [row for row in every if _counts(row)]
     order: dict[object, int] = {id(row): number for number, row in enumerate(counted)}
-    # ML Programs have no integer products of activations that are quantised as they come.
-    every_operation = (operation for name in package.functions for operation in package.program(name).operations)
-    linears: tuple[Arithmetic, ...] = tuple("float" for operation in every_operation if operation.kind == "linear")
     return Structure(
         constants=tuple(_constant(package, row) for row in counted),
         epsilons=tuple(epsilons),
         activations=tuple(activations),
         uses=tuple(_flow(package, name, every).numbered(order) for name in package.functions),
-        arithmetic=linears,
+        arithmetic=tuple(arithmetic),
         numbers=tuple(_number(package, row) for row in every if _floats(row) == 1),
     )
 

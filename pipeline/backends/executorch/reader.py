@@ -35,6 +35,7 @@ _DELEGATE_FLOATS: dict[str, tuple[Stored, str]] = {
     "xnn_datatype_fp32": ("float32", "<f4"),
     "xnn_datatype_fp16": ("float16", "<f2"),
 }
+_QUANTISED = "XNNQuantizedTensorValue"
 _EMBEDDING = "quantized_decomposed::embedding_byte"
 _LAYER_NORM = "aten::native_layer_norm"
 _KERNEL_ROLES: dict[str, tuple[Role | None, ...]] = {
@@ -42,7 +43,7 @@ _KERNEL_ROLES: dict[str, tuple[Role | None, ...]] = {
     "aten::mul": ("weight", "weight"),
     "aten::add": ("bias", "bias"),
 }
-"""Of a kernel's arguments, in their order."""
+"""By kernel: the role of each argument, in their order."""
 _NODE_ROLES: dict[str | None, dict[str, Role]] = {
     "XNNFullyConnected": {"filter_id": "weight", "bias_id": "bias"},
     "XNNMultiply": {"input1_id": "weight", "input2_id": "weight"},
@@ -311,13 +312,13 @@ class _DelegateFlow:
 
     def add(self, tensor: Table) -> None:
         """Add a value, which may be one of the method's."""
-        plain = tensor["tensor_value"] if tensor.name == "XNNQuantizedTensorValue" else tensor
+        plain = _plain(tensor)
         if plain["external_id"] != _INTERNAL:
             self._outside[plain["id_out"]] = self._arguments[plain["external_id"]]
 
     def constant(self, key: object, tensor: Table) -> None:
         """Add a constant."""
-        plain = tensor["tensor_value"] if tensor.name == "XNNQuantizedTensorValue" else tensor
+        plain = _plain(tensor)
         self._flow.constant((self._number, plain["id_out"]), key)
 
     def operation(self, kind: str | None, node: Table) -> None:
@@ -325,7 +326,7 @@ class _DelegateFlow:
         ids = [name for name in node.schema.tables[node.name] if name.endswith("_id") and node[name] != _INTERNAL]
         made = [name for name in ids if name.startswith("output")]
         read = {name: self._value(node[name]) for name in ids if name not in made}
-        role = _NODE_ROLES.get(node.name, _NODE_ROLES.get(kind, {}))
+        role = _NODE_ROLES.get(kind, {})
         self._flow.operation(
             read.values(), [self._value(node[name]) for name in made], {read[name]: role.get(name) for name in read}
         )
@@ -366,7 +367,7 @@ class _Graph:
         quantised = {
             value["xvalue_union"]["tensor_value"]["id_out"]
             for value in self.table["xvalues"]
-            if value["xvalue_union"].name == "XNNQuantizedTensorValue"
+            if value["xvalue_union"].name == _QUANTISED
             and value["xvalue_union"].member("quant_params") == "PerTokenDynamicQuant"
         }
         for node in self.table["xnodes"]:
@@ -375,7 +376,7 @@ class _Graph:
 
     def constant(self, value: Table) -> Iterator[Found]:
         """Yield what a value holds, if it is a constant."""
-        tensor = value["tensor_value"] if value.name == "XNNQuantizedTensorValue" else value
+        tensor = _plain(value)
         number = tensor["constant_buffer_idx"]
         sizes = tuple(int(size) for size in tensor["dims"])
         if not number or int(np.prod(sizes)) < 2:
@@ -395,7 +396,7 @@ class _Graph:
 
     def number(self, value: Table) -> Iterator[tuple[object, float]]:
         """Yield the number that a value holds, if it is a constant of one element."""
-        tensor = value["tensor_value"] if value.name == "XNNQuantizedTensorValue" else value
+        tensor = _plain(value)
         number = tensor["constant_buffer_idx"]
         kind = self._kinds[tensor["datatype"]]
         if number and int(np.prod([int(size) for size in tensor["dims"]])) == 1 and kind in _DELEGATE_FLOATS:
@@ -421,6 +422,12 @@ class _Graph:
             return (row["named_key"],), self._program.segment(self._program.named[row["named_key"]])
         start = self._data_at + row["offset"]
         return (*self._where, row["offset"]), self._payload[start : start + row["size"]]
+
+
+def _plain(value: Table) -> Table:
+    """Return a delegate's tensor without what quantises it."""
+    plain: Table = value["tensor_value"] if value.name == _QUANTISED else value
+    return plain
 
 
 def _scalar(tensor: Table) -> str:

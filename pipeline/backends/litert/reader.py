@@ -30,7 +30,7 @@ _ROLES: dict[str, tuple[Role | None, ...]] = {
     "MUL": ("weight", "weight"),
     "ADD": ("bias", "bias"),
 }
-"""Of an operation's inputs, in their order."""
+"""By operation: the role of each input, in their order."""
 _SAME_VALUES = ("RESHAPE", "DEQUANTIZE")
 _ROOTS = ("RSQRT", "SQRT")
 
