@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 import pytest
 from conftest import TinyLine, bundled_folder, environment, recipe_file
+from damage import Damaged
 from store import Store
 
 from pipeline import backends, mil, tasks
@@ -356,10 +357,10 @@ def test_a_file_that_does_not_open_still_shows_what_the_runtime_said(
     tiny_file: TinyFile, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     _, folder = tiny_file(Target("litert", "fp32"))
-    damaged = tmp_path / "damaged.tflite"
-    damaged.write_bytes(b"not a model" * 100)
+    damaged = Damaged.litert(folder / litert.FILE)
+    file = damaged.number(damaged.root["operator_codes"], "version", 99).write(tmp_path / "damaged.tflite")
     with pytest.raises(ToolchainError, match="LiteRT cannot open"):
-        litert.load(damaged, Model(folder).signature, threads=1)
+        litert.load(file, Model(folder).signature, threads=1)
     assert "ERROR" in capfd.readouterr().err
 
 

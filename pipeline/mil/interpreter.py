@@ -180,7 +180,7 @@ class Interpreter:
             result = step.compute(**step.arguments(values))
         except IndexError as error:
             raise InputError(f"{self._where}: {operation.kind} {operation.name}: {error}.") from error
-        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, KeyError, MemoryError, TypeError, ValueError) as error:
             raise ToolchainError(
                 f"{self._where}: {operation.kind} {operation.name} cannot be computed: {error}."
             ) from error

@@ -6,7 +6,8 @@ from typing import Any, get_args
 
 import numpy as np
 
-from pipeline import mil
+from pipeline.backends.checked import checked
+from pipeline.backends.coreml import bounds
 from pipeline.backends.signature import Function, Tensor
 from pipeline.backends.structure import Activation, Arithmetic, Constant, Flow, Role, Structure
 from pipeline.errors import ToolchainError
@@ -33,9 +34,10 @@ _DTYPES = {65568: "float32", 65552: "float16", 131104: "int32"}
 """`ArrayFeatureType.ArrayDataType` of the model's protobuf."""
 
 
+@checked()
 def inspect(file: Path) -> tuple[Function, ...]:
     """Read the functions back from a package, shortest first."""
-    description = mil.read(file).spec.description
+    description = bounds.read(file).spec.description
     if description.functions:
         functions = [_function(row.name, row.input, row.output) for row in description.functions]
     else:
@@ -56,6 +58,7 @@ def _tensor(row: Any) -> Tensor:
     return Tensor.model_validate({"name": row.name, "dtype": _DTYPES[array.dataType], "shape": tuple(array.shape)})
 
 
+@checked()
 def structure(file: Path) -> Structure:
     """Read back what can be compared with the checkpoint without running the file.
 
@@ -65,7 +68,7 @@ def structure(file: Path) -> Structure:
         ArtifactError: it is damaged.
         ToolchainError: it has a weight or an activation for which `Structure` has no word.
     """
-    package = mil.read(file)
+    package = bounds.read(file)
     epsilons: list[float] = []
     activations: list[Activation] = []
     arithmetic: list[Arithmetic] = []

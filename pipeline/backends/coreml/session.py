@@ -9,6 +9,7 @@ import numpy as np
 
 from pipeline import mil
 from pipeline.backends import Evaluator, Inputs, Outputs, Session
+from pipeline.backends.coreml import bounds
 from pipeline.backends.signature import Function, Signature
 from pipeline.errors import ToolchainError
 
@@ -80,6 +81,7 @@ class _CoreMLSession:
     def __init__(self, file: Path, signature: Signature, *, compute_units: ComputeUnits) -> None:
         import coremltools as ct
 
+        bounds.check(file)
         several = len(signature.functions) > 1
         self._models = {
             function.name: ct.models.MLModel(
@@ -104,7 +106,7 @@ class _InterpreterSession:
     """The reference interpreter; what the program declares half precision is rounded to it."""
 
     def __init__(self, file: Path, signature: Signature) -> None:
-        package = mil.read(file)
+        package = bounds.read(file)
         self._functions = {
             function.name: mil.Interpreter(package, function.name, precision="fp16") for function in signature.functions
         }

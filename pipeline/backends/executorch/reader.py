@@ -5,21 +5,20 @@ No runtime is imported; program and XNNPACK payload are flatbuffers whose schema
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.backends.executorch.flatbuffer import Schema, Table
+from pipeline.backends.checked import checked
+from pipeline.backends.executorch import bounds, schemas
+from pipeline.backends.flatbuffer import Schema, Table
 from pipeline.backends.signature import Function, Tensor
 from pipeline.backends.structure import Activation, Arithmetic, Constant, Flow, Role, Structure
 from pipeline.errors import ToolchainError
 from pipeline.schemes import Stored
 
-_PROGRAM_SCHEMA = "exir/_serialize/program.fbs"
-_XNNPACK_SCHEMA = "backends/xnnpack/serialization/runtime_schema.fbs"
 _XNNPACK = "XnnpackBackend"
 _MAGIC = b"ET12"
 _INTERNAL = 2**32 - 1
@@ -53,6 +52,7 @@ _KERNEL_ACTIVATIONS: dict[str, Activation] = {"aten::relu": "relu", "aten::sigmo
 _DELEGATE_ACTIVATIONS: dict[str, Activation] = {"XNNGelu": "gelu", "XNNTanh": "tanh", "XNNSigmoid": "sigmoid"}
 
 
+@checked(bounds.check)
 def inspect(file: Path) -> tuple[Function, ...]:
     """Read names, types, shapes and bounds back from a file, without loading or running it.
 
@@ -74,6 +74,7 @@ def inspect(file: Path) -> tuple[Function, ...]:
     return (Function(name="forward", min_length=bounds[0], max_length=bounds[1], inputs=inputs, outputs=outputs),)
 
 
+@checked(bounds.check)
 def structure(file: Path) -> Structure:
     """Read back what can be compared with the checkpoint without running the file.
 
@@ -93,13 +94,6 @@ def structure(file: Path) -> Structure:
         numbers=tuple(reader.numbers.values()),
         arithmetic=tuple(reader.arithmetic),
     )
-
-
-def _schema(name: str) -> Schema:
-    spec = find_spec("executorch")
-    if spec is None or not spec.submodule_search_locations:
-        raise ToolchainError("executorch is not installed; its schemas are needed to read a .pte.")
-    return Schema.read(Path(spec.submodule_search_locations[0]) / name)
 
 
 def _tensors(plan: Any, indices: list[int], names: list[Any]) -> tuple[Tensor, ...]:
@@ -136,7 +130,7 @@ class _Program:
     def read(cls, data: memoryview) -> "_Program":
         if bytes(data[4:12]) != b"ET12eh00":
             raise ToolchainError(f"not a .pte with segments: it has {bytes(data[4:12])!r} at byte 4.")
-        table = _schema(_PROGRAM_SCHEMA).root(data, "Program")
+        table = schemas.schema(schemas.PROGRAM).root(data, "Program")
         segments = [(row["offset"], row["size"]) for row in table["segments"]]
         named = {row["key"]: row["segment_index"] for row in table["named_data"]}
         return cls(table, data, int.from_bytes(data[24:32], "little"), segments, named)
@@ -157,7 +151,7 @@ class _Reader:
     """What a file holds, collected; a constant that several tensors read is kept once per way of reading it."""
 
     program: _Program
-    delegate_schema: Schema = field(default_factory=lambda: _schema(_XNNPACK_SCHEMA))
+    delegate_schema: Schema = field(default_factory=lambda: schemas.schema(schemas.XNNPACK))
     constants: dict[tuple[object, ...], Constant] = field(default_factory=dict)
     epsilons: list[float] = field(default_factory=list)
     activations: list[Activation] = field(default_factory=list)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.backends import Evaluator, Inputs, Outputs, Session, native_log_hidden, runtime_evaluator
+from pipeline.backends.executorch import bounds
 from pipeline.backends.signature import Function, Signature
 from pipeline.errors import InputError, ToolchainError
 from pipeline.runtimes import require_version
@@ -30,10 +31,12 @@ def load(file: Path, signature: Signature, *, threads: int) -> Session:
     """Open a file in ExecuTorch.
 
     Raises:
+        ArtifactError: the file is damaged.
         ToolchainError: the runtime is absent or too old, or the file is not a program.
     """
     require_version(_DISTRIBUTION, MINIMUM_RUNTIME)
     require_version(_DISTRIBUTION, signature.minimum_runtime)
+    bounds.check(file)
     return _ExecuTorchSession(file, threads=threads)
 
 

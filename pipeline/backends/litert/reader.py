@@ -13,6 +13,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.backends.checked import checked
+from pipeline.backends.litert import bounds
 from pipeline.backends.signature import Function, Tensor
 from pipeline.backends.structure import Activation, Arithmetic, Constant, Flow, Role, Structure
 from pipeline.errors import ToolchainError
@@ -35,6 +37,7 @@ _SAME_VALUES = ("RESHAPE", "DEQUANTIZE")
 _ROOTS = ("RSQRT", "SQRT")
 
 
+@checked(bounds.check)
 def inspect(file: Path) -> tuple[Function, ...]:
     """Read the signatures back from a file, shortest first."""
     reader = _Reader.open(file)
@@ -43,6 +46,7 @@ def inspect(file: Path) -> tuple[Function, ...]:
     return tuple(sorted(functions, key=lambda function: function.max_length))
 
 
+@checked(bounds.check)
 def structure(file: Path) -> Structure:
     """Read back what can be compared with the checkpoint without running the file.
 

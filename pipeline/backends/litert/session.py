@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.backends import Evaluator, Inputs, Outputs, Session, native_log_hidden, runtime_evaluator
+from pipeline.backends.litert import bounds
 from pipeline.backends.signature import Function, Signature, Tensor
 from pipeline.errors import InputError, ToolchainError
 from pipeline.runtimes import require_version
@@ -35,10 +36,12 @@ def load(file: Path, signature: Signature, *, threads: int) -> Session:
     """Open a file in LiteRT.
 
     Raises:
+        ArtifactError: the file is damaged.
         ToolchainError: the runtime is absent or too old, or the file is not a model.
     """
     require_version(_DISTRIBUTION, MINIMUM_RUNTIME)
     require_version(_DISTRIBUTION, signature.minimum_runtime)
+    bounds.check(file)
     return _LiteRTSession(file, threads=threads)
 
 

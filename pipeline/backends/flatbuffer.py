@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-_SCALARS = {
+SCALARS = {
     "bool": "?", "byte": "i1", "ubyte": "u1", "short": "<i2", "ushort": "<u2", "int": "<i4", "uint": "<u4",
     "long": "<i8", "ulong": "<u8", "float": "<f4", "double": "<f8",
     "int8": "i1", "uint8": "u1", "int16": "<i2", "uint16": "<u2", "int32": "<i4", "uint32": "<u4", "int64": "<i8",
@@ -57,7 +57,7 @@ class Schema:
         for kind, name, base, body in declared:
             entries = [entry.strip() for entry in body.split(",") if entry.strip()]
             if kind == "enum":
-                self.enums[name] = (_SCALARS[base], _numbered(entries))
+                self.enums[name] = (SCALARS[base], _numbered(entries))
             elif kind == "union":
                 pairs = [entry.partition(":") for entry in entries]
                 self.unions[name] = [(left.strip(), (right or left).strip()) for left, _, right in pairs]
@@ -76,6 +76,10 @@ class Schema:
             fields[name] = _Field(slot, kind, number)
             slot += 2
         return fields
+
+    def scalar(self, kind: str) -> str | None:
+        """Return how NumPy calls a kind of number, None for what is no number."""
+        return self.enums[kind][0] if kind in self.enums else SCALARS.get(kind)
 
     def root(self, data: memoryview, name: str) -> "Table":
         """Return the root table of a buffer."""
@@ -113,13 +117,10 @@ class Table:
         offset = int.from_bytes(self.data[vtable + entry.slot : vtable + entry.slot + 2], "little") if present else 0
         if entry.kind.startswith("["):
             return self._vector(entry.kind[1:-1], self.position + offset if offset else None)
-        scalar = self._scalar(entry.kind)
+        scalar = self.schema.scalar(entry.kind)
         if scalar:
             return np.frombuffer(self.data, scalar, 1, self.position + offset)[0].item() if offset else entry.default
         return self._reference(name, entry.kind, self.position + offset) if offset else None
-
-    def _scalar(self, kind: str) -> str | None:
-        return self.schema.enums[kind][0] if kind in self.schema.enums else _SCALARS.get(kind)
 
     def _reference(self, name: str, kind: str, at: int) -> Any:
         target = at + _unsigned(self.data, at)
@@ -137,7 +138,7 @@ class Table:
         return members[number - 1][0] if number else None
 
     def _vector(self, kind: str, at: int | None) -> Any:
-        scalar = self._scalar(kind)
+        scalar = self.schema.scalar(kind)
         if at is None:
             return np.empty(0, scalar) if scalar else []
         start = at + _unsigned(self.data, at)

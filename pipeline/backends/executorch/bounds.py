@@ -1,0 +1,325 @@
+"""Checks that nothing in an ExecuTorch file leads outside of it or to what is not there, before a runtime follows it.
+
+A `.pte` is a program, a flatbuffer, before segments: constants, and for each XNNPACK delegate a payload with a
+flatbuffer of its own. The runtime verifies the program's offsets and none of a payload; wrong indices and kinds of
+arguments end the process. What the numbers compute is not judged here, that is verification's.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.backends.columns import Columns, Ints, Rows, Vectors, damage
+from pipeline.backends.executorch import payload, schemas
+from pipeline.errors import ArtifactError
+
+_MAGIC = b"ET12eh00"
+_HEADER_BYTES = 64
+"""From which sizes and places are read, see executorch/schema/extended_header.h."""
+_BYTES = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 2, 6: 4, 7: 8, 11: 1, 15: 2, 27: 2, 28: 4, 29: 8}
+"""Of an element, by number in executorch/exir/scalar_type.py."""
+_DYNAMISMS = 3
+_MOST_BYTES = 2.0**32
+"""Of one tensor, and of the memory for what is computed."""
+_MOST_AXES = 16
+"""The runtime's own limit."""
+_XNNPACK = "XnnpackBackend"
+_CONSTANT_METHODS = ("get_input_names", "get_output_names", "get_min_seq_len", "get_max_seq_len", "get_vocab_size")
+_ARGUMENTS = {
+    "aten::add.out": "TTSTT",
+    "aten::any.out": "TIBTT",
+    "aten::arange.start_out": "SSSTT",
+    "aten::bitwise_and.Tensor_out": "TTTT",
+    "aten::cumsum.out": "TI?TT",
+    "aten::embedding.out": "TTIBBTT",
+    "aten::eq.Scalar_out": "TSTT",
+    "aten::expand_copy.out": "TLBTT",
+    "aten::full.out": "LSTT",
+    "aten::full_like.out": "TS?TT",
+    "aten::ge.Scalar_out": "TSTT",
+    "aten::gelu.out": "TXTT",
+    "aten::index.Tensor_out": "TOTT",
+    "aten::logical_not.out": "TTT",
+    "aten::mul.Scalar_out": "TSTT",
+    "aten::mul.out": "TTTT",
+    "aten::native_layer_norm.out": "TL??DTTTV",
+    "aten::ne.Scalar_out": "TSTT",
+    "aten::pow.Tensor_Scalar_out": "TSTT",
+    "aten::relu.out": "TTT",
+    "aten::scalar_tensor.out": "STT",
+    "aten::select_copy.int_out": "TIITT",
+    "aten::sigmoid.out": "TTT",
+    "aten::slice_copy.Tensor_out": "TI??ITT",
+    "aten::sum.IntList_out": "TLB?TT",
+    "aten::sym_size.int": "TII",
+    "aten::tanh.out": "TTT",
+    "aten::unsqueeze_copy.out": "TITT",
+    "aten::where.self_out": "TTTTT",
+    "dim_order_ops::_to_dim_order_copy.out": "TBLTT",
+    "executorch_prim::et_view.default": "TLT",
+    "quantized_decomposed::embedding_byte.out": "TT?IITTT",
+}
+"""Kinds of a kernel's arguments: it takes them unlooked at. One that is not here is the runtime's to refuse."""
+_KINDS = {
+    "T": {"Tensor"},
+    "I": {"Int"},
+    "B": {"Bool"},
+    "D": {"Double"},
+    "S": {"Int", "Bool", "Double"},
+    "L": {"IntList"},
+    "V": {"TensorList"},
+    "O": {"OptionalTensorList"},
+    "X": {"String"},
+    "?": {"Null", "Tensor", "Int", "Bool", "Double", "IntList"},
+}
+_EMBEDDINGS = ("aten::embedding.out", "quantized_decomposed::embedding_byte.out")
+
+
+def check(file: Path) -> None:
+    """Refuse a file in which something leads outside, or which no runtime can make sense of.
+
+    Raises:
+        ArtifactError: what leads where, in one line.
+        ToolchainError: executorch, which carries the schema, is not installed.
+    """
+    _File(file).check()
+
+
+class _File:
+    """One file, walked once."""
+
+    def __init__(self, file: Path) -> None:
+        self._refuse = damage(file)
+        try:
+            self._data: NDArray[np.uint8] = np.memmap(file, np.uint8, "r")
+        except (OSError, ValueError) as error:
+            raise ArtifactError(f"{file} cannot be read: {error}. Make the target again.") from error
+        head = bytes(self._data[:_HEADER_BYTES])
+        if head[4:12] != _MAGIC or len(head) < _HEADER_BYTES:
+            raise ArtifactError(f"{file} is not a .pte with segments: it has {head[4:12]!r} at byte 4. Make it again.")
+        program_bytes, self._base, segments_bytes = (int.from_bytes(head[at : at + 8], "little") for at in (16, 24, 32))
+        if int.from_bytes(head[12:16], "little") != 32 or not (
+            _HEADER_BYTES <= program_bytes <= self._base <= len(self._data)
+        ):
+            raise self._refuse(f"its header tells of {program_bytes} bytes, and of segments from {self._base} on")
+        if self._base + segments_bytes > len(self._data):
+            raise self._refuse(f"its segments end after {len(self._data)} bytes")
+        self._columns = Columns(schemas.schema(schemas.PROGRAM), self._data, self._refuse)
+        self._program = self._columns.root("Program", program_bytes)
+        self._plans = self._program["execution_plan"]
+        self._values = self._plans["values"]
+        members = self._values.members("val")
+        self._kind = np.full(len(self._values), "none", dtype="U24")
+        for kind, rows in members.items():
+            self._kind[rows.owner] = kind
+        self._of_kind = members
+        self._counts = np.bincount(self._values.owner, minlength=len(self._plans))
+        self._first = np.cumsum(self._counts) - self._counts
+        """The number of each method's first value."""
+
+    def check(self) -> None:
+        """Check everything, from segments to the payloads of delegates."""
+        self._check_segments()
+        if "Tensor" in self._of_kind:
+            self._check_tensors(self._of_kind["Tensor"])
+        self._check_values()
+        names = self._plans.texts("name")
+        missing = {"forward", *_CONSTANT_METHODS} - set(names)
+        if missing or len(set(names)) < len(names):
+            raise self._refuse(f"its methods are {names}")
+        self._check_instructions()
+        payload.check(self._columns, *self._payloads(), self._named(), self._segment_bounds, self._calls)
+
+    # --- data ---------------------------------------------------------------------------------------------------------
+
+    def _check_segments(self) -> None:
+        program, segments = self._program, self._program["segments"]
+        starts = segments.number("offset").astype(np.float64) + self._base
+        sizes = segments.number("size").astype(np.float64)
+        segments.demand(starts + sizes <= len(self._data), f"it ends outside of {len(self._data)} bytes")
+        self._segment_bounds = (starts.astype(np.int64), (starts + sizes).astype(np.int64))
+        program["named_data"].demand(program["named_data"].number("segment_index") < len(segments), "there is no such")
+        constants = program["constant_segment"]
+        constants.demand(constants.number("segment_index") < len(segments), "it names a segment that is not there")
+        offsets = constants.vector("offsets").values.astype(np.float64)
+        bound = sizes[constants.number("segment_index")[0]] if len(constants) else 0.0
+        constants.demand(
+            np.broadcast_to((offsets <= bound).all(), len(constants)), "an offset leads out of its segment"
+        )
+        self._constant_room = _room(offsets, float(bound))
+        for name in ("constant_buffer", "backend_delegate_data", "mutable_data_segments"):
+            program[name].demand(np.zeros(len(program[name])), "no file of ours has such")
+
+    def _check_tensors(self, tensors: Rows) -> None:
+        sizes, order = tensors.vector("sizes"), tensors.vector("dim_order")
+        widths = np.array([_BYTES.get(number, 0) for number in range(128)])
+        types = tensors.number("scalar_type").astype(np.int64)
+        tensors.demand((types >= 0) & (widths[np.clip(types, 0, 127)] > 0), "its type is unknown")
+        tensors.demand(sizes.count <= _MOST_AXES, f"it has more than {_MOST_AXES} axes")
+        tensors.demand(sizes.total(sizes.values < 0) == 0, "its shape has a negative size")
+        tensors.demand(_permutations(order, sizes), "its order of axes is none")
+        tensors.demand(tensors.number("storage_offset") == 0, "it begins behind its own data")
+        tensors.demand(tensors.number("layout") == 0, "its layout is not dense")
+        tensors.demand(tensors.number("shape_dynamism") < _DYNAMISMS, "its dynamism is unknown")
+        tensors.demand(tensors.number("shape_dynamism") >= 0, "its dynamism is unknown")
+        needed = sizes.product() * widths[types]
+        tensors.demand(needed <= _MOST_BYTES, f"it would take more than {_MOST_BYTES:.0f} bytes")
+        tensors["extra_tensor_info"].demand(
+            (tensors["extra_tensor_info"].number("location") == 0)
+            & (tensors["extra_tensor_info"].number("device_type") == 0),
+            "it lies in another file or on another device",
+        )
+        self._check_memory(tensors, needed)
+
+    def _check_memory(self, tensors: Rows, needed: NDArray[np.float64]) -> None:
+        """Check that a constant lies in its segment, and what is computed in the memory that is planned for it."""
+        buffer, planned = tensors.number("data_buffer_idx").astype(np.int64), tensors["allocation_info"]
+        tensors.demand(buffer < max(len(self._constant_room), 1), "it names a constant that is not there")
+        is_planned = np.zeros(len(tensors), bool)
+        is_planned[planned.owner] = True
+        tensors.demand((buffer == 0) | ~is_planned, "it is constant and computed")
+        room = np.append(self._constant_room, 0.0)[buffer]
+        tensors.demand((buffer == 0) | (needed <= room), "its shape needs more bytes than its constant has")
+        sizes = self._plans.vector("non_const_buffer_sizes")
+        self._plans.demand(
+            sizes.total((sizes.values < 0) | (sizes.values > _MOST_BYTES)) == 0, "an absurd size of memory"
+        )
+        plan = self._values.owner[tensors.owner[planned.owner]]
+        memory = planned.number("memory_id").astype(np.int64)
+        planned.demand((memory >= 1) & (memory < sizes.count[plan]), "it lies in a memory that is not there")
+        first = np.cumsum(sizes.count) - sizes.count
+        start = planned.number("memory_offset_low") + planned.number("memory_offset_high") * 2.0**32
+        planned.demand(
+            start + needed[planned.owner] <= sizes.values[first[plan] + memory], "it ends outside of its memory"
+        )
+
+    def _check_values(self) -> None:
+        """Check values that are lists of other values."""
+        wanted = {"IntList": {"Int"}, "TensorList": {"Tensor"}, "OptionalTensorList": {"Tensor", "Null"}}
+        for kind, members in wanted.items():
+            if kind in self._of_kind:
+                rows = self._of_kind[kind]
+                items = rows.vector("items")
+                plan = self._values.owner[rows.owner]
+                # An optional tensor that is left out is number -1.
+                items.demand_below(self._counts[plan], "value", least=-1 if kind == "OptionalTensorList" else 0)
+                numbers = self._first[plan][items.owner] + items.values
+                right = np.isin(self._kind[np.maximum(numbers, 0)], list(members)) | (items.values < 0)
+                rows.demand(items.total(~right) == 0, f"an item is no {' or '.join(sorted(members))}")
+
+    # --- instructions -------------------------------------------------------------------------------------------------
+
+    def _check_instructions(self) -> None:
+        plans = self._plans
+        for name in ("inputs", "outputs"):
+            plans.vector(name).demand_below(self._counts, "value")
+        chains, instructions = plans["chains"], plans["chains"]["instructions"]
+        for name in ("inputs", "outputs"):
+            chains.vector(name).demand_below(self._counts[chains.owner], "value")
+        members = instructions.members("instr_args")
+        instructions.demand(instructions.has("instr_args"), "it is none")
+        for kind, rows in members.items():
+            if kind not in ("KernelCall", "DelegateCall"):
+                rows.demand(np.zeros(len(rows)), f"it is a {kind}, which no file of ours has")
+        self._kernels(members.get("KernelCall"))
+        self._calls: list[tuple[int, list[int]]] = []
+        """Of each call of a delegate: which, and its arguments."""
+        self._delegate_calls(members.get("DelegateCall"))
+
+    def _plan_of(self, calls: Rows) -> Ints:
+        chains = self._plans["chains"]
+        plan: Ints = chains.owner[chains["instructions"].owner[calls.owner]]
+        return plan
+
+    def _kernels(self, calls: Rows | None) -> None:
+        if calls is None:
+            return
+        operators = self._plans["operators"]
+        names = [
+            f"{name}.{more}" if more else name
+            for name, more in zip(operators.texts("name"), operators.texts("overload"), strict=True)
+        ]
+        which, arguments = self._numbered(calls, operators, "op_index")
+        tables = set()
+        for number, (operator, given) in enumerate(zip(which, arguments, strict=True)):
+            wanted = _ARGUMENTS.get(names[operator])
+            kinds = self._kind[given]
+            if wanted is not None and not (
+                len(wanted) == len(given) and all(kind in _KINDS[one] for one, kind in zip(wanted, kinds, strict=True))
+            ):
+                said = f"{names[operator]} is given {', '.join(kinds)}"
+                calls.demand(np.arange(len(calls)) != number, said)
+            if names[operator] in _EMBEDDINGS:
+                tables.add(int(self._tensor_rows(given[0])))
+        self._check_vocabulary(tables)
+
+    def _check_vocabulary(self, tables: set[int]) -> None:
+        """Check that ids below the vocabulary's size are rows of a table: one beyond ends the process in the kernel."""
+        plan = self._plans.texts("name").index("get_vocab_size")
+        output = self._plans.vector("outputs").rows()[plan]
+        ints = self._of_kind.get("Int")
+        number = self._first[plan] + output[0] if len(output) == 1 else -1
+        known = {} if ints is None else dict(zip(ints.owner.tolist(), ints.number("int_val").tolist(), strict=True))
+        if number not in known or (tables and known[number] not in tables):
+            raise self._refuse(
+                f"its vocabulary's size is {known.get(number)}, and its tables have {sorted(tables)} rows"
+            )
+
+    def _tensor_rows(self, value: int) -> float:
+        tensors = self._of_kind["Tensor"]
+        sizes = tensors.vector("sizes").at(int(np.flatnonzero(tensors.owner == value)[0]))
+        return sizes[0] if sizes else 0
+
+    def _delegate_calls(self, calls: Rows | None) -> None:
+        if calls is not None:
+            delegates = self._plans["delegates"]
+            which, arguments = self._numbered(calls, delegates, "delegate_index")
+            self._calls = list(zip(which, arguments, strict=True))
+
+    def _numbered(self, calls: Rows, table: Rows, index: str) -> tuple[list[int], list[list[int]]]:
+        """Return for each call the row of what it calls, and the rows of the values that it is given."""
+        plan = self._plan_of(calls)
+        counts = np.bincount(table.owner, minlength=len(self._plans))
+        first = np.cumsum(counts) - counts
+        number = calls.number(index).astype(np.int64)
+        calls.demand((number >= 0) & (number < counts[plan]), f"its {index} is {number.max(initial=0)}")
+        calls.vector("args").demand_below(self._counts[plan], "value")
+        arguments = [
+            [int(start) + place for place in given]
+            for start, given in zip(self._first[plan].tolist(), calls.vector("args").rows(), strict=True)
+        ]
+        return (first[plan] + number).tolist(), arguments
+
+    # --- delegates ----------------------------------------------------------------------------------------------------
+
+    def _payloads(self) -> tuple[Ints, Ints]:
+        """Return where the payload of each delegate begins and ends."""
+        delegates = self._plans["delegates"]
+        names = np.array(delegates.texts("id"))
+        delegates.demand(names == _XNNPACK if len(names) else np.ones(0), f"it is none of {_XNNPACK}")
+        places = delegates["processed"]
+        delegates.demand(delegates.has("processed"), "it has no payload")
+        places.demand(places.number("location") == 1, "its payload is in no segment")
+        starts, ends = self._segment_bounds
+        places.demand(places.number("index") < len(starts), "it names a segment that is not there")
+        index = places.number("index").astype(np.int64)
+        return starts[index], ends[index]
+
+    def _named(self) -> dict[str, int]:
+        named = self._program["named_data"]
+        return dict(zip(named.texts("key"), named.number("segment_index").tolist(), strict=True))
+
+
+def _room(offsets: NDArray[np.float64], size: float) -> NDArray[np.float64]:
+    """Return how many bytes there are from each offset to the next, or to the end."""
+    rising = np.append(np.unique(offsets), size)
+    following: NDArray[np.float64] = rising[np.searchsorted(rising, offsets, side="right").clip(max=len(rising) - 1)]
+    return following - offsets
+
+
+def _permutations(order: Vectors, sizes: Vectors) -> Any:
+    if (order.count != sizes.count).any():
+        return order.count == sizes.count
+    return [sorted(row) == list(range(len(row))) for row in order.rows()]
