@@ -10,7 +10,7 @@ POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
 .PHONY: help ready setup init run plan compress student convert verify benchmark report ship push recipes list \
-        train test test-quick test-durations test-cluster test-full check docs commands format compat peers pruned-speed faults support compression ablation \
+        train test test-quick test-durations test-cluster test-full check docs commands format compat peers pruned-speed faults mutations support compression ablation \
         clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
@@ -115,6 +115,9 @@ pruned-speed: ready  ## measured speed-up of pruned students beside what their m
 
 faults: ready  ## plant bugs and see that verify catches each, and that clean exports all pass (an hour)
 	@PYTHONPATH=tests:tests/parity .venv/bin/python -m faults
+
+mutations: ready  ## damage files, load and judge each; writes benchmarks/MUTATIONS.md (half an hour, resumable)
+	@PYTHONPATH=tests:tests/parity .venv/bin/python -m mutations
 
 support: ready  ## every architecture in published sizes through every format; writes benchmarks/SUPPORT.md (an hour)
 	@.venv/bin/python -m benchmarks.support

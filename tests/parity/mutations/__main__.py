@@ -1,0 +1,48 @@
+"""`make mutations`: damage files, load and judge each, print what became of them, write benchmarks/MUTATIONS.md."""
+
+import argparse
+import sys
+import time
+
+from mutations import judging, loading, page
+from mutations.bench import CHECKED, JUDGED, UNCHECKED, Bench, summary
+from pipeline import backends
+
+
+def main() -> int:
+    """Do what the command line asks for and return the exit code: 1 if a flipped bit was missed."""
+    options = _options()
+    names = (options.format,) if options.format else backends.NAMES
+    bench = Bench(options.seed, options.count, lambda text: print(text, file=sys.stderr, flush=True))
+    started = time.monotonic()
+    found: dict[str, page.Found] = {}
+    with bench.at_work() as pool:
+        for subject in bench.subjects(pool, names):
+            checked, unchecked = bench.run(CHECKED, subject), bench.run(UNCHECKED, subject)
+            isolated = bench.isolated(subject, checked)
+            found[subject.name] = page.Found(subject, checked, unchecked, isolated, bench.run(JUDGED, subject))
+    missed = 0
+    for name, row in found.items():
+        print(f"{name}: loaded with the check: {summary(row.checked, loading.OUTCOMES)}")
+        print(f"{name}: loaded without it: {summary(row.unchecked, loading.OUTCOMES)}")
+        print(f"{name}: by pipeline.load(isolated=True): {summary(row.isolated, loading.OUTCOMES)}")
+        print(f"{name}: one bit flipped: {summary(row.judged, judging.OUTCOMES)}")
+        for result in row.judged:
+            if result.outcome == judging.MISSED:
+                missed += 1
+                print(f"missed: {name} {result.path} byte {result.at} bit {result.bit}: {result.field}: {result.said}")
+    if names == backends.NAMES:
+        page.write(found, seed=options.seed, count=options.count, minutes=(time.monotonic() - started) / 60)
+    return 1 if missed else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make mutations", description=__doc__)
+    parser.add_argument("--count", type=int, default=1000, help="files a format and campaign")
+    parser.add_argument("--seed", type=int, default=0, help="what the damage is drawn from")
+    parser.add_argument("--format", choices=backends.NAMES, help="this format alone; writes no page")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
