@@ -22,7 +22,7 @@ from pipeline.text.encoding import Row
 from pipeline.verify import gates as judging
 from pipeline.verify import stage as verify
 from pipeline.verify.measure import Measured, Repeated, Run
-from pipeline.verify.record import GateResult
+from pipeline.verify.record import Control, GateResult
 
 KINDS = get_args(OutputKind)
 # SQuAD's own metric comes with transformers.
@@ -46,7 +46,7 @@ class Case:
     model_metrics: dict[str, Any]
 
     def judge(self, gates: Gates, **said: Any) -> verify.Parity:
-        said = {"not_run": None, "crash": None, "random_weights": False} | said
+        said = {"not_run": None, "crash": None, "random_weights": False, "thorough": False} | said
         found = None if said["not_run"] or said["crash"] else self.found
         return judging.judge(self.signature, self.truth, found, gates, self.model_metrics, **said)
 
@@ -55,6 +55,20 @@ class Case:
 
     def with_found(self, **changes: Any) -> "Case":
         return replace(self, found=replace(self.found, **changes))
+
+
+CONTROL = Control(
+    rows=9,
+    lengths=5,
+    ids=100,
+    vocabulary=100,
+    sqnr_db=120.0,
+    worst_row_db=112.0,
+    worst_row="a row of 3 tokens",
+    file_sqnr_db=115.0,
+    file_worst_row_db=111.0,
+    file_worst_row="a row of 9 tokens",
+)
 
 
 def clean(kind: OutputKind, seed: int, scheme: str = "fp32") -> Case:
@@ -75,6 +89,7 @@ def clean(kind: OutputKind, seed: int, scheme: str = "fp32") -> Case:
         repeated=repeated(truth.outputs, natural[:CHECKED:8]),
         wrong_ids=[],
         static_gates=[GateResult(name="weights", bound=None, found=None, passed=True, detail="")],
+        control=CONTROL,
     )
     file_bytes = int(SCHEMES[scheme].weight_bytes * PARAMETERS)
     return Case(signature_of(kind, scheme), truth, found, {"file_bytes": file_bytes})
@@ -576,7 +591,9 @@ def test_files_judged_one_after_the_other_in_one_worker_are_judged_as_in_a_worke
         out.mkdir()
         folder = tiny_line.folder
         gates = SCHEMES[name.partition("-")[2]].gates["embedding"]
-        worker.call(verify.make, folder / name / "model", folder / "student", folder / "reference-32", gates, True, out)
+        worker.call(
+            verify.make, folder / name / "model", folder / "student", folder / "reference-32", gates, True, False, out
+        )
         return (out / verify.PARITY).read_bytes()
 
     with Worker(tmp_path / "log", threads=1) as warm:

@@ -109,6 +109,15 @@ class Backend(Protocol):
     def load(self, file: Path, signature: Signature, *, threads: int) -> Session:
         """Open a file in its real runtime, or in what stands in for it on this machine."""
 
+    def load_control(self, file: Path, signature: Signature, scratch: Path) -> Session:
+        """Open a file's own graph and weights, computed in single precision: what is wrong there no rounding hides.
+
+        Args:
+            file: the file.
+            signature: its signature.
+            scratch: an empty folder for a copy, which has to outlive the session.
+        """
+
     def evaluators(self) -> list[Evaluator]:
         """Return what can run files on this machine: the first gives the verdict, the others are compared with it."""
 

@@ -48,6 +48,8 @@ class Request:
     """The last stage."""
     targets: list[Target]
     device: str = "host"
+    thorough: bool = False
+    """Whether verification tries every length and every id."""
 
 
 @dataclass
@@ -56,6 +58,7 @@ class _Files:
 
     branch: Branch
     targets: list[Target]
+    thorough: bool = False
     student: Node | None = None
     models: dict[Target, Node] = field(default_factory=dict)
     parities: dict[Target, Node] = field(default_factory=dict)
@@ -77,7 +80,7 @@ def build(request: Request, store: Store | None = None) -> Graph:
     """
     find_device(request.device)
     depth = STAGES.index(request.until)
-    own = _Files(branch(request.recipe, request.file), request.targets)
+    own = _Files(branch(request.recipe, request.file), request.targets, request.thorough)
     beside = _beside(request) if depth >= STAGES.index("benchmark") else []
     every = [own, *beside]
     check_names(one for files in every for one in files.branch.every())
@@ -245,6 +248,7 @@ def _verify(files: _Files, target: Target) -> Node:
     params = {
         "gates": gates.model_dump(),
         "random_weights": random_weights,
+        "thorough": files.thorough,
         "evaluators": [evaluator.name for evaluator in backend.evaluators()],
         "metrics": {dataset.metric: scoring.METRICS[dataset.metric].version for dataset in usable},
     }
@@ -263,7 +267,7 @@ def _verify(files: _Files, target: Target) -> Node:
         },
         tools=versions(backend.DISTRIBUTIONS[0]),
         function=verify.make,
-        arguments=(Input("model"), Input("student"), Input("reference"), gates, random_weights),
+        arguments=(Input("model"), Input("student"), Input("reference"), gates, random_weights, files.thorough),
         estimate=Estimate(20, 200_000),
         worker=f"verify-{target.backend}",
         threads=1,

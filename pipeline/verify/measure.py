@@ -3,7 +3,7 @@
 Running takes the file's runtime, so it happens in a worker; what can be compared without running is judged beside it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pipeline import backends
 from pipeline.backends import Evaluator, signature
 from pipeline.backends.signature import Signature
+from pipeline.backends.structure import Structure
 from pipeline.convert.model import Model
 from pipeline.metrics import measures, scoring
 from pipeline.metrics.outputs import RowOutputs
@@ -20,9 +21,10 @@ from pipeline.metrics.scoring import Labels
 from pipeline.schemes import OutputKind
 from pipeline.student import reference
 from pipeline.student.reference import Reference
-from pipeline.verify import structure
-from pipeline.verify.record import Evaluation, GateResult, Group, Input, Measures, TaskScore
+from pipeline.verify import control, structure
+from pipeline.verify.record import Control, Evaluation, GateResult, Group, Input, Measures, TaskScore
 from pipeline.verify.weights import Expected
+from pipeline.verify.wiring import Followed
 
 PADDED_EVERY = 3
 """Every so many verification rows are run at the longest length too."""
@@ -80,12 +82,15 @@ class Measured:
     """Verification rows whose ids the shipped tokenizer does not reproduce."""
     static_gates: list[GateResult]
     """What was judged without running the file: the files beside it, its signature, its structure."""
+    control: Control | None
+    """None where a static gate failed: what a graph gives of wrong weights tells nothing of the graph."""
 
 
-def measure(model_folder: Path, student: Path, truth: Reference) -> Measured:
+def measure(model_folder: Path, student: Path, truth: Reference, *, thorough: bool = False) -> Measured:
     """Run one file over all rows of the reference, padded and unpadded, and compare what it holds.
 
-    Every session is closed again, so that one process measures file after file.
+    With `thorough`, every length and every id is tried. Every session is closed again, so that one process measures
+    file after file.
     """
     evaluator, *others = backends.get(signature.read(model_folder).backend).evaluators()
     with Model(model_folder, evaluator=evaluator) as model:
@@ -99,6 +104,11 @@ def measure(model_folder: Path, student: Path, truth: Reference) -> Measured:
     of_sample = [number for number, run in enumerate(padded) if run.row % ALL_LENGTHS_EVERY == 0]
     runs = [natural[number] for number in sample] + [padded[number] for number in of_sample]
     known = outputs.take(sample) + padded_outputs.take(of_sample)
+    static_gates, holds = _static_gates(model, student, truth)
+    single = None
+    if all(gate.passed for gate in static_gates):
+        subject = control.Subject(model_folder, evaluator, student, truth, *holds)
+        single = control.run(subject, thorough=thorough)
     return Measured(
         evaluator=evaluator.name,
         evaluator_stands_in=evaluator.stands_in,
@@ -110,7 +120,8 @@ def measure(model_folder: Path, student: Path, truth: Reference) -> Measured:
         all_pad_outputs=all_pad,
         repeated=_repeat(model_folder, truth, evaluator, others, runs, known),
         wrong_ids=wrong_ids,
-        static_gates=_static_gates(model, student, truth),
+        static_gates=static_gates,
+        control=single,
     )
 
 
@@ -170,8 +181,11 @@ def _wrong_ids(model: Model, truth: Reference) -> list[int]:
     return [n for n in numbers if model.encoder.encode(truth.texts[n].first, truth.texts[n].second) != truth.rows[n]]
 
 
-def _static_gates(model: Model, student: Path, truth: Reference) -> list[GateResult]:
-    """Judge the files beside the model, its signature, and the constants and attributes in it."""
+_Holds = tuple[Expected, Structure, Sequence[Followed]]
+
+
+def _static_gates(model: Model, student: Path, truth: Reference) -> tuple[list[GateResult], _Holds]:
+    """Judge the files beside the model, its signature, and the constants and attributes in it; return these as well."""
     claimed = model.signature
     backend = backends.get(claimed.backend)
     file = model.folder / claimed.file
@@ -179,7 +193,8 @@ def _static_gates(model: Model, student: Path, truth: Reference) -> list[GateRes
     results: list[GateResult] = structure.check_folder(model.folder, student, claimed, functions, truth)
     expected = Expected.read(student, truth.checkpoint)
     stored = backend.structure(file)
-    return results + structure.check(stored, expected, claimed.scheme, claimed.backend, functions=len(functions))
+    checked = structure.check(stored, expected, claimed.scheme, claimed.backend, functions=len(functions))
+    return results + checked.gates, (expected, stored, checked.followed)
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------

@@ -102,6 +102,27 @@ class Measures(_Frozen):
     """Mean over rows or tokens, in nats; of spans over starts and ends."""
 
 
+class Control(_Frozen):
+    """The file's own graph in single precision against the checkpoint with the file's weights, see `verify.control`."""
+
+    rows: int
+    lengths: int
+    """How many numbers of tokens and lengths were tried."""
+    ids: int
+    """How many ids were tried."""
+    vocabulary: int
+    """Of so many."""
+    sqnr_db: float
+    """Over all rows; 999 if every number is equal."""
+    worst_row_db: float
+    """The unit of all rows against the root mean square error of a row, or of its worst token."""
+    worst_row: str
+    file_sqnr_db: float
+    """The file as it runs, over the rows of every length, against the same."""
+    file_worst_row_db: float
+    file_worst_row: str
+
+
 class Evaluation(_Frozen):
     """Another evaluator's run of some rows, beside the one that gives the verdict."""
 
@@ -116,7 +137,7 @@ class Evaluation(_Frozen):
 class Parity(_Frozen):
     """The verdict on one converted file and everything behind it."""
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     backend: str
     scheme: str
     task: str
@@ -136,7 +157,11 @@ class Parity(_Frozen):
     ops_delegated: int | None
     ops_total: int | None
     random_weights: bool
+    thorough: bool
+    """Whether every length and every id was tried, see `Control`."""
     measures: Measures | None
+    control: Control | None
+    """None where what the file holds is not the checkpoint's, or nothing ran."""
     gates: list[GateResult]
     groups: dict[str, Group]
     """By kind of text."""

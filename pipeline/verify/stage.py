@@ -20,11 +20,17 @@ from pipeline.verify.record import PARITY, Parity, Verdict, read
 
 __all__ = ["PARITY", "VERSION", "Parity", "Verdict", "make", "read", "record_crash"]
 
-VERSION = 4
+VERSION = 5
 
 
 def make(
-    model: Path, student: Path, reference_folder: Path, gates: Gates, random_weights: bool, out: Path
+    model: Path,
+    student: Path,
+    reference_folder: Path,
+    gates: Gates,
+    random_weights: bool,
+    thorough: bool,
+    out: Path,
 ) -> dict[str, Any]:
     """Judge one converted file and write `parity.json`.
 
@@ -37,6 +43,7 @@ def make(
         reference_folder: the truth, see `pipeline.student.reference`.
         gates: bounds of this target.
         random_weights: whether the recipe declares that the weights were never trained.
+        thorough: whether every length and every id is tried, however long it takes.
         out: the artifact's directory.
 
     Returns:
@@ -47,7 +54,7 @@ def make(
     crash: str | None = None
     not_run: str | None = None
     try:
-        measured = measure(model, student, truth)
+        measured = measure(model, student, truth, thorough=thorough)
     except UnknownOp as error:
         not_run = str(error)
     except PipelineError as error:
@@ -56,14 +63,22 @@ def make(
         traceback.print_exc()
         first_line = (str(error).strip().splitlines() or [""])[0][:300]
         crash = f"the file does not run: {type(error).__name__}: {first_line}"
-    return _judge(model, truth, gates, measured, not_run, crash, random_weights, out)
+    return _judge(model, truth, gates, measured, not_run, crash, random_weights, thorough, out)
 
 
 def record_crash(
-    crash: str, model: Path, student: Path, reference_folder: Path, gates: Gates, random_weights: bool, out: Path
+    crash: str,
+    model: Path,
+    student: Path,
+    reference_folder: Path,
+    gates: Gates,
+    random_weights: bool,
+    thorough: bool,
+    out: Path,
 ) -> dict[str, Any]:
     """Judge a file with which its process went down; `crash` says how, the others are as in `make`."""
-    return _judge(model, reference.read(reference_folder), gates, None, None, crash, random_weights, out)
+    truth = reference.read(reference_folder)
+    return _judge(model, truth, gates, None, None, crash, random_weights, thorough, out)
 
 
 def _judge(
@@ -74,6 +89,7 @@ def _judge(
     not_run: str | None,
     crash: str | None,
     random_weights: bool,
+    thorough: bool,
     out: Path,
 ) -> dict[str, Any]:
     parity = judge(
@@ -85,6 +101,7 @@ def _judge(
         not_run=not_run,
         crash=crash,
         random_weights=random_weights,
+        thorough=thorough,
     )
     (out / PARITY).write_text(parity.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return {"verdict": parity.verdict, "reasons": parity.reasons, **parity.headline()}

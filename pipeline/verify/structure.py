@@ -23,7 +23,7 @@ from pipeline.student.reference import Reference
 from pipeline.text.encoding import Encoder
 from pipeline.verify.record import GateResult
 from pipeline.verify.weights import Expected, Form, Match, Precision, best_match
-from pipeline.verify.wiring import misplaced
+from pipeline.verify.wiring import Followed, follow
 
 _SMALL = 16
 """Constants of fewer elements need not be explained: masks' and norms' own numbers."""
@@ -64,7 +64,17 @@ def declared_sqnr_db(backend: str, activations: Sequence[str]) -> float:
     return min((_DECLARED_DB.get((backend, kind), float("inf")) for kind in activations), default=float("inf"))
 
 
-def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, functions: int) -> list[GateResult]:
+@dataclass(frozen=True)
+class Checked:
+    """What a file holds, judged."""
+
+    gates: list[GateResult]
+    """`weights`, `constants`, `wiring`, `arithmetic`, `epsilon` and `activation`, in that order."""
+    followed: tuple[Followed, ...]
+    """Each function beside the checkpoint."""
+
+
+def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, functions: int) -> Checked:
     """Judge what a file holds.
 
     Args:
@@ -73,21 +83,20 @@ def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, f
         scheme: the file's, whose rounding is allowed.
         backend: the file's.
         functions: how many the file has.
-
-    Returns:
-        Gates `weights`, `constants`, `wiring`, `arithmetic`, `epsilon` and `activation`, in that order.
     """
     precision = precision_of(scheme, backend)
     half = precision.vectors == "float16"
     sorted_out = _sort_out(stored, expected, precision)
-    return [
+    followed = tuple(follow(uses, sorted_out.forms, expected) for uses in stored.uses)
+    gates = [
         _weights_gate(sorted_out, stored.numbers, expected, precision),
         _constants_gate(sorted_out),
-        _wiring_gate(stored, sorted_out, expected, functions),
+        _wiring_gate(stored, followed, functions),
         _arithmetic_gate(stored, scheme),
         _epsilon_gate(stored.epsilons, expected, functions, half=half),
         _activation_gate(stored, expected, backend, functions),
     ]
+    return Checked(gates, followed)
 
 
 def precision_of(scheme: str, backend: str) -> Precision:
@@ -164,9 +173,9 @@ def _unknown(name: str, shape: Sequence[int], matches: Sequence[Match]) -> str:
     return f"{name} {list(shape)}{nearest}"
 
 
-def _wiring_gate(stored: Structure, sorted_out: _SortedOut, expected: Expected, functions: int) -> GateResult:
+def _wiring_gate(stored: Structure, followed: Sequence[Followed], functions: int) -> GateResult:
     """Judge whether each operation of every function reads what the checkpoint has in its place."""
-    wrong = [problem for uses in stored.uses for problem in misplaced(uses, sorted_out.forms, expected)]
+    wrong = [problem for one in followed for problem in one.problems]
     if len(stored.uses) != functions:
         wrong.insert(0, f"{len(stored.uses)} of its {functions} functions read constants")
     read = sum(map(len, stored.uses))

@@ -20,6 +20,7 @@ from pipeline.backends.coreml.session import (
     import_runtime,
     load,
     load_compute_unit,
+    load_control,
     load_interpreter,
     no_runtime,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "lengths_in_file",
     "load",
     "load_compute_unit",
+    "load_control",
     "load_interpreter",
     "no_runtime",
     "structure",

@@ -13,7 +13,15 @@ from pipeline.backends.executorch.convert import (
     lengths_in_file,
 )
 from pipeline.backends.executorch.reader import inspect, structure
-from pipeline.backends.executorch.session import MINIMUM_RUNTIME, TITLE, evaluators, import_runtime, load, no_runtime
+from pipeline.backends.executorch.session import (
+    MINIMUM_RUNTIME,
+    TITLE,
+    evaluators,
+    import_runtime,
+    load,
+    load_control,
+    no_runtime,
+)
 
 __all__ = [
     "BASE_SCHEME",
@@ -29,6 +37,7 @@ __all__ = [
     "inspect",
     "lengths_in_file",
     "load",
+    "load_control",
     "no_runtime",
     "structure",
 ]

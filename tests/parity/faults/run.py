@@ -116,7 +116,8 @@ def _judge(clean: Line, model: Artifact) -> Cell:
     gates = SCHEMES[target.partition("-")[2]].gates[tasks.get(clean.which.task).output_kind]
     with TemporaryDirectory() as scratch:
         out = Path(scratch)
-        verify_in_worker(model.path, clean.student.path, clean.reference.path, gates, clean.which.random_weights, out)
+        declared = clean.which.random_weights
+        verify_in_worker(model.path, clean.student.path, clean.reference.path, gates, declared, False, out)
         parity = verify.read(out)
     judged = tuple(Gate(g.name, g.bound, g.found, g.passed, g.detail) for g in parity.gates)
     stopped = parity.reasons[0] if parity.measures is None and not any(not gate.passed for gate in judged) else None
