@@ -105,6 +105,7 @@ def parity_of(
         worst_score=score - 5 * error,
         sqnr_db=-10 * math.log10(error),
         max_abs_error=error,
+        mean_shift=None,
         max_all_pad_error=0.0 if kind == "cosine" else None,
         max_pad_difference=error / 2,
         deterministic=True,

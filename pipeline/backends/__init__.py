@@ -103,6 +103,12 @@ class Backend(Protocol):
     def inspect(self, file: Path) -> tuple[Function, ...]:
         """Read the functions back from a file, shortest first."""
 
+    def claims(self, file: Path) -> dict[str, str]:
+        """Return what a file says of itself, by the names of `ConvertRequest.metadata`; none where it carries none.
+
+        Of several functions, `default function` is the one that runs where none is asked for.
+        """
+
     def structure(self, file: Path) -> Structure:
         """Read back what can be compared with the checkpoint without running the file."""
 

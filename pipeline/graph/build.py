@@ -243,12 +243,13 @@ def _verify(files: _Files, target: Target) -> Node:
     recipe, backend = files.recipe, backends.get(target.backend)
     assert files.student
     usable, _ = reference.chosen_datasets(tasks.get(recipe.task), files.branch.datasets)
-    gates = recipe.gates(target.scheme)
-    random_weights = recipe.student.random_weights
+    asked = verify.Asked(
+        target, recipe.gates(target.scheme), random_weights=recipe.student.random_weights, thorough=files.thorough
+    )
     params = {
-        "gates": gates.model_dump(),
-        "random_weights": random_weights,
-        "thorough": files.thorough,
+        "gates": asked.gates.model_dump(),
+        "random_weights": asked.random_weights,
+        "thorough": asked.thorough,
         "evaluators": [evaluator.name for evaluator in backend.evaluators()],
         "metrics": {dataset.metric: scoring.METRICS[dataset.metric].version for dataset in usable},
     }
@@ -267,7 +268,7 @@ def _verify(files: _Files, target: Target) -> Node:
         },
         tools=versions(backend.DISTRIBUTIONS[0]),
         function=verify.make,
-        arguments=(Input("model"), Input("student"), Input("reference"), gates, random_weights, files.thorough),
+        arguments=(Input("model"), Input("student"), Input("reference"), asked),
         estimate=Estimate(20, 200_000),
         worker=f"verify-{target.backend}",
         threads=1,

@@ -10,7 +10,7 @@ from pipeline.metrics.scoring import Labels
 from pipeline.schemes import SCHEMES, Gates
 from pipeline.student.reference import Reference
 from pipeline.verify.measure import Measured, describe, evaluations, groups, measure_all, score, task_score, worst
-from pipeline.verify.record import Control, Evaluation, GateResult, Input, Measures, Parity, TaskScore, Verdict
+from pipeline.verify.record import Asked, Control, Evaluation, GateResult, Input, Measures, Parity, TaskScore, Verdict
 from pipeline.verify.structure import declared_sqnr_db
 
 _GRAPH_BYTES = 500_000
@@ -27,13 +27,11 @@ def judge(
     signature: Signature,
     truth: Reference,
     measured: Measured | None,
-    gates: Gates,
+    asked: Asked,
     model_metrics: dict[str, Any],
     *,
     not_run: str | None,
     crash: str | None,
-    random_weights: bool,
-    thorough: bool,
 ) -> Parity:
     """Return the verdict with everything behind it.
 
@@ -41,14 +39,13 @@ def judge(
         signature: the file's.
         truth: the reference.
         measured: the file's outputs, or None if nothing ran.
-        gates: bounds for this target.
+        asked: the target with its bounds. Random weights are exempt from the above-chance gate, and from that alone.
         model_metrics: `file_bytes` and op counts from the convert stage.
         not_run: why the file could not be run here, or None.
         crash: how the runtime went down, or None.
-        random_weights: exempts from the above-chance gate, and from that alone.
-        thorough: whether every length and every id was tried.
     """
-    results = [] if random_weights else [_above_chance(signature, row, truth) for row in truth.datasets]
+    gates = asked.gates
+    results = [] if asked.random_weights else [_above_chance(signature, row, truth) for row in truth.datasets]
     results += _size_gate(signature, gates, model_metrics)
     measures, by_kind, datasets, blamed, others = None, {}, [], [], []
     if measured is not None:
@@ -67,7 +64,7 @@ def judge(
     failed = [gate for gate in results if not gate.passed]
     verdict: Verdict = "failed" if failed or crash else "not_run" if not_run else "passed"
     reasons = [reason for reason in (crash, not_run) if reason] + [gate.detail for gate in failed]
-    if random_weights:
+    if asked.random_weights:
         reasons.append("weights are declared random: the above-chance gate was not applied")
     return Parity(
         backend=signature.backend,
@@ -84,8 +81,8 @@ def judge(
         parameters=signature.parameters,
         ops_delegated=model_metrics.get("ops_delegated"),
         ops_total=model_metrics.get("ops_total"),
-        random_weights=random_weights,
-        thorough=thorough,
+        random_weights=asked.random_weights,
+        thorough=asked.thorough,
         measures=measures,
         control=measured.control if measured else None,
         gates=results,
@@ -163,6 +160,7 @@ def _bound_gates(
     ]
     maxima: list[tuple[str, float | None, float | None, str]] = [
         ("max_abs_error", gates.max_abs_error, measures.max_abs_error, blame),
+        ("max_mean_shift", gates.max_mean_shift, measures.mean_shift, "mean over all rows"),
         ("max_all_pad_error", gates.max_all_pad_error, measures.max_all_pad_error, "on a row that is all padding"),
         ("max_pad_difference", gates.max_pad_difference, measures.max_pad_difference, _blame_padding(truth, measured)),
         (

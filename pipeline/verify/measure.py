@@ -21,8 +21,8 @@ from pipeline.metrics.scoring import Labels
 from pipeline.schemes import OutputKind
 from pipeline.student import reference
 from pipeline.student.reference import Reference
-from pipeline.verify import control, structure
-from pipeline.verify.record import Control, Evaluation, GateResult, Group, Input, Measures, TaskScore
+from pipeline.verify import companions, control, structure
+from pipeline.verify.record import Asked, Control, Evaluation, GateResult, Group, Input, Measures, TaskScore
 from pipeline.verify.weights import Expected
 from pipeline.verify.wiring import Followed
 
@@ -86,11 +86,10 @@ class Measured:
     """None where a static gate failed: what a graph gives of wrong weights tells nothing of the graph."""
 
 
-def measure(model_folder: Path, student: Path, truth: Reference, *, thorough: bool = False) -> Measured:
+def measure(model_folder: Path, student: Path, truth: Reference, asked: Asked) -> Measured:
     """Run one file over all rows of the reference, padded and unpadded, and compare what it holds.
 
-    With `thorough`, every length and every id is tried. Every session is closed again, so that one process measures
-    file after file.
+    Every session is closed again, so that one process measures file after file.
     """
     evaluator, *others = backends.get(signature.read(model_folder).backend).evaluators()
     with Model(model_folder, evaluator=evaluator) as model:
@@ -104,11 +103,11 @@ def measure(model_folder: Path, student: Path, truth: Reference, *, thorough: bo
     of_sample = [number for number, run in enumerate(padded) if run.row % ALL_LENGTHS_EVERY == 0]
     runs = [natural[number] for number in sample] + [padded[number] for number in of_sample]
     known = outputs.take(sample) + padded_outputs.take(of_sample)
-    static_gates, holds = _static_gates(model, student, truth)
+    static_gates, holds = _static_gates(model, student, truth, asked)
     single = None
     if all(gate.passed for gate in static_gates):
         subject = control.Subject(model_folder, evaluator, student, truth, *holds)
-        single = control.run(subject, thorough=thorough)
+        single = control.run(subject, thorough=asked.thorough)
     return Measured(
         evaluator=evaluator.name,
         evaluator_stands_in=evaluator.stands_in,
@@ -184,13 +183,13 @@ def _wrong_ids(model: Model, truth: Reference) -> list[int]:
 _Holds = tuple[Expected, Structure, Sequence[Followed]]
 
 
-def _static_gates(model: Model, student: Path, truth: Reference) -> tuple[list[GateResult], _Holds]:
+def _static_gates(model: Model, student: Path, truth: Reference, asked: Asked) -> tuple[list[GateResult], _Holds]:
     """Judge the files beside the model, its signature, and the constants and attributes in it; return these as well."""
     claimed = model.signature
     backend = backends.get(claimed.backend)
     file = model.folder / claimed.file
     functions = backend.inspect(file)
-    results: list[GateResult] = structure.check_folder(model.folder, student, claimed, functions, truth)
+    results: list[GateResult] = companions.check(model.folder, student, claimed, functions, truth, asked)
     expected = Expected.read(student, truth.checkpoint)
     stored = backend.structure(file)
     checked = structure.check(stored, expected, claimed.scheme, claimed.backend, functions=len(functions))
@@ -257,6 +256,7 @@ def measure_all(signature: Signature, truth: Reference, measured: Measured, scor
         worst_score=float(scored.scores.min()),
         sqnr_db=min(measures.sqnr_db(scored.truth.values, scored.outputs.values), _EXACT_DB),
         max_abs_error=measures.max_abs_error(scored.truth.values, scored.outputs.values) / scored.unit,
+        mean_shift=_mean_shift(scored) if signature.output_kind == "value" else None,
         max_all_pad_error=all_pad if signature.output_kind == "embedding" else None,
         max_pad_difference=measures.max_abs_error(unpadded, measured.padded_outputs.values) / scored.unit,
         deterministic=known.tobytes() == again.again.values.tobytes(),
@@ -264,6 +264,12 @@ def measure_all(signature: Signature, truth: Reference, measured: Measured, scor
         agreement=_agreement(signature.output_kind, scored),
         kl=_kl(signature.output_kind, scored),
     )
+
+
+def _mean_shift(scored: Scored) -> float:
+    """Return how far the numbers moved together, as a share of how far apart they lie."""
+    spread = float(scored.truth.values.std(dtype=np.float64)) or 1.0
+    return abs(float(np.mean(scored.outputs.values.astype(np.float64) - scored.truth.values))) / spread
 
 
 def _agreement(kind: OutputKind, scored: Scored) -> float | None:

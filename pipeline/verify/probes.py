@@ -78,13 +78,11 @@ def make(signature: Signature, vocabulary: Vocabulary, *, thorough: bool) -> Pro
 
 def _of_lengths(signature: Signature, ids: "_Ids", *, thorough: bool) -> Iterator[Probe]:
     """Yield rows at and just below each fixed length, every number of tokens, and nearly empty ones at each length."""
-    tokens = _token_counts(signature.max_length, thorough=thorough)
-    for count in tokens:
-        yield Probe(ids.row(count), signature.choose(count)[1])
-    for function in signature.functions:
-        for count in {function.max_length, function.max_length - 1, _FEW} - ({0} if function.fixed else set(tokens)):
-            if 1 <= count <= function.max_length:
-                yield Probe(ids.row(count), function.max_length)
+    runs = [(count, signature.choose(count)[1]) for count in _token_counts(signature.max_length, thorough=thorough)]
+    for longest in (function.max_length for function in signature.functions):
+        runs += [(count, longest) for count in (longest, longest - 1, _FEW) if 1 <= count <= longest]
+    for count, length in dict.fromkeys(runs):
+        yield Probe(ids.row(count), length)
 
 
 def _token_counts(longest: int, *, thorough: bool) -> list[int]:

@@ -1,12 +1,14 @@
 """What `parity.json` holds."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from pipeline.convert.stage import Target
 from pipeline.errors import ArtifactError
-from pipeline.schemes import OutputKind
+from pipeline.schemes import Gates, OutputKind
 
 PARITY = "parity.json"
 Verdict = Literal["passed", "failed", "not_run"]
@@ -14,6 +16,18 @@ Verdict = Literal["passed", "failed", "not_run"]
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a recipe asks of a file, and how hard it is looked at."""
+
+    target: Target
+    gates: Gates
+    random_weights: bool = False
+    """Whether the recipe declares that the weights were never trained."""
+    thorough: bool = False
+    """Whether every length and every id is tried, however long it takes."""
 
 
 class Input(_Frozen):
@@ -89,6 +103,8 @@ class Measures(_Frozen):
     sqnr_db: float
     """999 if every number is equal."""
     max_abs_error: float
+    mean_shift: float | None
+    """Mean difference in standard deviations of the truth; None for all but single numbers."""
     max_all_pad_error: float | None
     """None for all but embeddings: elsewhere a row of padding has no defined answer beyond being finite."""
     max_pad_difference: float

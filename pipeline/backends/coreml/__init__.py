@@ -12,7 +12,7 @@ from pipeline.backends.coreml.convert import (
     convert,
     lengths_in_file,
 )
-from pipeline.backends.coreml.reader import inspect, structure
+from pipeline.backends.coreml.reader import claims, inspect, structure
 from pipeline.backends.coreml.session import (
     MINIMUM_RUNTIME,
     TITLE,
@@ -33,6 +33,7 @@ __all__ = [
     "MINIMUM_RUNTIME",
     "TITLE",
     "VERSION",
+    "claims",
     "convert",
     "evaluators",
     "import_runtime",

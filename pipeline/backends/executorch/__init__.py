@@ -12,7 +12,7 @@ from pipeline.backends.executorch.convert import (
     convert,
     lengths_in_file,
 )
-from pipeline.backends.executorch.reader import inspect, structure
+from pipeline.backends.executorch.reader import claims, inspect, structure
 from pipeline.backends.executorch.session import (
     MINIMUM_RUNTIME,
     TITLE,
@@ -31,6 +31,7 @@ __all__ = [
     "MINIMUM_RUNTIME",
     "TITLE",
     "VERSION",
+    "claims",
     "convert",
     "evaluators",
     "import_runtime",
