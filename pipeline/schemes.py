@@ -30,6 +30,8 @@ class Gates(BaseModel):
     """Mean Kullback-Leibler divergence from the truth's probabilities to the file's, in nats."""
     max_abs_error: float | None = None
     """Largest absolute difference of any number of any row that is not all padding; see `Measures.unit`."""
+    max_mean_shift: float | None = None
+    """Largest mean difference of single numbers, in standard deviations of the truth's; no rank metric sees a shift."""
     max_all_pad_error: float | None = None
     """Largest absolute value in the embedding of a row that is all padding; the truth is exactly zero."""
     max_pad_difference: float | None = None
@@ -135,6 +137,7 @@ def _gates(
     drop: float,
     pad: float,
     size: float,
+    shift: float,
     spans_kl: float | None = None,
 ) -> dict[OutputKind, Gates]:
     """Spell one scheme's default gates out for every kind of output."""
@@ -151,12 +154,13 @@ def _gates(
     )
     value = Gates(
         min_sqnr_db=sqnr,
+        max_mean_shift=shift,
         max_pad_difference=pad,
         max_thread_difference=pad,
         max_task_drop=drop,
         max_bytes_per_parameter=size,
     )
-    logits = value.model_copy(update={"min_agreement": agreement, "max_kl": kl})
+    logits = value.model_copy(update={"max_mean_shift": None, "min_agreement": agreement, "max_kl": kl})
     # A softmax over all tokens of a row. Clean MobileBERT files of random weights: 1.2e-4 (fp16, 47 dB), .011 and .021
     # (int8, 27 and 24 dB).
     spans = logits.model_copy(update={"max_kl": spans_kl or kl})
@@ -184,6 +188,7 @@ SCHEMES: dict[str, Scheme] = {
                 drop=0.001,
                 pad=1e-4,
                 size=4.3,
+                shift=1e-3,
             ),
         ),
         Scheme(
@@ -210,6 +215,7 @@ SCHEMES: dict[str, Scheme] = {
                 drop=0.002,
                 pad=1e-2,
                 size=2.15,
+                shift=1e-2,
                 spans_kl=5e-4,
             ),
         ),
@@ -235,6 +241,7 @@ SCHEMES: dict[str, Scheme] = {
                 drop=0.005,
                 pad=1e-2,
                 size=1.2,
+                shift=0.1,
                 spans_kl=3e-2,
             ),
         ),
@@ -266,6 +273,7 @@ SCHEMES: dict[str, Scheme] = {
                 # ExecuTorch at another length: up to .020 on clean students (LOG.md); planted faults begin at .16.
                 pad=3e-2,
                 size=1.2,
+                shift=0.1,
                 spans_kl=5e-2,
             ),
         ),

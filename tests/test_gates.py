@@ -11,6 +11,7 @@ import pytest
 
 from pipeline import tasks
 from pipeline.backends.signature import Function, Signature, Tensor
+from pipeline.convert.stage import Target
 from pipeline.graph.worker import Worker
 from pipeline.metrics import measures
 from pipeline.metrics.outputs import PER_TOKEN, RowOutputs, best_span, word_spans
@@ -22,7 +23,7 @@ from pipeline.text.encoding import Row
 from pipeline.verify import gates as judging
 from pipeline.verify import stage as verify
 from pipeline.verify.measure import Measured, Repeated, Run
-from pipeline.verify.record import GateResult
+from pipeline.verify.record import Asked, Control, GateResult
 
 KINDS = get_args(OutputKind)
 # SQuAD's own metric comes with transformers.
@@ -46,15 +47,30 @@ class Case:
     model_metrics: dict[str, Any]
 
     def judge(self, gates: Gates, **said: Any) -> verify.Parity:
-        said = {"not_run": None, "crash": None, "random_weights": False} | said
+        asked = Asked(Target(self.signature.backend, self.signature.scheme), gates, said.pop("random_weights", False))
+        said = {"not_run": None, "crash": None} | said
         found = None if said["not_run"] or said["crash"] else self.found
-        return judging.judge(self.signature, self.truth, found, gates, self.model_metrics, **said)
+        return judging.judge(self.signature, self.truth, found, asked, self.model_metrics, **said)
 
     def with_repeated(self, **changes: Any) -> "Case":
         return self.with_found(repeated=replace(self.found.repeated, **changes))
 
     def with_found(self, **changes: Any) -> "Case":
         return replace(self, found=replace(self.found, **changes))
+
+
+CONTROL = Control(
+    rows=9,
+    lengths=5,
+    ids=100,
+    vocabulary=100,
+    sqnr_db=120.0,
+    worst_row_db=112.0,
+    worst_row="a row of 3 tokens",
+    file_sqnr_db=115.0,
+    file_worst_row_db=111.0,
+    file_worst_row="a row of 9 tokens",
+)
 
 
 def clean(kind: OutputKind, seed: int, scheme: str = "fp32") -> Case:
@@ -75,6 +91,7 @@ def clean(kind: OutputKind, seed: int, scheme: str = "fp32") -> Case:
         repeated=repeated(truth.outputs, natural[:CHECKED:8]),
         wrong_ids=[],
         static_gates=[GateResult(name="weights", bound=None, found=None, passed=True, detail="")],
+        control=CONTROL,
     )
     file_bytes = int(SCHEMES[scheme].weight_bytes * PARAMETERS)
     return Case(signature_of(kind, scheme), truth, found, {"file_bytes": file_bytes})
@@ -250,6 +267,12 @@ def sharpen_logits(case: Case) -> Case:
     return case.with_found(outputs=scaled(case.found.outputs, 3))
 
 
+def shift_all(case: Case) -> Case:
+    """Add the same to every number, as a lost bias does; no order changes."""
+    outputs = case.found.outputs
+    return case.with_found(outputs=RowOutputs(outputs.values + np.float32(0.25), outputs.counts))
+
+
 def grow(case: Case) -> Case:
     """Store twice the bytes."""
     return replace(case, model_metrics={"file_bytes": 2 * case.model_metrics["file_bytes"]})
@@ -276,6 +299,7 @@ FIRINGS: dict[str, Firing] = {
     "min_sqnr_db": Firing("logits", 40.0, turn_one, f"worst on {text_id(WORST)}"),
     "min_agreement": Firing("logits", 0.9, flip_winners, "worst on "),
     "max_abs_error": Firing("embedding", 1e-3, nudge_one, f"worst on {text_id(WORST)}"),
+    "max_mean_shift": Firing("value", 0.01, shift_all, "mean over all rows"),
     "max_all_pad_error": Firing("embedding", 1e-6, leak_into_all_pad, "all padding"),
     "max_pad_difference": Firing("embedding", 0.1, leak_padding, f"worst on {text_id(6)} "),
     "max_thread_difference": Firing("logits", 0.1, break_threads, "two threads"),
@@ -283,6 +307,23 @@ FIRINGS: dict[str, Firing] = {
     "max_task_drop": Firing("embedding", 0.01, shuffle_all, "fell to"),
     "max_bytes_per_parameter": Firing("logits", 4.3, grow, "larger than its scheme promises"),
 }
+
+
+@pytest.mark.parametrize(
+    ("found", "fired"),
+    [
+        ({"sqnr_db": 41.0, "worst_row_db": 30.0}, {"control_sqnr_db", "control_worst_row_db"}),
+        ({"worst_row_db": 52.0}, {"control_worst_row_db"}),
+        ({"file_worst_row_db": 1.0}, {"every_length_worst_row_db"}),
+    ],
+)
+def test_a_graph_that_is_not_the_checkpoint_s_in_single_precision_fails_whatever_its_scheme(found, fired, seed):
+    case = clean("embedding", seed, "int8_dynamic")
+    gates = SCHEMES["int8_dynamic"].gates["embedding"]
+    assert case.judge(gates).verdict == "passed"
+    parity = case.with_found(control=CONTROL.model_copy(update=found)).judge(gates)
+    assert failed_gates(parity) == fired
+    assert parity.reasons[0].endswith(CONTROL.file_worst_row if "file_worst_row_db" in found else CONTROL.worst_row)
 
 
 def test_every_bound_of_gates_has_a_firing_test():
@@ -576,7 +617,8 @@ def test_files_judged_one_after_the_other_in_one_worker_are_judged_as_in_a_worke
         out.mkdir()
         folder = tiny_line.folder
         gates = SCHEMES[name.partition("-")[2]].gates["embedding"]
-        worker.call(verify.make, folder / name / "model", folder / "student", folder / "reference-32", gates, True, out)
+        asked = Asked(Target(*name.split("-")), gates, random_weights=True)
+        worker.call(verify.make, folder / name / "model", folder / "student", folder / "reference-32", asked, out)
         return (out / verify.PARITY).read_bytes()
 
     with Worker(tmp_path / "log", threads=1) as warm:

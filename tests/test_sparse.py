@@ -324,7 +324,7 @@ def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def held(found: Structure, expected: Expected, scheme: str, functions: int) -> list[str]:
     results = judging.check(found, expected, scheme, "coreml", functions=functions)
-    return [result.name for result in results if not result.passed]
+    return [result.name for result in results.gates if not result.passed]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ WORDS = "embeddings.word_embeddings.weight"
 
 
 def check(found: Structure, expected: Expected, scheme: str, backend: str, functions: int = 2) -> list[GateResult]:
-    return judging.check(found, expected, scheme, backend, functions=functions)
+    return judging.check(found, expected, scheme, backend, functions=functions).gates
 
 
 def failed(results: list[GateResult]) -> dict[str, str]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from pipeline.backends.structure import Flow, Role, Use
 from pipeline.verify.weights import Expected, Form
-from pipeline.verify.wiring import misplaced
+from pipeline.verify.wiring import follow
 
 CALLS: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("words", ()),
@@ -54,7 +54,7 @@ def problems(operations: Sequence[Operation], truth: Expected | None = None) -> 
             role: Role | None = "weight" if name.endswith(".weight") else "bias"
             constants.append((len(forms) - 1, None if name.split(".")[0] in ("words", "positions") else role))
         uses.append(Use(tuple(constants), sources))
-    return list(misplaced(uses, forms, truth))
+    return list(follow(uses, forms, truth).problems)
 
 
 RIGHT: tuple[Operation, ...] = (
@@ -118,7 +118,7 @@ def test_a_gain_in_the_place_of_a_bias_is_told() -> None:
         [Form("norm0.bias", "", np.ones(8, np.float32))],
     ]
     uses = (Use(((0, None),), ()), Use(((1, "weight"),), (0,)))
-    assert next(misplaced(uses, forms, truth)).startswith("norm0.bias: read as a factor")
+    assert follow(uses, forms, truth).problems[0].startswith("norm0.bias: read as a factor")
 
 
 def test_a_bias_of_a_linear_beside_it_is_told() -> None:

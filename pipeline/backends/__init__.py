@@ -103,11 +103,26 @@ class Backend(Protocol):
     def inspect(self, file: Path) -> tuple[Function, ...]:
         """Read the functions back from a file, shortest first."""
 
+    def claims(self, file: Path) -> dict[str, str]:
+        """Return what a file says of itself, by the names of `ConvertRequest.metadata`; none where it carries none.
+
+        Of several functions, `default function` is the one that runs where none is asked for.
+        """
+
     def structure(self, file: Path) -> Structure:
         """Read back what can be compared with the checkpoint without running the file."""
 
     def load(self, file: Path, signature: Signature, *, threads: int) -> Session:
         """Open a file in its real runtime, or in what stands in for it on this machine."""
+
+    def load_control(self, file: Path, signature: Signature, scratch: Path) -> Session:
+        """Open a file's own graph and weights, computed in single precision: what is wrong there no rounding hides.
+
+        Args:
+            file: the file.
+            signature: its signature.
+            scratch: an empty folder for a copy, which has to outlive the session.
+        """
 
     def evaluators(self) -> list[Evaluator]:
         """Return what can run files on this machine: the first gives the verdict, the others are compared with it."""

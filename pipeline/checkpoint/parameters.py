@@ -64,6 +64,14 @@ def model_structure(model: Any) -> dict[str, Any]:
     }
 
 
+def is_called(module: Any) -> bool:
+    """Return whether each run of a module is one of `calls`: it is a linear, a table, or a norm."""
+    import torch
+
+    kinds = (torch.nn.LayerNorm, torch.nn.Linear, torch.nn.Embedding)
+    return isinstance(module, kinds) or type(module).__name__ in _AFFINE
+
+
 def content_digest(values: Any) -> str:
     """Return the sha256 of an array's numbers as float32."""
     return hashlib.sha256(np.ascontiguousarray(values, np.float32).data).hexdigest()
@@ -147,7 +155,7 @@ class _Trace:
         name = self._names.get(id(module), "")
         kind = type(module).__name__
         self._inside -= type(module).__module__ in _ACTIVATION_MODULES
-        if isinstance(module, torch.nn.LayerNorm | torch.nn.Linear | torch.nn.Embedding) or kind in _AFFINE:
+        if is_called(module):
             self.calls.append((name, sorted(self._sources_of(inputs))))
             self._mark(output, frozenset([len(self.calls) - 1]))
         if isinstance(module, torch.nn.LayerNorm):

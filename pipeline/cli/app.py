@@ -69,6 +69,7 @@ def _line(
     mermaid: bool = False,
     device: str = "host",
     cluster: str | None = None,
+    thorough: bool = False,
 ) -> None:
     """Run, or plan, the stages of a recipe up to one of them; print what happened and leave with the exit code."""
     from pipeline.graph import run as running
@@ -76,7 +77,7 @@ def _line(
     from pipeline.recipe.loading import read
 
     parsed, file = read(recipe)
-    request = Request(parsed, file, until, choose_targets(parsed, target or []), device)
+    request = Request(parsed, file, until, choose_targets(parsed, target or []), device, thorough)
     with Progress(quiet=as_json) as progress:
         outcome = running.plan(request, build) if dry else running.run(request, build, progress, _executor(cluster))
     steps, parities = outcome.steps, running.parities(outcome, parsed.name)
@@ -192,10 +193,16 @@ def convert(
 
 @app.command()
 def verify(
-    recipe: RecipeName = "minilm", target: Targets = None, build: BuildFolder = _BUILD, as_json: AsJson = False
+    recipe: RecipeName = "minilm",
+    target: Targets = None,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Try every length, every token id and every text; what `push` asks for.")
+    ] = False,
+    build: BuildFolder = _BUILD,
+    as_json: AsJson = False,
 ) -> None:
     """Prove on real text that each converted file is still the same model."""
-    _line(recipe, "verify", target=target, build=build, as_json=as_json)
+    _line(recipe, "verify", target=target, build=build, as_json=as_json, thorough=thorough)
 
 
 @app.command()

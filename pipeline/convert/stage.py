@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipeline import backends, tasks
-from pipeline.artifact import Artifact
+from pipeline.artifact import Artifact, Manifest
 from pipeline.backends import ConvertRequest, sparsity
 from pipeline.backends.signature import SIGNATURE, Signature
 from pipeline.backends.structure import Structure
@@ -97,7 +97,7 @@ def make(
         lengths=lengths,
         minimum_ios=minimum_ios,
         base=base / backend.FILE if base else None,
-        metadata=_metadata(student, target),
+        metadata=metadata(student.manifest, target),
         labels=tuple(student_metrics["labels"]) if student_metrics["labels"] else None,
     )
     metrics = backend.convert(request, out)
@@ -125,9 +125,9 @@ def file_bytes(path: Path) -> int:
     return sum(part.stat().st_size for part in path.rglob("*") if part.is_file())
 
 
-def _metadata(student: Artifact, target: Target) -> dict[str, str]:
+def metadata(student: Manifest, target: Target) -> dict[str, str]:
     """Return what goes into a format's own metadata; nothing that changes from run to run."""
-    params = student.manifest.params
+    params = student.params
     origin = params["origin"]
     return {
         "author": origin.split("@")[0],

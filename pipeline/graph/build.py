@@ -48,6 +48,8 @@ class Request:
     """The last stage."""
     targets: list[Target]
     device: str = "host"
+    thorough: bool = False
+    """Whether verification tries every length and every id."""
 
 
 @dataclass
@@ -56,6 +58,7 @@ class _Files:
 
     branch: Branch
     targets: list[Target]
+    thorough: bool = False
     student: Node | None = None
     models: dict[Target, Node] = field(default_factory=dict)
     parities: dict[Target, Node] = field(default_factory=dict)
@@ -77,7 +80,7 @@ def build(request: Request, store: Store | None = None) -> Graph:
     """
     find_device(request.device)
     depth = STAGES.index(request.until)
-    own = _Files(branch(request.recipe, request.file), request.targets)
+    own = _Files(branch(request.recipe, request.file), request.targets, request.thorough)
     beside = _beside(request) if depth >= STAGES.index("benchmark") else []
     every = [own, *beside]
     check_names(one for files in every for one in files.branch.every())
@@ -240,11 +243,13 @@ def _verify(files: _Files, target: Target) -> Node:
     recipe, backend = files.recipe, backends.get(target.backend)
     assert files.student
     usable, _ = reference.chosen_datasets(tasks.get(recipe.task), files.branch.datasets)
-    gates = recipe.gates(target.scheme)
-    random_weights = recipe.student.random_weights
+    asked = verify.Asked(
+        target, recipe.gates(target.scheme), random_weights=recipe.student.random_weights, thorough=files.thorough
+    )
     params = {
-        "gates": gates.model_dump(),
-        "random_weights": random_weights,
+        "gates": asked.gates.model_dump(),
+        "random_weights": asked.random_weights,
+        "thorough": asked.thorough,
         "evaluators": [evaluator.name for evaluator in backend.evaluators()],
         "metrics": {dataset.metric: scoring.METRICS[dataset.metric].version for dataset in usable},
     }
@@ -263,7 +268,7 @@ def _verify(files: _Files, target: Target) -> Node:
         },
         tools=versions(backend.DISTRIBUTIONS[0]),
         function=verify.make,
-        arguments=(Input("model"), Input("student"), Input("reference"), gates, random_weights),
+        arguments=(Input("model"), Input("student"), Input("reference"), asked),
         estimate=Estimate(20, 200_000),
         worker=f"verify-{target.backend}",
         threads=1,

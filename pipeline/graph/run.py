@@ -1,5 +1,6 @@
 """Plan or run a recipe: build its graph, and carry it out on this machine or on another executor."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from pipeline.errors import ArtifactError
@@ -67,6 +68,15 @@ def parities(outcome: Outcome, recipe: str) -> dict[str, verify.Parity]:
 
 def outdated(request: Request, folder: Path) -> dict[str, str]:
     """Say which targets' files or verdicts are of other inputs than the recipe has now: what changed, by target."""
+    changed = _changed(request, folder)
+    if not changed or request.thorough:
+        return changed
+    # A thorough verdict says all that the other does, and more.
+    still = _changed(replace(request, thorough=True), folder)
+    return {target: reason for target, reason in changed.items() if target in still}
+
+
+def _changed(request: Request, folder: Path) -> dict[str, str]:
     store = Store(folder)
     changed: dict[str, str] = {}
     for step in plan(request, folder).steps:

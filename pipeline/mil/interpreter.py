@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from pipeline.mil.values import Array, Value, to_half
 
 VERSION = 1
 """Raised when the same program gives other numbers, so that verdicts are made again."""
-Precision: TypeAlias = Literal["fp16", "fp32"]
+Precision: TypeAlias = Literal["fp16", "fp32", "mixed"]
 Watch: TypeAlias = Callable[[str, str, Array], None]
 """Called after each operation with its type, the name of a value and the value, which it must not change."""
 OPS: Mapping[str, Callable[..., Any]] = {
@@ -81,19 +81,20 @@ class Interpreter:
             package: a `.mlpackage`; interpreters of one `Package` share its constants.
             function: name; the default function without one.
             precision: with "fp16", values that the program declares half precision are rounded to it after each
-                operation; with "fp32", none is.
+                operation; with "fp32", none is; with "mixed", constants are, and what is computed is not.
 
         Raises:
             ArtifactError: the package is damaged.
             InputError: there is no such package or function.
             UnknownOp: it has operations that are not known.
         """
-        if precision not in ("fp16", "fp32"):
-            raise InputError(f"precision {precision} is not known; there are fp16 and fp32.")
+        if precision not in get_args(Precision):
+            raise InputError(f"precision {precision} is not known; there are {', '.join(get_args(Precision))}.")
         self.package = packages.read(package) if isinstance(package, Path) else package
         self._program: Program = self.package.program(function)
         self.function = self._program.name
         self._rounded = precision == "fp16"
+        self._constants_rounded = precision != "fp32"
         _refuse_unknown(self.package, self._program)
         self.inputs: tuple[Port, ...] = tuple(port(row) for row in self._program.description.input)
         self.outputs: tuple[Port, ...] = tuple(port(row) for row in self._program.description.output)
@@ -125,7 +126,7 @@ class Interpreter:
         source = self._constants.get(argument) if isinstance(argument, str) else argument
         if source is None:
             return _Reference(str(argument))
-        return constants.decoded(self.package, source, rounded=self._rounded)
+        return constants.decoded(self.package, source, rounded=self._constants_rounded)
 
     def _note_last_uses(self) -> None:
         """Note after which step a value can be freed, and that every value that is read is there by then."""

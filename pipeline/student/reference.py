@@ -21,7 +21,7 @@ from pipeline.tasks import Task
 from pipeline.text.bundled import Text, verification_digest, verification_texts
 from pipeline.text.encoding import Encoder, Row
 
-VERSION = 4
+VERSION = 5
 ONE_TOKEN = "one_token"
 """Kind of rows with a single token; no tokenizer makes them, and every mask has to cope with them."""
 _ONE_TOKEN_OF = ("Yes", "7", "\u00e9t\u00e9", "?")

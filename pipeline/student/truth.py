@@ -13,7 +13,7 @@ from pipeline.metrics.outputs import RowOutputs
 from pipeline.tasks import Task
 from pipeline.text.encoding import Row
 
-_BATCH = 64
+_BATCH = 16
 
 
 def true_outputs(model: Any, task: Task, rows: Sequence[Row]) -> RowOutputs:

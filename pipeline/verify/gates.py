@@ -7,27 +7,31 @@ import numpy as np
 from pipeline.backends.signature import Signature
 from pipeline.metrics import scoring
 from pipeline.metrics.scoring import Labels
-from pipeline.schemes import Gates
+from pipeline.schemes import SCHEMES, Gates
 from pipeline.student.reference import Reference
 from pipeline.verify.measure import Measured, describe, evaluations, groups, measure_all, score, task_score, worst
-from pipeline.verify.record import Evaluation, GateResult, Input, Measures, Parity, TaskScore, Verdict
+from pipeline.verify.record import Asked, Control, Evaluation, GateResult, Input, Measures, Parity, TaskScore, Verdict
 from pipeline.verify.structure import declared_sqnr_db
 
 _GRAPH_BYTES = 500_000
 """Allowed for the graph itself and for scales of narrow rows; without it every tiny model would be too large."""
 _RULE_OF_THREE = 3.0
+_CONTROL_DB, _CONTROL_HALF_DB = 80.0, 60.0
+"""Of a graph in single precision, and of one whose constants, such as the attention's scale, are in half precision."""
+_DECLARED_SLACK_DB, _ROW_SLACK_DB = 5.0, 10.0
+_SWEEP_HALF_DB, _SWEEP_DYNAMIC_DB = 35.0, 5.0
+"""Of one row of arbitrary tokens, in a file that rounds what it computes: no text, so far coarser than on texts."""
 
 
 def judge(
     signature: Signature,
     truth: Reference,
     measured: Measured | None,
-    gates: Gates,
+    asked: Asked,
     model_metrics: dict[str, Any],
     *,
     not_run: str | None,
     crash: str | None,
-    random_weights: bool,
 ) -> Parity:
     """Return the verdict with everything behind it.
 
@@ -35,13 +39,13 @@ def judge(
         signature: the file's.
         truth: the reference.
         measured: the file's outputs, or None if nothing ran.
-        gates: bounds for this target.
+        asked: the target with its bounds. Random weights are exempt from the above-chance gate, and from that alone.
         model_metrics: `file_bytes` and op counts from the convert stage.
         not_run: why the file could not be run here, or None.
         crash: how the runtime went down, or None.
-        random_weights: exempts from the above-chance gate, and from that alone.
     """
-    results = [] if random_weights else [_above_chance(signature, row, truth) for row in truth.datasets]
+    gates = asked.gates
+    results = [] if asked.random_weights else [_above_chance(signature, row, truth) for row in truth.datasets]
     results += _size_gate(signature, gates, model_metrics)
     measures, by_kind, datasets, blamed, others = None, {}, [], [], []
     if measured is not None:
@@ -55,10 +59,12 @@ def judge(
             others = evaluations(truth, measured)
             results += _bound_gates(signature, gates, measures, datasets, blamed, truth, measured)
             results += [_deterministic_gate(measures), *_other_gates(gates, others)]
+        if measured.control is not None:
+            results += _control_gates(signature, gates, truth, measured.control)
     failed = [gate for gate in results if not gate.passed]
     verdict: Verdict = "failed" if failed or crash else "not_run" if not_run else "passed"
     reasons = [reason for reason in (crash, not_run) if reason] + [gate.detail for gate in failed]
-    if random_weights:
+    if asked.random_weights:
         reasons.append("weights are declared random: the above-chance gate was not applied")
     return Parity(
         backend=signature.backend,
@@ -75,8 +81,10 @@ def judge(
         parameters=signature.parameters,
         ops_delegated=model_metrics.get("ops_delegated"),
         ops_total=model_metrics.get("ops_total"),
-        random_weights=random_weights,
+        random_weights=asked.random_weights,
+        thorough=asked.thorough,
         measures=measures,
+        control=measured.control if measured else None,
         gates=results,
         groups=by_kind,
         datasets=datasets,
@@ -152,6 +160,7 @@ def _bound_gates(
     ]
     maxima: list[tuple[str, float | None, float | None, str]] = [
         ("max_abs_error", gates.max_abs_error, measures.max_abs_error, blame),
+        ("max_mean_shift", gates.max_mean_shift, measures.mean_shift, "mean over all rows"),
         ("max_all_pad_error", gates.max_all_pad_error, measures.max_all_pad_error, "on a row that is all padding"),
         ("max_pad_difference", gates.max_pad_difference, measures.max_pad_difference, _blame_padding(truth, measured)),
         (
@@ -210,6 +219,29 @@ def _other_gates(gates: Gates, others: list[Evaluation]) -> list[GateResult]:
     bound = gates.min_sqnr_db
     why = "the runtime differs from the evaluator of the verdict"
     return [] if bound is None else [_at_least(f"min_sqnr_db:{o.evaluator}", bound, o.sqnr_db, why) for o in others]
+
+
+def _control_gates(signature: Signature, gates: Gates, truth: Reference, control: Control) -> list[GateResult]:
+    """Hold the file's own graph to single precision, and the file itself to what its arithmetic rounds.
+
+    Where a recipe takes the bound on the outputs away, there is none on the graph either.
+    """
+    if gates.min_sqnr_db is None:
+        return []
+    scheme = SCHEMES[signature.scheme]
+    half = scheme.support[signature.backend].base == "float16"
+    declared = declared_sqnr_db(signature.backend, truth.checkpoint.get("activations", ()))
+    bound = min(_CONTROL_HALF_DB if half else _CONTROL_DB, declared - _DECLARED_SLACK_DB)
+    results = [
+        _at_least("control_sqnr_db", bound, control.sqnr_db, f"worst on {control.worst_row}"),
+        _at_least("control_worst_row_db", bound - _ROW_SLACK_DB, control.worst_row_db, f"on {control.worst_row}"),
+    ]
+    # What computes in single precision as it is has been judged by that.
+    if half or scheme.activations == "dynamic_int8":
+        found = control.file_worst_row_db
+        bound = _SWEEP_HALF_DB if half else _SWEEP_DYNAMIC_DB
+        results.append(_at_least("every_length_worst_row_db", bound, found, f"on {control.file_worst_row}"))
+    return results
 
 
 def _blame_padding(truth: Reference, measured: Measured) -> str:

@@ -3,7 +3,7 @@
 Running takes the file's runtime, so it happens in a worker; what can be compared without running is judged beside it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pipeline import backends
 from pipeline.backends import Evaluator, signature
 from pipeline.backends.signature import Signature
+from pipeline.backends.structure import Structure
 from pipeline.convert.model import Model
 from pipeline.metrics import measures, scoring
 from pipeline.metrics.outputs import RowOutputs
@@ -20,9 +21,10 @@ from pipeline.metrics.scoring import Labels
 from pipeline.schemes import OutputKind
 from pipeline.student import reference
 from pipeline.student.reference import Reference
-from pipeline.verify import structure
-from pipeline.verify.record import Evaluation, GateResult, Group, Input, Measures, TaskScore
+from pipeline.verify import companions, control, structure
+from pipeline.verify.record import Asked, Control, Evaluation, GateResult, Group, Input, Measures, TaskScore
 from pipeline.verify.weights import Expected
+from pipeline.verify.wiring import Followed
 
 PADDED_EVERY = 3
 """Every so many verification rows are run at the longest length too."""
@@ -80,9 +82,11 @@ class Measured:
     """Verification rows whose ids the shipped tokenizer does not reproduce."""
     static_gates: list[GateResult]
     """What was judged without running the file: the files beside it, its signature, its structure."""
+    control: Control | None
+    """None where a static gate failed: what a graph gives of wrong weights tells nothing of the graph."""
 
 
-def measure(model_folder: Path, student: Path, truth: Reference) -> Measured:
+def measure(model_folder: Path, student: Path, truth: Reference, asked: Asked) -> Measured:
     """Run one file over all rows of the reference, padded and unpadded, and compare what it holds.
 
     Every session is closed again, so that one process measures file after file.
@@ -99,6 +103,11 @@ def measure(model_folder: Path, student: Path, truth: Reference) -> Measured:
     of_sample = [number for number, run in enumerate(padded) if run.row % ALL_LENGTHS_EVERY == 0]
     runs = [natural[number] for number in sample] + [padded[number] for number in of_sample]
     known = outputs.take(sample) + padded_outputs.take(of_sample)
+    static_gates, holds = _static_gates(model, student, truth, asked)
+    single = None
+    if all(gate.passed for gate in static_gates):
+        subject = control.Subject(model_folder, evaluator, student, truth, *holds)
+        single = control.run(subject, thorough=asked.thorough)
     return Measured(
         evaluator=evaluator.name,
         evaluator_stands_in=evaluator.stands_in,
@@ -110,7 +119,8 @@ def measure(model_folder: Path, student: Path, truth: Reference) -> Measured:
         all_pad_outputs=all_pad,
         repeated=_repeat(model_folder, truth, evaluator, others, runs, known),
         wrong_ids=wrong_ids,
-        static_gates=_static_gates(model, student, truth),
+        static_gates=static_gates,
+        control=single,
     )
 
 
@@ -170,16 +180,20 @@ def _wrong_ids(model: Model, truth: Reference) -> list[int]:
     return [n for n in numbers if model.encoder.encode(truth.texts[n].first, truth.texts[n].second) != truth.rows[n]]
 
 
-def _static_gates(model: Model, student: Path, truth: Reference) -> list[GateResult]:
-    """Judge the files beside the model, its signature, and the constants and attributes in it."""
+_Holds = tuple[Expected, Structure, Sequence[Followed]]
+
+
+def _static_gates(model: Model, student: Path, truth: Reference, asked: Asked) -> tuple[list[GateResult], _Holds]:
+    """Judge the files beside the model, its signature, and the constants and attributes in it; return these as well."""
     claimed = model.signature
     backend = backends.get(claimed.backend)
     file = model.folder / claimed.file
     functions = backend.inspect(file)
-    results: list[GateResult] = structure.check_folder(model.folder, student, claimed, functions, truth)
+    results: list[GateResult] = companions.check(model.folder, student, claimed, functions, truth, asked)
     expected = Expected.read(student, truth.checkpoint)
     stored = backend.structure(file)
-    return results + structure.check(stored, expected, claimed.scheme, claimed.backend, functions=len(functions))
+    checked = structure.check(stored, expected, claimed.scheme, claimed.backend, functions=len(functions))
+    return results + checked.gates, (expected, stored, checked.followed)
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------
@@ -242,6 +256,7 @@ def measure_all(signature: Signature, truth: Reference, measured: Measured, scor
         worst_score=float(scored.scores.min()),
         sqnr_db=min(measures.sqnr_db(scored.truth.values, scored.outputs.values), _EXACT_DB),
         max_abs_error=measures.max_abs_error(scored.truth.values, scored.outputs.values) / scored.unit,
+        mean_shift=_mean_shift(scored) if signature.output_kind == "value" else None,
         max_all_pad_error=all_pad if signature.output_kind == "embedding" else None,
         max_pad_difference=measures.max_abs_error(unpadded, measured.padded_outputs.values) / scored.unit,
         deterministic=known.tobytes() == again.again.values.tobytes(),
@@ -249,6 +264,12 @@ def measure_all(signature: Signature, truth: Reference, measured: Measured, scor
         agreement=_agreement(signature.output_kind, scored),
         kl=_kl(signature.output_kind, scored),
     )
+
+
+def _mean_shift(scored: Scored) -> float:
+    """Return how far the numbers moved together, as a share of how far apart they lie."""
+    spread = float(scored.truth.values.std(dtype=np.float64)) or 1.0
+    return abs(float(np.mean(scored.outputs.values.astype(np.float64) - scored.truth.values))) / spread
 
 
 def _agreement(kind: OutputKind, scored: Scored) -> float | None:

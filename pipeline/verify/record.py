@@ -1,12 +1,14 @@
 """What `parity.json` holds."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from pipeline.convert.stage import Target
 from pipeline.errors import ArtifactError
-from pipeline.schemes import OutputKind
+from pipeline.schemes import Gates, OutputKind
 
 PARITY = "parity.json"
 Verdict = Literal["passed", "failed", "not_run"]
@@ -14,6 +16,18 @@ Verdict = Literal["passed", "failed", "not_run"]
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a recipe asks of a file, and how hard it is looked at."""
+
+    target: Target
+    gates: Gates
+    random_weights: bool = False
+    """Whether the recipe declares that the weights were never trained."""
+    thorough: bool = False
+    """Whether every length and every id is tried, however long it takes."""
 
 
 class Input(_Frozen):
@@ -89,6 +103,8 @@ class Measures(_Frozen):
     sqnr_db: float
     """999 if every number is equal."""
     max_abs_error: float
+    mean_shift: float | None
+    """Mean difference in standard deviations of the truth; None for all but single numbers."""
     max_all_pad_error: float | None
     """None for all but embeddings: elsewhere a row of padding has no defined answer beyond being finite."""
     max_pad_difference: float
@@ -100,6 +116,27 @@ class Measures(_Frozen):
     """Share of rows, tokens or spans with the same decision; None for embeddings and single numbers, as is `kl`."""
     kl: float | None
     """Mean over rows or tokens, in nats; of spans over starts and ends."""
+
+
+class Control(_Frozen):
+    """The file's own graph in single precision against the checkpoint with the file's weights, see `verify.control`."""
+
+    rows: int
+    lengths: int
+    """How many numbers of tokens and lengths were tried."""
+    ids: int
+    """How many ids were tried."""
+    vocabulary: int
+    """Of so many."""
+    sqnr_db: float
+    """Over all rows; 999 if every number is equal."""
+    worst_row_db: float
+    """The unit of all rows against the root mean square error of a row, or of its worst token."""
+    worst_row: str
+    file_sqnr_db: float
+    """The file as it runs, over the rows of every length, against the same."""
+    file_worst_row_db: float
+    file_worst_row: str
 
 
 class Evaluation(_Frozen):
@@ -116,7 +153,7 @@ class Evaluation(_Frozen):
 class Parity(_Frozen):
     """The verdict on one converted file and everything behind it."""
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     backend: str
     scheme: str
     task: str
@@ -136,7 +173,11 @@ class Parity(_Frozen):
     ops_delegated: int | None
     ops_total: int | None
     random_weights: bool
+    thorough: bool
+    """Whether every length and every id was tried, see `Control`."""
     measures: Measures | None
+    control: Control | None
+    """None where what the file holds is not the checkpoint's, or nothing ran."""
     gates: list[GateResult]
     groups: dict[str, Group]
     """By kind of text."""

@@ -11,21 +11,18 @@ from typing import Any
 from pipeline import artifact
 from pipeline.backends import signature
 from pipeline.errors import PipelineError, UnknownOp
-from pipeline.schemes import Gates
 from pipeline.student import reference
 from pipeline.student.reference import Reference
 from pipeline.verify.gates import judge
 from pipeline.verify.measure import Measured, measure
-from pipeline.verify.record import PARITY, Parity, Verdict, read
+from pipeline.verify.record import PARITY, Asked, Parity, Verdict, read
 
-__all__ = ["PARITY", "VERSION", "Parity", "Verdict", "make", "read", "record_crash"]
+__all__ = ["PARITY", "VERSION", "Asked", "Parity", "Verdict", "make", "read", "record_crash"]
 
-VERSION = 4
+VERSION = 5
 
 
-def make(
-    model: Path, student: Path, reference_folder: Path, gates: Gates, random_weights: bool, out: Path
-) -> dict[str, Any]:
+def make(model: Path, student: Path, reference_folder: Path, asked: Asked, out: Path) -> dict[str, Any]:
     """Judge one converted file and write `parity.json`.
 
     Runs in a worker, one file after the other: every session is closed again, and no state is left. The worker may go
@@ -35,8 +32,7 @@ def make(
         model: the model folder that `convert` made.
         student: the checkpoint in Hugging Face layout that the file was made from.
         reference_folder: the truth, see `pipeline.student.reference`.
-        gates: bounds of this target.
-        random_weights: whether the recipe declares that the weights were never trained.
+        asked: the target that it is to be, with its bounds.
         out: the artifact's directory.
 
     Returns:
@@ -47,7 +43,7 @@ def make(
     crash: str | None = None
     not_run: str | None = None
     try:
-        measured = measure(model, student, truth)
+        measured = measure(model, student, truth, asked)
     except UnknownOp as error:
         not_run = str(error)
     except PipelineError as error:
@@ -56,35 +52,26 @@ def make(
         traceback.print_exc()
         first_line = (str(error).strip().splitlines() or [""])[0][:300]
         crash = f"the file does not run: {type(error).__name__}: {first_line}"
-    return _judge(model, truth, gates, measured, not_run, crash, random_weights, out)
+    return _judge(model, truth, asked, measured, not_run, crash, out)
 
 
 def record_crash(
-    crash: str, model: Path, student: Path, reference_folder: Path, gates: Gates, random_weights: bool, out: Path
+    crash: str, model: Path, student: Path, reference_folder: Path, asked: Asked, out: Path
 ) -> dict[str, Any]:
     """Judge a file with which its process went down; `crash` says how, the others are as in `make`."""
-    return _judge(model, reference.read(reference_folder), gates, None, None, crash, random_weights, out)
+    return _judge(model, reference.read(reference_folder), asked, None, None, crash, out)
 
 
 def _judge(
     model: Path,
     truth: Reference,
-    gates: Gates,
+    asked: Asked,
     measured: Measured | None,
     not_run: str | None,
     crash: str | None,
-    random_weights: bool,
     out: Path,
 ) -> dict[str, Any]:
-    parity = judge(
-        signature.read(model),
-        truth,
-        measured,
-        gates,
-        artifact.read_manifest(model).metrics,
-        not_run=not_run,
-        crash=crash,
-        random_weights=random_weights,
-    )
+    metrics = artifact.read_manifest(model).metrics
+    parity = judge(signature.read(model), truth, measured, asked, metrics, not_run=not_run, crash=crash)
     (out / PARITY).write_text(parity.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return {"verdict": parity.verdict, "reasons": parity.reasons, **parity.headline()}

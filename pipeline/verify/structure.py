@@ -1,29 +1,18 @@
-"""Judge a model folder without running its file: are the checkpoint's weights in it, all of them and nothing else?
-
-And is what ships beside the file, from the tokenizer to the golden rows, the student's?
-"""
+"""Judge a file without running it: are the checkpoint's weights in it, all of them, nothing else, each in its place?"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import tasks
-from pipeline.backends.signature import Function, Signature
 from pipeline.backends.structure import Constant, Structure
-from pipeline.checkpoint.source import TOKENIZER_FILES
-from pipeline.errors import ArtifactError
 from pipeline.schemes import SCHEMES
-from pipeline.student import golden
-from pipeline.student.reference import Reference
-from pipeline.text.encoding import Encoder
 from pipeline.verify.record import GateResult
 from pipeline.verify.weights import Expected, Form, Match, Precision, best_match
-from pipeline.verify.wiring import misplaced
+from pipeline.verify.wiring import Followed, follow
 
 _SMALL = 16
 """Constants of fewer elements need not be explained: masks' and norms' own numbers."""
@@ -64,7 +53,17 @@ def declared_sqnr_db(backend: str, activations: Sequence[str]) -> float:
     return min((_DECLARED_DB.get((backend, kind), float("inf")) for kind in activations), default=float("inf"))
 
 
-def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, functions: int) -> list[GateResult]:
+@dataclass(frozen=True)
+class Checked:
+    """What a file holds, judged."""
+
+    gates: list[GateResult]
+    """`weights`, `constants`, `wiring`, `arithmetic`, `epsilon` and `activation`, in that order."""
+    followed: tuple[Followed, ...]
+    """Each function beside the checkpoint."""
+
+
+def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, functions: int) -> Checked:
     """Judge what a file holds.
 
     Args:
@@ -73,21 +72,20 @@ def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, f
         scheme: the file's, whose rounding is allowed.
         backend: the file's.
         functions: how many the file has.
-
-    Returns:
-        Gates `weights`, `constants`, `wiring`, `arithmetic`, `epsilon` and `activation`, in that order.
     """
     precision = precision_of(scheme, backend)
     half = precision.vectors == "float16"
     sorted_out = _sort_out(stored, expected, precision)
-    return [
+    followed = tuple(follow(uses, sorted_out.forms, expected) for uses in stored.uses)
+    gates = [
         _weights_gate(sorted_out, stored.numbers, expected, precision),
         _constants_gate(sorted_out),
-        _wiring_gate(stored, sorted_out, expected, functions),
+        _wiring_gate(stored, followed, functions),
         _arithmetic_gate(stored, scheme),
         _epsilon_gate(stored.epsilons, expected, functions, half=half),
         _activation_gate(stored, expected, backend, functions),
     ]
+    return Checked(gates, followed)
 
 
 def precision_of(scheme: str, backend: str) -> Precision:
@@ -164,9 +162,9 @@ def _unknown(name: str, shape: Sequence[int], matches: Sequence[Match]) -> str:
     return f"{name} {list(shape)}{nearest}"
 
 
-def _wiring_gate(stored: Structure, sorted_out: _SortedOut, expected: Expected, functions: int) -> GateResult:
+def _wiring_gate(stored: Structure, followed: Sequence[Followed], functions: int) -> GateResult:
     """Judge whether each operation of every function reads what the checkpoint has in its place."""
-    wrong = [problem for uses in stored.uses for problem in misplaced(uses, sorted_out.forms, expected)]
+    wrong = [problem for one in followed for problem in one.problems]
     if len(stored.uses) != functions:
         wrong.insert(0, f"{len(stored.uses)} of its {functions} functions read constants")
     read = sum(map(len, stored.uses))
@@ -293,87 +291,3 @@ def _total(spelling: dict[str, str], counts: Counter[str], functions: int) -> Co
 def _listed(items: Sequence[str]) -> str:
     more = f"; and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
     return "; ".join(items[:_SHOWN]) + more
-
-
-# --- files beside the model -------------------------------------------------------------------------------------------
-
-
-def check_folder(
-    model: Path, student: Path, signature: Signature, functions: tuple[Function, ...], truth: Reference
-) -> list[GateResult]:
-    """Judge what ships beside a model file, against the student and the file itself.
-
-    Args:
-        model: the model folder.
-        student: the student's folder.
-        signature: what the model folder claims.
-        functions: what the file says now.
-        truth: the reference, which knows labels and padding id from the checkpoint's own config.
-
-    Returns:
-        Gates `companions`, `golden`, `signature` and `labels`, in that order.
-    """
-    return [
-        _gate("companions", _changed_companions(model, student)),
-        _gate("golden", _wrong_golden(model, student, truth)),
-        _gate("signature", _wrong_signature(signature, functions, truth)),
-        _gate("labels", _wrong_labels(model, signature, truth)),
-    ]
-
-
-def _gate(name: str, wrong: str | None) -> GateResult:
-    return GateResult(
-        name=name, bound=None, found=None, passed=wrong is None, detail=f"{name}: {wrong}" if wrong else ""
-    )
-
-
-def _changed_companions(model: Path, student: Path) -> str | None:
-    """Name the first file of config and tokenizer that is not byte for byte the student's."""
-    for name in ("config.json", *TOKENIZER_FILES):
-        original, copy = student / name, model / name
-        if original.is_file() and not (copy.is_file() and copy.read_bytes() == original.read_bytes()):
-            return f"{name} is not the student's"
-    return None
-
-
-def _wrong_golden(model: Path, student: Path, truth: Reference) -> str | None:
-    """Say how golden rows differ from the student's, or from what the shipped tokenizer alone makes of their texts."""
-    try:
-        original, copy = golden.read(student), golden.read(model)
-    except (OSError, ValueError) as error:
-        return f"the golden rows cannot be read: {error}"
-    if copy.rows != original.rows or copy.max_length != original.max_length or copy.task != original.task:
-        return "golden.json is not of this student"
-    try:
-        encoder = Encoder.from_folder(model, copy.max_length)
-    except ArtifactError as error:
-        return str(error)
-    for row in copy.rows:
-        try:
-            encoded = golden.encode(encoder, row.first, row.second, row.window)
-        except IndexError:
-            return f"the passage of {row.first[:40]!r} is cut into fewer windows than the student's"
-        if list(encoded.ids) != row.input_ids or list(encoded.types) != row.token_type_ids:
-            return f"the shipped tokenizer gives other ids for {row.first[:40]!r}"
-    return None
-
-
-def _wrong_signature(signature: Signature, functions: tuple[Function, ...], truth: Reference) -> str | None:
-    if signature.functions != functions:
-        return "signature.json does not say what the file takes and gives"
-    if signature.task != truth.task or signature.output_kind != tasks.get(truth.task).output_kind:
-        return f"signature.json says {signature.task}; the reference is of {truth.task}"
-    if signature.pad_token_id != truth.pad_token_id:
-        return f"padding id {signature.pad_token_id}; the checkpoint's is {truth.pad_token_id}"
-    if signature.max_length != truth.max_length:
-        return f"the file takes {signature.max_length} tokens; the reference was made for {truth.max_length}"
-    return None
-
-
-def _wrong_labels(model: Path, signature: Signature, truth: Reference) -> str | None:
-    labels = tuple(truth.labels) if truth.labels else None
-    if signature.labels != labels:
-        return f"signature.json names {signature.labels}; the checkpoint's logits are {labels}"
-    file = model / "labels.txt"
-    listed = tuple(file.read_text(encoding="utf-8").splitlines()) if file.is_file() else None
-    return None if listed == labels else f"labels.txt lists {listed}; the checkpoint's logits are {labels}"

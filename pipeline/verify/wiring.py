@@ -6,7 +6,7 @@ checkpoint is taken for one call of one of its modules, and has to work on the r
 on in the checkpoint.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipeline.backends.structure import Role, Use
@@ -16,8 +16,27 @@ _SMALL = 16
 """Matrices of fewer elements than this may be computed away."""
 
 
-def misplaced(uses: Sequence[Use], forms: Sequence[Sequence[Form]], expected: Expected) -> Iterator[str]:
-    """Say what one function reads in a place where the checkpoint has something else.
+@dataclass(frozen=True)
+class Place:
+    """Where a file has a tensor that one call of the checkpoint's modules reads."""
+
+    constant: int
+    """Its number in `Structure.constants`."""
+    form: Form
+
+
+@dataclass(frozen=True)
+class Followed:
+    """One function beside the checkpoint."""
+
+    problems: tuple[str, ...]
+    """What it reads in a place where the checkpoint has something else."""
+    places: Mapping[int, Mapping[str, Place]]
+    """By the number of a call and the name of a tensor."""
+
+
+def follow(uses: Sequence[Use], forms: Sequence[Sequence[Form]], expected: Expected) -> Followed:
+    """Take each operation of one function that reads tensors for a call of the checkpoint's modules.
 
     Args:
         uses: the operations of the function that read constants, in the order in which they run.
@@ -25,18 +44,19 @@ def misplaced(uses: Sequence[Use], forms: Sequence[Sequence[Form]], expected: Ex
         expected: the checkpoint.
     """
     graph = _Graph(expected)
+    problems = []
     for use in uses:
-        read = [_Read(tuple(forms[number]), role) for number, role in use.constants if forms[number]]
+        read = [_Read(number, tuple(forms[number]), role) for number, role in use.constants if forms[number]]
         problem = graph.add(use, read)
-        if problem:
-            yield problem
-    yield from graph.left_out()
+        problems += [problem] if problem else []
+    return Followed((*problems, *graph.left_out()), graph.places)
 
 
 @dataclass(frozen=True)
 class _Read:
     """A constant that an operation reads: what it holds of the checkpoint, and what is done with it."""
 
+    number: int
     forms: tuple[Form, ...]
     role: Role | None
 
@@ -50,6 +70,7 @@ class _Graph:
     """For each use of the file, the calls whose results it hands on."""
     consumed: dict[int, set[str]] = field(default_factory=dict)
     """Tensors that were read, by call."""
+    places: dict[int, dict[str, Place]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.calls: dict[str, list[int]] = {}
@@ -65,6 +86,8 @@ class _Graph:
         for call, forms in self._candidates(read):
             if self._fits(call, sources, forms):
                 self.consumed.setdefault(call, set()).update(form.tensor for form in forms)
+                found = {form.tensor: Place(one.number, form) for one, form in zip(read, forms, strict=True)}
+                self.places.setdefault(call, {}).update(found)
                 leaf = not self._needs(call)
                 self.reached.append(frozenset([call]) | (sources if leaf else frozenset()))
                 return None

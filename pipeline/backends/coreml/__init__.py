@@ -12,7 +12,7 @@ from pipeline.backends.coreml.convert import (
     convert,
     lengths_in_file,
 )
-from pipeline.backends.coreml.reader import inspect, structure
+from pipeline.backends.coreml.reader import claims, inspect, structure
 from pipeline.backends.coreml.session import (
     MINIMUM_RUNTIME,
     TITLE,
@@ -20,6 +20,7 @@ from pipeline.backends.coreml.session import (
     import_runtime,
     load,
     load_compute_unit,
+    load_control,
     load_interpreter,
     no_runtime,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "MINIMUM_RUNTIME",
     "TITLE",
     "VERSION",
+    "claims",
     "convert",
     "evaluators",
     "import_runtime",
@@ -39,6 +41,7 @@ __all__ = [
     "lengths_in_file",
     "load",
     "load_compute_unit",
+    "load_control",
     "load_interpreter",
     "no_runtime",
     "structure",

@@ -14,12 +14,14 @@ from pipeline.backends import ConvertRequest, sparsity
 from pipeline.mil.listing import count_operations
 from pipeline.schemes import NEWEST_IOS, SCHEMES
 
-VERSION = 4
+VERSION = 5
 FILE = "model.mlpackage"
 DISTRIBUTIONS = ("coremltools", "torch", "transformers")
 BASE_SCHEME: str | None = None
 
 _FUNCTIONS_FROM_IOS = 18
+_SPECIFICATION = "Data/com.apple.CoreML/model.mlmodel"
+METADATA_PREFIX = "com.pocketbert."
 
 
 def lengths_in_file(lengths: tuple[int, ...]) -> tuple[int, ...]:
@@ -37,6 +39,7 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
         _convert_one(request, lengths[0], ios).save(str(file))
     else:
         _merge(request, lengths, ios, out)
+    _describe(file, request)
     _fix_identifiers(file)
     metrics: dict[str, Any] = {"lengths": list(lengths), "ops_total": _count_ops(file)}
     if dropped:
@@ -59,7 +62,6 @@ def _convert_one(request: ConvertRequest, length: int, ios: int) -> Any:
     compress = _COMPRESSION[request.scheme]
     if compress:
         model = compress(model, sparse)
-    _describe(model, request)
     return model
 
 
@@ -175,16 +177,20 @@ def _in_one_row(model: Any) -> Iterator[str]:
                 yield operation.name
 
 
-def _describe(model: Any, request: ConvertRequest) -> None:
-    """Fill in the metadata that Xcode shows."""
-    model.author = request.metadata.get("author", "")
-    model.license = request.metadata.get("licence", "")
-    model.short_description = request.metadata.get("summary", "")
-    model.version = request.metadata.get("version", "")
+def _describe(file: Path, request: ConvertRequest) -> None:
+    """Fill in the metadata that Xcode shows; coremltools drops it where it joins several functions."""
+    path = file / _SPECIFICATION
+    spec = mil.read(file).spec
+    metadata = spec.description.metadata
+    metadata.author = request.metadata.get("author", "")
+    metadata.license = request.metadata.get("licence", "")
+    metadata.shortDescription = request.metadata.get("summary", "")
+    metadata.versionString = request.metadata.get("version", "")
     for key, value in request.metadata.items():
-        model.user_defined_metadata[f"com.pocketbert.{key}"] = value
+        metadata.userDefined[f"{METADATA_PREFIX}{key}"] = value
     if request.labels:
-        model.user_defined_metadata["classes"] = ",".join(request.labels)
+        metadata.userDefined["classes"] = ",".join(request.labels)
+    path.write_bytes(spec.SerializeToString(deterministic=True))
 
 
 def _merge(request: ConvertRequest, lengths: tuple[int, ...], ios: int, out: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from pipeline.backends.checked import checked
 from pipeline.backends.coreml import bounds
+from pipeline.backends.coreml.convert import METADATA_PREFIX
 from pipeline.backends.signature import Function, Tensor
 from pipeline.backends.structure import Activation, Arithmetic, Constant, Flow, Role, Structure
 from pipeline.errors import ToolchainError
@@ -56,6 +57,16 @@ def _function(name: str, inputs: Any, outputs: Any) -> Function:
 def _tensor(row: Any) -> Tensor:
     array = row.type.multiArrayType
     return Tensor.model_validate({"name": row.name, "dtype": _DTYPES[array.dataType], "shape": tuple(array.shape)})
+
+
+@checked()
+def claims(file: Path) -> dict[str, str]:
+    """Return what a package says of itself: what we wrote into its metadata, and which function it runs by default."""
+    description = bounds.read(file).spec.description
+    metadata = description.metadata
+    own = {name.removeprefix(METADATA_PREFIX): value for name, value in metadata.userDefined.items()}
+    own |= {"author": metadata.author, "licence": metadata.license, "summary": metadata.shortDescription}
+    return own | {"version": metadata.versionString, "default function": description.defaultFunctionName or "main"}
 
 
 @checked()

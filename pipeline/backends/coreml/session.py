@@ -44,6 +44,11 @@ def load_interpreter(file: Path, signature: Signature) -> Session:
     return _InterpreterSession(file, signature)
 
 
+def load_control(file: Path, signature: Signature, scratch: Path) -> Session:
+    """Open a file's own graph and weights in single precision, see `Backend`: in the interpreter, as they are."""
+    return _InterpreterSession(file, signature, precision="mixed")
+
+
 def load_compute_unit(file: Path, signature: Signature, compute_units: ComputeUnits) -> Session:
     """Open a package in Core ML, on some of a machine's compute units.
 
@@ -103,12 +108,13 @@ class _CoreMLSession:
 
 
 class _InterpreterSession:
-    """The reference interpreter; what the program declares half precision is rounded to it."""
+    """The reference interpreter; what the program declares half precision is rounded to it, or the constants alone."""
 
-    def __init__(self, file: Path, signature: Signature) -> None:
+    def __init__(self, file: Path, signature: Signature, *, precision: mil.Precision = "fp16") -> None:
         package = bounds.read(file)
         self._functions = {
-            function.name: mil.Interpreter(package, function.name, precision="fp16") for function in signature.functions
+            function.name: mil.Interpreter(package, function.name, precision=precision)
+            for function in signature.functions
         }
 
     def run(self, function: Function, inputs: Inputs) -> Outputs:

@@ -74,6 +74,11 @@ def inspect(file: Path) -> tuple[Function, ...]:
     return (Function(name="forward", min_length=bounds[0], max_length=bounds[1], inputs=inputs, outputs=outputs),)
 
 
+def claims(file: Path) -> dict[str, str]:
+    """Return nothing: the format carries no metadata of ours."""
+    return {}
+
+
 @checked(bounds.check)
 def structure(file: Path) -> Structure:
     """Read back what can be compared with the checkpoint without running the file.

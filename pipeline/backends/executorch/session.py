@@ -6,6 +6,7 @@ import numpy as np
 
 from pipeline.backends import Evaluator, Inputs, Outputs, Session, native_log_hidden, runtime_evaluator
 from pipeline.backends.executorch import bounds
+from pipeline.backends.executorch.control import write_control
 from pipeline.backends.signature import Function, Signature
 from pipeline.errors import InputError, ToolchainError
 from pipeline.runtimes import require_version
@@ -38,6 +39,12 @@ def load(file: Path, signature: Signature, *, threads: int) -> Session:
     require_version(_DISTRIBUTION, signature.minimum_runtime)
     bounds.check(file)
     return _ExecuTorchSession(file, threads=threads)
+
+
+def load_control(file: Path, signature: Signature, scratch: Path) -> Session:
+    """Open a file's own graph and weights in single precision, see `Backend`."""
+    copy = scratch / file.name
+    return load(copy if write_control(file, copy) else file, signature, threads=1)
 
 
 def evaluators() -> list[Evaluator]:

@@ -12,8 +12,16 @@ from pipeline.backends.litert.convert import (
     convert,
     lengths_in_file,
 )
-from pipeline.backends.litert.reader import inspect, structure
-from pipeline.backends.litert.session import MINIMUM_RUNTIME, TITLE, evaluators, import_runtime, load, no_runtime
+from pipeline.backends.litert.reader import claims, inspect, structure
+from pipeline.backends.litert.session import (
+    MINIMUM_RUNTIME,
+    TITLE,
+    evaluators,
+    import_runtime,
+    load,
+    load_control,
+    no_runtime,
+)
 
 __all__ = [
     "BASE_SCHEME",
@@ -23,12 +31,14 @@ __all__ = [
     "MINIMUM_RUNTIME",
     "TITLE",
     "VERSION",
+    "claims",
     "convert",
     "evaluators",
     "import_runtime",
     "inspect",
     "lengths_in_file",
     "load",
+    "load_control",
     "no_runtime",
     "structure",
 ]

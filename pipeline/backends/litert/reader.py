@@ -46,6 +46,11 @@ def inspect(file: Path) -> tuple[Function, ...]:
     return tuple(sorted(functions, key=lambda function: function.max_length))
 
 
+def claims(file: Path) -> dict[str, str]:
+    """Return nothing: the format carries no metadata of ours."""
+    return {}
+
+
 @checked(bounds.check)
 def structure(file: Path) -> Structure:
     """Read back what can be compared with the checkpoint without running the file.

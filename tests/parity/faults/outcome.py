@@ -12,6 +12,7 @@ STATIC = (
     "golden",
     "signature",
     "labels",
+    "claims",
     "weights",
     "constants",
     "wiring",

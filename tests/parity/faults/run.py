@@ -113,10 +113,12 @@ def _kept(place: Path, content: str, clean: Line, judge: Callable[[], Cell]) -> 
 def _judge(clean: Line, model: Artifact) -> Cell:
     """Let verify judge a model folder with the default gates, against the clean student."""
     target = model.manifest.params["target"]
-    gates = SCHEMES[target.partition("-")[2]].gates[tasks.get(clean.which.task).output_kind]
+    backend, _, scheme = target.partition("-")
+    gates = SCHEMES[scheme].gates[tasks.get(clean.which.task).output_kind]
+    asked = verify.Asked(Target(backend, scheme), gates, random_weights=clean.which.random_weights)
     with TemporaryDirectory() as scratch:
         out = Path(scratch)
-        verify_in_worker(model.path, clean.student.path, clean.reference.path, gates, clean.which.random_weights, out)
+        verify_in_worker(model.path, clean.student.path, clean.reference.path, asked, out)
         parity = verify.read(out)
     judged = tuple(Gate(g.name, g.bound, g.found, g.passed, g.detail) for g in parity.gates)
     stopped = parity.reasons[0] if parity.measures is None and not any(not gate.passed for gate in judged) else None

@@ -14,6 +14,7 @@ from pipeline import backends
 from pipeline.backends import signature
 from pipeline.backends.structure import Structure
 from pipeline.convert.model import Model
+from pipeline.convert.stage import Target
 from pipeline.errors import PipelineError
 from pipeline.schemes import SCHEMES
 from pipeline.student import reference
@@ -60,10 +61,11 @@ def judge(subject: Subject, mutation: Mutation) -> Judged:
     if subject.name not in _clean:
         _clean[subject.name] = _held(subject, subject.folder)
     gates = SCHEMES[subject.scheme].gates["embedding"]
+    asked = verify.Asked(Target(subject.name, subject.scheme), gates, random_weights=True)
     with damaged(subject, mutation) as folder, TemporaryDirectory() as scratch:
         make_whole(folder)
         out = Path(scratch)
-        verify.make(folder, subject.student, subject.reference, gates, True, out)
+        verify.make(folder, subject.student, subject.reference, asked, out)
         parity = verify.read(out)
         if parity.verdict == "not_run":
             return Judged(NOT_RUN, parity.reasons[0])

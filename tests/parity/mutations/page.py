@@ -33,8 +33,8 @@ _FLIPS = """
 ## One bit flipped
 
 Each file has one bit flipped and was judged by `verify` with its default gates. `harmless`: it passed, and every output
-over all texts, padded and unpadded, and all that is read back, constants included, equals the clean file's. `missed`: it
-passed, and something differs. The others were caught, or do not load.
+over all texts, padded and unpadded, and all that is read back, constants included, equals the clean file's.
+`missed`: it passed, and something differs. The others were caught, or do not load.
 """
 
 

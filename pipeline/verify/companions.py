@@ -1,0 +1,140 @@
+"""Judge what ships beside a file and what is claimed of it: tokenizer, golden rows, signature, labels, metadata."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipeline import artifact, backends, tasks
+from pipeline.artifact import Manifest
+from pipeline.backends.signature import SIGNATURE, Function, Signature
+from pipeline.checkpoint.source import TOKENIZER_FILES
+from pipeline.convert import stage as convert
+from pipeline.errors import ArtifactError
+from pipeline.schemes import Gates
+from pipeline.student import golden
+from pipeline.student.golden import GOLDEN
+from pipeline.student.reference import Reference
+from pipeline.text.encoding import Encoder
+from pipeline.verify.record import Asked, GateResult
+
+_LABELS = "labels.txt"
+
+
+def check(
+    model: Path, student: Path, signature: Signature, functions: tuple[Function, ...], truth: Reference, asked: Asked
+) -> list[GateResult]:
+    """Judge what ships beside a model file, against the recipe, the student and the file itself.
+
+    Args:
+        model: the model folder.
+        student: the student's folder.
+        signature: what the model folder claims.
+        functions: what the file says now.
+        truth: the reference, which knows labels and padding id from the checkpoint's own config.
+        asked: the target that it is to be.
+
+    Returns:
+        Gates `companions`, `golden`, `signature`, `labels` and `claims`, in that order.
+    """
+    of_student = artifact.read_manifest(student)
+    said = backends.get(signature.backend).claims(model / signature.file)
+    return [
+        _gate("companions", _changed_companions(model, student) or _stray(model, student, signature)),
+        _gate("golden", _wrong_golden(model, student, truth, asked.gates)),
+        _gate("signature", _wrong_signature(signature, functions, truth, asked, of_student)),
+        _gate("labels", _wrong_labels(model, signature, truth)),
+        _gate("claims", _wrong_claims(said, artifact.read_manifest(model), signature, asked, of_student)),
+    ]
+
+
+def _gate(name: str, wrong: str | None) -> GateResult:
+    return GateResult(
+        name=name, bound=None, found=None, passed=wrong is None, detail=f"{name}: {wrong}" if wrong else ""
+    )
+
+
+def _changed_companions(model: Path, student: Path) -> str | None:
+    """Name the first file of config and tokenizer that is not byte for byte the student's."""
+    for name in ("config.json", *TOKENIZER_FILES):
+        original, copy = student / name, model / name
+        if original.is_file() and not (copy.is_file() and copy.read_bytes() == original.read_bytes()):
+            return f"{name} is not the student's"
+    return None
+
+
+def _stray(model: Path, student: Path, signature: Signature) -> str | None:
+    """Name the first file that no app asks for, and that nothing here has looked at."""
+    beside = [name for name in ("config.json", *TOKENIZER_FILES) if (student / name).is_file()]
+    known = {signature.file, artifact.MANIFEST, SIGNATURE, GOLDEN, *beside, *([_LABELS] if signature.labels else [])}
+    stray = sorted(path.name for path in model.iterdir() if path.name not in known)
+    return f"{stray[0]} is nothing that belongs to a model" if stray else None
+
+
+def _wrong_golden(model: Path, student: Path, truth: Reference, gates: Gates) -> str | None:
+    """Say how golden rows differ from the student's, or from what the shipped tokenizer alone makes of their texts."""
+    try:
+        original, copy = golden.read(student), golden.read(model)
+    except (OSError, ValueError) as error:
+        return f"the golden rows cannot be read: {error}"
+    if copy.rows != original.rows or copy.max_length != original.max_length or copy.task != original.task:
+        return "golden.json is not of this student"
+    tolerances, wanted = (copy.min_cosine, copy.min_sqnr_db), (gates.min_worst_cosine, gates.min_sqnr_db)
+    if tolerances != wanted:
+        return f"golden.json allows a cosine and an SQNR of {tolerances}; the gates say {wanted}"
+    try:
+        encoder = Encoder.from_folder(model, copy.max_length)
+    except ArtifactError as error:
+        return str(error)
+    for row in copy.rows:
+        try:
+            encoded = golden.encode(encoder, row.first, row.second, row.window)
+        except IndexError:
+            return f"the passage of {row.first[:40]!r} is cut into fewer windows than the student's"
+        if list(encoded.ids) != row.input_ids or list(encoded.types) != row.token_type_ids:
+            return f"the shipped tokenizer gives other ids for {row.first[:40]!r}"
+    return None
+
+
+def _wrong_signature(
+    signature: Signature, functions: tuple[Function, ...], truth: Reference, asked: Asked, of_student: Manifest
+) -> str | None:
+    if (signature.backend, signature.scheme) != (asked.target.backend, asked.target.scheme):
+        return f"signature.json says {signature.backend}-{signature.scheme}; asked was {asked.target}"
+    parameters, runtime = of_student.metrics["parameters"], backends.get(signature.backend).MINIMUM_RUNTIME
+    if signature.parameters != parameters:
+        return f"signature.json says {signature.parameters} parameters; the student has {parameters}"
+    if signature.minimum_runtime != runtime:
+        return f"signature.json says that {signature.minimum_runtime} runs it; the file was written for {runtime}"
+    if signature.functions != functions:
+        return "signature.json does not say what the file takes and gives"
+    if signature.task != truth.task or signature.output_kind != tasks.get(truth.task).output_kind:
+        return f"signature.json says {signature.task}; the reference is of {truth.task}"
+    if signature.pad_token_id != truth.pad_token_id:
+        return f"padding id {signature.pad_token_id}; the checkpoint's is {truth.pad_token_id}"
+    if signature.max_length != truth.max_length:
+        return f"the file takes {signature.max_length} tokens; the reference was made for {truth.max_length}"
+    return None
+
+
+def _wrong_labels(model: Path, signature: Signature, truth: Reference) -> str | None:
+    labels = tuple(truth.labels) if truth.labels else None
+    if signature.labels != labels:
+        return f"signature.json names {signature.labels}; the checkpoint's logits are {labels}"
+    file = model / _LABELS
+    listed = tuple(file.read_text(encoding="utf-8").splitlines()) if file.is_file() else None
+    return None if listed == labels else f"labels.txt lists {listed}; the checkpoint's logits are {labels}"
+
+
+def _wrong_claims(
+    said: Mapping[str, str], made: Manifest, signature: Signature, asked: Asked, of_student: Manifest
+) -> str | None:
+    """Say what the file's own metadata, or its manifest, claims that is not so."""
+    licence = of_student.params["licence"]
+    if made.metrics["licence"] != licence:
+        return f"the manifest says licence {made.metrics['licence']}; the student's is {licence}"
+    wanted = convert.metadata(of_student, asked.target)
+    wanted |= {"classes": ",".join(signature.labels)} if signature.labels else {}
+    wanted["default function"] = signature.functions[-1].name
+    for name in sorted(wanted.keys() | said.keys()) if said else ():
+        if said.get(name) != wanted.get(name):
+            return f"the file says {name} {said.get(name)!r}; it is {wanted.get(name)!r}"
+    return None

@@ -1,0 +1,125 @@
+"""Rows of tokens without holes: every length, every id, both ends of every table, which no set of texts has.
+
+Real text decides whether a file is good; it leaves lengths and ids out, and a fault there would wait for a user. These
+rows are no sentences, so no quality is read from them: they are compared with the checkpoint that has the file's own
+weights, to the last bits.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.backends.signature import Signature
+from pipeline.text.encoding import Row
+
+_EVERY_LENGTH_UP_TO = 128
+_LENGTH_STEP = 16
+"""Tokens between the lengths beyond that."""
+_IDS = 32_768
+"""Ids that are tried; beyond, a seeded choice with both ends. Multilingual tables have a quarter of a million."""
+_FEW = 3
+"""Tokens of a row that is nearly all padding."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What the ids and types of a row may be."""
+
+    size: int
+    """Rows of the table of words."""
+    types: int
+    """Rows of the table of token types; 1 where there is none."""
+    padding: int
+    """Never inside of a row: some models count positions by it."""
+    first: tuple[int, ...]
+    """Special tokens before a text."""
+    last: tuple[int, ...]
+    """Special tokens behind it."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A row and the length at which it runs."""
+
+    row: Row
+    length: int
+
+
+@dataclass(frozen=True)
+class Probes:
+    """The rows of one file."""
+
+    of_lengths: tuple[Probe, ...]
+    """Every length."""
+    of_ids: tuple[Probe, ...]
+    """Every id, at one length."""
+    ids: int
+    """How many ids occur in all of them."""
+
+
+def make(signature: Signature, vocabulary: Vocabulary, *, thorough: bool) -> Probes:
+    """Return rows for a file: the same ones for the same signature and vocabulary.
+
+    Args:
+        signature: the file's.
+        vocabulary: the checkpoint's.
+        thorough: try every length and every id, however many there are.
+    """
+    ids = _Ids(vocabulary, None if thorough else _IDS)
+    of_lengths = tuple(_of_lengths(signature, ids, thorough=thorough))
+    function = signature.functions[-1]
+    width = min(function.max_length, _EVERY_LENGTH_UP_TO)
+    of_ids = []
+    while ids.left:
+        of_ids.append(Probe(ids.row(width), max(width, function.min_length)))
+    return Probes(of_lengths, tuple(of_ids), ids.used)
+
+
+def _of_lengths(signature: Signature, ids: "_Ids", *, thorough: bool) -> Iterator[Probe]:
+    """Yield rows at and just below each fixed length, every number of tokens, and nearly empty ones at each length."""
+    runs = [(count, signature.choose(count)[1]) for count in _token_counts(signature.max_length, thorough=thorough)]
+    for longest in (function.max_length for function in signature.functions):
+        runs += [(count, longest) for count in (longest, longest - 1, _FEW) if 1 <= count <= longest]
+    for count, length in dict.fromkeys(runs):
+        yield Probe(ids.row(count), length)
+
+
+def _token_counts(longest: int, *, thorough: bool) -> list[int]:
+    if thorough or longest <= _EVERY_LENGTH_UP_TO:
+        return list(range(1, longest + 1))
+    beyond = range(_EVERY_LENGTH_UP_TO + 1, longest - 1, _LENGTH_STEP)
+    return [*range(1, _EVERY_LENGTH_UP_TO + 1), *beyond, longest - 1, longest]
+
+
+class _Ids:
+    """Hands out ids, each once, until there are none left; then any."""
+
+    def __init__(self, vocabulary: Vocabulary, most: int | None) -> None:
+        self._vocabulary = vocabulary
+        self._random = np.random.default_rng(0)
+        every = np.array([number for number in range(vocabulary.size) if number != vocabulary.padding])
+        self._random.shuffle(inner := every[1:-1])
+        # The ends first: of a choice they are a part.
+        order = [*every[:1], *every[-1:], *inner]
+        self._waiting = [int(one) for one in (order if most is None else order[:most])]
+        self.used = len(self._waiting)
+        self._any = every
+
+    @property
+    def left(self) -> bool:
+        """Whether an id has not been in a row yet."""
+        return bool(self._waiting)
+
+    def row(self, tokens: int) -> Row:
+        """Return a row of so many tokens, special ones included where they fit."""
+        first, last = self._vocabulary.first, self._vocabulary.last
+        room = tokens - len(first) - len(last)
+        ids = [*first, *self._take(room), *last] if room > 0 else self._take(tokens)
+        # Two segments that meet somewhere, as in a pair; more kinds where a table has more.
+        where = np.sort(self._random.integers(0, tokens + 1, self._vocabulary.types - 1))
+        return Row(tuple(ids), tuple(int(np.searchsorted(where, place, side="right")) for place in range(tokens)))
+
+    def _take(self, count: int) -> Sequence[int]:
+        taken, self._waiting = self._waiting[:count], self._waiting[count:]
+        return [*taken, *(int(one) for one in self._random.choice(self._any, count - len(taken)))]
