@@ -679,7 +679,7 @@ def test_a_checkpoint_that_does_not_load(name, tmp_path, tiny_student):
     change(folder)
     (tmp_path / "out").mkdir()
     with pytest.raises(StudentError) as caught:
-        student_stage.make(folder, task, tmp_path / "out")
+        student_stage.make(folder, task, False, tmp_path / "out")
     for word in words:
         assert word in str(caught.value)
     assert str(tmp_path / "out") not in str(caught.value)
@@ -701,7 +701,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model_has_rows(tmp_path, tiny_stu
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     (tmp_path / "out").mkdir()
     with pytest.raises(StudentError, match="has 30523 tokens, and the model's vocab_size is 30522"):
-        student_stage.make(folder, "embedding", tmp_path / "out")
+        student_stage.make(folder, "embedding", False, tmp_path / "out")
 
 
 # --- what is not an error -----------------------------------------------------------------------------------------
@@ -735,7 +735,7 @@ def test_a_byte_order_mark_is_no_error(tmp_path, command_here):
 
 def test_labels_of_the_tiny_classifier_are_kept_in_order(tiny_student, tmp_path):
     (tmp_path / "out").mkdir()
-    facts = student_stage.make(tiny_student("bert", "classification"), "classification", tmp_path / "out")
+    facts = student_stage.make(tiny_student("bert", "classification"), "classification", False, tmp_path / "out")
     assert facts["labels"] == list(LABELS)
 
 

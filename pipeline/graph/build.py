@@ -6,7 +6,7 @@ The students beside a recipe and the recipes that it waits for are more roots of
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -171,7 +171,7 @@ def _student(recipe: Recipe, end: Checkpoint) -> Node:
         inputs={"source": end.input},
         tools=versions("transformers", "tokenizers", "torch"),
         function=student.make,
-        arguments=(Input("source"), recipe.task),
+        arguments=(Input("source"), recipe.task, student.order_params(recipe, end.source)["published"]),
         estimate=Estimate(10, end.source.weights_bytes),
     )
 
@@ -229,6 +229,18 @@ def _convert(files: _Files, target: Target) -> Node:
     )
 
 
+def _convert_again(files: _Files, target: Target) -> Node:
+    """Return the node of the same conversion made once more, with which a thorough verdict compares a file."""
+    first = _convert(files, target)
+    inputs = dict(first.inputs)
+    if "base" in inputs:
+        inputs["base"] = _convert_again(files, Target(target.backend, str(backends.get(target.backend).BASE_SCHEME)))
+    place = f"{target}/again"
+    return replace(
+        first, name=f"convert {target} again", place=place, params=dict(first.params) | {"again": True}, inputs=inputs
+    )
+
+
 def convert_file(
     laid_out: Path, target: Target, lengths: tuple[int, ...], ios: int | None, base: Path | None, gates: Any, out: Path
 ) -> dict[str, Any]:
@@ -261,6 +273,7 @@ def _verify(files: _Files, target: Target) -> Node:
         "metrics": {dataset.metric: scoring.METRICS[dataset.metric].version for dataset in usable},
     }
     longest = recipe.lengths(target.backend)[-1]
+    again = {"again": _convert_again(files, target)} if files.thorough else {}
     return Node(
         recipe=recipe.name,
         name=f"verify {target}",
@@ -272,10 +285,11 @@ def _verify(files: _Files, target: Target) -> Node:
             "model": files.models[target],
             "student": files.student,
             "reference": truth(recipe, files.student, files.branch.datasets, longest),
+            **again,
         },
         tools=versions(backend.DISTRIBUTIONS[0]),
         function=verify.make,
-        arguments=(Input("model"), Input("student"), Input("reference"), asked),
+        arguments=(Input("model"), Input("student"), Input("reference"), Input("again") if again else None, asked),
         estimate=Estimate(20, 200_000),
         worker=f"verify-{target.backend}",
         threads=1,

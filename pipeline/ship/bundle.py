@@ -25,7 +25,7 @@ from pipeline.verify.record import Parity
 
 CARD = "README.md"
 FOLDER = "bundle"
-VERSION = 1
+VERSION = 2
 
 
 def make(
@@ -255,6 +255,7 @@ def _copy(one: VerifiedTarget, place: Path) -> BundledTarget:
         scheme=one.target.scheme,
         verdict=one.parity.verdict,
         reasons=one.parity.reasons,
+        thorough=one.parity.thorough,
         evaluator=one.parity.evaluator,
         evaluator_stands_in=one.parity.evaluator_stands_in,
         digest=one.model.digest,

@@ -11,11 +11,13 @@ from pipeline.recipe.schema import Recipe
 from pipeline.student import golden
 from pipeline.student.truth import check_names, label_names
 from pipeline.tasks import Task
-from pipeline.text import tokenizers
+from pipeline.text import published, tokenizers
 
-VERSION = 2
+VERSION = 3
 _HEADS = ("classifier.weight", "classifier.out_proj.weight", "qa_outputs.weight")
 """Last matrices of the heads of all architectures here, a row an output."""
+_PUBLISHED = ("bundled:", "hub:")
+"""Sources that say what they are; a folder of the user's may hold a tokenizer that was changed on purpose."""
 
 
 def order_params(recipe: Recipe, source: Source) -> dict[str, Any]:
@@ -25,15 +27,17 @@ def order_params(recipe: Recipe, source: Source) -> dict[str, Any]:
         "origin": source.origin,
         "licence": source.licence,
         "random_weights": recipe.student.random_weights,
+        "published": recipe.student.source.startswith(_PUBLISHED),
     }
 
 
-def make(source_folder: Path, task_name: str, out: Path) -> dict[str, Any]:
+def make(source_folder: Path, task_name: str, says_what_it_is: bool, out: Path) -> dict[str, Any]:
     """Lay the student out: config, weights, tokenizer, golden rows. Runs in a worker, since it imports torch.
 
     Args:
         source_folder: a folder that `inspect_folder` accepted.
         task_name: a row of `tasks.py`.
+        says_what_it_is: whether the tokenizer is a published one, whose ids are known where its vocabulary is.
         out: the artifact's directory.
 
     Returns:
@@ -41,7 +45,7 @@ def make(source_folder: Path, task_name: str, out: Path) -> dict[str, Any]:
 
     Raises:
         StudentError: the checkpoint does not load into the task's class, its head does not fit the task, or its
-            tokenizer has ids beyond the embedding table.
+            tokenizer has ids beyond the embedding table, or others than it was published with.
     """
     for name in ("config.json", WEIGHTS):
         shutil.copyfile(source_folder / name, out / name)
@@ -49,6 +53,7 @@ def make(source_folder: Path, task_name: str, out: Path) -> dict[str, Any]:
     model = _load(out, task, source_folder)
     tokenizer = tokenizers.load_tokenizer(source_folder)
     tokenizers.check_size(tokenizer, source_folder, vocab_size=model.config.vocab_size)
+    vocabulary = published.check(tokenizer, source_folder) if says_what_it_is else None
     tokenizer.save(str(out / "tokenizer.json"))
     for name in TOKENIZER_FILES[1:]:
         if (source_folder / name).is_file():
@@ -61,6 +66,7 @@ def make(source_folder: Path, task_name: str, out: Path) -> dict[str, Any]:
         "labels": labels,
         "pad_token_id": int(model.config.pad_token_id or 0),
         "model_type": model.config.model_type,
+        "published_vocabulary": vocabulary,
         "layers": int(model.config.num_hidden_layers),
         "hidden_size": int(model.config.hidden_size),
     }

@@ -121,5 +121,5 @@ def make_student(which: Student, out: Path) -> dict[str, Any]:
     with TemporaryDirectory() as scratch:
         folder = students.source(which, Path(scratch))
         return student_stage.make(
-            student.inspect_folder(folder, origin=str(which), licence=None).folder, which.task, out
+            student.inspect_folder(folder, origin=str(which), licence=None).folder, which.task, False, out
         )

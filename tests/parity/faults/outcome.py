@@ -19,6 +19,7 @@ STATIC = (
     "arithmetic",
     "epsilon",
     "activation",
+    "operators",
 )
 """Gates that are judged without running the file."""
 SAME_GRAPH = "fp32 export of the same graph"

@@ -118,7 +118,7 @@ def _judge(clean: Line, model: Artifact) -> Cell:
     asked = verify.Asked(Target(backend, scheme), gates, random_weights=clean.which.random_weights)
     with TemporaryDirectory() as scratch:
         out = Path(scratch)
-        verify_in_worker(model.path, clean.student.path, clean.reference.path, asked, out)
+        verify_in_worker(model.path, clean.student.path, clean.reference.path, None, asked, out)
         parity = verify.read(out)
     judged = tuple(Gate(g.name, g.bound, g.found, g.passed, g.detail) for g in parity.gates)
     stopped = parity.reasons[0] if parity.measures is None and not any(not gate.passed for gate in judged) else None
