@@ -524,7 +524,7 @@ SHIPMENTS = {
     ),
     "a verdict on another file": ship("litert-fp32 changed after it was verified", change=swap_models),
     "apps that are a file": Bad(
-        ("cannot be written",),
+        ("is a file, and a folder belongs there", "--into"),
         lambda s: ["ship", s.line.recipe, "--target", "litert:fp32", "--build", s.line.build, "--into", s.line.recipe],
     ),
 }
