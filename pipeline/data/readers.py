@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pipeline.errors import InputError
+from pipeline.errors import InputError, no_file
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 TAGGED = ".conll"
@@ -33,8 +33,8 @@ def read_text(path: Path) -> str:
     """
     try:
         return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist; train_file and dev_file name files.") from error
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise InputError(f"{path} {no_file(path)}; train_file and dev_file name files.") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8: {error.reason} at byte {error.start}. Save it as UTF-8.") from error
     except OSError as error:
@@ -128,10 +128,8 @@ def _parquet(path: Path) -> Iterator[tuple[int, _Record]]:
     from datasets import ClassLabel, Features
     from pyarrow import parquet
 
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; train_file and dev_file name files.")
     if not path.is_file():
-        raise InputError(f"{path} does not exist; train_file and dev_file name files.")
+        raise InputError(f"{path} {no_file(path)}; train_file and dev_file name files.")
     try:
         stored = parquet.read_table(path)
         features = Features.from_arrow_schema(stored.schema).items()

@@ -18,7 +18,7 @@ from pipeline.convert.stage import Target
 from pipeline.convert.targets import choose_targets
 from pipeline.devices import host
 from pipeline.devices.table import find_device
-from pipeline.errors import RecipeError
+from pipeline.errors import InputError, RecipeError
 from pipeline.graph.checkpoints import Branch, Checkpoint, Finished, Until, branch, check_names, prepare, read_other
 from pipeline.graph.node import Estimate, Graph, Input, Log, Node, versions
 from pipeline.graph.store import Store
@@ -120,9 +120,16 @@ def _beside(request: Request) -> list[_Files]:
 
 
 def _check_data(files: _Files) -> None:
-    """Read the labelled data now: a missing or malformed file is better known before minutes of conversion."""
-    usable, _ = reference.chosen_datasets(tasks.get(files.recipe.task), files.branch.datasets)
+    """Read the labelled data now: what is missing, malformed or of other labels is better known before any work."""
+    task, choice = tasks.get(files.recipe.task), files.branch.datasets
+    usable, _ = reference.chosen_datasets(task, choice)
     for dataset in usable:
+        misfit = reference.misfit_of(dataset, task, files.branch.end.source.labels) if choice else None
+        if misfit:
+            raise InputError(
+                f"dataset {dataset.name} does not fit the checkpoint: {misfit}. Name another one in verify.datasets, "
+                'or ["none"] to go without a task metric.'
+            )
         dataset.load()
 
 

@@ -9,13 +9,13 @@ from pipeline.checkpoint.source import TOKENIZER_FILES, WEIGHTS, Source
 from pipeline.errors import StudentError
 from pipeline.recipe.schema import Recipe
 from pipeline.student import golden
-from pipeline.student.truth import label_names
+from pipeline.student.truth import check_names, label_names
 from pipeline.tasks import Task
 from pipeline.text import published, tokenizers
 
 VERSION = 3
-
-
+_HEADS = ("classifier.weight", "classifier.out_proj.weight", "qa_outputs.weight")
+"""Last matrices of the heads of all architectures here, a row an output."""
 _PUBLISHED = ("bundled:", "hub:")
 """Sources that say what they are; a folder of the user's may hold a tokenizer that was changed on purpose."""
 
@@ -58,7 +58,7 @@ def make(source_folder: Path, task_name: str, says_what_it_is: bool, out: Path) 
     for name in TOKENIZER_FILES[1:]:
         if (source_folder / name).is_file():
             shutil.copyfile(source_folder / name, out / name)
-    _check_head(model.config, task, source_folder)
+    check_outputs(model.config.num_labels, task, source_folder)
     labels = label_names(model.config) if task.has_labels else None
     golden.write(out, model, task, tokenizer)
     return {
@@ -85,13 +85,39 @@ def _load(folder: Path, task: Task, source_folder: Path) -> Any:
         raise StudentError(f"{source_folder} does not load as {task.auto_class}: {reason}") from error
 
 
-def _check_head(config: Any, task: Task, source_folder: Path) -> None:
-    """Refuse a head that has too few or too many outputs for the task."""
-    if task.fits(config.num_labels):
+def check_outputs(count: int, task: Task, source_folder: Path) -> None:
+    """Refuse a head that has too few or too many outputs for the task.
+
+    Raises:
+        StudentError: it has.
+    """
+    if task.fits(count):
         return
     near = {"classification": "regression", "regression": "classification"}.get(task.name)
     hint = f" Did you mean task {near!r}?" if near else ""
     raise StudentError(
-        f"the head in {source_folder} has {config.num_labels} outputs (id2label); "
-        f"task {task.name} needs {task.widths}.{hint}"
+        f"the head in {source_folder} has {count} outputs (id2label); task {task.name} needs {task.widths}.{hint}"
     )
+
+
+def check_head(source: Source, task: Task, *, stored: bool) -> None:
+    """Refuse a head whose outputs, or whose labels, cannot be the task's, from the files' headers alone.
+
+    Args:
+        source: a checkpoint that was saved with a head of the task.
+        task: which needs a head.
+        stored: whether the weights are there; those of a checkpoint that is still to be made are not looked at.
+
+    Raises:
+        StudentError: there are too many or too few, or their names are not.
+    """
+    labels = source.labels
+    shapes = source.tensor_shapes() if stored else {}
+    for name in (name for name in _HEADS if name in shapes and shapes[name][0] != len(labels)):
+        raise StudentError(
+            f"{source.folder}: {name} has shape {shapes[name]}, and config.json names {len(labels)} outputs "
+            f"({', '.join(labels[:8])}). Correct id2label, or take the config that belongs to the weights."
+        )
+    check_outputs(len(labels), task, source.folder)
+    if task.has_labels:
+        check_names(labels)

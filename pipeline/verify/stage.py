@@ -77,4 +77,4 @@ def _judge(
     metrics = artifact.read_manifest(model).metrics
     parity = judge(signature.read(model), truth, measured, asked, metrics, not_run=not_run, crash=crash)
     (out / PARITY).write_text(parity.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    return {"verdict": parity.verdict, "reasons": parity.reasons, **parity.headline()}
+    return {"verdict": parity.verdict, "reasons": parity.reasons, "score": parity.score, **parity.headline()}
