@@ -22,6 +22,8 @@ SAMPLE = (
     ("accents_kept", Target("coreml", "fp32")),
     ("byte_flipped", Target("coreml", "fp32")),
     ("padded_on_the_left", Target("coreml", "fp32")),
+    ("temperature_off_2", Target("litert", "int8_dynamic")),
+    ("golden_a_little_looser", Target("litert", "int8_dynamic")),
 )
 
 

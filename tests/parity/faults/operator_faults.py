@@ -1,10 +1,10 @@
 """Faults of operators that int8's own rounding hides, each of which has to be caught in the int8 file alone.
 
 `plant(graph)` edits a `checkpoint.loading.ExportGraph` in place, before the toolchain sees it, as in `graph_faults`.
-Most are planted twice: in a random student, and in the trained one that people ship.
+Those of which the faintest trace is left are planted in the trained student as well.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -379,7 +379,7 @@ def span_ends_favour_the_first(graph: Any) -> None:
 _ONE_GRAPH = {"executorch": "one graph serves every length"}
 _ONE_GELU = {"executorch": "XNNPACK computes the erf form for either, and the file passes"}
 _FIXED: Cells = {name: INT8[name] for name in ("litert", "coreml")}
-_BOTH: dict[Plant, tuple[str, str]] = {
+_EMBEDDINGS: dict[Plant, tuple[str, str]] = {
     temperature_off_5: ("temperature_off_5", "one layer's attention scores are 5 % too large"),
     temperature_off_2: ("temperature_off_2", "one layer's attention scores are 2 % too large"),
     temperature_of_head_size_plus_one: ("temperature_of_head_size_plus_one", "attention divides by √(head size + 1)"),
@@ -429,14 +429,14 @@ _BOTH: dict[Plant, tuple[str, str]] = {
     pooled_over_pads_when_short: ("pooled_over_pads_when_short", "at the shorter length the mean counts padding"),
     final_epsilon_1e2: ("final_epsilon_1e2", "the embedding is divided by a length with an epsilon of 1e-2"),
 }
-"""Of embeddings, by `plant`: name, and what went wrong."""
+"""By `plant`: name, and what went wrong."""
 _TRAINED = (
     temperature_off_5, temperature_off_2, head_louder, head_sharper, mask_minus_10, mask_weak_in_one_head,
     last_key_always_seen, scores_clipped, counts_9_to_13, longest_row_alone, one_below_the_longest, ids_clamped,
     trigger_token, types_ignored_late, late_positions_off_by_one, norm_epsilon_1e3, tanh_gelu_in_one_layer,
     residual_weaker, first_token_attends_to_nothing, noise_left_in, first_token_counts_twice, last_token_left_out,
 )  # fmt: skip
-"""Planted in the bundled student as well: of each class the ones whose trace is faintest."""
+"""Planted in the bundled student as well, several of each class."""
 _UNDONE: dict[Plant, dict[str, str]] = {tanh_gelu_in_one_layer: _ONE_GELU}
 _NOT_FOR: dict[Plant, dict[str, str]] = {pooled_over_pads_when_short: _ONE_GRAPH}
 _CLASSES, _VALUE = Student(task="classification"), Student(task="regression")
@@ -460,16 +460,17 @@ _TASKS: tuple[tuple[str, str, Plant, Student], ...] = (
 )  # fmt: skip
 
 
-def _faults() -> Iterator[Fault]:
-    for plant, (name, what) in _BOTH.items():
+def _embeddings_faults(plants: Iterable[Plant], student: Student, ending: str = "") -> Iterator[Fault]:
+    for plant in plants:
+        name, what = _EMBEDDINGS[plant]
         not_for = _NOT_FOR.get(plant, {})
         cells = _FIXED if "executorch" in not_for else INT8
-        for student in (Student(), *((BUNDLED,) if plant in _TRAINED else ())):
-            full_name = name if student.random_weights else f"{name}_trained"
-            undone = _UNDONE.get(plant, {})
-            yield Fault(full_name, what, "graph", plant, student, cells, not_for, undone=undone, alone=True)
-    for name, what, plant, student in _TASKS:
-        yield Fault(name, what, "graph", plant, student, INT8, alone=True)
+        undone = _UNDONE.get(plant, {})
+        yield Fault(f"{name}{ending}", what, "graph", plant, student, cells, not_for, undone=undone, alone=True)
 
 
-FAULTS = tuple(_faults())
+FAULTS = (
+    *_embeddings_faults(_EMBEDDINGS, Student()),
+    *(Fault(name, what, "graph", plant, student, INT8, alone=True) for name, what, plant, student in _TASKS),
+)
+OF_TRAINED = tuple(_embeddings_faults(_TRAINED, BUNDLED, "_trained"))

@@ -82,7 +82,6 @@ SETTINGS: dict[str, Setting] = {
     "mish": Setting({"hidden_act": "mish"}),
     "rows_to_spare": Setting({"vocab_size": 30_528}),
     "positions_40": Setting({"max_position_embeddings": 40}),
-    "one_token_type": Setting({"type_vocab_size": 1}),
     "three_token_types": Setting({"type_vocab_size": 3}),
     "bfloat16": Setting(dtype="bfloat16"),
     "float16": Setting(dtype="float16"),
