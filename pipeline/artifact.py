@@ -9,9 +9,12 @@ A stage is a plain function that fills a directory. `build` decides whether it h
    Killed at any moment, a run leaves the old artifact, or none, and a hidden directory that the next run sweeps away.
 """
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -286,6 +289,41 @@ def write_aside(place: Path) -> Iterator[Path]:
     except BaseException:
         _remove(aside)
         raise
+
+
+def write_text(place: Path, text: str) -> None:
+    """Write a small file whole or not at all, and remove what killed processes left beside it.
+
+    Whoever writes holds the kernel's lock on its hidden file, so one that nobody holds is of a process that has ended.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    _sweep_files(place)
+    while True:
+        aside = aside_of(place)
+        try:
+            with aside.open("x", encoding="utf-8") as handle:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                # Between the two calls another process took it for one whose process had ended.
+                if not aside.exists():
+                    continue
+                handle.write(text)
+                handle.flush()
+                os.fsync(handle.fileno())
+                aside.replace(place)
+                return
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise
+
+
+def _sweep_files(place: Path) -> None:
+    """Remove hidden files beside a place that nobody writes."""
+    hidden = re.compile(rf"\.{re.escape(place.name)}\.[0-9a-f]{{8}}\.new")
+    for path in place.parent.iterdir():
+        if hidden.fullmatch(path.name) and path.is_file() and not path.is_symlink():
+            with contextlib.suppress(OSError), path.open("rb") as handle:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
 
 
 def aside_of(place: Path) -> Path:

@@ -164,6 +164,13 @@ def below_a_file(scene: Scene) -> Arguments:
     return ["student", scene.recipe(), "--build", scene.tmp / "file" / "build"]
 
 
+def piped(scene: Scene) -> Arguments:
+    os.mkfifo(scene.tmp / "train.csv")
+    student = scene.request.getfixturevalue("tiny_student")("bert", "embedding")
+    data = {"train_file": "train.csv", "dev_file": "train.csv"}
+    return ["plan", scene.recipe(task="classification", student={"source": str(student)}, train=data)]
+
+
 def changed_bundle(scene: Scene) -> Arguments:
     put("all-MiniLM-L6-v2/model.safetensors", b"other bytes")(scene.tmp)
     return ["plan", scene.recipe()]
@@ -291,6 +298,11 @@ RECIPES = {
         distil={"losses": {"sentence_mse": 1.0}, "dataset": "stsb", "pair": "second"},
     ),
     "name that leaves the build folder": plan_of("name = '../x'", "pattern", name="../x"),
+    "name of the store's folder": plan_of("name = 'store'", "choose another", name="store"),
+    "a path that no file system takes": Bad(("cannot be read: File name too long",), lambda _: ["plan", "a/" * 2500]),
+    "a build folder that is a file": Bad(
+        ("recipe.toml cannot be written: it is a file",), lambda s: ["plan", s.recipe(), "--build", s.recipe()]
+    ),
     "name that is hidden": plan_of("name = '.x'", "pattern", name=".x"),
     "name that no file system takes": plan_of("name = 'aaa", "at most 64", name="a" * 300),
     "bound that is not a number": plan_of(
@@ -330,6 +342,7 @@ DATA = {
 }
 
 STUDENTS = {
+    "data from a pipe": Bad(("train.csv is no regular file",), lambda scene: piped(scene)),
     "folder that is not there": plan_of("checkpoint folder", "/missing does not exist", student={"source": "missing"}),
     "folder in nobody's home": plan_of("~nobody-here", "does not exist", student={"source": "~nobody-here/a"}),
     "source that no path can be": plan_of("student.source", "pattern", student={"source": "a\u0000b"}),
@@ -359,6 +372,9 @@ STUDENTS = {
     "weights of noise": student_of("model.safetensors is corrupt", change=put(WEIGHTS, b"\xff" * 4096)),
     "weights without a byte": student_of("model.safetensors is corrupt", change=put(WEIGHTS, b"")),
     "weights without a tensor": student_of("holds no tensors", change=put(WEIGHTS, b"\x02\0\0\0\0\0\0\0{}")),
+    "weights of whole numbers": student_of(
+        "embeddings.LayerNorm.weight is I32, whole numbers", change=lambda folder: as_integers(folder)
+    ),
     "no tokenizer": student_of("has no tokenizer", "vocab.txt", change=drop("tokenizer.json")),
     "pooling of another kind": student_of(
         "1_Pooling/config.json asks for pooling_mode_cls_token",
@@ -591,9 +607,29 @@ def poison(folder: Path) -> None:
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
 
 
+def forget_words(folder: Path) -> None:
+    """Leave the tokenizer its added tokens alone; the unknown one is not among them."""
+    found = json.loads((folder / "tokenizer.json").read_text())
+    found["model"]["vocab"] = {}
+    found["added_tokens"] = []
+    (folder / "tokenizer.json").write_text(json.dumps(found | {"post_processor": None}))
+
+
+def as_integers(folder: Path) -> None:
+    """Say of one weight that its bytes are whole numbers."""
+    path = folder / WEIGHTS
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header["embeddings.LayerNorm.weight"]["dtype"] = "I32"
+    new = json.dumps(header).encode()
+    path.write_bytes(len(new).to_bytes(8, "little") + new + content[8 + size :])
+
+
 CHECKPOINTS: dict[str, tuple[str, Callable[[Path], Any], tuple[str, ...]]] = {
     "NaN weights": ("embedding", poison, ("NaN or infinite weights",)),
     "broken tokenizer": ("embedding", put("tokenizer.json", "{"), ("the tokenizer in", "does not load")),
+    "a tokenizer without words": ("embedding", forget_words, ("cannot encode a text", "Missing [UNK]")),
     "tokenizer of a larger vocabulary": (
         "embedding",
         edit_json("config.json", vocab_size=30000),

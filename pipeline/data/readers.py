@@ -31,6 +31,9 @@ def read_text(path: Path) -> str:
     Raises:
         InputError: the file is absent, cannot be read, or is not UTF-8.
     """
+    if path.exists() and not path.is_file():
+        # It is read more than once, which a pipe is not, and one that nobody writes to would never end.
+        raise InputError(f"{path} is no regular file; train_file and dev_file name files.")
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:

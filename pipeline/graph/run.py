@@ -21,6 +21,7 @@ def plan(request: Request, folder: Path) -> Outcome:
         request: the recipe, and how far.
         folder: the build folder.
     """
+    _refuse_file(folder)
     store = Store(folder)
     return execution.plan(build(request, store), store)
 

@@ -11,7 +11,7 @@ import shutil
 import stat
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -234,9 +234,10 @@ class Store:
                 if alone:
                     remove(leftover)
 
-    def viewed(self) -> set[str]:
-        """Return the keys that views show."""
-        return {target.name for folder in self._recipes() for link in views(folder) if (target := shown_by(link))}
+    def viewed(self, *, but_for: Collection[Path] = ()) -> set[str]:
+        """Return the keys that views show; those in some recipes' folders do not count."""
+        folders = [folder for folder in self._recipes() if folder not in but_for]
+        return {target.name for folder in folders for link in views(folder) if (target := shown_by(link))}
 
     def _recipes(self) -> list[Path]:
         if not self.build.is_dir():
@@ -248,19 +249,25 @@ class Store:
     # --- making room ------------------------------------------------------------------------------------------------
 
     def evict(
-        self, *, among: set[str] | None = None, older_than_seconds: float = 0.0, limit_bytes: int | None = None
+        self,
+        *,
+        among: set[str] | None = None,
+        but_for: Collection[Path] = (),
+        older_than_seconds: float = 0.0,
+        limit_bytes: int | None = None,
     ) -> list[str]:
         """Remove artifacts that no view shows and no running process uses, the least recently used first.
 
         Args:
             among: only these keys; None: all.
+            but_for: recipes' folders that are about to be removed, whose views hold nothing.
             older_than_seconds: what was used more recently stays.
             limit_bytes: stop as soon as the store is no larger; None: remove all that may go.
 
         Returns:
             The keys of what was removed.
         """
-        kept = self.viewed() | self._held()
+        kept = self.viewed(but_for=but_for) | self._held()
         keys = [key for key in self.keys() if among is None or key in among]
         sizes = {key: _bytes(self.root / key) for key in keys} if limit_bytes is not None else {}
         total, removed, now = sum(sizes.values()), [], time.time()
@@ -272,7 +279,7 @@ class Store:
             with self.making(key, wait=False) as alone:
                 # Asked once more under the lock: whoever begins to use an artifact holds it for that moment, and a
                 # run that ended meanwhile left a view.
-                if alone and key not in self._held() and key not in self.viewed():
+                if alone and key not in self._held() and key not in self.viewed(but_for=but_for):
                     remove(self.root / key)
                     if (self.root / key).exists():
                         continue

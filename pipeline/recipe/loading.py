@@ -41,7 +41,11 @@ def find(name: str) -> Path:
     """
     if name.endswith(".toml") or os.sep in name:
         path = Path(os.path.expanduser(name))
-        if not path.is_file():
+        try:
+            there = path.is_file()
+        except OSError as error:
+            raise RecipeError(f"recipe {name} cannot be read: {error.strerror}.") from error
+        if not there:
             raise RecipeError(f"recipe {name} does not exist. Ready ones: {', '.join(names())}.")
         return path
     if name not in names():

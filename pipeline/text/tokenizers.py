@@ -108,8 +108,12 @@ def check_size(tokenizer: Tokenizer, folder: Path, *, vocab_size: int) -> None:
     """Refuse a tokenizer with ids beyond the model's embedding table; unused rows at the table's end are usual.
 
     Raises:
-        StudentError: an id has no row in the table.
+        StudentError: an id has no row in the table, or a character without a token ends in an error.
     """
+    try:
+        tokenizer.encode("\U0010fffd")
+    except Exception as error:  # tokenizers raises this class itself
+        raise StudentError(f"the tokenizer in {folder} cannot encode a text: {error}. Copy the model's own.") from error
     token, highest = max(tokenizer.get_vocab().items(), key=lambda item: item[1])
     if highest >= vocab_size:
         raise StudentError(

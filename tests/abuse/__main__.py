@@ -15,7 +15,13 @@ def main() -> int:
     deadline = time.monotonic() + 60 * options.minutes
     project = scene.project()
     kept = Kept("kills", options.seed)
-    carry_out(kept, functools.partial(kills.kill, project, options.seed), options.kills, deadline, lambda t: print(t, flush=True))
+    carry_out(
+        kept,
+        functools.partial(kills.kill, project, options.seed),
+        options.kills,
+        deadline,
+        lambda t: print(t, flush=True),
+    )
     return 0
 
 

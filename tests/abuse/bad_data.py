@@ -43,7 +43,11 @@ _TABLES: dict[str, tuple[str, str | bytes, bool]] = {
     "JSON, null for a text": ("train.jsonl", '{"text": null, "label": "0"}\n', False),
     "JSON, an object for a label": ("train.jsonl", '{"text": "a", "label": {"x": 1}}\n', False),
     "JSON, nested ten thousand deep": ("train.jsonl", "[" * 10_000 + "]" * 10_000 + "\n", False),
-    "JSON, half a character": ("train.jsonl", '{"text": "\\ud800", "label": "0"}\n{"text": "b", "label": "1"}\n', False),
+    "JSON, half a character": (
+        "train.jsonl",
+        '{"text": "\\ud800", "label": "0"}\n{"text": "b", "label": "1"}\n',
+        False,
+    ),
     "JSON, NaN for a label": ("train.jsonl", '{"text": "a", "label": NaN}\n', False),
     "JSON, a number of 5000 digits": ("train.jsonl", '{"text": "a", "label": ' + "9" * 5000 + "}\n", False),
     "JSON, a key twice": ("train.jsonl", '{"text": "a", "text": "b", "label": "0"}\n{"text":"b","label":"1"}\n', True),
@@ -74,12 +78,14 @@ _QUESTIONS: dict[str, tuple[str, str | bytes, bool]] = {
 _TEXTS = {
     "nothing": ("", 2), "white space": (" \t\n", 2), "a NUL's sign": ("\u2400", 0), "controls alone": ("\x01\x02", 0),
     "half a character": (os.fsdecode(b"caf\xe9"), 0), "marks": ("e" + "\u0301" * 5000, 0), "an option": ("--", 2),
-    "a megabyte's tenth": ("long " * 20_000, 0), "right to left": ("\u202eabc", 0), "a pair of flags": ("\U0001f1e9", 0),
+    "a megabyte's tenth": ("long " * 20_000, 0), "right to left": ("\u202eabc", 0),
+    "a pair of flags": ("\U0001f1e9", 0),
     "an escape": ("\x1b[31mred\x1b]0;title\x07", 0),
 }  # fmt: skip
 _CANDIDATES: dict[str, tuple[bytes, int]] = {
     "nothing": (b"", 2), "blank lines": (b"\n \n", 2), "noise": (bytes(range(128, 256)), 2), "NULs": (b"a\0b\n", 0),
-    "UTF-16": ("a\nb".encode("utf-16"), 2), "one line without an end": (b"a", 0), "Windows line ends": (b"a\r\nb\r\n", 0),
+    "UTF-16": ("a\nb".encode("utf-16"), 2), "one line without an end": (b"a", 0),
+    "Windows line ends": (b"a\r\nb\r\n", 0),
 }  # fmt: skip
 
 

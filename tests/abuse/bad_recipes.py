@@ -1,5 +1,6 @@
-"""Recipes with wrong values: every key of every section, by what its reference says that it accepts; and whole files."""
+"""Recipes with wrong values, for every key by what its reference says that it accepts; and files that are no recipe."""
 
+import copy
 import math
 import os
 import random
@@ -68,7 +69,7 @@ def keys(seed: int, *, each: int) -> Iterator[Bad]:
 
 def _recipe(section: str, changed: dict[str, Any]) -> Write:
     def write(folder: Path) -> list[str]:
-        values = recipe_values(student=SOURCE, targets=LITERT)
+        values = copy.deepcopy(recipe_values(student=SOURCE, targets=LITERT))
         if section in ("train", "train.sparse"):
             values["task"] = "classification"
         inside = values
@@ -135,7 +136,7 @@ def files() -> Iterator[Bad]:
     yield Bad("recipe: a file", "an empty name", arguments("plan", ""), ("''", "recipe"))
     yield Bad("recipe: a file", "a name of 5000 letters", arguments("plan", "a" * 5000), ("aaa",))
     yield Bad("recipe: a file", "a path of 5000 letters", arguments("plan", "a/" * 2500 + "b.toml"), ("a/a",))
-    yield Bad("recipe: a file", "a name with a line end", arguments("plan", "a\nb"), ("a", ))
+    yield Bad("recipe: a file", "a name with a line end", arguments("plan", "a\nb"), ("a",))
     yield Bad("recipe: a file", "a name of signs", arguments("plan", "\x1b[31m\x07"), ("recipe", "there are"))
     yield Bad("recipe: a file", "the folder of the recipe", arguments("plan", "."), ("'.'", "."))
     yield Bad("recipe: a file", "a recipe without .toml", _other_name("recipe"), ("recipe",), FINE)

@@ -175,9 +175,10 @@ def _import_everything() -> None:
     ):  # fmt: skip
         importlib.import_module(name)
     # Classes that transformers imports when they are first asked for.
-    from transformers import AutoModel, AutoTokenizer, BertForSequenceClassification, BertModel
+    import transformers
 
-    assert AutoModel and AutoTokenizer and BertForSequenceClassification and BertModel
+    for name in ("AutoModel", "AutoTokenizer", "BertForSequenceClassification", "BertModel"):
+        getattr(transformers, name)
 
 
 def main() -> None:

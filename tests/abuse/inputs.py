@@ -1,4 +1,4 @@
-"""Bad inputs: each is refused in one line with exit code 2, fast, and nothing is written outside of its build folder."""
+"""Bad inputs: each is refused in one line with exit code 2, fast, and nothing is written outside the build folder."""
 
 import os
 import random
@@ -18,7 +18,7 @@ _OWN_PROCESS_EVERY = 40
 
 def cases(project: Path, seed: int) -> list[Bad]:
     """Return all bad inputs of a seed, well mixed."""
-    model = project / "build" / "tiny" / "litert-fp32" / "model"
+    model = project.resolve() / "build" / "tiny" / "litert-fp32" / "model"
     found = [
         *bad_recipes.files(),
         *bad_recipes.keys(seed, each=1),
@@ -48,7 +48,7 @@ def give(project: Path, found: list[Bad], forks: Forks, number: int) -> Finding:
         written = sorted(name for name in _names(folder) - before if name not in ("recipe.toml",))
         if ended.code == 2:
             problems += [f"{name} was written" for name in written]
-        problems += [f"temporary {path.name} was left" for path in (case / "tmp").iterdir()]
+        problems += scene.temporary(case)
         return judged(number, one.group, one.name, problems, ended.code)
 
 
