@@ -81,7 +81,7 @@ test-cluster: ready  ## the tests of the Ray executor, on a cluster of two proce
 	@$(PYTHON) -I pipeline/bootstrap.py --extra cluster
 	@.venv/bin/python -m pytest tests/cluster -m cluster
 
-test-full: ready  ## all the tests (90 minutes on two cores)
+test-full: ready  ## all the tests but those of a cluster (90 minutes on two cores)
 	@$(PYTEST) -m "not cluster"
 
 check: ready  ## lint, format, types, layers of imports, links, and the generated part of docs/

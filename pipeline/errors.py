@@ -15,6 +15,9 @@
 A message says what was asked, what was found, what exists, and what to do.
 """
 
+import os
+from pathlib import Path
+
 EXIT_DONE = 0
 EXIT_GATE_FAILED = 1
 EXIT_USAGE = 2
@@ -61,3 +64,19 @@ class UnknownOp(ToolchainError):
 
 class WorkerDied(ToolchainError):
     """A toolchain took its whole process down (abort, out of memory, kill)."""
+
+
+def no_file(path: Path) -> str:
+    """Say why there is no file at a path: `does not exist`, or what is there instead."""
+    # Those of os.path answer False for a name that no file system takes; those of Path raise.
+    if os.path.isdir(path):
+        return "is a folder, and a file belongs there"
+    above = next((one for one in path.parents if os.path.isfile(one)), None)
+    if above is not None:
+        return f"does not exist: {above} is a file, not a folder"
+    return "is no regular file" if os.path.exists(path) else "does not exist"
+
+
+def no_folder(path: Path) -> str:
+    """Say why there is no folder at a path, see `no_file`."""
+    return "is a file, and a folder belongs there" if os.path.isfile(path) else no_file(path)

@@ -54,7 +54,7 @@ def student_artifact(source: Path, task: str, place: Path, *, random_weights: bo
     found = student.inspect_folder(source, origin=source.name, licence="Apache-2.0")
     params = {"task": task, "origin": found.origin, "licence": found.licence, "random_weights": random_weights}
     order = Order(place, "student", student_stage.VERSION, params, {"source": found.digest}, {})
-    return build(order, lambda out: _converter[0].call(student_stage.make, found.folder, task, out))[0]
+    return build(order, lambda out: _converter[0].call(student_stage.make, found.folder, task, False, out))[0]
 
 
 def convert(

@@ -46,12 +46,14 @@ class Scene:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         return path
 
-    def student(self, change: Callable[[Path], Any], task: str = "embedding") -> Path:
-        """Copy the tiny student, change it, and return a recipe that names it."""
+    def student(
+        self, change: Callable[[Path], Any], task: str = "embedding", asked: str | None = None, **overrides: Any
+    ) -> Path:
+        """Copy the tiny student of a task, change it, and return a recipe that names it, for another task if asked."""
         folder = self.tmp / "student"
         shutil.copytree(self.request.getfixturevalue("tiny_student")("bert", task), folder)
         change(folder)
-        return self.recipe(task=task, student={"source": "student", "random_weights": True})
+        return self.recipe(task=asked or task, student={"source": "student", "random_weights": True}, **overrides)
 
     @property
     def line(self) -> TinyLine:
@@ -153,10 +155,17 @@ def flip_last_byte(file: Path) -> None:
     file.write_bytes(content)
 
 
+def as_it_is(folder: Path) -> None:
+    """Change nothing."""
+
+
 ABSENT = object()
 WEIGHTS = "model.safetensors"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 ONLY_STSB: dict[str, Any] = {"verify": {"datasets": ["stsb"]}}
+
+
+animals = edit_json("config.json", id2label={"0": "cat", "1": "dog", "2": "cow"})
 
 
 def below_a_file(scene: Scene) -> Arguments:
@@ -194,7 +203,13 @@ RECIPES = {
     "recipe in nobody's home": Bad(
         ("~nobody-here/a.toml", "does not exist"), lambda _: ["plan", "~nobody-here/a.toml"]
     ),
-    "recipe that is a folder": Bad(("does not exist",), lambda scene: ["plan", str(scene.tmp) + os.sep]),
+    "recipe that is a folder": Bad(
+        ("is a folder, and a file belongs there", "Ready ones"), lambda scene: ["plan", str(scene.tmp) + os.sep]
+    ),
+    "recipe below a file": Bad(
+        ("file/recipe.toml does not exist", "is a file, not a folder"),
+        lambda scene: ["plan", Path(below_a_file(scene)[-1]).parent / "recipe.toml"],
+    ),
     "not TOML": plan_of("recipe.toml is not valid TOML", "line 1", text="name: tiny\n"),
     "not UTF-8": plan_of("recipe.toml is not valid TOML", "utf-8", text=b'name = "\xff\xfe"\n'),
     "TOML nested beyond measure": plan_of("recipe.toml is not valid TOML", text="a = " + "[" * 5000),
@@ -280,6 +295,10 @@ RECIPES = {
     ),
     "unknown task": plan_of("recipe.toml", "'summary' does not exist", "classification, embedding", task="summary"),
     "unknown dataset": plan_of("'glue' does not exist for embedding", "stsb, none", verify={"datasets": ["glue"]}),
+    "no dataset, and one beside it": plan_of(
+        "verify.datasets: 'none' stands alone, and graded_pairs is there too",
+        verify={"datasets": ["none", "graded_pairs"]},
+    ),
     "another task's dataset": plan_of("'sst2' does not exist for embedding", verify={"datasets": ["sst2"]}),
     "training without data, before the checkpoint": plan_of(
         "recipe.toml: train has no data", task="classification", student={"source": "missing"}, train={}
@@ -323,6 +342,14 @@ RECIPES = {
     "unknown device": Bad(
         ("'pixel'", "does not exist", "host"), lambda scene: ["run", scene.recipe(), "--dry-run", "--device", "pixel"]
     ),
+    "a target's scheme that is empty": Bad(
+        ("'litert:'", "is not in recipe tiny", "litert:fp32, litert:int8_dynamic, executorch:fp32"),
+        lambda scene: ["plan", scene.recipe(), "--target", "litert:"],
+    ),
+    "build folder that is a file": Bad(
+        ("--build", "recipe.toml is a file, and a folder belongs there"),
+        lambda scene: ["plan", "minilm", "--build", scene.recipe()],
+    ),
     "build folder below a file": Bad(("cannot be written", "--build"), below_a_file),
     "no data where POCKETBERT_DATA points": plan_of(
         "stsb",
@@ -344,6 +371,9 @@ DATA = {
 STUDENTS = {
     "data from a pipe": Bad(("train.csv is no regular file",), lambda scene: piped(scene)),
     "folder that is not there": plan_of("checkpoint folder", "/missing does not exist", student={"source": "missing"}),
+    "folder that is a file": plan_of(
+        "recipe.toml is a file, and a folder belongs there", student={"source": "recipe.toml"}
+    ),
     "folder in nobody's home": plan_of("~nobody-here", "does not exist", student={"source": "~nobody-here/a"}),
     "source that no path can be": plan_of("student.source", "pattern", student={"source": "a\u0000b"}),
     "no config": student_of("student has no config.json", change=drop("config.json")),
@@ -376,6 +406,25 @@ STUDENTS = {
         "embeddings.LayerNorm.weight is I32, whole numbers", change=lambda folder: as_integers(folder)
     ),
     "no tokenizer": student_of("has no tokenizer", "vocab.txt", change=drop("tokenizer.json")),
+    "another dataset's labels": Bad(
+        ("dataset sentiment does not fit the checkpoint: its labels are negative, positive", "cat, dog, cow", "none"),
+        lambda scene: ["plan", scene.student(animals, "classification", verify={"datasets": ["sentiment"]})],
+    ),
+    "more labels than outputs": student_of(
+        "classifier.weight has shape (3, 64), and config.json names 4 outputs (a, b, c, d)",
+        "Correct id2label",
+        change=edit_json("config.json", id2label={"0": "a", "1": "b", "2": "c", "3": "d"}),
+        task="classification",
+    ),
+    "two labels of one name": student_of(
+        "id2label gives ['a', 'a', 'b']",
+        change=edit_json("config.json", id2label={"0": "a", "1": "a", "2": "b"}),
+        task="classification",
+    ),
+    "one output for classes": Bad(
+        ("has 1 outputs", "Did you mean task 'regression'?"),
+        lambda scene: ["plan", scene.student(as_it_is, "regression", asked="classification")],
+    ),
     "pooling of another kind": student_of(
         "1_Pooling/config.json asks for pooling_mode_cls_token",
         "the mean over tokens",
@@ -441,11 +490,11 @@ PREDICTIONS = {
     "no manifest": predict("not a finished artifact", "manifest.json", change=drop("manifest.json")),
     "a manifest of noise": predict("manifest.json cannot be read", change=put("manifest.json", "{}")),
     "a half-made folder": predict("model.tflite is missing", change=drop("model.tflite")),
-    "a file that is not there": among("candidates.txt cannot be read", "No such file", content=None),
+    "a file that is not there": among("candidates.txt does not exist", content=None),
     "candidates without a line": among("candidates.txt has no line of text", content=b" \n\n"),
     "candidates that are not UTF-8": among("candidates.txt is not UTF-8", content=b"\xff\xfe"),
     "candidates that are a folder": Bad(
-        ("cannot be read", "directory"),
+        ("is a folder, and a file belongs there", "a candidate a line"),
         lambda s: ["predict", s.line.folder / "litert-fp32", "hello", "--among", s.tmp],
     ),
 }
@@ -491,7 +540,7 @@ SHIPMENTS = {
     ),
     "a verdict on another file": ship("litert-fp32 changed after it was verified", change=swap_models),
     "apps that are a file": Bad(
-        ("cannot be written",),
+        ("is a file, and a folder belongs there", "--into"),
         lambda s: ["ship", s.line.recipe, "--target", "litert:fp32", "--build", s.line.build, "--into", s.line.recipe],
     ),
 }
@@ -666,7 +715,7 @@ def test_a_checkpoint_that_does_not_load(name, tmp_path, tiny_student):
     change(folder)
     (tmp_path / "out").mkdir()
     with pytest.raises(StudentError) as caught:
-        student_stage.make(folder, task, tmp_path / "out")
+        student_stage.make(folder, task, False, tmp_path / "out")
     for word in words:
         assert word in str(caught.value)
     assert str(tmp_path / "out") not in str(caught.value)
@@ -688,7 +737,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model_has_rows(tmp_path, tiny_stu
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     (tmp_path / "out").mkdir()
     with pytest.raises(StudentError, match="has 30523 tokens, and the model's vocab_size is 30522"):
-        student_stage.make(folder, "embedding", tmp_path / "out")
+        student_stage.make(folder, "embedding", False, tmp_path / "out")
 
 
 # --- what is not an error -----------------------------------------------------------------------------------------
@@ -722,7 +771,7 @@ def test_a_byte_order_mark_is_no_error(tmp_path, command_here):
 
 def test_labels_of_the_tiny_classifier_are_kept_in_order(tiny_student, tmp_path):
     (tmp_path / "out").mkdir()
-    facts = student_stage.make(tiny_student("bert", "classification"), "classification", tmp_path / "out")
+    facts = student_stage.make(tiny_student("bert", "classification"), "classification", False, tmp_path / "out")
     assert facts["labels"] == list(LABELS)
 
 

@@ -148,7 +148,7 @@ LITERT: dict[str, tuple[Callable[[Damaged], object], str]] = {
     "kind of operation": (_no_opcode, "it names a kind that is not there"),
     "unknown operation": (
         lambda f: f.number(f.root["operator_codes"], "builtin_code", 118, row=1),
-        "it is a kind of operation that no encoder has",
+        "it is a kind of operation that no encoder known here has",
     ),
     "operation's input": (
         lambda f: f.element(_graph(f)["operators"], "inputs", 2**30, row=_kind(f, ADD)),

@@ -133,7 +133,7 @@ def carried_out(wanted: Branch, out: Path) -> Source:
         node.function(*resolve(node.arguments, inputs, out / f"{node.place}-scratch", out / "log"), place)
     folder = made[nodes[0].identity] if nodes else wanted.named.source.folder
     (out / "student").mkdir(parents=True)
-    student_stage.make(folder, wanted.recipe.task, out / "student")
+    student_stage.make(folder, wanted.recipe.task, False, out / "student")
     return inspect_folder(folder, origin=folder.name, licence=None)
 
 

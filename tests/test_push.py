@@ -35,9 +35,12 @@ def line(tiny_line: TinyLine, tmp_path: Path) -> Iterator[TinyLine]:
 
 @pytest.fixture(scope="module")
 def whole(tiny_line: TinyLine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyLine]:
-    """A copy of the tiny line with its bundle, to look at only."""
+    """A copy of the tiny line, verified thoroughly, with its bundle, to look at only."""
     root = tmp_path_factory.mktemp("whole")
     copy = tiny_line.copy(root)
+    targets = [part for name in PASSED for part in ("--target", name.replace("-", ":", 1))]
+    outcome = run_command("verify", copy.recipe, "--thorough", *targets, "--build", copy.build, "--json", cwd=root)
+    assert outcome.rc == 0, outcome.stdout + outcome.stderr
     made(copy)
     yield copy
     shutil.rmtree(root)
@@ -449,6 +452,13 @@ def test_an_absent_branch_and_a_refused_card_are_said(one_bundle, client, hub):
     with pytest.raises(InputError, match=r'did not take the bundle: .*"license" must be one of a list'):
         push.upload(*one_bundle, private=False, create=False)
     assert hub.repositories[PLACE].commits == []
+
+
+def test_what_is_uploaded_was_verified_thoroughly(line, client):
+    place, held = made(line)
+    client()
+    with pytest.raises(InputError, match=r"litert-fp32, executorch-fp32: .* Run `pocketbert verify tiny --thorough`"):
+        push.upload(push.Pushed.of(place, held, PLACE, "main"), held, private=False, create=False)
 
 
 def test_a_failed_target_is_not_uploaded_even_if_a_bundle_lists_it(one_bundle, client):

@@ -23,7 +23,7 @@ from pipeline.backends.structure import Constant, Structure
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.parameters import model_structure
 from pipeline.convert.stage import Target
-from pipeline.errors import StudentError, ToolchainError
+from pipeline.errors import ArtifactError, StudentError
 from pipeline.graph.worker import Worker
 from pipeline.verify import structure as judging
 from pipeline.verify.record import GateResult
@@ -73,7 +73,7 @@ def clean(scheme: str) -> Structure:
         stored: Any = "float32" if values.ndim == 1 else kinds.get(scheme, "int8")
         for part in (values, values[None, :8]) if name == "positions" else (values,):
             constants.append(Constant(name, rounded(part.squeeze(), scheme).reshape(part.shape), stored))
-    return Structure(tuple(constants), (1e-12,) * 4, ("gelu", "tanh") * 2, ((), ()), (), ())
+    return Structure(tuple(constants), (1e-12,) * 4, ("gelu", "tanh") * 2, ((), ()), (), (), ())
 
 
 def changed(found: Structure, name: str, change: Callable[[np.ndarray], np.ndarray | None]) -> Structure:
@@ -537,8 +537,8 @@ def test_a_structure_follows_the_forward_pass(tiny_student: Callable[..., Path])
 
 def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / executorch.FILE).write_bytes(b"\0" * 64)
-    with pytest.raises(ToolchainError, match=r"not a \.pte"):
+    with pytest.raises(ArtifactError, match=r"not a \.pte"):
         executorch.structure(tmp_path / executorch.FILE)
     (tmp_path / litert.FILE).write_bytes(b"\0" * 64)
-    with pytest.raises(ToolchainError, match=r"not a \.tflite"):
+    with pytest.raises(ArtifactError, match=r"not a \.tflite"):
         litert.structure(tmp_path / litert.FILE)

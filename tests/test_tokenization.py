@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import unicodedata
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from tokenizers import Tokenizer
 from pipeline.checkpoint import source as student
 from pipeline.errors import StudentError
 from pipeline.student import stage as student_stage
+from pipeline.text import published
 from pipeline.text.encoding import Encoder
 from pipeline.text.tokenizers import check_size, find, load_tokenizer
 
@@ -313,8 +315,56 @@ def test_the_student_ships_tokenizer_json(name, tmp_path, family, tiny_student):
     names = [file for file in find(folder) if file in source.files]
     assert tuple(names) == find(folder)
     (tmp_path / "out").mkdir()
-    student_stage.make(folder, "embedding", tmp_path / "out")
+    student_stage.make(folder, "embedding", False, tmp_path / "out")
     encoder = Encoder.from_folder(tmp_path / "out", 64)
     for text in ("a second-hand piano, 1,000 (ok)", "", "Café ΟΔΟΣ 👩\u200d👧"):
         assert list(encoder.encode(text).ids) == reference.single(reference.ids(text))
     assert all((tmp_path / "out" / file).is_file() for file in names)
+
+
+# --- published vocabularies ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["wordpiece", "albert-real"])
+def test_published_ids_are_those_of_the_reference_code(name, family):
+    reference, tokenizer = family(name)
+    known = json.loads(published.FILE.read_text(encoding="utf-8"))[published.vocabulary_digest(tokenizer)]
+    assert len(known["rows"]) >= 20
+    for row in known["rows"]:
+        assert row["ids"] == reference.single(reference.ids(row["text"])), row["text"]
+    assert published.check(tokenizer, reference.folder) == known["name"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("wordpiece-cased", "has the vocabulary of bert-base-uncased and gives 'Thanks!'"),
+        ("wordpiece-accents", "gives 'Crème brûlée"),
+        ("wordpiece-whole-chinese", "instead of"),
+        ("albert-real-cased", "has the vocabulary of albert-base-v2"),
+    ],
+)
+def test_a_published_vocabulary_with_other_ids_is_refused(name, words, family):
+    reference, tokenizer = family(name)
+    with pytest.raises(StudentError, match=re.escape(words)):
+        published.check(tokenizer, reference.folder)
+
+
+def test_the_student_stage_asks_for_published_ids_where_a_source_says_what_it_is(tmp_path, family, tiny_student):
+    reference, _ = family("wordpiece-cased")
+    folder = Path(shutil.copytree(tiny_student("bert", "embedding"), tmp_path / "student"))
+    (folder / "tokenizer.json").unlink()
+    shutil.copytree(reference.folder, folder, dirs_exist_ok=True)
+    for says_what_it_is in (False, True):
+        out = tmp_path / str(says_what_it_is)
+        out.mkdir()
+        if says_what_it_is:
+            with pytest.raises(StudentError, match="name the checkpoint by its folder"):
+                student_stage.make(folder, "embedding", True, out)
+        else:
+            assert student_stage.make(folder, "embedding", False, out)["published_vocabulary"] is None
+
+
+def test_an_unknown_vocabulary_has_no_published_ids(family):
+    reference, tokenizer = family("roberta")
+    assert published.check(tokenizer, reference.folder) is None

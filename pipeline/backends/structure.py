@@ -63,6 +63,8 @@ class Structure:
     """Every float constant of one element."""
     arithmetic: tuple[Arithmetic, ...]
     """For each linear that reads a constant matrix, what it multiplies, likewise."""
+    operators: tuple[tuple[str, ...], ...]
+    """For each function, the kinds of its operators as the format calls them, in the order in which they run."""
 
 
 class Flow:

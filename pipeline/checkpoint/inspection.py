@@ -116,7 +116,7 @@ def summarise(source: Source, named: str) -> Summary:
     config = source.config
     classes = config.get("architectures")
     class_name = str(classes[0]) if isinstance(classes, list) and classes else None
-    labels = _labels(config) if class_name is None or "For" in class_name else []
+    labels = source.labels if class_name is None or "For" in class_name else []
     parameters, dtypes = _header(source.folder / WEIGHTS)
     kind, vocabulary = _tokenizer(source.folder)
     pinned = _PINNED.fullmatch(named)
@@ -145,15 +145,6 @@ def summarise(source: Source, named: str) -> Summary:
 
 def _integer(config: Mapping[str, Any], *keys: str) -> int | None:
     return next((value for key in keys if isinstance(value := config.get(key), int)), None)
-
-
-def _labels(config: Mapping[str, Any]) -> list[str]:
-    """Return the names of a head's outputs; transformers writes none for a head with two outputs without names."""
-    names = config.get("id2label")
-    if not isinstance(names, dict):
-        count = config.get("num_labels")
-        return [f"LABEL_{number}" for number in range(count if isinstance(count, int) else 2)]
-    return [str(names.get(str(number), "")) for number in range(len(names))]
 
 
 def _header(path: Path) -> tuple[int, list[str]]:

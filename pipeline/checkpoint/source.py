@@ -20,7 +20,7 @@ from pipeline.artifact import digest_of, sha256_file
 from pipeline.checkpoint import architectures
 from pipeline.checkpoint.architectures import Architecture
 from pipeline.data.location import hub_errors
-from pipeline.errors import RecipeError, StudentError
+from pipeline.errors import RecipeError, StudentError, no_folder
 from pipeline.recipe.schema import Recipe
 from pipeline.text import tokenizers
 
@@ -114,6 +114,15 @@ class Source:
         if not isinstance(found, int):
             raise StudentError(f"{self.folder}/config.json has no whole number 'vocab_size'.")
         return found
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of a head's outputs in order; transformers' own names if config.json has none."""
+        named = self.config.get("id2label")
+        if isinstance(named, dict):
+            return [str(named.get(str(number), "")) for number in range(len(named))]
+        count = self.config.get("num_labels")
+        return [f"LABEL_{number}" for number in range(count if isinstance(count, int) else 2)]
 
     @property
     def weights_bytes(self) -> int:
@@ -264,7 +273,7 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
     except OSError as error:
         raise StudentError(f"checkpoint folder {str(folder)[:200]} cannot be read: {error.strerror}.") from error
     if not exists:
-        raise StudentError(f"checkpoint folder {folder} does not exist. Name a folder in Hugging Face layout.")
+        raise StudentError(f"checkpoint folder {folder} {no_folder(folder)}. Name a folder in Hugging Face layout.")
     for name in (*_TAKEN, "README.md"):
         # A pipe would be waited for, and a device never ends.
         if (folder / name).exists() and not (folder / name).is_file():

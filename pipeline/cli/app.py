@@ -20,7 +20,15 @@ import typer
 from pipeline.cli import documents, tables
 from pipeline.cli.progress import Progress, print_error
 from pipeline.convert.targets import choose_targets
-from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, EXIT_TOOLCHAIN, EXIT_USAGE, InputError, PipelineError
+from pipeline.errors import (
+    EXIT_DONE,
+    EXIT_GATE_FAILED,
+    EXIT_TOOLCHAIN,
+    EXIT_USAGE,
+    InputError,
+    PipelineError,
+    no_folder,
+)
 
 if TYPE_CHECKING:
     from pipeline.convert.stage import Target
@@ -47,7 +55,16 @@ RecipeName = Annotated[str, typer.Argument(help="Name of a ready recipe, or path
 Targets = Annotated[
     list[str] | None, typer.Option("--target", help="Only this backend or backend:scheme; may be repeated.")
 ]
-BuildFolder = Annotated[Path, typer.Option("--build", help="Folder for artifacts.")]
+
+
+def _folder(path: Path) -> Path:
+    """Refuse a file in the place of the build folder before anything is planned."""
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise InputError(f"--build {path} {no_folder(path)}. Choose another folder.")
+    return path
+
+
+BuildFolder = Annotated[Path, typer.Option("--build", callback=_folder, help="Folder for artifacts.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Dry = Annotated[bool, typer.Option("--dry-run", help="Say what would be made and why; make nothing.")]
 Stale = Annotated[

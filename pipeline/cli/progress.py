@@ -11,6 +11,7 @@ from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElap
 from rich.progress import Progress as Bars
 
 from pipeline.graph.executor import Step
+from pipeline.report import wording
 
 _err = Console(stderr=True, highlight=False)
 _LINE_EVERY_S = 30.0
@@ -110,8 +111,10 @@ def _figures(step: Step) -> str:
         parts.append(f"{metrics['metric']} {before}{metrics['dev']:.4f} on {where}")
     if "verdict" in metrics:
         parts.append(str(metrics["verdict"]))
-    if metrics.get("mean_score") is not None:
-        parts.append(f"mean {metrics['mean_score']:.5f}, worst {metrics['worst_score']:.5f}")
+    if metrics.get("mean_score") is not None and "score" in metrics:
+        kind = metrics["score"]
+        mean, worst = (wording.score(metrics[name], kind) for name in ("mean_score", "worst_score"))
+        parts.append(f"{wording.score_name(kind)} {mean} on average, {worst} at worst")
     return ", ".join(parts)
 
 

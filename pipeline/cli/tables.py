@@ -1,9 +1,10 @@
 """What the verbs print on standard output when they are done: lines and tables for people."""
 
+import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
@@ -17,6 +18,7 @@ from pipeline.mil.listing import Listing
 from pipeline.mil.trial import Trial
 from pipeline.recipe.init import Draft
 from pipeline.recipe.reference import SectionKeys
+from pipeline.report import wording
 from pipeline.ship.placing import Shipped
 from pipeline.ship.push import Pushed
 from pipeline.verify.record import Parity
@@ -26,11 +28,27 @@ _VERDICT = {"passed": "[green]passed[/green]", "failed": "[red]FAILED[/red]", "n
 
 _SHOWN_CHARACTERS = 300
 """How much of a given text is printed back."""
+_UNCUT = 100_000
+"""Characters a line may have that goes into a file or another program."""
 
 
 def say(text: str) -> None:
     """Print a line on standard output."""
     _out.print(escape(text), soft_wrap=True)
+
+
+def _print(content: RenderableType) -> None:
+    """Print as wide as the terminal is; where there is none, a row or paragraph on one line, however long."""
+    for column in content.columns if isinstance(content, Table) else ():
+        # Otherwise the end of a long name is cut off in a narrow terminal.
+        column.overflow = "fold"
+    if _out.file.isatty():
+        _out.print(content)
+        return
+    text = io.StringIO()
+    Console(file=text, width=_UNCUT, highlight=False, color_system=None).print(content)
+    for line in text.getvalue().splitlines():
+        _out.print(line.rstrip(), markup=False, soft_wrap=True)
 
 
 def print_plan(steps: Sequence[Step], build: Path) -> None:
@@ -47,7 +65,7 @@ def print_plan(steps: Sequence[Step], build: Path) -> None:
                 f"~{step.seconds:.0f} s",
                 f"~{step.disk_bytes / 1e6:.0f} MB",
             )
-    _out.print(table)
+    _print(table)
     todo = [step for step in steps if not step.artifact]
     seconds, disk = sum(step.seconds for step in todo), sum(step.disk_bytes for step in todo)
     estimate = f"about {seconds / 60:.1f} min of work and {disk / 1e6:.0f} MB, estimated"
@@ -58,20 +76,25 @@ def print_outcome(folder: Path, steps: Sequence[Step], parities: Mapping[str, Pa
     """Print the verdicts, how much was made, and where the report is."""
     if parities:
         table = Table(box=None, pad_edge=False)
-        for title in ("target", "verdict", "MB", "mean", "worst"):
-            table.add_column(title, no_wrap=True)
-        table.add_column("why")
+        # Every target of a recipe has its task, and so the same measure.
+        score = wording.score_name(next(iter(parities.values())).score)
+        for title in ("target", "verdict"):
+            table.add_column(title)
+        for title in ("MB", f"mean {score}", f"worst {score}"):
+            table.add_column(title, justify="right")
         for name, parity in parities.items():
             scores = parity.measures
             table.add_row(
                 name,
                 _VERDICT[parity.verdict],
                 f"{parity.file_bytes / 1e6:.1f}",
-                f"{scores.mean_score:.5f}" if scores else "—",
-                f"{scores.worst_score:.5f}" if scores else "—",
-                escape("; ".join(parity.reasons)),
+                (wording.score(scores.mean_score, parity.score) if scores else None) or wording.GAP,
+                (wording.score(scores.worst_score, parity.score) if scores else None) or wording.GAP,
             )
-        _out.print(table)
+        _print(table)
+        for name, parity in parities.items():
+            for reason in parity.reasons:
+                say(f"{name} {wording.verdict(parity.verdict)}: {reason}")
         notes = (f"{one.evaluator}: {one.evaluator_stands_in}" for one in parities.values() if one.evaluator_stands_in)
         for note in dict.fromkeys(notes):
             say(f"Core ML files were run by {note}")
@@ -155,14 +178,14 @@ def print_compat(compat: Compat) -> None:
     if compat.rows:
         table = Table(box=None, pad_edge=False)
         for title in ("runtime", ""):
-            table.add_column(title, no_wrap=True)
+            table.add_column(title)
         for title in ("cosine", "SQNR", "p50 ms", "at"):
-            table.add_column(title, justify="right", no_wrap=True)
+            table.add_column(title, justify="right")
         for target in dict.fromkeys(row.target for row in compat.rows):
             table.add_row(f"[bold]{escape(target)}[/bold]")
             for row in (row for row in compat.rows if row.target == target):
                 table.add_row(f"  {row.runtime}", _COMPAT[row.verdict.status], *_compat_figures(row.verdict))
-        _out.print(table)
+        _print(table)
         say("cosine: of the worst golden row; SQNR: of all, in dB; p50: one thread, at that many tokens, not judged.")
     for line in dict.fromkeys(filter(None, map(_compat_reason, compat.rows))):
         say(line)
@@ -220,7 +243,7 @@ def print_inventory(tables: Mapping[str, Mapping[str, str]]) -> None:
         table = Table(title, "", box=None, pad_edge=False, header_style="bold")
         for name, text in rows.items():
             table.add_row(escape(name), escape(text))
-        _out.print(table)
+        _print(table)
         _out.print()
 
 
@@ -229,24 +252,24 @@ def print_sections(sections: Iterable[SectionKeys]) -> None:
     table = Table("section", "", box=None, pad_edge=False, header_style="bold")
     for section in sections:
         table.add_row(escape(section.name), escape(section.meaning))
-    _out.print(table)
+    _print(table)
 
 
 def print_keys(section: SectionKeys) -> None:
     """Print each key of a section with what it accepts, its default and its meaning."""
-    _out.print(f"[bold]{escape(f'[{section.name}]')}[/bold] {escape(section.meaning)}")
+    _print(f"[bold]{escape(f'[{section.name}]')}[/bold] {escape(section.meaning)}")
     for key in section.keys:
         default = "required" if key.default is None else f"default: {key.default}" if key.default else ""
         head = "; ".join(part for part in (key.accepts, default) if part)
-        _out.print(f"[bold]{escape(key.name)}[/bold]  [dim]{escape(head)}[/dim]")
+        _print(f"[bold]{escape(key.name)}[/bold]  [dim]{escape(head)}[/dim]")
         if key.meaning:
-            _out.print(Padding(escape(key.meaning), (0, 0, 0, 4)))
+            _print(Padding(escape(key.meaning), (0, 0, 0, 4)))
 
 
 def print_recipes(recipes: Iterable[ReadyRecipe]) -> None:
     """Print the ready recipes, a block each."""
     table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
+    table.add_column()
     table.add_column()
     for recipe in recipes:
         stages = " → ".join(["train" if stage == "train" else f"[{stage}]" for stage in recipe.stages])
@@ -256,17 +279,17 @@ def print_recipes(recipes: Iterable[ReadyRecipe]) -> None:
             table.add_row("", f"[yellow]needs[/yellow] {escape(need)}")
         if recipe.twin:
             table.add_row("", f"without it: {escape(recipe.twin)}, the same with the bundled student")
-    _out.print(table)
+    _print(table)
 
 
 def print_trial(trial: Trial) -> None:
     """Print the outputs of a Core ML program that was run, and the first value that is not finite."""
     table = Table("shape", "type", "min", "max", "mean", "not finite", box=None, pad_edge=False)
-    table.add_column("output", overflow="fold")
+    table.add_column("output")
     for row in trial.rows:
         figures = ("—" if figure is None else f"{figure:.6g}" for figure in (row.min, row.max, row.mean))
         table.add_row(str(row.shape), row.dtype, *figures, str(row.non_finite), escape(row.name))
-    _out.print(table)
+    _print(table)
     for name, value in trial.labels.items():
         say(f"{name}: {value}")
     first = trial.not_finite
@@ -282,13 +305,13 @@ def print_listing(listing: Listing) -> None:
         table = Table(box=None, pad_edge=False, show_header=False)
         for row in function.operations:
             table.add_row(f"  {row.count}", escape(row.kind), row.dtypes)
-        _out.print(table)
+        _print(table)
     table = Table("shape", "type", "stored as", "bytes", "ops", "functions", box=None, pad_edge=False)
-    table.add_column("weight", overflow="fold")
+    table.add_column("weight")
     for weight in listing.weights:
         counts = (f"{weight.bytes:,}", str(weight.readers), str(weight.functions))
         table.add_row(str(weight.shape), weight.dtype, weight.stored, *counts, escape(weight.name))
-    _out.print(table)
+    _print(table)
     for twice in listing.duplicates:
         say(f"stored {twice.copies} times, {twice.bytes:,} bytes each: {', '.join(twice.names)}")
     total = f"{len(listing.weights)} weights, {listing.weight_bytes:,} bytes"

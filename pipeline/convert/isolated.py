@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self, overload
 
 from pipeline import artifact
 from pipeline.backends import signature
@@ -86,6 +86,10 @@ class IsolatedModel:
         self._end(keep_log=self._named_in(error))
 
 
+@overload
+def load(path: str | Path, *, threads: int = 1, isolated: Literal[False] = False) -> Model: ...
+@overload
+def load(path: str | Path, *, threads: int = 1, isolated: Literal[True]) -> IsolatedModel: ...
 def load(path: str | Path, *, threads: int = 1, isolated: bool = False) -> Model | IsolatedModel:
     """Open a converted model.
 

@@ -1,5 +1,6 @@
 """Run a converted file: signature, tokenizer, length, post-processing; for predict, verify and benchmark."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from pipeline import artifact, backends, tasks
 from pipeline.backends import Evaluator, signature
 from pipeline.backends.signature import Function, Signature
-from pipeline.errors import InputError
+from pipeline.errors import InputError, no_file
 from pipeline.metrics import measures
 from pipeline.metrics.outputs import Entity, Offsets, Span, best_span, entities, first_tokens, overlap, word_spans
 from pipeline.text.bundled import everyday_sentences
@@ -188,7 +189,7 @@ def model_folder(path: Path) -> Path:
     """
     if not path.exists():
         raise InputError(
-            f"{path} does not exist; name a model folder or file, such as build/minilm/litert-int8_dynamic/model."
+            f"{path} {no_file(path)}; name a model folder or file, such as build/minilm/litert-int8_dynamic/model."
         )
     for folder in (path, path / "model", path.parent):
         if (folder / signature.SIGNATURE).is_file():
@@ -219,7 +220,8 @@ def read_candidates(file: Path) -> list[str]:
         # Editors on Windows begin a file with a byte order mark, which is no part of its first line.
         lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     except OSError as error:
-        raise InputError(f"{file} cannot be read: {error.strerror}.") from error
+        why = f"cannot be read: {error.strerror}" if os.path.isfile(file) else no_file(file)
+        raise InputError(f"{file} {why}; name a text file with a candidate a line.") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{file} is not UTF-8 text.") from error
     if not lines:

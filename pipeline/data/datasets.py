@@ -103,7 +103,8 @@ class Dataset:
             return None
         # Verdicts quote this and are read on other machines, so the folder itself stays out of it.
         file = self.file if split == "dev" else self.train
-        return f"{path if self.bundled else f'{DATA_VARIABLE}/{file}'} does not exist"
+        shown = str(path) if self.bundled else f"{DATA_VARIABLE}/{file}"
+        return f"{shown} is a folder, and a file belongs there" if path.is_dir() else f"{shown} does not exist"
 
     def load(self, split: Split = "dev") -> list[Labelled]:
         """Read all rows of a split.

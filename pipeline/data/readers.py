@@ -8,13 +8,14 @@ reader makes timestamps of texts that look like dates, and its errors name no fi
 import csv
 import io
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pipeline.errors import InputError
+from pipeline.errors import InputError, no_file
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 TAGGED = ".conll"
@@ -31,13 +32,11 @@ def read_text(path: Path) -> str:
     Raises:
         InputError: the file is absent, cannot be read, or is not UTF-8.
     """
-    if path.exists() and not path.is_file():
-        # It is read more than once, which a pipe is not, and one that nobody writes to would never end.
-        raise InputError(f"{path} is no regular file; train_file and dev_file name files.")
+    if not os.path.isfile(path):
+        # Nor a pipe: it is read more than once, and one that nobody writes to would never end.
+        raise InputError(f"{path} {no_file(path)}; train_file and dev_file name files.")
     try:
         return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist; train_file and dev_file name files.") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8: {error.reason} at byte {error.start}. Save it as UTF-8.") from error
     except OSError as error:
@@ -131,10 +130,8 @@ def _parquet(path: Path) -> Iterator[tuple[int, _Record]]:
     from datasets import ClassLabel, Features
     from pyarrow import parquet
 
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; train_file and dev_file name files.")
     if not path.is_file():
-        raise InputError(f"{path} does not exist; train_file and dev_file name files.")
+        raise InputError(f"{path} {no_file(path)}; train_file and dev_file name files.")
     try:
         stored = parquet.read_table(path)
         features = Features.from_arrow_schema(stored.schema).items()

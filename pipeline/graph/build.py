@@ -6,7 +6,7 @@ The students beside a recipe and the recipes that it waits for are more roots of
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,7 +18,7 @@ from pipeline.convert.stage import Target
 from pipeline.convert.targets import choose_targets
 from pipeline.devices import host
 from pipeline.devices.table import find_device
-from pipeline.errors import RecipeError
+from pipeline.errors import InputError, RecipeError
 from pipeline.graph.checkpoints import Branch, Checkpoint, Finished, Until, branch, check_names, prepare, read_other
 from pipeline.graph.node import Estimate, Graph, Input, Log, Node, versions
 from pipeline.graph.store import Store
@@ -120,9 +120,16 @@ def _beside(request: Request) -> list[_Files]:
 
 
 def _check_data(files: _Files) -> None:
-    """Read the labelled data now: a missing or malformed file is better known before minutes of conversion."""
-    usable, _ = reference.chosen_datasets(tasks.get(files.recipe.task), files.branch.datasets)
+    """Read the labelled data now: what is missing, malformed or of other labels is better known before any work."""
+    task, choice = tasks.get(files.recipe.task), files.branch.datasets
+    usable, _ = reference.chosen_datasets(task, choice)
     for dataset in usable:
+        misfit = reference.misfit_of(dataset, task, files.branch.end.source.labels) if choice else None
+        if misfit:
+            raise InputError(
+                f"dataset {dataset.name} does not fit the checkpoint: {misfit}. Name another one in verify.datasets, "
+                'or ["none"] to go without a task metric.'
+            )
         dataset.load()
 
 
@@ -164,7 +171,7 @@ def _student(recipe: Recipe, end: Checkpoint) -> Node:
         inputs={"source": end.input},
         tools=versions("transformers", "tokenizers", "torch"),
         function=student.make,
-        arguments=(Input("source"), recipe.task),
+        arguments=(Input("source"), recipe.task, student.order_params(recipe, end.source)["published"]),
         estimate=Estimate(10, end.source.weights_bytes),
     )
 
@@ -222,6 +229,18 @@ def _convert(files: _Files, target: Target) -> Node:
     )
 
 
+def _convert_again(files: _Files, target: Target) -> Node:
+    """Return the node of the same conversion made once more, with which a thorough verdict compares a file."""
+    first = _convert(files, target)
+    inputs = dict(first.inputs)
+    if "base" in inputs:
+        inputs["base"] = _convert_again(files, Target(target.backend, str(backends.get(target.backend).BASE_SCHEME)))
+    place = f"{target}/again"
+    return replace(
+        first, name=f"convert {target} again", place=place, params=dict(first.params) | {"again": True}, inputs=inputs
+    )
+
+
 def convert_file(
     laid_out: Path, target: Target, lengths: tuple[int, ...], ios: int | None, base: Path | None, gates: Any, out: Path
 ) -> dict[str, Any]:
@@ -254,6 +273,7 @@ def _verify(files: _Files, target: Target) -> Node:
         "metrics": {dataset.metric: scoring.METRICS[dataset.metric].version for dataset in usable},
     }
     longest = recipe.lengths(target.backend)[-1]
+    again = {"again": _convert_again(files, target)} if files.thorough else {}
     return Node(
         recipe=recipe.name,
         name=f"verify {target}",
@@ -265,10 +285,11 @@ def _verify(files: _Files, target: Target) -> Node:
             "model": files.models[target],
             "student": files.student,
             "reference": truth(recipe, files.student, files.branch.datasets, longest),
+            **again,
         },
         tools=versions(backend.DISTRIBUTIONS[0]),
         function=verify.make,
-        arguments=(Input("model"), Input("student"), Input("reference"), asked),
+        arguments=(Input("model"), Input("student"), Input("reference"), Input("again") if again else None, asked),
         estimate=Estimate(20, 200_000),
         worker=f"verify-{target.backend}",
         threads=1,

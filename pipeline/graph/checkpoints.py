@@ -30,6 +30,7 @@ from pipeline.graph.store import Store
 from pipeline.recipe import loading
 from pipeline.recipe.schema import Recipe
 from pipeline.student import reference
+from pipeline.student import stage as student
 from pipeline.train import stage as train
 from pipeline.train.checks import check_section, class_of, has_head
 
@@ -233,6 +234,8 @@ def _prepare(wanted: Branch, until: Until, finished: Finished, *, tries: bool) -
     task = tasks.get(recipe.task)
     if until not in ("train", "compress") and task.uses_head and not has_head(task, current.source):
         _refuse_headless(wanted, current.source)
+    elif until not in ("train", "compress") and task.uses_head:
+        student.check_head(current.source, task, stored=current.node is None)
     wanted.last = current
     wanted.trained_on = wanted.trained_on or compress.labelled_data(context)
 

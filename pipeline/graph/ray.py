@@ -5,6 +5,7 @@ carries the resource of its kind, since a record is of one processor: `machine_r
 """
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -51,7 +52,7 @@ class Ray:
         except ImportError as error:
             raise ToolchainError("Ray is not installed; pip install 'pocketbert[cluster]'.") from error
         try:
-            ray.init(address=address, log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True)
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ToolchainError(f"no Ray cluster at {address}: {str(error).splitlines()[0]}") from error
         from ray.util.queue import Queue

@@ -43,6 +43,9 @@ def check(recipe: Recipe) -> None:
             raise RecipeError(
                 f"verify.datasets: {dataset!r} does not exist for {task.name}; there are: {', '.join(known)}."
             )
+    if "none" in (recipe.verify.datasets or ()) and len(recipe.verify.datasets or ()) > 1:
+        others = ", ".join(name for name in recipe.verify.datasets or () if name != "none")
+        raise RecipeError(f"verify.datasets: 'none' stands alone, and {others} is there too; take one of them out.")
     for backend, section in recipe.targets.items():
         _check_target(backend, section, recipe.minimum_ios(backend) or NEWEST_IOS)
 

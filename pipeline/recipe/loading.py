@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from pipeline.errors import RecipeError
+from pipeline.errors import RecipeError, no_file
 from pipeline.recipe.checks import check
 from pipeline.recipe.schema import RENAMED, TARGET_SECTIONS, Recipe, TargetSection
 
@@ -41,12 +41,9 @@ def find(name: str) -> Path:
     """
     if name.endswith(".toml") or os.sep in name:
         path = Path(os.path.expanduser(name))
-        try:
-            there = path.is_file()
-        except OSError as error:
-            raise RecipeError(f"recipe {name} cannot be read: {error.strerror}.") from error
-        if not there:
-            raise RecipeError(f"recipe {name} does not exist. Ready ones: {', '.join(names())}.")
+        # `os.path` answers False for a name that no file system takes; `Path` raises.
+        if not os.path.isfile(path):
+            raise RecipeError(f"recipe {name} {no_file(path)}. Ready ones: {', '.join(names())}.")
         return path
     if name not in names():
         close = difflib.get_close_matches(name, names(), 1)

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from pipeline.report import plots, wording
 from pipeline.report.plots import SETTINGS, inline
 from pipeline.report.record import Report, VariantReport
+from pipeline.verify.wording import quantity
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -53,6 +54,7 @@ def _environment(*, autoescape: bool) -> Environment:
     )
     environment.filters.update({word.__name__: word for word in words})
     environment.filters["ran_at_rows"] = _ran_at_rows
+    environment.filters["measured"] = _measured
     return environment
 
 
@@ -96,6 +98,12 @@ def _datasets(report: Report) -> list[tuple[str, str]]:
 def _skipped(report: Report) -> dict[str, str]:
     """Return the datasets that the recipe names and that were not at hand, with the reason."""
     return {name: reason for target in report.targets for name, reason in target.parity.datasets_skipped.items()}
+
+
+def _measured(gate: str, output_kind: str) -> str:
+    """Return what a gate measures, and in which unit; nothing for one that is a yes or a no."""
+    found = quantity(gate, output_kind)
+    return ", ".join(filter(None, (found.name, found.unit))) if found else ""
 
 
 def _ran_at_rows(variants: list[VariantReport]) -> list[tuple[float, str]]:

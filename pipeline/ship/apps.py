@@ -8,7 +8,7 @@ from pipeline.artifact import Artifact
 from pipeline.backends import signature
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import finished_model
-from pipeline.errors import ArtifactError, GateFailed
+from pipeline.errors import ArtifactError, GateFailed, InputError, no_folder
 from pipeline.recipe.schema import Recipe
 from pipeline.schemes import SCHEMES
 from pipeline.ship import placing
@@ -56,10 +56,13 @@ def ship(
         What is said of each target, and the folders that it was copied to.
 
     Raises:
+        InputError: `into` is no folder.
         GateFailed: a verdict is not `passed`.
         ArtifactError: a model or its verdict is absent, half-made, changed, or belongs to another file; or a place in
             an app holds something else.
     """
+    if into.exists() and not into.is_dir():
+        raise InputError(f"--into {into} {no_folder(into)}; name the project with android-demo/ and ios-demo/.")
     folder = build / recipe.name
     models = [finished_model(folder, target) for target in targets]
     shipped = [

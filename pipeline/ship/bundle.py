@@ -15,7 +15,7 @@ from pipeline.artifact import Artifact, FileEntry, Manifest, Order
 from pipeline.backends import signature
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import finished_model
-from pipeline.errors import ArtifactError, GateFailed, PipelineError
+from pipeline.errors import ArtifactError, GateFailed, PipelineError, no_folder
 from pipeline.graph.node import versions
 from pipeline.recipe.schema import Recipe
 from pipeline.ship import card
@@ -25,7 +25,7 @@ from pipeline.verify.record import Parity
 
 CARD = "README.md"
 FOLDER = "bundle"
-VERSION = 1
+VERSION = 2
 
 
 def make(
@@ -56,7 +56,7 @@ def make(
         ArtifactError: something is absent, half-made or changed, or does not belong together.
     """
     if not folder.is_dir():
-        raise ArtifactError(f"{folder} does not exist; make the recipe's targets with `pocketbert run` first.")
+        raise ArtifactError(f"{folder} {no_folder(folder)}; make the recipe's targets with `pocketbert run` first.")
     with artifact.only_run(folder, waiting=lambda: tell(f"another run works in {folder}; waiting for it")):
         student = artifact.load(folder / "student")
         if student.manifest.params["task"] != recipe.task:
@@ -255,6 +255,7 @@ def _copy(one: VerifiedTarget, place: Path) -> BundledTarget:
         scheme=one.target.scheme,
         verdict=one.parity.verdict,
         reasons=one.parity.reasons,
+        thorough=one.parity.thorough,
         evaluator=one.parity.evaluator,
         evaluator_stands_in=one.parity.evaluator_stands_in,
         digest=one.model.digest,

@@ -81,13 +81,19 @@ def upload(pushed: Pushed, bundle: Bundle, *, private: bool, create: bool) -> Pu
         create: make the repository or the branch where it is absent.
 
     Raises:
-        InputError: no token, a refused token, no such repository or branch, a public repository, or no network.
+        InputError: a verdict that is not thorough, no token, a refused token, no such repository or branch, a public
+            repository, or no network.
         GateFailed: the bundle has a target whose verdict is failed.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
 
     if any(member.verdict == "failed" for member in bundle.targets):
         raise GateFailed("the bundle holds a failed target; it is not uploaded.")
+    if hasty := [member.target for member in bundle.targets if not member.thorough]:
+        raise InputError(
+            f"{', '.join(hasty)}: what is uploaded was verified thoroughly, and this was not. Run `pocketbert verify "
+            f"{bundle.recipe} --thorough` first."
+        )
     if get_token() is None:
         raise InputError(
             "no Hugging Face token was found; run `hf auth login`, or set HF_TOKEN to a token that can write."

@@ -38,6 +38,8 @@ class BundledTarget(_Frozen):
     scheme: str
     verdict: Verdict
     reasons: list[str]
+    thorough: bool
+    """Whether `verify --thorough` gave the verdict."""
     evaluator: str | None
     """What ran the file for the verdict."""
     evaluator_stands_in: str | None
@@ -53,7 +55,7 @@ class BundledTarget(_Frozen):
 class Bundle(_Frozen):
     """What `pocketbert.json` holds."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     pocketbert: str
     """Version that wrote the bundle."""
     recipe: str

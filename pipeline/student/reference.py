@@ -67,6 +67,12 @@ def chosen_datasets(task: Task, choice: DatasetChoice) -> tuple[list[Dataset], d
     return usable, skipped
 
 
+def misfit_of(dataset: Dataset, task: Task, labels: Sequence[str]) -> str | None:
+    """Return why a dataset's labels are not the checkpoint's, or None if they are."""
+    ids = dataset.label_ids(labels) if task.has_labels else []
+    return ids if isinstance(ids, str) else None
+
+
 def order_params(task: Task, choice: DatasetChoice, max_length: int) -> dict[str, Any]:
     """Return the parameters that determine the reference's content."""
     usable, skipped = chosen_datasets(task, choice)
@@ -101,7 +107,7 @@ def make(student: Path, task_name: str, choice: DatasetChoice, max_length: int, 
     checked = len(book.rows)
     datasets = []
     for dataset in usable:
-        misfit = book.misfit(dataset)
+        misfit = misfit_of(dataset, task, names or [])
         if misfit and choice and (dataset.name in choice or dataset in choice):
             raise InputError(f"dataset {dataset.name} does not fit the checkpoint: {misfit}.")
         if misfit:
@@ -182,11 +188,6 @@ class Book:
         for number, word in enumerate(_ONE_TOKEN_OF):
             ids = self.encoder.encode(word).ids
             self._append(Text(f"{ONE_TOKEN}-{number}", ONE_TOKEN, word), Row((ids[len(ids) // 2],), (0,)))
-
-    def misfit(self, dataset: Dataset) -> str | None:
-        """Return why a dataset's labels are not the checkpoint's, or None if they are."""
-        ids = dataset.label_ids(self.names) if self.task.has_labels else []
-        return ids if isinstance(ids, str) else None
 
     def add_dataset(self, dataset: Dataset) -> Labels:
         """Add a dataset's texts, and return its labels by the checkpoint's numbers."""

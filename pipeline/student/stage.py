@@ -9,11 +9,15 @@ from pipeline.checkpoint.source import TOKENIZER_FILES, WEIGHTS, Source
 from pipeline.errors import StudentError
 from pipeline.recipe.schema import Recipe
 from pipeline.student import golden
-from pipeline.student.truth import label_names
+from pipeline.student.truth import check_names, label_names
 from pipeline.tasks import Task
-from pipeline.text import tokenizers
+from pipeline.text import published, tokenizers
 
-VERSION = 2
+VERSION = 3
+_HEADS = ("classifier.weight", "classifier.out_proj.weight", "qa_outputs.weight")
+"""Last matrices of the heads of all architectures here, a row an output."""
+_PUBLISHED = ("bundled:", "hub:")
+"""Sources that say what they are; a folder of the user's may hold a tokenizer that was changed on purpose."""
 
 
 def order_params(recipe: Recipe, source: Source) -> dict[str, Any]:
@@ -23,15 +27,17 @@ def order_params(recipe: Recipe, source: Source) -> dict[str, Any]:
         "origin": source.origin,
         "licence": source.licence,
         "random_weights": recipe.student.random_weights,
+        "published": recipe.student.source.startswith(_PUBLISHED),
     }
 
 
-def make(source_folder: Path, task_name: str, out: Path) -> dict[str, Any]:
+def make(source_folder: Path, task_name: str, says_what_it_is: bool, out: Path) -> dict[str, Any]:
     """Lay the student out: config, weights, tokenizer, golden rows. Runs in a worker, since it imports torch.
 
     Args:
         source_folder: a folder that `inspect_folder` accepted.
         task_name: a row of `tasks.py`.
+        says_what_it_is: whether the tokenizer is a published one, whose ids are known where its vocabulary is.
         out: the artifact's directory.
 
     Returns:
@@ -39,7 +45,7 @@ def make(source_folder: Path, task_name: str, out: Path) -> dict[str, Any]:
 
     Raises:
         StudentError: the checkpoint does not load into the task's class, its head does not fit the task, or its
-            tokenizer has ids beyond the embedding table.
+            tokenizer has ids beyond the embedding table, or others than it was published with.
     """
     for name in ("config.json", WEIGHTS):
         shutil.copyfile(source_folder / name, out / name)
@@ -47,11 +53,12 @@ def make(source_folder: Path, task_name: str, out: Path) -> dict[str, Any]:
     model = _load(out, task, source_folder)
     tokenizer = tokenizers.load_tokenizer(source_folder)
     tokenizers.check_size(tokenizer, source_folder, vocab_size=model.config.vocab_size)
+    vocabulary = published.check(tokenizer, source_folder) if says_what_it_is else None
     tokenizer.save(str(out / "tokenizer.json"))
     for name in TOKENIZER_FILES[1:]:
         if (source_folder / name).is_file():
             shutil.copyfile(source_folder / name, out / name)
-    _check_head(model.config, task, source_folder)
+    check_outputs(model.config.num_labels, task, source_folder)
     labels = label_names(model.config) if task.has_labels else None
     golden.write(out, model, task, tokenizer)
     return {
@@ -59,6 +66,7 @@ def make(source_folder: Path, task_name: str, out: Path) -> dict[str, Any]:
         "labels": labels,
         "pad_token_id": int(model.config.pad_token_id or 0),
         "model_type": model.config.model_type,
+        "published_vocabulary": vocabulary,
         "layers": int(model.config.num_hidden_layers),
         "hidden_size": int(model.config.hidden_size),
     }
@@ -77,13 +85,39 @@ def _load(folder: Path, task: Task, source_folder: Path) -> Any:
         raise StudentError(f"{source_folder} does not load as {task.auto_class}: {reason}") from error
 
 
-def _check_head(config: Any, task: Task, source_folder: Path) -> None:
-    """Refuse a head that has too few or too many outputs for the task."""
-    if task.fits(config.num_labels):
+def check_outputs(count: int, task: Task, source_folder: Path) -> None:
+    """Refuse a head that has too few or too many outputs for the task.
+
+    Raises:
+        StudentError: it has.
+    """
+    if task.fits(count):
         return
     near = {"classification": "regression", "regression": "classification"}.get(task.name)
     hint = f" Did you mean task {near!r}?" if near else ""
     raise StudentError(
-        f"the head in {source_folder} has {config.num_labels} outputs (id2label); "
-        f"task {task.name} needs {task.widths}.{hint}"
+        f"the head in {source_folder} has {count} outputs (id2label); task {task.name} needs {task.widths}.{hint}"
     )
+
+
+def check_head(source: Source, task: Task, *, stored: bool) -> None:
+    """Refuse a head whose outputs, or whose labels, cannot be the task's, from the files' headers alone.
+
+    Args:
+        source: a checkpoint that was saved with a head of the task.
+        task: which needs a head.
+        stored: whether the weights are there; those of a checkpoint that is still to be made are not looked at.
+
+    Raises:
+        StudentError: there are too many or too few, or their names are not.
+    """
+    labels = source.labels
+    shapes = source.tensor_shapes() if stored else {}
+    for name in (name for name in _HEADS if name in shapes and shapes[name][0] != len(labels)):
+        raise StudentError(
+            f"{source.folder}: {name} has shape {shapes[name]}, and config.json names {len(labels)} outputs "
+            f"({', '.join(labels[:8])}). Correct id2label, or take the config that belongs to the weights."
+        )
+    check_outputs(len(labels), task, source.folder)
+    if task.has_labels:
+        check_names(labels)

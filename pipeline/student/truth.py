@@ -53,6 +53,17 @@ def label_names(config: Any) -> list[str]:
         StudentError: a name is missing, empty, more than one line, or given twice.
     """
     names = [str(config.id2label.get(index, "")) for index in range(config.num_labels)]
-    if len(set(names)) < len(names) or not all(name.strip() and name.isprintable() for name in names):
-        raise StudentError(f"config.json: id2label gives {names}; each class needs a name of its own, on one line.")
+    check_names(names)
     return names
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse labels of which one is missing, empty, more than one line, or given twice.
+
+    Raises:
+        StudentError: there is one.
+    """
+    if len(set(names)) < len(names) or not all(name.strip() and name.isprintable() for name in names):
+        raise StudentError(
+            f"config.json: id2label gives {list(names)}; each class needs a name of its own, on one line."
+        )

@@ -173,20 +173,12 @@ def class_of(source: Source) -> str:
     return str((source.config.get("architectures") or ["?"])[0])
 
 
-def checkpoint_labels(source: Source) -> list[str]:
-    """Return the checkpoint's labels in order; transformers' own names if config.json has none."""
-    named = source.config.get("id2label")
-    if isinstance(named, dict):
-        return [str(named.get(str(number), "")) for number in range(len(named))]
-    return [f"LABEL_{number}" for number in range(int(source.config.get("num_labels") or 2))]
-
-
 def _check_head(train: TrainSection, task: Task, dataset: Dataset, source: Source) -> None:
     """Refuse to continue a head that does not fit the data."""
     if train.new_head or not has_head(task, source):
         return
     remedy = "Set train.new_head = true to begin a new head with the labels of the data"
-    labels = checkpoint_labels(source)
+    labels = source.labels
     if task.has_labels:
         ids = dataset.label_ids(labels)
         if isinstance(ids, str):

@@ -56,7 +56,7 @@ def job(recipe: Recipe, recipe_file: Path, source: Source, checkpoints: Path) ->
     dataset = _dataset(recipe, recipe_file)
     checks.check(settings, task, dataset, source)
     keeps_head = checks.has_head(task, source) and not settings.new_head
-    labels = tuple(checks.checkpoint_labels(source) if keeps_head else dataset.names) if task.has_labels else ()
+    labels = tuple(source.labels if keeps_head else dataset.names) if task.has_labels else ()
     params = order_params(recipe, dataset)
     key = digest_of([VERSION, params, source.digest])
     return TrainingJob(key, source.folder, recipe.task, dataset, settings, keeps_head, labels, checkpoints)

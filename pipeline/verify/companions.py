@@ -46,6 +46,14 @@ def check(
     ]
 
 
+def reproduced(model: Path, again: Path) -> GateResult:
+    """Judge whether a model file is, byte for byte, what the same conversion gives once more."""
+    # The manifests hold the hashes of all files; what else they hold, such as times, is another one's at each run.
+    first, second = ({row.path: row.sha256 for row in artifact.list_files(folder)} for folder in (model, again))
+    others = sorted(path for path in first.keys() | second.keys() if first.get(path) != second.get(path))
+    return _gate("reproduced", f"{others[0]} is not what the same conversion gives once more" if others else None)
+
+
 def _gate(name: str, wrong: str | None) -> GateResult:
     return GateResult(
         name=name, bound=None, found=None, passed=wrong is None, detail=f"{name}: {wrong}" if wrong else ""

@@ -12,6 +12,7 @@ from pipeline.student.reference import Reference
 from pipeline.verify.measure import Measured, describe, evaluations, groups, measure_all, score, task_score, worst
 from pipeline.verify.record import Asked, Control, Evaluation, GateResult, Input, Measures, Parity, TaskScore, Verdict
 from pipeline.verify.structure import declared_sqnr_db
+from pipeline.verify.wording import broken
 
 _GRAPH_BYTES = 500_000
 """Allowed for the graph itself and for scales of narrow rows; without it every tiny model would be too large."""
@@ -58,7 +59,7 @@ def judge(
             datasets = [task_score(signature, row, truth, measured, scored) for row in truth.datasets]
             others = evaluations(truth, measured)
             results += _bound_gates(signature, gates, measures, datasets, blamed, truth, measured)
-            results += [_deterministic_gate(measures), *_other_gates(gates, others)]
+            results += [_deterministic_gate(measures), *_other_gates(signature, gates, others)]
         if measured.control is not None:
             results += _control_gates(signature, gates, truth, measured.control)
     failed = [gate for gate in results if not gate.passed]
@@ -108,6 +109,7 @@ def _size_gate(signature: Signature, gates: Gates, model_metrics: dict[str, Any]
     found = max(0, model_metrics["file_bytes"] - _GRAPH_BYTES) / signature.parameters
     return [
         _at_most(
+            signature,
             "max_bytes_per_parameter",
             gates.max_bytes_per_parameter,
             found,
@@ -174,12 +176,12 @@ def _bound_gates(
     if gates.max_task_drop is not None:
         maxima += [row for dataset in datasets for row in _task_drops(gates.max_task_drop, dataset)]
     results = [
-        _at_least(name, bound, value, why)
+        _at_least(signature, name, bound, value, why)
         for name, bound, value, why in minima
         if bound is not None and value is not None
     ]
     return results + [
-        _at_most(name, bound, value, why)
+        _at_most(signature, name, bound, value, why)
         for name, bound, value, why in maxima
         if bound is not None and value is not None
     ]
@@ -214,11 +216,13 @@ def _deterministic_gate(measures: Measures) -> GateResult:
     return GateResult(name="deterministic", bound=None, found=None, passed=passed, detail="" if passed else why)
 
 
-def _other_gates(gates: Gates, others: list[Evaluation]) -> list[GateResult]:
+def _other_gates(signature: Signature, gates: Gates, others: list[Evaluation]) -> list[GateResult]:
     """Hold the real runtime to the scheme's bound wherever it stands beside the evaluator of the verdict."""
     bound = gates.min_sqnr_db
     why = "the runtime differs from the evaluator of the verdict"
-    return [] if bound is None else [_at_least(f"min_sqnr_db:{o.evaluator}", bound, o.sqnr_db, why) for o in others]
+    if bound is None:
+        return []
+    return [_at_least(signature, f"min_sqnr_db:{one.evaluator}", bound, one.sqnr_db, why) for one in others]
 
 
 def _control_gates(signature: Signature, gates: Gates, truth: Reference, control: Control) -> list[GateResult]:
@@ -233,14 +237,16 @@ def _control_gates(signature: Signature, gates: Gates, truth: Reference, control
     declared = declared_sqnr_db(signature.backend, truth.checkpoint.get("activations", ()))
     bound = min(_CONTROL_HALF_DB if half else _CONTROL_DB, declared - _DECLARED_SLACK_DB)
     results = [
-        _at_least("control_sqnr_db", bound, control.sqnr_db, f"worst on {control.worst_row}"),
-        _at_least("control_worst_row_db", bound - _ROW_SLACK_DB, control.worst_row_db, f"on {control.worst_row}"),
+        _at_least(signature, "control_sqnr_db", bound, control.sqnr_db, f"worst on {control.worst_row}"),
+        _at_least(
+            signature, "control_worst_row_db", bound - _ROW_SLACK_DB, control.worst_row_db, f"on {control.worst_row}"
+        ),
     ]
     # What computes in single precision as it is has been judged by that.
     if half or scheme.activations == "dynamic_int8":
         found = control.file_worst_row_db
         bound = _SWEEP_HALF_DB if half else _SWEEP_DYNAMIC_DB
-        results.append(_at_least("every_length_worst_row_db", bound, found, f"on {control.file_worst_row}"))
+        results.append(_at_least(signature, "every_length_worst_row_db", bound, found, f"on {control.file_worst_row}"))
     return results
 
 
@@ -252,24 +258,14 @@ def _blame_padding(truth: Reference, measured: Measured) -> str:
     return f"worst on {describe(truth, measured.padded[int(np.argmax(errors))], None).short()}"
 
 
-def _at_least(name: str, bound: float, found: float, why: str) -> GateResult:
+def _at_least(signature: Signature, name: str, bound: float, found: float, why: str) -> GateResult:
     # Written so that NaN fails.
     passed = bool(found >= bound)
-    return GateResult(
-        name=name,
-        bound=bound,
-        found=found,
-        passed=passed,
-        detail=f"{name}: {found:.6g} is below {bound:g}; {why}" if not passed else "",
-    )
+    detail = "" if passed else broken(name, signature.output_kind, found, bound, least=True, why=why)
+    return GateResult(name=name, bound=bound, found=found, passed=passed, detail=detail)
 
 
-def _at_most(name: str, bound: float, found: float, why: str) -> GateResult:
+def _at_most(signature: Signature, name: str, bound: float, found: float, why: str) -> GateResult:
     passed = bool(found <= bound)
-    return GateResult(
-        name=name,
-        bound=bound,
-        found=found,
-        passed=passed,
-        detail=f"{name}: {found:.6g} is above {bound:g}; {why}" if not passed else "",
-    )
+    detail = "" if passed else broken(name, signature.output_kind, found, bound, least=False, why=why)
+    return GateResult(name=name, bound=bound, found=found, passed=passed, detail=detail)

@@ -21,7 +21,7 @@ from pipeline.metrics.scoring import Labels
 from pipeline.schemes import OutputKind
 from pipeline.student import reference
 from pipeline.student.reference import Reference
-from pipeline.verify import companions, control, structure
+from pipeline.verify import companions, control, operators, structure
 from pipeline.verify.record import Asked, Control, Evaluation, GateResult, Group, Input, Measures, TaskScore
 from pipeline.verify.weights import Expected
 from pipeline.verify.wiring import Followed
@@ -86,7 +86,7 @@ class Measured:
     """None where a static gate failed: what a graph gives of wrong weights tells nothing of the graph."""
 
 
-def measure(model_folder: Path, student: Path, truth: Reference, asked: Asked) -> Measured:
+def measure(model_folder: Path, student: Path, truth: Reference, again: Path | None, asked: Asked) -> Measured:
     """Run one file over all rows of the reference, padded and unpadded, and compare what it holds.
 
     Every session is closed again, so that one process measures file after file.
@@ -104,6 +104,8 @@ def measure(model_folder: Path, student: Path, truth: Reference, asked: Asked) -
     runs = [natural[number] for number in sample] + [padded[number] for number in of_sample]
     known = outputs.take(sample) + padded_outputs.take(of_sample)
     static_gates, holds = _static_gates(model, student, truth, asked)
+    if again is not None:
+        static_gates.append(companions.reproduced(model_folder, again))
     single = None
     if all(gate.passed for gate in static_gates):
         subject = control.Subject(model_folder, evaluator, student, truth, *holds)
@@ -193,7 +195,8 @@ def _static_gates(model: Model, student: Path, truth: Reference, asked: Asked) -
     expected = Expected.read(student, truth.checkpoint)
     stored = backend.structure(file)
     checked = structure.check(stored, expected, claimed.scheme, claimed.backend, functions=len(functions))
-    return results + checked.gates, (expected, stored, checked.followed)
+    results += [*checked.gates, operators.check(stored, expected, claimed.backend, student / "config.json")]
+    return results, (expected, stored, checked.followed)
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------

@@ -19,10 +19,12 @@ from pipeline.verify.record import PARITY, Asked, Parity, Verdict, read
 
 __all__ = ["PARITY", "VERSION", "Asked", "Parity", "Verdict", "make", "read", "record_crash"]
 
-VERSION = 5
+VERSION = 6
 
 
-def make(model: Path, student: Path, reference_folder: Path, asked: Asked, out: Path) -> dict[str, Any]:
+def make(
+    model: Path, student: Path, reference_folder: Path, again: Path | None, asked: Asked, out: Path
+) -> dict[str, Any]:
     """Judge one converted file and write `parity.json`.
 
     Runs in a worker, one file after the other: every session is closed again, and no state is left. The worker may go
@@ -32,6 +34,7 @@ def make(model: Path, student: Path, reference_folder: Path, asked: Asked, out: 
         model: the model folder that `convert` made.
         student: the checkpoint in Hugging Face layout that the file was made from.
         reference_folder: the truth, see `pipeline.student.reference`.
+        again: the model folder of the same conversion made once more, to compare the file with; None to leave that.
         asked: the target that it is to be, with its bounds.
         out: the artifact's directory.
 
@@ -43,7 +46,7 @@ def make(model: Path, student: Path, reference_folder: Path, asked: Asked, out: 
     crash: str | None = None
     not_run: str | None = None
     try:
-        measured = measure(model, student, truth, asked)
+        measured = measure(model, student, truth, again, asked)
     except UnknownOp as error:
         not_run = str(error)
     except PipelineError as error:
@@ -56,7 +59,7 @@ def make(model: Path, student: Path, reference_folder: Path, asked: Asked, out: 
 
 
 def record_crash(
-    crash: str, model: Path, student: Path, reference_folder: Path, asked: Asked, out: Path
+    crash: str, model: Path, student: Path, reference_folder: Path, again: Path | None, asked: Asked, out: Path
 ) -> dict[str, Any]:
     """Judge a file with which its process went down; `crash` says how, the others are as in `make`."""
     return _judge(model, reference.read(reference_folder), asked, None, None, crash, out)
@@ -74,4 +77,4 @@ def _judge(
     metrics = artifact.read_manifest(model).metrics
     parity = judge(signature.read(model), truth, measured, asked, metrics, not_run=not_run, crash=crash)
     (out / PARITY).write_text(parity.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    return {"verdict": parity.verdict, "reasons": parity.reasons, **parity.headline()}
+    return {"verdict": parity.verdict, "reasons": parity.reasons, "score": parity.score, **parity.headline()}

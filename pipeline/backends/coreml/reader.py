@@ -83,9 +83,11 @@ def structure(file: Path) -> Structure:
     epsilons: list[float] = []
     activations: list[Activation] = []
     arithmetic: list[Arithmetic] = []
+    operators: list[tuple[str, ...]] = []
     for name in package.functions:
         program = package.program(name)
         sources = constants(program)
+        operators.append(tuple(operation.kind for operation in program.operations if not is_constant(operation)))
         for operation in program.operations:
             if operation.kind == "layer_norm":
                 epsilon = _parameter(package, sources, operation, "epsilon")
@@ -106,6 +108,7 @@ def structure(file: Path) -> Structure:
         activations=tuple(activations),
         uses=tuple(_flow(package, name, every).numbered(order) for name in package.functions),
         arithmetic=tuple(arithmetic),
+        operators=tuple(operators),
         numbers=tuple(_number(package, row) for row in every if _floats(row) == 1),
     )
 

@@ -20,7 +20,6 @@ from pipeline.errors import ToolchainError
 from pipeline.schemes import Stored
 
 _XNNPACK = "XnnpackBackend"
-_MAGIC = b"ET12"
 _INTERNAL = 2**32 - 1
 """The id of a delegate's value that is none, or not seen from outside."""
 _NAMED = 2**64 - 1
@@ -57,16 +56,11 @@ def inspect(file: Path) -> tuple[Function, ...]:
     """Read names, types, shapes and bounds back from a file, without loading or running it.
 
     Raises:
-        ToolchainError: the file is not a `.pte`.
+        ArtifactError: the file is not a `.pte`, or damaged.
     """
     from executorch.exir._serialize._program import deserialize_pte_binary
 
-    content = file.read_bytes()
-    if content[4:8] != _MAGIC:
-        raise ToolchainError(
-            f"{file} is not a .pte: it has {content[4:8]!r} at byte 4, not {_MAGIC!r}. Convert it again."
-        )
-    plans = {plan.name: plan for plan in deserialize_pte_binary(content).program.execution_plan}
+    plans = {plan.name: plan for plan in deserialize_pte_binary(file.read_bytes()).program.execution_plan}
     forward = plans["forward"]
     inputs = _tensors(forward, forward.inputs, _constants(plans["get_input_names"]))
     outputs = _tensors(forward, forward.outputs, _constants(plans["get_output_names"]))
@@ -98,6 +92,7 @@ def structure(file: Path) -> Structure:
         uses=tuple(flow.numbered(order) for flow in reader.flows if flow.uses),
         numbers=tuple(reader.numbers.values()),
         arithmetic=tuple(reader.arithmetic),
+        operators=tuple(kinds for kinds in reader.operators if kinds),
     )
 
 
@@ -133,8 +128,6 @@ class _Program:
 
     @classmethod
     def read(cls, data: memoryview) -> "_Program":
-        if bytes(data[4:12]) != b"ET12eh00":
-            raise ToolchainError(f"not a .pte with segments: it has {bytes(data[4:12])!r} at byte 4.")
         table = schemas.schema(schemas.PROGRAM).root(data, "Program")
         segments = [(row["offset"], row["size"]) for row in table["segments"]]
         named = {row["key"]: row["segment_index"] for row in table["named_data"]}
@@ -163,6 +156,7 @@ class _Reader:
     numbers: dict[object, float] = field(default_factory=dict)
     flows: list[Flow] = field(default_factory=list)
     arithmetic: list[Arithmetic] = field(default_factory=list)
+    operators: list[tuple[str, ...]] = field(default_factory=list)
 
     def add_plan(self, plan: Table) -> None:
         """Add one method: what its instructions say in their order, then the constants that no kernel explained."""
@@ -171,16 +165,21 @@ class _Reader:
         explained: set[int] = set()
         flow = _PlanFlow(values, plan["inputs"])
         self.flows.append(flow)
+        kinds: list[str] = []
         for chain in plan["chains"]:
             for instruction in chain["instructions"]:
                 call = instruction["instr_args"]
                 if instruction.member("instr_args") == "KernelCall":
                     operands = [values[index] for index in call["args"]]
                     kernel = operators[call["op_index"]]
+                    kinds.append(kernel)
                     explained |= self._kernel(kernel, operands)
                     flow.kernel(kernel, list(call["args"]))
                 elif instruction.member("instr_args") == "DelegateCall":
-                    self._delegate(plan["delegates"][call["delegate_index"]], list(call["args"]), flow)
+                    kinds += self._delegate(plan["delegates"][call["delegate_index"]], list(call["args"]), flow)
+                else:
+                    kinds.append(str(instruction.member("instr_args")))
+        self.operators.append(tuple(kinds))
         for value in values:
             if value.member("val") == "Tensor":
                 self._tensor(value["val"], explained)
@@ -243,7 +242,8 @@ class _Reader:
         if key not in self.constants:
             self.constants[key] = Constant(name, values(), stored)
 
-    def _delegate(self, delegate: Table, arguments: list[int], flow: "_PlanFlow") -> None:
+    def _delegate(self, delegate: Table, arguments: list[int], flow: "_PlanFlow") -> list[str]:
+        """Add what a delegate holds, and return the kinds of its nodes."""
         if delegate["id"] != _XNNPACK or not delegate["processed"]["location"]:
             raise ToolchainError(f"the .pte has a delegate {delegate['id']}; only XNNPACK's in segments is read here.")
         payload = self.program.segment(delegate["processed"]["index"])
@@ -261,6 +261,7 @@ class _Reader:
             inner.add(tensor)
         for node in graph.table["xnodes"]:
             inner.operation(node.member("xnode_union"), node["xnode_union"])
+        return [str(node.member("xnode_union")) for node in graph.table["xnodes"]]
 
 
 class _PlanFlow(Flow):

@@ -179,9 +179,12 @@ _KINDS: dict[int, _Kind] = {
     6: _Kind(1, "DequantizeOptions", shapes=_unchanged),
     7: _Kind(2, types=((_INT32,), None), shapes=_looked_up),
     9: _Kind(2, "FullyConnectedOptions", most=3, optional=(2,), shapes=_linear),
+    8: _each(),
     14: _each(),
     18: _both("MulOptions"),
     19: _each(),
+    20: _each(),
+    21: _each(),
     22: _Kind(1, "ReshapeOptions", most=2, types=_AXES, shapes=_reshaped),
     25: _each("SoftmaxOptions"),
     28: _each(),
@@ -204,6 +207,7 @@ _KINDS: dict[int, _Kind] = {
     61: _compared("GreaterOptions"),
     62: _compared("GreaterEqualOptions"),
     63: _compared("LessEqualOptions"),
+    64: _Kind(3, "SelectOptions", same=(1, 2), types=((_BOOL,),), shapes=_broadcast),
     65: _Kind(3, "SliceOptions", types=(None, *_AXES[1:], *_AXES[1:]), shapes=_sliced),
     66: _each(),
     69: _Kind(2, "TileOptions", types=_AXES),
@@ -215,15 +219,22 @@ _KINDS: dict[int, _Kind] = {
     75: _each(),
     76: _each(),
     78: _both("PowOptions"),
+    82: _Kind(2, "ReducerOptions", types=_AXES, shapes=_reduced),
     83: _Kind(1, "PackOptions", most=64),
     84: _compared("LogicalOrOptions"),
     86: _compared("LogicalAndOptions"),
     87: _Kind(1, "LogicalNotOptions", types=((_BOOL,),), shapes=_unchanged),
+    89: _Kind(2, "ReducerOptions", types=_AXES, shapes=_reduced),
     92: _Kind(1, "SquareOptions", shapes=_unchanged),
+    98: _each("LeakyReluOptions"),
     99: _both("SquaredDifferenceOptions"),
     101: _each("AbsOptions"),
+    104: _each(),
     107: _Kind(2, "GatherNdOptions", types=_AXES),
+    111: _each(),
     114: _Kind(1, "QuantizeOptions", shapes=_unchanged),
+    116: _each(),
+    117: _each("HardSwishOptions"),
     123: _Kind(3, "SelectV2Options", same=(1, 2), types=((_BOOL,),), shapes=_broadcast),
     126: _Kind(2, "BatchMatMulOptions", same=(0, 1), shapes=_multiplied),
     128: _Kind(2, "CumsumOptions", types=(None, (_INT32,)), shapes=None),
@@ -357,7 +368,7 @@ class _File:
         operations.demand(operations.number("opcode_index") < len(codes), "it names a kind that is not there")
         numbers = np.maximum(codes.number("builtin_code"), codes.number("deprecated_builtin_code").astype(np.int32))
         known = np.isin(numbers, list(_KINDS)) & ~codes.has("custom_code")
-        codes.demand(known, "it is a kind of operation that no encoder has")
+        codes.demand(known, "it is a kind of operation that no encoder known here has")
         count = self._counts[operations.owner]
         operations.vector("inputs").demand_below(count, "tensor", least=-1)
         operations.vector("outputs").demand_below(count, "tensor")

@@ -20,7 +20,6 @@ from pipeline.backends.structure import Activation, Arithmetic, Constant, Flow, 
 from pipeline.errors import ToolchainError
 from pipeline.schemes import Stored
 
-_MAGIC = b"TFL3"
 _FLOATS: dict[str, tuple[Stored, str]] = {"FLOAT32": ("float32", "<f4"), "FLOAT16": ("float16", "<f2")}
 _INTEGERS = ("INT32", "INT64", "BOOL")
 """Shapes, axes and indices: no weights, unless they have scales."""
@@ -104,6 +103,7 @@ class _Reader:
     numbers: dict[object, float] = field(default_factory=dict)
     flows: list[Flow] = field(default_factory=list)
     arithmetic: list[Arithmetic] = field(default_factory=list)
+    operators: list[tuple[str, ...]] = field(default_factory=list)
 
     def structure(self) -> Structure:
         """Return what was collected."""
@@ -115,6 +115,7 @@ class _Reader:
             uses=tuple(flow.numbered(order) for flow in self.flows),
             numbers=tuple(self.numbers.values()),
             arithmetic=tuple(self.arithmetic),
+            operators=tuple(self.operators),
         )
 
     @classmethod
@@ -124,9 +125,6 @@ class _Reader:
 
         # The map is closed by the collector: the generated accessors keep views of it.
         with file.open("rb") as handle:
-            start = handle.read(8)
-            if start[4:] != _MAGIC:
-                raise ToolchainError(f"{file} is not a .tflite: it has {start[4:]!r} at byte 4, not {_MAGIC!r}.")
             data = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
         return cls(schema.Model.GetRootAs(data, 0), memoryview(data), schema)
 
@@ -136,7 +134,7 @@ class _Reader:
         operations = _names(self.schema.BuiltinOperator)
         codes = [self.model.OperatorCodes(number) for number in range(self.model.OperatorCodesLength())]
         # The older, narrower field counts where the newer is at its default.
-        self.operations = [operations[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())] for code in codes]
+        self.kinds = [operations[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())] for code in codes]
 
     def graphs(self) -> Iterator[Any]:
         """Yield the subgraphs."""
@@ -146,6 +144,7 @@ class _Reader:
         """Add a subgraph's constants, epsilons and activations, and which operation reads what."""
         flow = Flow()
         self.flows.append(flow)
+        self.operators.append(tuple(operation.kind for operation in graph.operations))
         for number, tensor in enumerate(graph.tensors):
             if len(self.content(tensor)):
                 flow.constant(number, self._constant(tensor))
@@ -240,7 +239,7 @@ class _Graph:
     def _operations(self, graph: Any) -> Iterator[_Operation]:
         for number in range(graph.OperatorsLength()):
             table = graph.Operators(number)
-            kind = self._reader.operations[table.OpcodeIndex()]
+            kind = self._reader.kinds[table.OpcodeIndex()]
             if kind in ("CUSTOM", "STABLEHLO_COMPOSITE"):
                 raise ToolchainError(f"the .tflite has a {kind} operation, which is not read here.")
             inputs = tuple(int(table.Inputs(at)) for at in range(table.InputsLength()))

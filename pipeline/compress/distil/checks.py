@@ -16,7 +16,7 @@ from pipeline.recipe.fields import Updates
 from pipeline.recipe.losses import EQUAL_HIDDEN_SIZES, LOSSES, WITHIN_UPDATE
 from pipeline.tasks import Task
 from pipeline.text import tokenizers
-from pipeline.train.checks import check_precision, checkpoint_labels, class_of, has_head, has_masked_lm_head
+from pipeline.train.checks import check_precision, class_of, has_head, has_masked_lm_head
 
 
 def check(section: DistilSection, source: Source, task: Task, teacher: Source | None, data: DistilData) -> None:
@@ -192,7 +192,7 @@ def _check_heads(section: DistilSection, task: Task, source: Source, teacher: So
         raise StudentError(
             f"the teacher {teacher.origin} has no head for {task.name}: it was saved as {class_of(teacher)}."
         )
-    mine, theirs = checkpoint_labels(source), checkpoint_labels(teacher)
+    mine, theirs = source.labels, teacher.labels
     if not task.fits(len(theirs)):
         raise StudentError(
             f"the head of the teacher {teacher.origin} has {len(theirs)} outputs; task {task.name} has {task.widths}."

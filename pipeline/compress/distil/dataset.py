@@ -21,7 +21,6 @@ from pipeline.text.encoding import Encoder
 from pipeline.train import examples
 from pipeline.train.checks import (
     check_dev_split,
-    checkpoint_labels,
     class_of,
     has_head,
     has_masked_lm_head,
@@ -209,7 +208,7 @@ def head_labels(source: Source, task: Task, teacher: Source | None, dataset: Dat
     owner = next((one for one in (source, teacher) if one is not None and has_head(task, one)), None)
     if owner is None and dataset is not None and dataset.names:
         return dataset.names
-    return tuple(checkpoint_labels(owner or source))
+    return tuple((owner or source).labels)
 
 
 def check_labels(source: Source, task: Task, teacher: Source | None, dataset: Dataset) -> None:

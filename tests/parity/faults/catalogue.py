@@ -3,7 +3,16 @@
 To add one, write its `plant` and its row in the file of its level.
 """
 
-from faults import checkpoint_faults, companion_faults, file_faults, graph_faults, runtime_faults, student_faults
+from faults import (
+    checkpoint_faults,
+    claim_faults,
+    companion_faults,
+    file_faults,
+    graph_faults,
+    operator_faults,
+    runtime_faults,
+    student_faults,
+)
 from faults.fault import Fault
 
 GROUPS: dict[str, tuple[Fault, ...]] = {
@@ -15,10 +24,15 @@ GROUPS: dict[str, tuple[Fault, ...]] = {
         *runtime_faults.FAULTS,
     ),
     "wiring": file_faults.OF_WIRING,
+    "operators": operator_faults.FAULTS,
+    "claims": claim_faults.FAULTS,
+    "settings": (),
     "students": (*student_faults.FAULTS, *companion_faults.OF_STUDENTS, *runtime_faults.OF_STUDENTS),
 }
 """`core` on BERT, DistilBERT, ALBERT and the bundled student; `wiring` is right values in wrong places, in int8 alone;
-`students` is what belongs to one student or task."""
+`operators` is what int8's rounding used to hide, in int8 alone too, in a random student and in the bundled one;
+`claims` is what is said of a file, and small numbers in it; `settings` has no faults, but clean exports of unusual
+students; `students` is what belongs to one student or task."""
 FAULTS = tuple(fault for group in GROUPS.values() for fault in group)
 
 

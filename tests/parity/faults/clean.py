@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 
 from faults import catalogue, line
-from faults.students import Student
+from faults.settings import SETTINGS
+from faults.students import Student, unusual
 from pipeline.convert.stage import Target
 
 _CORE = tuple(
@@ -18,6 +19,8 @@ def students(group: str) -> tuple[Student, ...]:
     """Return the students whose clean files stand beside a group of faults."""
     if group == "core":
         return _CORE
+    if group == "settings":
+        return tuple(unusual(setting) for setting in SETTINGS if setting)
     return tuple(dict.fromkeys(fault.student for fault in catalogue.GROUPS[group]))
 
 

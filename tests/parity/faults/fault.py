@@ -37,10 +37,12 @@ class Fault:
     """Why the file comes out byte for byte equal, by format; the run checks that it does."""
     undone: Mapping[str, str] = field(default_factory=dict)
     """How a toolchain mends it, by format; the run checks that the file passes."""
+    alone: bool = False
+    """Whether each file has to be caught itself: what people ship has no fp32 export of the same graph beside it."""
     stops: str | None = None
     """Pattern of the error with which convert, load or the runtime may refuse it. Another error is not a catch."""
 
     @property
     def in_exported_graph(self) -> bool:
-        """Whether all schemes of a format share it, so that the fp32 export of the same graph may catch it."""
+        """Whether it is planted before the toolchain, whose file all schemes of a format then share."""
         return self.level in ("checkpoint", "graph", "samples")

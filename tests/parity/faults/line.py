@@ -1,5 +1,6 @@
 """Clean lines: a student, its reference and its converted files, made by the pipeline's stages and kept in build/."""
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -8,8 +9,8 @@ from typing import Any
 
 import sources
 
-from faults import planting, students
-from faults.students import LENGTHS, Student
+from faults import planting, settings, students
+from faults.students import Student
 from faults.workers import Workers
 from pipeline import artifact, backends, tasks
 from pipeline.artifact import Artifact, Order
@@ -81,7 +82,7 @@ class Line:
         """Return the order of a converted file; `planted` says what was changed."""
         params: dict[str, Any] = {
             "target": str(target),
-            "lengths": list(LENGTHS),
+            "lengths": list(self.which.lengths),
             "code": converting_code(),
             "planted": planted,
         }
@@ -98,18 +99,24 @@ def base_of(target: Target) -> Target | None:
 def open_line(which: Student, workers: Workers) -> Line:
     """Make a student and its reference, or find them made."""
     folder = BUILD / "lines" / str(which)
-    code = artifact.sha256_file(Path(students.__file__))
+    code = [artifact.sha256_file(Path(inspect.getfile(module))) for module in (students, settings)]
     tools = versions("torch", "transformers", "tokenizers")
     params = {"task": which.task, "origin": str(which), "licence": "Apache-2.0", "random_weights": which.random_weights}
+    params["lengths"] = list(which.lengths)
     order = Order(
-        folder / "student", "student", student_stage.VERSION, params, {"code": code, "line": converting_code()}, tools
+        folder / "student",
+        "student",
+        student_stage.VERSION,
+        params,
+        {"code": artifact.digest_of(code), "line": converting_code()},
+        tools,
     )
     made, _ = artifact.build(order, lambda out: workers.converter.call(make_student, which, out))
-    wanted = {**reference.order_params(tasks.get(which.task), None, LENGTHS[-1]), "code": judging_code()}
+    wanted = {**reference.order_params(tasks.get(which.task), None, which.lengths[-1]), "code": judging_code()}
     order = Order(folder / "reference", "reference", reference.VERSION, wanted, {"student": made.digest}, tools)
     truth, _ = artifact.build(
         order,
-        lambda out: workers.converter.call(reference.make, made.path, which.task, None, LENGTHS[-1], out),
+        lambda out: workers.converter.call(reference.make, made.path, which.task, None, which.lengths[-1], out),
     )
     return Line(which, made, truth)
 
@@ -121,5 +128,5 @@ def make_student(which: Student, out: Path) -> dict[str, Any]:
     with TemporaryDirectory() as scratch:
         folder = students.source(which, Path(scratch))
         return student_stage.make(
-            student.inspect_folder(folder, origin=str(which), licence=None).folder, which.task, out
+            student.inspect_folder(folder, origin=str(which), licence=None).folder, which.task, False, out
         )

@@ -19,6 +19,7 @@ STATIC = (
     "arithmetic",
     "epsilon",
     "activation",
+    "operators",
 )
 """Gates that are judged without running the file."""
 SAME_GRAPH = "fp32 export of the same graph"
@@ -44,7 +45,7 @@ def judge_fault(fault: Fault, cells: Mapping[str, Cell], controls: Mapping[str, 
         controls: the clean files of the same student by target: a gate that fires on them catches nothing.
     """
     catches = {target: _judge_cell(fault, cell, controls.get(target)) for target, cell in cells.items()}
-    if not fault.in_exported_graph:
+    if fault.alone or not fault.in_exported_graph:
         return catches
     for target, catch in catches.items():
         float_one = catches.get(f"{target.partition('-')[0]}-fp32")

@@ -11,7 +11,6 @@ from unittest import mock
 from faults import catalogue
 from faults.fault import Fault
 from faults.file_faults import Planting
-from faults.students import LENGTHS
 from pipeline import backends, tasks
 from pipeline.artifact import Artifact
 from pipeline.backends.coreml.convert import _float_model, _graph
@@ -34,7 +33,7 @@ class PlantingFailed(ToolchainError):
 def convert_clean(made: Artifact, target: Target, base: Path | None, out: Path) -> dict[str, Any]:
     """Convert one target as the line does."""
     gates = SCHEMES[target.scheme].gates[tasks.get(made.manifest.params["task"]).output_kind]
-    return convert.make(made, target, LENGTHS, MINIMUM_IOS, base, gates, out)
+    return convert.make(made, target, tuple(made.manifest.params["lengths"]), MINIMUM_IOS, base, gates, out)
 
 
 def convert_planted(name: str, made: Artifact, target: Target, base: Path | None, out: Path) -> Converted:

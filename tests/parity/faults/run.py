@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from faults import constants, file_faults, line, planting, students
+from faults import constants, file_faults, line, planting, settings, students
 from faults.fault import Fault
 from faults.line import BUILD, Line
 from faults.students import Student
@@ -21,7 +21,7 @@ from pipeline.errors import PipelineError
 from pipeline.schemes import SCHEMES
 from pipeline.verify import stage as verify
 
-_HELPERS = (planting, constants, students, file_faults.Planting)
+_HELPERS = (planting, constants, students, settings, file_faults.Planting)
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,9 @@ def _code_of(fault: Fault) -> str:
     """Return what decides how a fault is planted: its own source and the helpers that it shares."""
     plant = fault.plant
     inner = [cell.cell_contents for cell in plant.__closure__ or ()] if hasattr(plant, "__closure__") else []
-    # A plant that is made by a function holds others, or names of tensors.
-    sources = [repr(part) if isinstance(part, str) else inspect.getsource(part) for part in (plant, *inner, *_HELPERS)]
+    # A plant that is made by a function holds others, or numbers, or names of tensors.
+    parts = (plant, *inner, *_HELPERS)
+    sources = [inspect.getsource(part) if callable(part) or inspect.ismodule(part) else repr(part) for part in parts]
     return digest_of([fault.name, fault.level, *sources])
 
 
@@ -115,10 +116,10 @@ def _judge(clean: Line, model: Artifact) -> Cell:
     target = model.manifest.params["target"]
     backend, _, scheme = target.partition("-")
     gates = SCHEMES[scheme].gates[tasks.get(clean.which.task).output_kind]
-    asked = verify.Asked(Target(backend, scheme), gates, random_weights=clean.which.random_weights)
+    asked = verify.Asked(Target(backend, scheme), gates, clean.which.random_weights, thorough=True)
     with TemporaryDirectory() as scratch:
         out = Path(scratch)
-        verify_in_worker(model.path, clean.student.path, clean.reference.path, asked, out)
+        verify_in_worker(model.path, clean.student.path, clean.reference.path, None, asked, out)
         parity = verify.read(out)
     judged = tuple(Gate(g.name, g.bound, g.found, g.passed, g.detail) for g in parity.gates)
     stopped = parity.reasons[0] if parity.measures is None and not any(not gate.passed for gate in judged) else None
@@ -205,8 +206,7 @@ def _in_file(fault: Fault, clean: Line, target: Target, model: Artifact, workers
 def _beside_file(fault: Fault, clean: Line, target: Target, model: Artifact, workers: Workers) -> Cell:
     def edit(out: Path) -> dict[str, Any]:
         with planting.failures_named(fault):
-            fault.plant(out)
-        return {}
+            return fault.plant(out) or {}
 
     with TemporaryDirectory(dir=BUILD) as scratch:
         planted = _copy(model, Path(scratch), edit)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from faults.settings import SETTINGS
 from pipeline import tasks
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.architectures import ARCHITECTURES
@@ -17,7 +18,7 @@ from pipeline.recipe import loading as recipes
 from pipeline.text import bundled
 
 LABELS = ("negative", "neutral", "positive")
-LENGTHS = (16, 32)
+LENGTHS = SETTINGS[""].lengths
 _PEAKED = 1.5
 """Gain of queries and keys: scores have a standard deviation near its square."""
 _BIAS = 0.3
@@ -39,13 +40,21 @@ class Student:
     """None for the bundled student, which was trained."""
     pieces: str = "wordpiece"
     """Its tokenizer: the bundled one's, or a small `unigram` or `byte_bpe` one."""
+    setting: str = ""
+    """What is unusual about it, a key of `settings.SETTINGS`."""
 
     def __str__(self) -> str:
         """Return a name for folders and tables."""
         if self.seed is None:
             return bundled_name()
         more = "" if self.pieces == "wordpiece" else f"-{self.pieces}"
+        more += f"-{self.setting}" if self.setting else ""
         return f"{self.architecture}-{self.task}-{self.seed}{more}"
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The lengths of its files, the longest last."""
+        return SETTINGS[self.setting].lengths
 
     @property
     def random_weights(self) -> bool:
@@ -54,6 +63,12 @@ class Student:
 
 
 BUNDLED = Student(seed=None)
+
+
+def unusual(setting: str) -> Student:
+    """Return the student of an unusual setting."""
+    of = SETTINGS[setting]
+    return Student(of.architecture, of.task, pieces=of.pieces, setting=setting)
 
 
 def bundled_name() -> str:
@@ -118,9 +133,11 @@ def _write(which: Student, folder: Path) -> None:
     import torch
     import transformers
 
-    options: dict[str, Any] = {**ARCHITECTURES[which.architecture].tiny_config}
+    setting = SETTINGS[which.setting]
+    options: dict[str, Any] = {**ARCHITECTURES[which.architecture].tiny_config, **setting.config}
     if tasks.get(which.task).has_labels:
-        options |= {"id2label": dict(enumerate(LABELS)), "label2id": {name: i for i, name in enumerate(LABELS)}}
+        labels = setting.labels or LABELS
+        options |= {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
     elif which.task == "regression":
         options |= {"num_labels": 1}
     config = transformers.AutoConfig.for_model(which.architecture, **options)
@@ -130,7 +147,8 @@ def _write(which: Student, folder: Path) -> None:
         for name, parameter in model.named_parameters():
             gain = _UNNORMED if which.architecture == "mobilebert" else 1.0
             parameter.copy_(_lively(name, torch.randn(parameter.shape, generator=generator), gain))
-    model.save_pretrained(folder)
+    tensors = {name: tensor.to(getattr(torch, setting.dtype)) for name, tensor in model.state_dict().items()}
+    model.save_pretrained(folder, state_dict=setting.edit(tensors) if setting.edit else tensors)
 
 
 def _lively(name: str, noise: Any, gain: float) -> Any:

@@ -65,7 +65,7 @@ def judge(subject: Subject, mutation: Mutation) -> Judged:
     with damaged(subject, mutation) as folder, TemporaryDirectory() as scratch:
         make_whole(folder)
         out = Path(scratch)
-        verify.make(folder, subject.student, subject.reference, asked, out)
+        verify.make(folder, subject.student, subject.reference, None, asked, out)
         parity = verify.read(out)
         if parity.verdict == "not_run":
             return Judged(NOT_RUN, parity.reasons[0])

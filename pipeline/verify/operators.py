@@ -1,0 +1,89 @@
+"""Judge the operators of a file: the same in every function, and none that no conversion has.
+
+What they compute is compared with the checkpoint elsewhere. Here it is a question of what may lie in wait for an input
+that nobody tries: a comparison with some ids, a choice, a loop, a random number.
+"""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from pipeline.backends.structure import Structure
+from pipeline.verify.record import GateResult
+from pipeline.verify.weights import Expected
+
+_COMMON = {
+    "litert": """
+        ADD BATCH_MATMUL CAST DEQUANTIZE DIV EMBEDDING_LOOKUP EXP FULLY_CONNECTED GELU HARD_SWISH LEAKY_RELU LOG
+        LOGISTIC MAXIMUM MEAN MINIMUM MUL RELU RESHAPE RSQRT SLICE SOFTMAX SQRT SQUARED_DIFFERENCE SUB SUM TANH
+        TRANSPOSE""",
+    # greater_equal and select make an index positive before a gather.
+    "coreml": """
+        add cast clip expand_dims gather gelu greater_equal layer_norm linear matmul mul real_div reduce_sum relu
+        reshape rsqrt select sigmoid silu slice_by_index softmax split squeeze sub tanh transpose""",
+    "executorch": """
+        XNNAdd XNNBatchMatrixMultiply XNNClamp XNNConvert XNNCopy XNNDiv XNNExp XNNFullyConnected XNNGelu XNNMultiply
+        XNNReciprocalSquareRoot XNNSigmoid XNNSoftmax XNNStaticReshape XNNStaticTranspose XNNSubtract XNNTanh
+        aten::embedding aten::native_layer_norm aten::select_copy aten::slice_copy aten::split_with_sizes_copy
+        aten::squeeze_copy aten::sum aten::sym_size aten::unsqueeze_copy dim_order_ops::_to_dim_order_copy
+        executorch_prim::et_view quantized_decomposed::embedding_byte""",
+}
+"""By backend: the kinds of operators that a conversion may have, whatever the checkpoint."""
+_BY_CHECKPOINT: dict[str, dict[str, str]] = {
+    "litert": {
+        "mobilebert": "CONCATENATION NOT_EQUAL PAD",
+        "roberta": "CUMSUM NOT_EQUAL",
+        "xlm-roberta": "CUMSUM NOT_EQUAL",
+        "MishActivation": "GREATER SELECT",
+    },
+    "coreml": {
+        "mobilebert": "concat not_equal pad",
+        "roberta": "cumsum not_equal",
+        "xlm-roberta": "cumsum not_equal",
+        "MishActivation": "softplus",
+    },
+    "executorch": {
+        "mobilebert": "XNNConcatenate3 XNNStaticConstantPad aten::ne",
+        "roberta": "aten::add aten::cumsum aten::mul aten::ne",
+        "xlm-roberta": "aten::add aten::cumsum aten::mul aten::ne",
+        "MishActivation": "aten::gt aten::log1p aten::where",
+    },
+}
+"""And those that come with a model type, or with an activation.
+
+MobileBERT joins the embeddings of neighbours and gives padding one of zeros; RoBERTa counts the tokens before each one.
+Read from clean conversions of every architecture, task and activation that PocketBERT knows.
+"""
+
+
+def check(stored: Structure, expected: Expected, backend: str, config: Path) -> GateResult:
+    """Judge the operators of a file.
+
+    Args:
+        stored: what its backend read back from the file.
+        expected: the checkpoint, whose activations decide what there may be.
+        backend: the file's.
+        config: the checkpoint's config.json, whose model type decides as well.
+    """
+    model_type = str(json.loads(config.read_text(encoding="utf-8"))["model_type"])
+    more = _BY_CHECKPOINT[backend]
+    known = " ".join([_COMMON[backend], *(more.get(name, "") for name in (model_type, *expected.activations))]).split()
+    counts = [Counter(kinds) for kinds in stored.operators]
+    total = sum(counts, Counter())
+    strange = {kind: count for kind, count in sorted(total.items()) if kind not in known}
+    wrong = [f"{count} {kind}, which no conversion of {model_type} has" for kind, count in strange.items()]
+    if stored.operators[1:] != stored.operators[:-1]:
+        wrong.append(_difference(counts) or "its functions run the same operators in another order")
+    detail = f"{total.total()} operators of {len(total)} kinds, the same in each function"
+    if wrong:
+        detail = f"operators: {'; '.join(wrong[:3])}"
+    return GateResult(name="operators", bound=0.0, found=float(len(wrong)), passed=not wrong, detail=detail)
+
+
+def _difference(counts: list[Counter[str]]) -> str | None:
+    """Say which kind of operator some functions have more of."""
+    for kind in sorted(set().union(*counts)):
+        numbers = [count[kind] for count in counts]
+        if len(set(numbers)) > 1:
+            return f"{' and '.join(map(str, numbers))} {kind} in its functions, which differ in their lengths alone"
+    return None
