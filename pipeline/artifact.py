@@ -10,6 +10,7 @@ A stage is a plain function that fills a directory. `build` decides whether it h
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -31,6 +32,8 @@ from pipeline.errors import ArtifactError
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 _IGNORED = {MANIFEST, ".DS_Store"}
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a disk that has no bytes or inodes left, or of a user whose share is used up."""
 
 
 class FileEntry(BaseModel):
@@ -212,8 +215,9 @@ def build(order: Order, make: Callable[[Path], Mapping[str, Any]]) -> tuple[Arti
         # A copy names what it reads first and what it writes second.
         where = error.filename2 or error.filename or place
         reason = error.strerror or error
+        full = f"no space left on {place.parent}: " if error.errno in FULL else ""
         raise ArtifactError(
-            f"{order.stage} cannot write {where}: {reason}. Finished artifacts are untouched."
+            f"{full}{order.stage} cannot write {where}: {reason}. Finished artifacts are untouched."
         ) from error
 
 

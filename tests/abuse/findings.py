@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from store import code_and_tools
@@ -32,6 +32,7 @@ class Finding:
     """What was violated, or why it was not run."""
     code: int | None = None
     """Exit code of the command that was abused."""
+    seconds: float = 0.0
 
 
 def judged(number: int, group: str, what: str, problems: list[str], code: int | None = None) -> Finding:
@@ -65,9 +66,19 @@ class Kept:
             sink.write(json.dumps(asdict(finding)) + "\n")
 
     @property
+    def minutes(self) -> float:
+        """Return how long the cases took, as if one had followed the other, over how many ran at once."""
+        return sum(finding.seconds for finding in self.findings.values()) / 60 / PARALLEL
+
+    @property
     def counted(self) -> int:
         """Return how many say something."""
         return sum(finding.outcome != TOO_LATE for finding in self.findings.values())
+
+
+def _timed(one: Callable[[int], Finding], number: int) -> Finding:
+    began = time.monotonic()
+    return replace(one(number), seconds=time.monotonic() - began)
 
 
 def carry_out(
@@ -89,7 +100,7 @@ def carry_out(
             while len(running) < PARALLEL and time.monotonic() < deadline and kept.counted + len(running) < wanted:
                 while number in kept.findings:
                     number += 1
-                running[pool.submit(one, number)] = number
+                running[pool.submit(_timed, one, number)] = number
                 number += 1
             if not running:
                 return
