@@ -32,6 +32,7 @@ from pipeline.errors import ArtifactError
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 _IGNORED = {MANIFEST, ".DS_Store"}
+_LARGEST_TEXT_BYTES = 1 << 28
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a disk that has no bytes or inodes left, or of a user whose share is used up."""
 
@@ -124,6 +125,16 @@ def list_files(folder: Path) -> list[FileEntry]:
     return entries
 
 
+def check_size(path: Path) -> None:
+    """Refuse a text that would not fit into memory, before it is read.
+
+    Raises:
+        OSError: it is larger than any manifest, config or tokenizer, the largest of which have 30 MB.
+    """
+    if path.stat().st_size > _LARGEST_TEXT_BYTES:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+
+
 def read_manifest(folder: Path) -> Manifest:
     """Read a manifest without looking at the files.
 
@@ -136,6 +147,7 @@ def read_manifest(folder: Path) -> Manifest:
             f"{folder} is not a finished artifact: it has no {MANIFEST}. Make it with `pocketbert run`."
         )
     try:
+        check_size(path)
         return Manifest.model_validate_json(path.read_bytes())
     except (ValidationError, OSError) as error:
         raise ArtifactError(

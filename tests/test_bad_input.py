@@ -135,6 +135,11 @@ def drop(*names: str, then: Callable[[Path], Any] = lambda folder: None) -> Call
     return change
 
 
+def stretch(name: str) -> Callable[[Path], Any]:
+    """Return a change that makes a terabyte of holes of a file."""
+    return lambda folder: os.truncate(folder / name, 1 << 40)
+
+
 def edit_json(name: str, **values: Any) -> Callable[[Path], Any]:
     """Return a change that sets keys of a JSON file; `ABSENT` removes one."""
 
@@ -486,6 +491,7 @@ PREDICTIONS = {
     "a file that is a link": predict("is a link", change=lambda f: (f / WEIGHTS).symlink_to(f / "model.tflite")),
     "no manifest": predict("not a finished artifact", "manifest.json", change=drop("manifest.json")),
     "a manifest of noise": predict("manifest.json cannot be read", change=put("manifest.json", "{}")),
+    "a manifest that fits no memory": predict("manifest.json cannot be read", change=stretch("manifest.json")),
     "a half-made folder": predict("model.tflite is missing", change=drop("model.tflite")),
     "a file that is not there": among("candidates.txt does not exist", content=None),
     "candidates without a line": among("candidates.txt has no line of text", content=b" \n\n"),

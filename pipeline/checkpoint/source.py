@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pipeline.artifact import digest_of, sha256_file
+from pipeline.artifact import check_size, digest_of, sha256_file
 from pipeline.checkpoint import architectures
 from pipeline.checkpoint.architectures import Architecture
 from pipeline.data.location import hub_errors
@@ -294,6 +294,7 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object that belongs to a checkpoint."""
     try:
+        check_size(path)
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise StudentError(
