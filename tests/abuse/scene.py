@@ -63,7 +63,14 @@ def _write_training(folder: Path) -> None:
     rows = [f"{word} parcel number {n},{label}" for n in range(20) for word, label in (("good", 0), ("bad", 1))]
     for name in ("train", "dev"):
         (folder / f"{name}.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
-    train = {"train_file": "train.csv", "dev_file": "dev.csv", "steps": 6, "batch_size": 8, "learning_rate": 1e-3}
+    train = {
+        "train_file": "train.csv",
+        "dev_file": "dev.csv",
+        "steps": 6,
+        "batch_size": 8,
+        "learning_rate": 1e-3,
+        "max_length": 32,
+    }
     values = {"name": "taught", "task": "classification", "student": {"source": "source"}, "train": train}
     values |= {"targets": TARGETS, "convert": {"sequence_lengths": [8, 16]}, "verify": {"datasets": ["none"]}}
     (folder / "train.toml").write_text(tomli_w.dumps(values), encoding="utf-8")
