@@ -10,7 +10,7 @@ POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
 .PHONY: help ready setup init run plan compress student convert verify benchmark report ship push recipes list \
-        train test test-quick test-durations test-cluster test-full check docs commands format compat peers pruned-speed faults mutations support compression ablation \
+        train test test-quick test-durations test-cluster test-full check docs commands format compat peers pruned-speed faults mutations abuse support compression ablation \
         clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
@@ -116,8 +116,11 @@ pruned-speed: ready  ## measured speed-up of pruned students beside what their m
 faults: ready  ## plant bugs and see that verify catches each, and that clean exports all pass (an hour)
 	@PYTHONPATH=tests:tests/parity .venv/bin/python -m faults
 
-mutations: ready  ## damage files, load and judge each; writes benchmarks/MUTATIONS.md (half an hour, resumable)
+mutations: ready  ## damage files, load and judge each; writes benchmarks/MUTATIONS.md (two hours, resumable)
 	@PYTHONPATH=tests:tests/parity .venv/bin/python -m mutations
+
+abuse: ready  ## kill commands, fill disks, give bad inputs and prepared folders; writes benchmarks/ABUSE.md (an hour, resumable)
+	@PYTHONPATH=tests .venv/bin/python -m abuse
 
 support: ready  ## every architecture in published sizes through every format; writes benchmarks/SUPPORT.md (an hour)
 	@.venv/bin/python -m benchmarks.support

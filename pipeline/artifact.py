@@ -9,9 +9,13 @@ A stage is a plain function that fills a directory. `build` decides whether it h
    Killed at any moment, a run leaves the old artifact, or none, and a hidden directory that the next run sweeps away.
 """
 
+import contextlib
+import errno
+import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +32,9 @@ from pipeline.errors import ArtifactError
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 _IGNORED = {MANIFEST, ".DS_Store"}
+_LARGEST_TEXT_BYTES = 1 << 28
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a disk that has no bytes or inodes left, or of a user whose share is used up."""
 
 
 class FileEntry(BaseModel):
@@ -118,6 +125,16 @@ def list_files(folder: Path) -> list[FileEntry]:
     return entries
 
 
+def check_size(path: Path) -> None:
+    """Refuse a text that would not fit into memory, before it is read.
+
+    Raises:
+        OSError: it is larger than any manifest, config or tokenizer, the largest of which have 30 MB.
+    """
+    if path.stat().st_size > _LARGEST_TEXT_BYTES:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+
+
 def read_manifest(folder: Path) -> Manifest:
     """Read a manifest without looking at the files.
 
@@ -130,6 +147,7 @@ def read_manifest(folder: Path) -> Manifest:
             f"{folder} is not a finished artifact: it has no {MANIFEST}. Make it with `pocketbert run`."
         )
     try:
+        check_size(path)
         return Manifest.model_validate_json(path.read_bytes())
     except (ValidationError, OSError) as error:
         raise ArtifactError(
@@ -209,8 +227,9 @@ def build(order: Order, make: Callable[[Path], Mapping[str, Any]]) -> tuple[Arti
         # A copy names what it reads first and what it writes second.
         where = error.filename2 or error.filename or place
         reason = error.strerror or error
+        full = f"no space left on {place.parent}: " if error.errno in FULL else ""
         raise ArtifactError(
-            f"{order.stage} cannot write {where}: {reason}. Finished artifacts are untouched."
+            f"{full}{order.stage} cannot write {where}: {reason}. Finished artifacts are untouched."
         ) from error
 
 
@@ -286,6 +305,41 @@ def write_aside(place: Path) -> Iterator[Path]:
     except BaseException:
         _remove(aside)
         raise
+
+
+def write_text(place: Path, text: str) -> None:
+    """Write a small file whole or not at all, and remove what killed processes left beside it.
+
+    Whoever writes holds the kernel's lock on its hidden file, so one that nobody holds is of a process that has ended.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    _sweep_files(place)
+    while True:
+        aside = aside_of(place)
+        try:
+            with aside.open("x", encoding="utf-8") as handle:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                # Between the two calls another process took it for one whose process had ended.
+                if not aside.exists():
+                    continue
+                handle.write(text)
+                handle.flush()
+                os.fsync(handle.fileno())
+                aside.replace(place)
+                return
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise
+
+
+def _sweep_files(place: Path) -> None:
+    """Remove hidden files beside a place that nobody writes."""
+    hidden = re.compile(rf"\.{re.escape(place.name)}\.[0-9a-f]{{8}}\.new")
+    for path in place.parent.iterdir():
+        if hidden.fullmatch(path.name) and path.is_file() and not path.is_symlink():
+            with contextlib.suppress(OSError), path.open("rb") as handle:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
 
 
 def aside_of(place: Path) -> Path:

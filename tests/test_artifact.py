@@ -1,6 +1,7 @@
 """Artifacts are whole or not there: keys, tampering, kills at any moment, full disks, two runs at once."""
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -317,6 +318,19 @@ def test_a_file_written_aside_replaces_the_old_one_at_the_end(tmp_path):
             assert not path.exists() or path.read_text() == "first"
         assert path.read_text() == text
     assert [one.name for one in path.parent.iterdir()] == ["record.json"]
+
+
+def test_what_killed_processes_left_beside_a_file_goes_with_the_next_and_what_is_being_written_stays(tmp_path):
+    place = tmp_path / "models.json"
+    dead, alive, other = (tmp_path / f".models.json.0123456{n}.new" for n in (1, 2, 3))
+    for path in (dead, alive):
+        path.write_text("half")
+    other.mkdir()
+    with alive.open() as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        artifact.write_text(place, "whole")
+    assert place.read_text() == "whole"
+    assert sorted(tmp_path.iterdir()) == [alive, other, place]
 
 
 def test_a_folder_written_aside_replaces_the_old_one_whole(tmp_path):

@@ -135,6 +135,11 @@ def drop(*names: str, then: Callable[[Path], Any] = lambda folder: None) -> Call
     return change
 
 
+def stretch(name: str) -> Callable[[Path], Any]:
+    """Return a change that makes a terabyte of holes of a file."""
+    return lambda folder: os.truncate(folder / name, 1 << 40)
+
+
 def edit_json(name: str, **values: Any) -> Callable[[Path], Any]:
     """Return a change that sets keys of a JSON file; `ABSENT` removes one."""
 
@@ -171,6 +176,13 @@ animals = edit_json("config.json", id2label={"0": "cat", "1": "dog", "2": "cow"}
 def below_a_file(scene: Scene) -> Arguments:
     (scene.tmp / "file").write_text("no folder")
     return ["student", scene.recipe(), "--build", scene.tmp / "file" / "build"]
+
+
+def piped(scene: Scene) -> Arguments:
+    os.mkfifo(scene.tmp / "train.csv")
+    student = scene.request.getfixturevalue("tiny_student")("bert", "embedding")
+    data = {"train_file": "train.csv", "dev_file": "train.csv"}
+    return ["plan", scene.recipe(task="classification", student={"source": str(student)}, train=data)]
 
 
 def changed_bundle(scene: Scene) -> Arguments:
@@ -310,6 +322,8 @@ RECIPES = {
         distil={"losses": {"sentence_mse": 1.0}, "dataset": "stsb", "pair": "second"},
     ),
     "name that leaves the build folder": plan_of("name = '../x'", "pattern", name="../x"),
+    "name of the store's folder": plan_of("name = 'store'", "choose another", name="store"),
+    "a path that no file system takes": Bad(("does not exist", "Ready ones"), lambda _: ["plan", "a/" * 2500]),
     "name that is hidden": plan_of("name = '.x'", "pattern", name=".x"),
     "name that no file system takes": plan_of("name = 'aaa", "at most 64", name="a" * 300),
     "bound that is not a number": plan_of(
@@ -357,6 +371,7 @@ DATA = {
 }
 
 STUDENTS = {
+    "data from a pipe": Bad(("train.csv is no regular file",), lambda scene: piped(scene)),
     "folder that is not there": plan_of("checkpoint folder", "/missing does not exist", student={"source": "missing"}),
     "folder that is a file": plan_of(
         "recipe.toml is a file, and a folder belongs there", student={"source": "recipe.toml"}
@@ -389,6 +404,9 @@ STUDENTS = {
     "weights of noise": student_of("model.safetensors is corrupt", change=put(WEIGHTS, b"\xff" * 4096)),
     "weights without a byte": student_of("model.safetensors is corrupt", change=put(WEIGHTS, b"")),
     "weights without a tensor": student_of("holds no tensors", change=put(WEIGHTS, b"\x02\0\0\0\0\0\0\0{}")),
+    "weights of whole numbers": student_of(
+        "embeddings.LayerNorm.weight is I32, whole numbers", change=lambda folder: as_integers(folder)
+    ),
     "no tokenizer": student_of("has no tokenizer", "vocab.txt", change=drop("tokenizer.json")),
     "another dataset's labels": Bad(
         ("dataset sentiment does not fit the checkpoint: its labels are negative, positive", "cat, dog, cow", "none"),
@@ -473,6 +491,7 @@ PREDICTIONS = {
     "a file that is a link": predict("is a link", change=lambda f: (f / WEIGHTS).symlink_to(f / "model.tflite")),
     "no manifest": predict("not a finished artifact", "manifest.json", change=drop("manifest.json")),
     "a manifest of noise": predict("manifest.json cannot be read", change=put("manifest.json", "{}")),
+    "a manifest that fits no memory": predict("manifest.json cannot be read", change=stretch("manifest.json")),
     "a half-made folder": predict("model.tflite is missing", change=drop("model.tflite")),
     "a file that is not there": among("candidates.txt does not exist", content=None),
     "candidates without a line": among("candidates.txt has no line of text", content=b" \n\n"),
@@ -640,9 +659,29 @@ def poison(folder: Path) -> None:
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
 
 
+def forget_words(folder: Path) -> None:
+    """Leave the tokenizer its added tokens alone; the unknown one is not among them."""
+    found = json.loads((folder / "tokenizer.json").read_text())
+    found["model"]["vocab"] = {}
+    found["added_tokens"] = []
+    (folder / "tokenizer.json").write_text(json.dumps(found | {"post_processor": None}))
+
+
+def as_integers(folder: Path) -> None:
+    """Say of one weight that its bytes are whole numbers."""
+    path = folder / WEIGHTS
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header["embeddings.LayerNorm.weight"]["dtype"] = "I32"
+    new = json.dumps(header).encode()
+    path.write_bytes(len(new).to_bytes(8, "little") + new + content[8 + size :])
+
+
 CHECKPOINTS: dict[str, tuple[str, Callable[[Path], Any], tuple[str, ...]]] = {
     "NaN weights": ("embedding", poison, ("NaN or infinite weights",)),
     "broken tokenizer": ("embedding", put("tokenizer.json", "{"), ("the tokenizer in", "does not load")),
+    "a tokenizer without words": ("embedding", forget_words, ("cannot encode a text", "Missing [UNK]")),
     "tokenizer of a larger vocabulary": (
         "embedding",
         edit_json("config.json", vocab_size=30000),
@@ -692,6 +731,19 @@ def test_a_bare_encoder_is_no_classifier(tmp_path, tiny_student, pocketbert):
     check(outcome, Bad(words, lambda _: []))
     left = [path.name for path in (tmp_path / "build" / "tiny").iterdir()]
     assert left == ["logs"]
+
+
+def test_a_tokenizer_with_more_types_than_the_model_has_rows(tmp_path, tiny_student):
+    from safetensors.numpy import load_file, save_file
+
+    folder = Path(shutil.copytree(tiny_student("bert", "embedding"), tmp_path / "student"))
+    tensors = load_file(folder / WEIGHTS)
+    name = next(name for name in tensors if name.endswith("token_type_embeddings.weight"))
+    save_file(tensors | {name: tensors[name][:1].copy()}, folder / WEIGHTS, metadata={"format": "pt"})
+    edit_json("config.json", type_vocab_size=1)(folder)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(StudentError, match="second text of a pair type 1, and the model's type_vocab_size is 1"):
+        student_stage.make(folder, "embedding", False, tmp_path / "out")
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_has_rows(tmp_path, tiny_student):

@@ -605,6 +605,35 @@ def test_a_full_disk_is_named_and_nothing_is_left_half_made(
     assert done.stdout.split()[-1] == "0"
 
 
+@pytest.mark.parametrize("stop_after", range(5))
+def test_a_killed_clean_leaves_nothing_that_the_next_one_does_not_find(
+    stop_after: int, kept: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(graph_of(node("first"), node("second", arguments=("second",))), kept)
+    assert kept._run
+    kept._run.write_text("")
+    (kept.build / "own" / ".lock").touch()
+    remove = store.remove
+    removed: list[Path] = []
+
+    def killed(path: Path) -> None:
+        if len(removed) == stop_after:
+            raise KeyboardInterrupt
+        removed.append(path)
+        remove(path)
+
+    # Two artifacts, the lock, two views, the folder.
+    for module in (cleaning, store):
+        monkeypatch.setattr(module, "remove", killed)
+    with pytest.raises(KeyboardInterrupt):
+        cleaning.clean(kept.build, "own")
+    monkeypatch.undo()
+    if (kept.build / "own").exists() and cleaning._ours(kept.build):
+        cleaning.clean(kept.build, "own")
+    assert kept.keys() == []
+    assert not list((kept.build / "own").glob("*"))
+
+
 def test_clean_takes_a_lock_or_a_manifest_of_others_for_nothing_of_ours(kept: Store) -> None:
     made(graph_of(node("first")), kept)
     for name in (".lock", "student/manifest.json"):

@@ -6,6 +6,8 @@ process, which then gets the folder, variables and log that a new one would have
 
 import contextlib
 import os
+import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -105,6 +107,10 @@ def begin_anew(folder: str, variables: dict[str, str], log: Path) -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(variables)
+    # Those of the run before are gone, with what was made for the schemes of one conversion.
+    tempfile.tempdir = None
+    if "pipeline.backends.coreml.convert" in sys.modules:
+        sys.modules["pipeline.backends.coreml.convert"]._float_model.cache_clear()
     redirect(log)
 
 

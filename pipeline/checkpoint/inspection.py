@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.checkpoint.source import WEIGHTS, Source, read_json
+from pipeline.checkpoint.source import INTEGERS, WEIGHTS, Source, read_json
 from pipeline.errors import StudentError
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _PINNED = re.compile(r"hub:([\w.-]+/[\w.-]+)@([0-9a-f]{40})")
-_INTEGERS = ("I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64", "BOOL")
-"""Safetensors types of buffers, such as BERT's saved position numbers, which are no parameters."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +155,7 @@ def _header(path: Path) -> tuple[int, list[str]]:
     with safe_open(path, framework="numpy") as handle:
         for key in handle.keys():  # noqa: SIM118 (not a dict)
             part = handle.get_slice(key)
-            if part.get_dtype() not in _INTEGERS:
+            if part.get_dtype() not in INTEGERS:
                 total += math.prod(part.get_shape())
                 dtypes.add(str(part.get_dtype()))
     return total, sorted(dtypes)

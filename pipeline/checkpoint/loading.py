@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pipeline.checkpoint import architectures, shapes
-from pipeline.checkpoint.source import Source
+from pipeline.checkpoint.source import BUFFERS, Source
 from pipeline.errors import StudentError
 from pipeline.tasks import Task
 
@@ -24,7 +24,6 @@ _HEADS = (
     *("fit_dense", "fit_denses"),
 )
 """First names of what a checkpoint may hold beside its encoder: heads of every class, TinyBERT's distilled widths."""
-_BUFFERS = ("position_ids", "token_type_ids")
 
 
 def load_checkpoint(checkpoint: Path | Source, task: Task) -> Any:
@@ -81,7 +80,7 @@ def _check_left_over(model: Any, names: Iterable[str], checkpoint: str) -> None:
     lost = sorted(
         name
         for name in names
-        if name.removeprefix(prefix).split(".")[0] not in _HEADS and name.split(".")[-1] not in _BUFFERS
+        if name.removeprefix(prefix).split(".")[0] not in _HEADS and name.split(".")[-1] not in BUFFERS
     )
     if lost:
         raise StudentError(

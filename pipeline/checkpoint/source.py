@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pipeline.artifact import digest_of, sha256_file
+from pipeline.artifact import check_size, digest_of, sha256_file
 from pipeline.checkpoint import architectures
 from pipeline.checkpoint.architectures import Architecture
 from pipeline.data.location import hub_errors
@@ -33,6 +33,12 @@ _MODULES = ("Transformer", "Pooling", "Normalize")
 """Classes of sentence-transformers that the embedding task carries out."""
 _SHA256_DIGITS = 64
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
+
+
+INTEGERS = ("I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64", "BOOL")
+"""Safetensors types of buffers, such as BERT's saved position numbers, which are no parameters."""
+BUFFERS = ("position_ids", "token_type_ids")
+"""Tensors that a checkpoint may hold beside its weights, by the end of their names."""
 
 
 @dataclass(frozen=True)
@@ -288,6 +294,7 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object that belongs to a checkpoint."""
     try:
+        check_size(path)
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise StudentError(
@@ -334,10 +341,18 @@ def check_weights(folder: Path) -> None:
         raise StudentError(f"{folder} has no {WEIGHTS}.")
     try:
         with safe_open(path, framework="numpy") as handle:
-            if not handle.keys():
+            names = handle.keys()
+            if not names:
                 raise StudentError(f"{path} holds no tensors.")
+            types = {name: str(handle.get_slice(name).get_dtype()) for name in names}
     except (SafetensorError, OSError) as error:
         raise StudentError(f"{path} is corrupt or not safetensors: {error}. Copy it again.") from error
+    whole = sorted(name for name, kind in types.items() if kind in INTEGERS and name.split(".")[-1] not in BUFFERS)
+    if whole:
+        raise StudentError(
+            f"{path}: {whole[0]} is {types[whole[0]]}, whole numbers, and a weight has to be F32, F16, BF16 or F64. "
+            "Save the student before it is quantised."
+        )
 
 
 def _check_fit(recipe: Recipe, recipe_file: Path, source: Source) -> None:

@@ -4,6 +4,17 @@ Nothing else prints or turns a `PipelineError` into an exit code. It may import 
 `benchmarks/`.
 """
 
-from pipeline.cli.app import main
+import sys
+from typing import NoReturn
 
 __all__ = ["main"]
+
+
+def main() -> NoReturn:
+    """Run the command and leave with its exit code; Ctrl-C is one line from the first import on."""
+    try:
+        from pipeline.cli import app
+    except KeyboardInterrupt:
+        sys.stderr.write("error: interrupted before anything began\n")
+        sys.exit(130)
+    app.main()

@@ -8,6 +8,7 @@ reader makes timestamps of texts that look like dates, and its errors name no fi
 import csv
 import io
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,10 +32,11 @@ def read_text(path: Path) -> str:
     Raises:
         InputError: the file is absent, cannot be read, or is not UTF-8.
     """
+    if not os.path.isfile(path):
+        # Nor a pipe: it is read more than once, and one that nobody writes to would never end.
+        raise InputError(f"{path} {no_file(path)}; train_file and dev_file name files.")
     try:
         return path.read_text(encoding="utf-8-sig")
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        raise InputError(f"{path} {no_file(path)}; train_file and dev_file name files.") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8: {error.reason} at byte {error.start}. Save it as UTF-8.") from error
     except OSError as error:

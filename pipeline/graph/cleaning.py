@@ -13,7 +13,7 @@ _LEFTOVER = re.compile(r"\..+\.([0-9a-f]{8}\.)?(new|old|link)")
 """What a killed run leaves beside what it was about to write."""
 _LOCK = ".lock"
 _LOGS = "logs"
-_AGE = re.compile(r"(\d+)([hdw])")
+_AGE = re.compile(r"([0-9]+)([hdw])")
 _SECONDS = {"h": 3600, "d": 86_400, "w": 604_800}
 
 
@@ -63,11 +63,13 @@ def clean(build: Path, recipe: str | None = None) -> Removed:
                     f"{folder} was not made by pocketbert (it holds no artifact); remove it by hand if you mean it."
                 )
             shown |= {target.name for link in views(folder) if (target := shown_by(link))}
+        # Artifacts first: a view without one still says what a killed `clean` has to remove, and the reverse does not.
+        removed = store.evict(among=shown if recipe is not None else None, but_for=folders)
+        for folder in folders:
             foreign = _remove_ours(folder, build)
             kept += foreign
             if folder.exists() and not foreign:
                 raise ArtifactError(f"{folder} could not be removed: the disk is read-only, or a run writes there.")
-        removed = store.evict(among=shown if recipe is not None else None)
         store.remove_if_empty()
     return Removed(folders, kept, removed)
 
@@ -108,7 +110,8 @@ def _is_artifact(folder: Path) -> bool:
 def _remove_ours(folder: Path, build: Path) -> list[Path]:
     """Remove views, artifacts, logs and leftovers below a folder, and then the folder; return what is not ours."""
     kept = []
-    for path in sorted(folder.iterdir()):
+    # Views last: they are by what the folder of a killed `clean` is known as ours.
+    for path in sorted(folder.iterdir(), key=lambda path: (path.is_symlink(), path.name)):
         logs = path.name == _LOGS and path.is_dir() and not path.is_symlink()
         if path.is_symlink():
             ours = _is_view(path, build) or _LEFTOVER.fullmatch(path.name) is not None

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.errors import ArtifactError
 from pipeline.graph import executor as execution
 from pipeline.graph import store as stores
 from pipeline.graph.build import Request, build
@@ -43,7 +42,6 @@ def run(request: Request, folder: Path, progress: Progress, executor: Executor |
 def carry_out(graph: Graph, folder: Path, progress: Progress, executor: Executor | None = None) -> Outcome:
     """Make what a graph has and the build folder has not; see `run`."""
     store, limit = Store(folder), stores.limit_bytes()
-    _refuse_file(folder)
     with stores.writing(folder), store.running():
         for place in graph.views:
             store.check_place(folder / place)
@@ -85,11 +83,6 @@ def _changed(request: Request, folder: Path) -> dict[str, str]:
         if recipe == request.recipe.name and part in (["model"], ["parity"]) and shown and shown.key != step.key:
             changed.setdefault(target, step.reason or "its folder shows another artifact")
     return changed
-
-
-def _refuse_file(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise ArtifactError(f"{folder} cannot be written: it is a file. Choose another folder with --build.")
 
 
 def _tell_of_old_folders(graph: Graph, folder: Path, progress: Progress) -> None:

@@ -9,9 +9,10 @@ import fcntl
 import os
 import shutil
 import stat
+import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -26,6 +27,7 @@ FOLDER = "store"
 LIMIT_VARIABLE = "POCKETBERT_STORE_GB"
 DEFAULT_LIMIT_BYTES = 40_000_000_000
 _RUNS, _LOCKS, _USED, _SCRATCH = ".runs", ".locks", ".used", ".scratch"
+_TEMPORARY = ".tmp"
 _KEY_LENGTH = 64
 _ASIDE = ".link"
 """Ends the name of a view before it is renamed into its place; a killed run may leave one."""
@@ -166,6 +168,7 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
             self._sweep()
             self._run, handle = _register(folder)
+            (temporary := _temporary_of(self._run)).mkdir()
         except OSError as error:
             reason = error.strerror or error
             raise ArtifactError(
@@ -173,7 +176,8 @@ class Store:
             ) from error
         with handle:
             try:
-                yield
+                with _temporary_files_in(temporary):
+                    yield
             finally:
                 self._run.unlink(missing_ok=True)
                 self._run = None
@@ -216,15 +220,21 @@ class Store:
         return keys
 
     def _runs(self) -> Iterator[Path]:
-        """Yield the files of processes that still run, and remove those of processes that ended without a word."""
+        """Yield the files of processes that still run, and remove what others left that ended without a word."""
         folder = self.root / _RUNS
-        for run in folder.iterdir() if folder.is_dir() else ():
+        found = list(folder.iterdir()) if folder.is_dir() else []
+        for temporary in (path for path in found if path.suffix == _TEMPORARY):
+            # A process registers before it makes the folder, and removes the folder first.
+            if not any(run.suffix != _TEMPORARY for run in folder.glob(f"{temporary.stem}*")):
+                remove(temporary)
+        for run in (path for path in found if path.suffix != _TEMPORARY):
             with contextlib.suppress(FileNotFoundError), run.open() as handle:
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError:
                     yield run
                 else:
+                    remove(_temporary_of(run))
                     run.unlink(missing_ok=True)
 
     def _sweep(self) -> None:
@@ -234,9 +244,10 @@ class Store:
                 if alone:
                     remove(leftover)
 
-    def viewed(self) -> set[str]:
-        """Return the keys that views show."""
-        return {target.name for folder in self._recipes() for link in views(folder) if (target := shown_by(link))}
+    def viewed(self, *, but_for: Collection[Path] = ()) -> set[str]:
+        """Return the keys that views show; those in some recipes' folders do not count."""
+        folders = [folder for folder in self._recipes() if folder not in but_for]
+        return {target.name for folder in folders for link in views(folder) if (target := shown_by(link))}
 
     def _recipes(self) -> list[Path]:
         if not self.build.is_dir():
@@ -248,19 +259,25 @@ class Store:
     # --- making room ------------------------------------------------------------------------------------------------
 
     def evict(
-        self, *, among: set[str] | None = None, older_than_seconds: float = 0.0, limit_bytes: int | None = None
+        self,
+        *,
+        among: set[str] | None = None,
+        but_for: Collection[Path] = (),
+        older_than_seconds: float = 0.0,
+        limit_bytes: int | None = None,
     ) -> list[str]:
         """Remove artifacts that no view shows and no running process uses, the least recently used first.
 
         Args:
             among: only these keys; None: all.
+            but_for: recipes' folders that are about to be removed, whose views hold nothing.
             older_than_seconds: what was used more recently stays.
             limit_bytes: stop as soon as the store is no larger; None: remove all that may go.
 
         Returns:
             The keys of what was removed.
         """
-        kept = self.viewed() | self._held()
+        kept = self.viewed(but_for=but_for) | self._held()
         keys = [key for key in self.keys() if among is None or key in among]
         sizes = {key: _bytes(self.root / key) for key in keys} if limit_bytes is not None else {}
         total, removed, now = sum(sizes.values()), [], time.time()
@@ -272,7 +289,7 @@ class Store:
             with self.making(key, wait=False) as alone:
                 # Asked once more under the lock: whoever begins to use an artifact holds it for that moment, and a
                 # run that ended meanwhile left a view.
-                if alone and key not in self._held() and key not in self.viewed():
+                if alone and key not in self._held() and key not in self.viewed(but_for=but_for):
                     remove(self.root / key)
                     if (self.root / key).exists():
                         continue
@@ -398,6 +415,27 @@ def _register(folder: Path) -> tuple[Path, TextIO]:
             return run, handle
         # Between the two calls another process took it for one whose process had ended.
         handle.close()
+
+
+def _temporary_of(run: Path) -> Path:
+    """Return the folder of a run's temporary files; a short name, since sockets may lie there."""
+    return run.with_name(run.name[:8] + _TEMPORARY)
+
+
+@contextmanager
+def _temporary_files_in(folder: Path) -> Iterator[None]:
+    """Let toolchains put temporary files into a folder that the next run sweeps, however this one ends."""
+    before, tempfile.tempdir = os.environ.get("TMPDIR"), None
+    os.environ["TMPDIR"] = str(folder.resolve())
+    try:
+        yield
+    finally:
+        tempfile.tempdir = None
+        if before is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = before
+        remove(folder)
 
 
 def _bytes(folder: Path) -> int:

@@ -8,7 +8,6 @@ import contextlib
 import errno
 import gc
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from typing import Any, ParamSpec, Self, TypeVar, cast
 
 import psutil
 
+from pipeline.artifact import FULL
 from pipeline.errors import ArtifactError, PipelineError, ToolchainError, WorkerDied
 
 _P = ParamSpec("_P")
@@ -122,8 +122,10 @@ class Worker:
         """
         folder = self.log.parent
         with contextlib.suppress(OSError):
-            full = shutil.disk_usage(folder).free < _FULL_BYTES
-            if full or any(os.strerror(number) in said for number in (errno.ENOSPC, errno.EDQUOT)):
+            disk = os.statvfs(folder)
+            # A file system that makes inodes as it needs them counts none at all.
+            full = disk.f_bavail * disk.f_frsize < _FULL_BYTES or (disk.f_files > 0 and disk.f_favail == 0)
+            if full or any(os.strerror(number) in said for number in FULL):
                 raise ArtifactError(
                     f"no space left on {folder}: {what} could not write. Free some space; finished artifacts stay."
                 )

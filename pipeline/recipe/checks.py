@@ -9,6 +9,8 @@ from pipeline.runtimes import minimum_refusal
 from pipeline.schemes import BACKENDS, NEWEST_IOS, SCHEMES, Gates, OutputKind, supported
 from pipeline.tasks import Task
 
+RESERVED = ("store",)
+"""Folders that lie beside those of recipes."""
 _COSINES = {"min_mean_cosine", "min_worst_cosine", "max_all_pad_error"}
 _CLASSES = {"min_agreement", "max_kl"}
 _UNMEASURED: dict[OutputKind, set[str]] = {
@@ -27,6 +29,10 @@ def check(recipe: Recipe) -> None:
     Raises:
         RecipeError: with the key, what was found there, and what exists.
     """
+    if recipe.name in RESERVED:
+        raise RecipeError(
+            f"name = {recipe.name!r}: the build folder has a folder of its own of this name; choose another."
+        )
     task = tasks.get(recipe.task)
     for scheme, gates in recipe.verify.gates.items():
         _check_scheme(scheme, f"verify.gates.{scheme}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import backends, tasks
-from pipeline.artifact import write_aside
+from pipeline.artifact import write_text
 from pipeline.checkpoint.inspection import Summary, find_cached, resolve, summarise
 from pipeline.checkpoint.source import find
 from pipeline.data.datasets import DATASETS
@@ -296,7 +296,6 @@ def _check_output(output: Path, *, force: bool) -> None:
 
 def _write(output: Path, text: str) -> None:
     try:
-        with write_aside(output) as aside:
-            aside.write_text(text, encoding="utf-8")
+        write_text(output, text)
     except OSError as error:
         raise InputError(f"{output} cannot be written: {error.strerror or error}.") from error

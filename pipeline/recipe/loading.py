@@ -41,7 +41,8 @@ def find(name: str) -> Path:
     """
     if name.endswith(".toml") or os.sep in name:
         path = Path(os.path.expanduser(name))
-        if not path.is_file():
+        # `os.path` answers False for a name that no file system takes; `Path` raises.
+        if not os.path.isfile(path):
             raise RecipeError(f"recipe {name} {no_file(path)}. Ready ones: {', '.join(names())}.")
         return path
     if name not in names():

@@ -189,5 +189,4 @@ def _write_index(root: Path) -> None:
         if shipped and not file.parent.name.startswith("."):
             said = shipped.model_dump(include=set(Entry.model_fields))
             models.append(Entry(folder=file.parent.relative_to(root).as_posix(), **said))
-    with artifact.write_aside(root / INDEX) as aside:
-        aside.write_text(Index(models=models).model_dump_json(indent=1) + "\n", encoding="utf-8")
+    artifact.write_text(root / INDEX, Index(models=models).model_dump_json(indent=1) + "\n")

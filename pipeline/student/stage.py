@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import tasks
+from pipeline.checkpoint import architectures
 from pipeline.checkpoint.source import TOKENIZER_FILES, WEIGHTS, Source
 from pipeline.errors import StudentError
 from pipeline.recipe.schema import Recipe
@@ -45,7 +46,7 @@ def make(source_folder: Path, task_name: str, says_what_it_is: bool, out: Path) 
 
     Raises:
         StudentError: the checkpoint does not load into the task's class, its head does not fit the task, or its
-            tokenizer has ids beyond the embedding table, or others than it was published with.
+            tokenizer has ids or types beyond the tables, or other ids than it was published with.
     """
     for name in ("config.json", WEIGHTS):
         shutil.copyfile(source_folder / name, out / name)
@@ -53,6 +54,8 @@ def make(source_folder: Path, task_name: str, says_what_it_is: bool, out: Path) 
     model = _load(out, task, source_folder)
     tokenizer = tokenizers.load_tokenizer(source_folder)
     tokenizers.check_size(tokenizer, source_folder, vocab_size=model.config.vocab_size)
+    if "token_type_ids" in architectures.get(model.config.model_type).inputs:
+        tokenizers.check_types(tokenizer, source_folder, type_vocab_size=model.config.type_vocab_size)
     vocabulary = published.check(tokenizer, source_folder) if says_what_it_is else None
     tokenizer.save(str(out / "tokenizer.json"))
     for name in TOKENIZER_FILES[1:]:

@@ -108,13 +108,32 @@ def check_size(tokenizer: Tokenizer, folder: Path, *, vocab_size: int) -> None:
     """Refuse a tokenizer with ids beyond the model's embedding table; unused rows at the table's end are usual.
 
     Raises:
-        StudentError: an id has no row in the table.
+        StudentError: an id has no row in the table, or a character without a token ends in an error.
     """
+    try:
+        tokenizer.encode("\u13a0")
+    except Exception as error:  # tokenizers raises this class itself
+        raise StudentError(f"the tokenizer in {folder} cannot encode a text: {error}. Copy the model's own.") from error
     token, highest = max(tokenizer.get_vocab().items(), key=lambda item: item[1])
     if highest >= vocab_size:
         raise StudentError(
             f"the tokenizer in {folder} has {tokenizer.get_vocab_size()} tokens, and the model's vocab_size is "
             f"{vocab_size}: {token!r} with id {highest} has no row. Put the model's own tokenizer beside it."
+        )
+
+
+def check_types(tokenizer: Tokenizer, folder: Path, *, type_vocab_size: int) -> None:
+    """Refuse a tokenizer that gives a pair's second text a type which the model's table of token types lacks.
+
+    Raises:
+        StudentError: it does.
+    """
+    highest = max(tokenizer.encode("a", "b").type_ids, default=0)
+    if highest >= type_vocab_size:
+        raise StudentError(
+            f"the tokenizer in {folder} gives the second text of a pair type {highest}, and the model's "
+            f"type_vocab_size is {type_vocab_size}. Put the model's own tokenizer beside it, or correct the types in "
+            "the post_processor of tokenizer.json."
         )
 
 

@@ -1,0 +1,47 @@
+"""A sample of `make abuse`: commands are killed, given bad inputs and prepared folders, and lose nothing."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from abuse import hostile, inputs, kills, scene
+from abuse.findings import HELD, NOT_RUN, TOO_LATE
+from abuse.forked import Forks
+
+SEED = 20
+INPUTS = range(0, 60)
+HOSTILE = range(0, 24)
+
+
+@pytest.fixture(scope="module")
+def project() -> Path:
+    """A small project, run to its verdicts and shipped."""
+    return scene.project(make_whole=False)
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    """A process that has imported everything."""
+    with closing(Forks()) as forks:
+        yield forks
+
+
+def test_bad_inputs_are_refused_in_one_line(project: Path, forks: Forks) -> None:
+    found = inputs.cases(project, SEED)
+    assert len(found) >= 250
+    findings = [inputs.give(project, found, forks, number) for number in INPUTS]
+    assert not [(one.group, one.what, one.said) for one in findings if one.outcome != HELD]
+
+
+def test_nothing_outside_of_prepared_folders_is_touched(project: Path, forks: Forks) -> None:
+    found = hostile.cases(SEED)
+    assert len(found) >= 80
+    findings = [hostile.give(project, found, forks, number) for number in HOSTILE]
+    assert not [(one.group, one.what, one.said) for one in findings if one.outcome != HELD]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_killed_command_leaves_what_was_finished(number: int, project: Path) -> None:
+    finding = kills.kill(project, SEED, number)
+    assert finding.outcome in (HELD, TOO_LATE, NOT_RUN), (finding.group, finding.what, finding.said)
