@@ -4,9 +4,11 @@ A root holds `<recipe>/<target>/` for every model, and `models.json`, the index 
 """
 
 import contextlib
+import fcntl
+import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -80,14 +82,22 @@ def put(models: Sequence[tuple[Artifact, Shipped]], roots: Mapping[str, Sequence
         for root in roots[shipped.backend]
     ]
     for place, _, _ in places:
-        _sweep(place.parent)
         _check_free(place)
     asides: dict[Path, Path] = {}
+    used = sorted({root for _, shipped in models for root in roots[shipped.backend]})
     try:
-        for place, model, shipped in places:
-            asides[place] = artifact.aside_of(place)
-            _copy(model, shipped, asides[place])
-        _exchange(asides)
+        with contextlib.ExitStack() as held:
+            for root in used:
+                held.enter_context(_alone_in(root))
+            for place, _, _ in places:
+                _sweep(place.parent)
+                _check_free(place)
+            for place, model, shipped in places:
+                asides[place] = artifact.aside_of(place)
+                _copy(model, shipped, asides[place])
+            _exchange(asides)
+            for root in used:
+                _write_index(root)
     except OSError as error:
         where = error.filename or places[0][0]
         raise ArtifactError(
@@ -100,8 +110,22 @@ def put(models: Sequence[tuple[Artifact, Shipped]], roots: Mapping[str, Sequence
             with contextlib.suppress(OSError):
                 aside.parent.rmdir()
                 aside.parent.parent.rmdir()
-    for root in dict.fromkeys(root for _, shipped in models for root in roots[shipped.backend]):
-        _write_index(root)
+
+
+@contextlib.contextmanager
+def _alone_in(root: Path) -> Iterator[None]:
+    """Wait until no other `ship` works below a root: it would take this one's copies for what a killed one left."""
+    while True:
+        root.mkdir(parents=True, exist_ok=True)
+        # The kernel's lock on the folder itself leaves no file in the app, and ends with the process.
+        handle = os.open(root, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if root.exists() and os.path.samestat(os.fstat(handle), root.stat()):
+                yield
+                return
+        finally:
+            os.close(handle)
 
 
 def _check_free(place: Path) -> None:

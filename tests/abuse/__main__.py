@@ -13,7 +13,7 @@ from abuse import disks, hostile, inputs, kills, page, pairs, scene
 from abuse.findings import VIOLATED, Finding, Kept, carry_out
 from abuse.forked import Forks
 
-CAMPAIGNS = ("inputs", "hostile", "kills", "disks", "pairs")
+CAMPAIGNS = ("inputs", "hostile", "disks", "pairs", "kills")
 _CASES = {"kills": 200, "disks": 40, "pairs": 36}
 """How many are drawn; inputs and prepared folders are listed, and all of them run."""
 

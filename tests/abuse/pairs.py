@@ -17,8 +17,18 @@ _PAIRS = (
     ("verify", "ship"), ("compat", "clean"), ("verify", "convert"), ("clean RECIPE", "clean RECIPE"),
 )  # fmt: skip
 _LIMIT_SECONDS = 300.0
-_TAKEN_AWAY = ("is missing", "not made", "has not been", "does not exist", "was removed", "is gone", "no finished")
+_TAKEN_AWAY = (
+    "is missing",
+    "not made",
+    "has not been",
+    "does not exist",
+    "was removed",
+    "is gone",
+    "no finished",
+    "No such file",
+)
 """What a command may say when `clean` took from under it what it needed."""
+_NOT_YET = "was not verified"
 _THERE = ("exists", "--force")
 
 
@@ -65,4 +75,5 @@ def _ended(one: _Ran, names: tuple[str, str]) -> list[str]:
 def _excused(said: str, names: tuple[str, str]) -> bool:
     """Return whether a refusal is right: `clean` took what was needed, or the file to write is there by now."""
     cleaned = any(name.startswith("clean") for name in names) and any(words in said for words in _TAKEN_AWAY)
-    return cleaned or ("init" in names and any(words in said for words in _THERE))
+    early = "verify" in names and _NOT_YET in said
+    return cleaned or early or ("init" in names and any(words in said for words in _THERE))

@@ -55,7 +55,8 @@ def project(make_whole: bool = True) -> Path:
             path.write_text("mine\n", encoding="utf-8")
 
     # pytest's sample shares nothing with a campaign that may run meanwhile.
-    return Store(BUILD).get("project" if make_whole else "sample", make, code_and_tools())
+    own = artifact.sha256_file(Path(__file__))
+    return Store(BUILD).get("project" if make_whole else "sample", make, f"{code_and_tools()} {own}")
 
 
 def _write_training(folder: Path) -> None:
