@@ -1,6 +1,7 @@
 """`pocketbert init`: what it finds in a checkpoint, what it chooses, and what it refuses, in one line."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -52,17 +53,40 @@ def test_every_architecture_gets_a_recipe_that_is_read_back(architecture, task, 
     assert made.checkpoint.layers == 2
 
 
-def test_every_scheme_is_there_or_its_reason_is(tiny_student, tmp_path):
+def test_two_targets_are_drafted_and_every_other_scheme_is_named_or_its_reason_is(tiny_student, tmp_path):
     draft(tiny_student("bert", "embedding"), tmp_path / "recipe.toml")
     parsed, file = recipe.read(str(tmp_path / "recipe.toml"))
-    assert list(parsed.targets) == list(backends.NAMES)
+    drafted = {name: section.schemes for name, section in parsed.targets.items()}
+    assert drafted == {"litert": ("int8_dynamic",), "coreml": ("int8_weight_only",)}
     text = file.read_text()
-    for name in backends.NAMES:
-        section = text.split(f"[targets.{name}]")[1].split("\n[")[0]
+    sections = re.split(r"\n(?=\[targets|# ExecuTorch)", text.split("[verify]")[0])[1:]
+    for name, section in zip(backends.NAMES, sections, strict=True):
+        listed = re.findall(r"There are (.*)\.", section)[0].split(", ")
         for scheme in SCHEMES:
-            refused = SCHEMES[scheme].refusal(name, minimum_ios=parsed.minimum_ios(name) or 18) is not None
-            assert (scheme in parsed.targets[name].schemes) != refused
+            refused = SCHEMES[scheme].refusal(name, minimum_ios=18) is not None
+            assert (scheme in listed) != refused
             assert (f"# Not {scheme}: " in section) == refused
+
+
+def test_a_commented_section_of_a_draft_is_one_that_is_taken(tiny_student, tmp_path):
+    draft(tiny_student("bert", "embedding"), tmp_path / "recipe.toml")
+    file = tmp_path / "recipe.toml"
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join(re.sub(r"^# (?=\[targets|schemes)", "", line) for line in lines))
+    parsed, _ = recipe.read(str(file))
+    assert parsed.targets["executorch"].schemes == ("int8_dynamic",)
+
+
+def test_a_tokenizer_of_another_model_is_noted(tiny_student, tmp_path):
+    folder = copied(tiny_student("bert", "embedding"), tmp_path / "student")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    words = dict(list(tokenizer["model"]["vocab"].items())[:200])
+    tokenizer["model"]["vocab"] = words
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    notes = draft(folder, tmp_path / "recipe.toml").notes
+    assert (
+        "the tokenizer has 200 tokens, and the model's table of words 30,522 rows; it may belong to another" in notes[0]
+    )
 
 
 def test_parameters_are_those_of_the_header_without_whole_numbers(tiny_student, tmp_path):

@@ -36,6 +36,9 @@ class Summary:
     dtypes: list[str]
     tokenizer: str
     vocabulary: int | None
+    """Tokens that the tokenizer knows."""
+    rows: int | None
+    """Of the table of words."""
     max_length: int
     """Tokens that the model takes, special ones included."""
     position_rows: int
@@ -133,6 +136,7 @@ def summarise(source: Source, named: str) -> Summary:
         dtypes=dtypes,
         tokenizer=kind,
         vocabulary=vocabulary,
+        rows=_integer(config, "vocab_size"),
         max_length=source.max_length,
         position_rows=int(config[source.architecture.max_length_key]),
         trained_length=_trained_length(source.folder),

@@ -20,6 +20,10 @@ from pipeline.recipe.schema import ConvertSection, CoreMLSection, Recipe, Studen
 from pipeline.schemes import BACKENDS, SCHEMES
 
 TEMPLATE = "recipe.toml.j2"
+_DRAFTED = {"litert": "int8_dynamic", "coreml": "int8_weight_only"}
+"""What apps ship on Android and iOS: a first run makes two files, and a line of the recipe adds more."""
+_OTHERS_TOKENIZER = 0.9
+"""Tables have rows to spare, to a multiple of 64 or so; a tokenizer with far fewer tokens is of another model."""
 _LADDER = (16, 32, 64, 128, 256)
 _LONGEST = {"question_answering": 384}
 """A question with a window of its passage. Source: Devlin et al. 2019, SQuAD fine-tuning with windows of 384 tokens."""
@@ -87,7 +91,8 @@ def draft(
         "why": why,
         "lengths": lengths_for(chosen, summary),
         "limit_reason": _limit_reason(summary),
-        "targets": {backend: _schemes(backend) for backend in BACKENDS},
+        "drafted": _DRAFTED,
+        "schemes": {backend: _schemes(backend) for backend in BACKENDS},
         "titles": {backend: backends.get(backend).TITLE for backend in BACKENDS},
         "minimum_ios": CoreMLSection.model_fields["minimum_ios"].default,
     }
@@ -195,6 +200,11 @@ def _notes(summary: Summary) -> list[str]:
     notes = []
     if summary.problem_type == "multi_label_classification":
         notes.append("problem_type is multi_label_classification, and `predict` shows the shares of one softmax")
+    if summary.vocabulary and summary.rows and summary.vocabulary < _OTHERS_TOKENIZER * summary.rows:
+        tokens = (
+            f"the tokenizer has {summary.vocabulary:,} tokens, and the model's table of words {summary.rows:,} rows"
+        )
+        notes.append(f"{tokens}; it may belong to another model")
     if summary.licence is None:
         notes.append("no licence was found beside the checkpoint; look it up before files are handed on")
     return notes

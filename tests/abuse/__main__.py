@@ -38,10 +38,11 @@ def main() -> int:
                 unfinished.append(name)
             counts = Counter(finding.outcome for finding in kept.findings.values())
             print(f"{name}: {', '.join(f'{count} {what}' for what, count in sorted(counts.items()))}", flush=True)
-    if names == CAMPAIGNS and not unfinished and not options.count:
-        page.write(found, seed=options.seed, minutes=sum(Kept(name, options.seed).minutes for name in names))
-    elif unfinished:
-        print(f"the time is over; {', '.join(unfinished)} would go on. The page was not written.")
+    if unfinished:
+        print(f"the time is over; {', '.join(unfinished)} would go on.")
+    if names == CAMPAIGNS and not options.count:
+        minutes = sum(Kept(name, options.seed).minutes for name in names)
+        page.write(found, unfinished, seed=options.seed, minutes=minutes)
     return 1 if any(one.outcome == VIOLATED for row in found.values() for one in row.values()) else 0
 
 

@@ -71,7 +71,7 @@ SETTINGS: dict[str, Setting] = {
     "five_layers": Setting({"num_hidden_layers": 5}),
     "gains_of_three": Setting(edit=_gains_of_three),
     "layers_tied": Setting(edit=_layers_tied),
-    "pruned": Setting(edit=_pruned),
+    "pruned": Setting({"pocketbert": {"version": 1, "head_size": 16}}, edit=_pruned),
     "half_are_zero": Setting(edit=_half_are_zero),
     "epsilon_1e5": Setting({"layer_norm_eps": 1e-5}),
     "epsilon_1e6": Setting({"layer_norm_eps": 1e-6}),
