@@ -65,8 +65,12 @@ def claims(file: Path) -> dict[str, str]:
     description = bounds.read(file).spec.description
     metadata = description.metadata
     own = {name.removeprefix(METADATA_PREFIX): value for name, value in metadata.userDefined.items()}
-    own |= {"author": metadata.author, "licence": metadata.license, "summary": metadata.shortDescription}
-    return own | {"version": metadata.versionString, "default function": description.defaultFunctionName or "main"}
+    shown = {"author": metadata.author, "licence": metadata.license, "summary": metadata.shortDescription}
+    shown["version"] = metadata.versionString
+    for name, value in shown.items():
+        # They stand in two places: where Xcode shows them, and among our own fields.
+        own[name] = " and ".join(sorted({own.get(name, "nothing"), value}))
+    return own | {"default function": description.defaultFunctionName or "main"}
 
 
 @checked()
