@@ -113,16 +113,23 @@ def sha256_file(path: Path) -> str:
 
 def list_files(folder: Path) -> list[FileEntry]:
     """Return every file below a folder, hashed, in a fixed order; links are refused."""
-    entries = []
+    return [
+        FileEntry(path=name, sha256=sha256_file(path), bytes=path.stat().st_size)
+        for name, path in _plain_files(folder).items()
+    ]
+
+
+def _plain_files(folder: Path) -> dict[str, Path]:
+    """Return every file below a folder by its name in a manifest, in a fixed order; links are refused."""
+    files = {}
     for path in sorted(folder.rglob("*")):
         if path.is_symlink():
             raise ArtifactError(f"{path} is a link; artifacts hold plain files only. Replace it by the file itself.")
         if not path.is_file() and not path.is_dir():
             raise ArtifactError(f"{path} is neither a file nor a folder, but a device, a pipe or a socket. Remove it.")
         if path.is_file() and path.name not in _IGNORED:
-            name = path.relative_to(folder).as_posix()
-            entries.append(FileEntry(path=name, sha256=sha256_file(path), bytes=path.stat().st_size))
-    return entries
+            files[path.relative_to(folder).as_posix()] = path
+    return files
 
 
 def check_size(path: Path) -> None:
@@ -173,15 +180,22 @@ def load(folder: Path) -> Artifact:
 
 def _difference(manifest: Manifest, folder: Path) -> str | None:
     """Say how the files differ from the manifest, or return None."""
-    listed = {entry.path: entry for entry in manifest.files}
-    found = {entry.path: entry for entry in list_files(folder)}
-    for path, entry in listed.items():
-        if path not in found:
-            return f"{path} is missing"
-        if found[path] != entry:
-            return f"{path} has sha256 {found[path].sha256[:12]}, the manifest says {entry.sha256[:12]}"
-    added = sorted(set(found) - set(listed))
-    return f"{added[0]} is not in the manifest" if added else None
+    found = _plain_files(folder)
+    for entry in manifest.files:
+        if entry.path not in found:
+            return f"{entry.path} is missing"
+        # Before anything is hashed: a file of another size may have any.
+        size = found[entry.path].stat().st_size
+        if size != entry.bytes:
+            return f"{entry.path} has {size} bytes, the manifest says {entry.bytes}"
+    added = sorted(found.keys() - {entry.path for entry in manifest.files})
+    if added:
+        return f"{added[0]} is not in the manifest"
+    for entry in manifest.files:
+        sha256 = sha256_file(found[entry.path])
+        if sha256 != entry.sha256:
+            return f"{entry.path} has sha256 {sha256[:12]}, the manifest says {entry.sha256[:12]}"
+    return None
 
 
 def lookup(order: Order) -> tuple[Artifact | None, str]:

@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from abuse import hostile, inputs, kills, scene
+from abuse import disks, hostile, inputs, kills, scene
 from abuse.findings import HELD, NOT_RUN, TOO_LATE
 from abuse.forked import Forks
 
@@ -39,6 +39,15 @@ def test_nothing_outside_of_prepared_folders_is_touched(project: Path, forks: Fo
     assert len(found) >= 80
     findings = [hostile.give(project, found, forks, number) for number in HOSTILE]
     assert not [(one.group, one.what, one.said) for one in findings if one.outcome != HELD]
+
+
+def test_a_full_disk_is_no_verdict_on_a_file(project: Path) -> None:
+    """Where `verify` has no room for its temporary files, that is said, and no verdict is kept."""
+    finding = disks.fill(project, 0, 12)
+    assert (finding.group, finding.what) == ("verify", "257635 bytes left")
+    if finding.outcome == NOT_RUN:
+        pytest.skip(finding.said[0])
+    assert finding.outcome == HELD, finding.said
 
 
 @pytest.mark.parametrize("number", [0, 1])

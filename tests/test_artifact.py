@@ -154,7 +154,7 @@ def test_what_is_new_is_said_to_be_new(place):
 
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "changed": (lambda place: (place / "file.txt").write_text("eno"), "file.txt has sha256"),
-    "grown": (lambda place: (place / "file.txt").write_text("one more"), "file.txt has sha256"),
+    "grown": (lambda place: (place / "file.txt").write_text("one more"), "file.txt has 8 bytes, the manifest says 3"),
     "missing": (lambda place: (place / "folder" / "inner.bin").unlink(), "folder/inner.bin is missing"),
     "added": (lambda place: (place / "folder" / "new.txt").write_text(""), "folder/new.txt is not in the manifest"),
     "linked": (lambda place: (place / "link").symlink_to("file.txt"), "link is a link"),

@@ -216,6 +216,10 @@ RECIPES = {
         lambda scene: ["plan", Path(below_a_file(scene)[-1]).parent / "recipe.toml"],
     ),
     "not TOML": plan_of("recipe.toml is not valid TOML", "line 1", text="name: tiny\n"),
+    "a recipe that fits no memory": Bad(
+        ("recipe.toml cannot be read: File too large",),
+        lambda scene: [stretch("recipe.toml")(Path(scene.recipe()).parent), "plan", scene.tmp / "recipe.toml"][1:],
+    ),
     "not UTF-8": plan_of("recipe.toml is not valid TOML", "utf-8", text=b'name = "\xff\xfe"\n'),
     "TOML nested beyond measure": plan_of("recipe.toml is not valid TOML", text="a = " + "[" * 5000),
     "empty recipe": plan_of("key 'name' is missing", text=""),
@@ -407,6 +411,9 @@ STUDENTS = {
     "weights of whole numbers": student_of(
         "embeddings.LayerNorm.weight is I32, whole numbers", change=lambda folder: as_integers(folder)
     ),
+    "a tokenizer that fits no memory": student_of(
+        "tokenizer.json cannot be read: File too large", change=stretch("tokenizer.json")
+    ),
     "no tokenizer": student_of("has no tokenizer", "vocab.txt", change=drop("tokenizer.json")),
     "another dataset's labels": Bad(
         ("dataset sentiment does not fit the checkpoint: its labels are negative, positive", "cat, dog, cow", "none"),
@@ -486,12 +493,17 @@ PREDICTIONS = {
         "model.tflite has sha256",
         change=lambda folder: flip_last_byte(folder / "model.tflite"),
     ),
-    "a tokenizer that was changed": predict("tokenizer.json has sha256", change=put("tokenizer.json", "{}")),
+    "a tokenizer that was changed": predict(
+        "tokenizer.json has 2 bytes, the manifest says", change=put("tokenizer.json", "{}")
+    ),
     "a file too many": predict("notes.txt is not in the manifest", change=put("notes.txt", "mine")),
     "a file that is a link": predict("is a link", change=lambda f: (f / WEIGHTS).symlink_to(f / "model.tflite")),
     "no manifest": predict("not a finished artifact", "manifest.json", change=drop("manifest.json")),
     "a manifest of noise": predict("manifest.json cannot be read", change=put("manifest.json", "{}")),
     "a manifest that fits no memory": predict("manifest.json cannot be read", change=stretch("manifest.json")),
+    "a model of a terabyte": predict(
+        "model.tflite has 1099511627776 bytes, the manifest says", change=stretch("model.tflite")
+    ),
     "a half-made folder": predict("model.tflite is missing", change=drop("model.tflite")),
     "a file that is not there": among("candidates.txt does not exist", content=None),
     "candidates without a line": among("candidates.txt has no line of text", content=b" \n\n"),
@@ -537,7 +549,7 @@ SHIPMENTS = {
         "model.tflite has sha256", change=lambda folder: flip_last_byte(folder / "litert-fp32/model/model.tflite")
     ),
     "a verdict that was changed": ship(
-        "parity.json has sha256",
+        "parity.json has ",
         change=edit_json("litert-int8_dynamic/parity/parity.json", verdict="passed"),
         target="litert:int8_dynamic",
     ),

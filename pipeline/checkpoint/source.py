@@ -278,6 +278,11 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
         # A pipe would be waited for, and a device never ends.
         if (folder / name).exists() and not (folder / name).is_file():
             raise StudentError(f"{folder / name} is no regular file. Put the file itself there.")
+        try:
+            if name != WEIGHTS and (folder / name).exists():
+                check_size(folder / name)
+        except OSError as error:
+            raise StudentError(f"{folder / name} cannot be read: {error.strerror}.") from error
     config = read_json(folder / "config.json")
     check_weights(folder)
     tokenizers.find(folder)

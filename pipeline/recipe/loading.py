@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from pipeline.artifact import check_size
 from pipeline.errors import RecipeError, no_file
 from pipeline.recipe.checks import check
 from pipeline.recipe.schema import RENAMED, TARGET_SECTIONS, Recipe, TargetSection
@@ -70,6 +71,7 @@ def read(name: str) -> tuple[Recipe, Path]:
     """
     path = find(name)
     try:
+        check_size(path)
         values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise RecipeError(f"{path} is not valid TOML in UTF-8: {error}.") from error

@@ -4,6 +4,7 @@
 running it, `gates.py` judges, and `record.py` is what is written down.
 """
 
+import os
 import traceback
 from pathlib import Path
 from typing import Any
@@ -50,12 +51,25 @@ def make(
     except UnknownOp as error:
         not_run = str(error)
     except PipelineError as error:
+        _pass_on_full_disk(error)
         crash = f"the file does not run: {error}"
     except Exception as error:  # a runtime raises errors of its own on a file that it cannot run
+        _pass_on_full_disk(error)
         traceback.print_exc()
         first_line = (str(error).strip().splitlines() or [""])[0][:300]
         crash = f"the file does not run: {type(error).__name__}: {first_line}"
     return _judge(model, truth, asked, measured, not_run, crash, out)
+
+
+def _pass_on_full_disk(error: Exception) -> None:
+    """Raise an error of the disk, which says nothing of the file: as a verdict it would be kept.
+
+    Raises:
+        OSError: no bytes or inodes were left, which toolchains tell in errors of their own.
+    """
+    for number in artifact.FULL:
+        if os.strerror(number) in str(error):
+            raise OSError(number, os.strerror(number), getattr(error, "filename", None)) from error
 
 
 def record_crash(

@@ -70,9 +70,8 @@ class Forks:
 
     def close(self) -> None:
         """End the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        # This closes both pipes and waits for the end.
+        self._process.__exit__(None, None, None)
 
 
 # --- the side that forks -----------------------------------------------------------------------------------------
