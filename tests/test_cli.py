@@ -324,7 +324,7 @@ def test_a_damaged_model_is_mended_and_its_verdict_kept_since_equal_bytes_come_o
     before = artifact.load(line.folder / "litert-int8_dynamic" / "model")
     tamper("litert-int8_dynamic/model/model.tflite")(line)
     outcome = command_here("verify", line.recipe)
-    assert "model.tflite has sha256" in outcome.stderr
+    assert "model.tflite has " in outcome.stderr
     assert "made again" in outcome.stderr
     assert f"1 made, {len(STEPS) - 1} kept" in outcome.stdout
     assert artifact.load(line.folder / "litert-int8_dynamic" / "model").digest == before.digest

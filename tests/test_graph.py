@@ -261,7 +261,7 @@ def test_a_damaged_artifact_is_made_again_and_said_so(kept: Store) -> None:
     noting = Noting()
     (step,) = carry_out(graph, kept, InThisProcess(), noting).steps
     assert step.made
-    assert "text.txt has sha256" in step.reason
+    assert "text.txt has 7 bytes" in step.reason
     assert "made again" in noting.notes[0]
     assert file.read_text() == "one"
 
