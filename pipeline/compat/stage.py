@@ -170,7 +170,8 @@ def _make(
     for target, model in files.tflite.items():
         for environment in ready:
             tell(f"{target} on {environment.runtime.name}", len(rows) / count)
-            verdict = try_file(model.path, environment, log=log)
+            # In the folder that is swept: a killed trial leaves nothing in the system's.
+            verdict = try_file(model.path, environment, log=log, scratch=out)
             rows.append(Row(target=str(target), runtime=environment.runtime.name, verdict=verdict))
     document = Compat(
         recipe=name,
@@ -190,7 +191,14 @@ def _make(
     return {"right": right, "files": len(files.tflite)}
 
 
-def try_file(folder: Path, environment: Environment, *, log: Path, timeout_s: float = trials.TIMEOUT_S) -> Verdict:
+def try_file(
+    folder: Path,
+    environment: Environment,
+    *,
+    log: Path,
+    scratch: Path | None = None,
+    timeout_s: float = trials.TIMEOUT_S,
+) -> Verdict:
     """Run one model folder's file on one runtime and judge it."""
     runtime = environment.runtime
     if environment.python is None:
@@ -200,14 +208,15 @@ def try_file(folder: Path, environment: Environment, *, log: Path, timeout_s: fl
     calls = trials.calls_of(described, rows)
     names = tasks.get(described.task).output_names
     file = folder / described.file
-    trial = trials.run(environment.python, runtime.module, file, calls, names, log=log, timeout_s=timeout_s)
+    places: dict[str, Any] = {"log": log, "scratch": scratch, "timeout_s": timeout_s}
+    trial = trials.run(environment.python, runtime.module, file, calls, names, **places)
     verdict = judge(trial, calls, rows, runtime=runtime.name)
     if verdict.status != "refused":
         return verdict
     codes = trials.operators_of(file)
     pairs = trials.versions_to_probe(codes)
     models = [trials.model_of_one_operator(code, version) for code, version in pairs]
-    opened = trials.probe(environment.python, runtime.module, models, log=log, timeout_s=timeout_s)
+    opened = trials.probe(environment.python, runtime.module, models, **places)
     # A runtime that breaks while it is asked leaves its own words as the reason.
     unknown = trials.operators_too_new(codes, pairs, opened) if opened else []
     return refused(unknown, verdict, runtime=runtime.name)

@@ -86,6 +86,7 @@ def run(
     names: Sequence[str],
     *,
     log: Path,
+    scratch: Path | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Trial:
     """Run all calls and time one of them.
@@ -97,6 +98,7 @@ def run(
         calls: what to run.
         names: the file's outputs that are wanted, in order.
         log: the runtime's own words are added to it.
+        scratch: a folder for temporary files; the system's unless given.
         timeout_s: after so long it counts as hung.
     """
     arrays: dict[str, NDArray[Any]] = {}
@@ -107,24 +109,28 @@ def run(
         rows.append({"signature": call.function.name, "inputs": keys})
     job: dict[str, Any] = {"model": str(file.resolve()), "calls": rows, "names": list(names)}
     job |= {"timed": timed_call(calls), "runs": TIMED_RUNS}
-    with TemporaryDirectory() as scratch:
-        trial, last = _job(python, module, job, arrays, Path(scratch), log=log, timeout_s=timeout_s)
+    with TemporaryDirectory(dir=scratch) as place:
+        trial, last = _job(python, module, job, arrays, Path(place), log=log, timeout_s=timeout_s)
         if trial.ended != "done":
             return trial
-        with np.load(Path(scratch) / "outputs.npz", allow_pickle=False) as found:
+        with np.load(Path(place) / "outputs.npz", allow_pickle=False) as found:
             outputs = tuple(tuple(found[f"o{number}-{name}"] for name in names) for number in range(len(calls)))
     return Trial("done", outputs, tuple(last["ms"]))
 
 
 def probe(
-    python: Path, module: str, models: Sequence[bytes], *, log: Path, timeout_s: float = TIMEOUT_S
+    python: Path,
+    module: str,
+    models: Sequence[bytes],
+    *,
+    log: Path,
+    scratch: Path | None = None,
+    timeout_s: float = TIMEOUT_S,
 ) -> list[bool] | None:
     """Return which of some small models the runtime opens; None if it broke on the way."""
     arrays = {f"p{number}": np.frombuffer(model, np.uint8) for number, model in enumerate(models)}
-    with TemporaryDirectory() as scratch:
-        trial, last = _job(
-            python, module, {"probes": list(arrays)}, arrays, Path(scratch), log=log, timeout_s=timeout_s
-        )
+    with TemporaryDirectory(dir=scratch) as place:
+        trial, last = _job(python, module, {"probes": list(arrays)}, arrays, Path(place), log=log, timeout_s=timeout_s)
     return list(last["opened"]) if trial.ended == "done" else None
 
 

@@ -199,7 +199,8 @@ def _again(work: Work, folder: Path, case: Path, usual: Undisturbed) -> list[str
     command = Command.start(case, folder, *work.arguments, name="again")
     code = command.end()
     problems = [*scene.traceback(command.said), *command.left_processes()]
-    if code != 0 and not (work.removes and _says_nothing_is_there(command.said)):
+    done = (work.removes and _says_nothing_is_there(command.said)) or _says_it_is_written(work, command.said)
+    if code != 0 and not done:
         return [*problems, f"run again: exit code {code}: {command.said.strip()[-300:]}"]
     result = scene.tree(folder)
     paths = (result.keys() | usual.result.keys()) - usual.differs
@@ -216,6 +217,11 @@ def _again(work: Work, folder: Path, case: Path, usual: Undisturbed) -> list[str
 def _says_nothing_is_there(said: str) -> bool:
     """Return whether `clean RECIPE` says that what the killed one was to remove is gone."""
     return "does not exist; there are: none" in said
+
+
+def _says_it_is_written(work: Work, said: str) -> bool:
+    """Return whether `init` says that the killed one had written the recipe, which is compared as any result is."""
+    return work.name == "init" and "exists already" in said
 
 
 def _keep(case: Path, name: str) -> None:
