@@ -577,6 +577,16 @@ def test_clean_leaves_a_folder_whose_links_lead_elsewhere(kept: Store) -> None:
     assert (users / "models").is_symlink()
 
 
+def test_what_a_clean_that_was_killed_at_its_end_left_is_removed_by_name(kept: Store) -> None:
+    made(graph_of(node("first")), kept)
+    emptied = kept.build / "emptied"
+    (emptied / "logs").mkdir(parents=True)
+    # Nobody but its name says whose an empty folder is.
+    assert cleaning.clean(kept.build).folders == [kept.build / "own"]
+    assert cleaning.clean(kept.build, "emptied").folders == [emptied]
+    assert not emptied.exists()
+
+
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="a small disk of one's own takes Linux")
 @pytest.mark.parametrize(
     ("megabytes", "words"),
