@@ -113,7 +113,7 @@ peers: ready  ## what one would pick instead (onnxruntime, default exports), in 
 pruned-speed: ready  ## measured speed-up of pruned students beside what their multiply-adds promise, in one run
 	@.venv/bin/python -m benchmarks.pruned_speed minilm minilm-half
 
-faults: ready  ## plant bugs and see that verify catches each, and that clean exports all pass (an hour)
+faults: ready  ## plant bugs and see that verify catches each, and that clean exports all pass (hours, resumable)
 	@PYTHONPATH=tests:tests/parity .venv/bin/python -m faults
 
 mutations: ready  ## damage files, load and judge each; writes benchmarks/MUTATIONS.md (two hours, resumable)
