@@ -411,6 +411,19 @@ STUDENTS = {
     "weights of whole numbers": student_of(
         "embeddings.LayerNorm.weight is I32, whole numbers", change=lambda folder: as_integers(folder)
     ),
+    "a decoder": student_of("says that it is a decoder", change=edit_json("config.json", is_decoder=True)),
+    "relative positions": student_of(
+        "position_embedding_type 'relative_key'",
+        "absolute positions alone",
+        change=edit_json("config.json", position_embedding_type="relative_key"),
+    ),
+    "a checkpoint that was quantised": student_of(
+        "has a quantization_config", change=edit_json("config.json", quantization_config={"quant_method": "gptq"})
+    ),
+    "an epsilon that is no number": student_of(
+        "has layer_norm_eps nan, and it has to be a number between 0 and 1",
+        change=edit_json("config.json", layer_norm_eps=float("nan")),
+    ),
     "a tokenizer that fits no memory": student_of(
         "tokenizer.json cannot be read: File too large", change=stretch("tokenizer.json")
     ),

@@ -287,6 +287,7 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
     check_weights(folder)
     tokenizers.find(folder)
     _check_padding(folder, config)
+    _check_computation(folder, config)
     model_type = config.get("model_type")
     architecture = architectures.get(model_type if model_type is None else str(model_type))
     if not isinstance(config.get(architecture.max_length_key), int):
@@ -321,6 +322,25 @@ def _check_padding(folder: Path, config: Mapping[str, Any]) -> None:
             f"{folder}/config.json has pad_token_id {padding!r}; it has to be the number of a row of the table of "
             f"{rows} tokens."
         )
+
+
+def _check_computation(folder: Path, config: Mapping[str, Any]) -> None:
+    """Refuse what transformers passes over in silence: the reference would compute something else than was trained."""
+    positions = config.get("position_embedding_type")
+    wrong = None
+    if config.get("is_decoder") or config.get("add_cross_attention"):
+        wrong = "says that it is a decoder, and students here are encoders"
+    elif positions not in (None, "absolute"):
+        wrong = f"has position_embedding_type {positions!r}, and transformers computes absolute positions alone"
+    elif config.get("quantization_config") is not None:
+        wrong = "has a quantization_config. Save the student before it is quantised"
+    for key in ("layer_norm_eps", "layernorm_epsilon"):
+        epsilon = config.get(key, 1e-12)
+        # Written so that NaN fails.
+        if wrong is None and (isinstance(epsilon, bool) or not isinstance(epsilon, float) or not 0.0 < epsilon < 1.0):
+            wrong = f"has {key} {epsilon!r}, and it has to be a number between 0 and 1"
+    if wrong:
+        raise StudentError(f"{folder}/config.json {wrong}.")
 
 
 def check_weights(folder: Path) -> None:

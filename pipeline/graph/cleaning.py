@@ -58,7 +58,7 @@ def clean(build: Path, recipe: str | None = None) -> Removed:
     kept: list[Path] = []
     with writing(build):
         for folder in folders:
-            if folder not in _ours(build) and not (recipe is not None and _is_empty(folder)):
+            if folder not in _ours(build) and not (recipe is not None and _is_emptied(folder)):
                 raise InputError(
                     f"{folder} was not made by pocketbert (it holds no artifact); remove it by hand if you mean it."
                 )
@@ -91,9 +91,10 @@ def _is_ours(folder: Path) -> bool:
     return any(_is_view(link, folder.parent) for link in views(folder)) or _is_artifact(folder / "student")
 
 
-def _is_empty(folder: Path) -> bool:
-    """Return whether a folder holds nothing but folders, as a `clean` leaves it that was killed at its very end."""
-    return not any(path.is_symlink() or not path.is_dir() for path in folder.rglob("*"))
+def _is_emptied(folder: Path) -> bool:
+    """Return whether a folder holds empty logs alone, as a `clean` leaves it that was killed at its very end."""
+    inside = list(folder.iterdir())
+    return [path.name for path in inside] == [_LOGS] and inside[0].is_dir() and not any(inside[0].iterdir())
 
 
 def _is_view(link: Path, build: Path) -> bool:

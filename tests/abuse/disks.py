@@ -17,7 +17,7 @@ from conftest import environment
 
 from abuse import scene
 from abuse.bad import complaint
-from abuse.findings import NOT_RUN, REPOSITORY, Finding, judged
+from abuse.findings import NOT_RUN, REPOSITORY, TOO_LATE, Finding, judged
 from abuse.kills import WORKS, Work
 from abuse.scene import Command
 from abuse.watch import Watch
@@ -96,7 +96,8 @@ def inside(project: Path, case: Path, name: str, kind: str, number: int, seed: s
     work.prepare(folder)
     before = scene.tree(folder)
     at_once = kind == "read-only" or draw.random() < 0.5
-    left = draw.randrange(0, 12 << 20 if draw.random() < 0.5 else 1 << 18) if kind == "bytes" else draw.randrange(40)
+    most = draw.choice((4 << 10, 64 << 10, 1 << 20, 6 << 20)) if kind == "bytes" else 8
+    left = draw.randrange(most)
     after = 0 if at_once else draw.randrange(1, 40)
     if at_once:
         _take_away(disk, kind, left)
@@ -119,6 +120,9 @@ def inside(project: Path, case: Path, name: str, kind: str, number: int, seed: s
         problems.append(f"with room again: exit code {second}: {again.said.strip()[-300:]}")
     problems += [*scene.traceback(again.said), *scene.half_made(folder), *scene.leftovers(folder, case)]
     problems += scene.lost(before, scene.tree(folder))
+    if code == 0 and not problems:
+        # It needed no more than there was.
+        return Finding(number, work.name, what, TOO_LATE, [], code)
     return judged(number, work.name, what, problems, code)
 
 

@@ -13,7 +13,7 @@ from store import code_and_tools
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUILD = REPOSITORY / "build" / "abuse"
 HELD, VIOLATED, NOT_RUN, TOO_LATE = "held", "violated", "not run", "too late"
-"""TOO_LATE: a command that had ended before it could be killed; it says nothing, and another is drawn."""
+"""TOO_LATE: a command that had ended before it was killed, or before a disk was full; another one is drawn for it."""
 PARALLEL = 2
 _TOLD_EVERY = 20
 

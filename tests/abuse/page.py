@@ -17,7 +17,8 @@ _WHAT = {
     "kills": """Each command was killed (SIGKILL, or SIGINT and SIGTERM, its group or itself alone) at a random moment,
 by the clock or right after its n-th change of a file. Then every finished artifact and file of the
 user's had to be there, byte for byte, nothing half-made could count as finished, and the same command
-had to end right and leave what it leaves undisturbed.""",
+had to end right and leave what it leaves undisturbed; a second `init` may
+say that its file is there, and a second `clean` that nothing is.""",
     "disks": """Each command ran on a file system of its own that had a random number of bytes or inodes left, or was
 read-only, from the start or from a random change of a file on. It had to end with 0, or with 2 and a
 line that names the disk; what was finished had to stay; and with room again the same command had to end
@@ -62,7 +63,10 @@ def write(found: Mapping[str, Mapping[int, Finding]], unfinished: Sequence[str],
                   "|---|--:|--:|--:|---|", *_rows(findings)]  # fmt: skip
         late = sum(one.outcome == TOO_LATE for one in findings.values())
         if late:
-            lines += ["", f"{late} more commands had ended before the moment came; they do not count."]
+            lines += [
+                "",
+                f"{late} more ended before the moment came, or needed no more than there was; they do not count.",
+            ]
         wrong = [one for one in findings.values() if one.outcome == VIOLATED]
         lines += (
             ["", *(f"- **{one.group}**, {one.what}: {'; '.join(one.said)[:300]}" for one in wrong)] if wrong else []

@@ -62,7 +62,7 @@ def together(project: Path, seed: int, number: int) -> Finding:
             if code != 0 and not (code == 2 and _excused(again.said, names)):
                 problems.append(f"{work.name} run again: exit code {code}: {again.said.strip()[-300:]}")
         problems += scene.leftovers(folder, case)
-        return judged(number, " + ".join(names), f"{gap:.2f} s apart", problems, both[0].code)
+        return judged(number, " + ".join(names), f"{gap:.2f} s apart", problems, max(one.code for one in both))
 
 
 def _ended(one: _Ran, names: tuple[str, str]) -> list[str]:
