@@ -1,6 +1,7 @@
 """Shipping into apps: all or nothing, side by side, and nothing of anybody else's is replaced."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,11 @@ def put_in_place(place: Path) -> None:
     place.write_text("mine")
 
 
+def put_pipe(place: Path) -> None:
+    (place / "shipped.json").unlink()
+    os.mkfifo(place / "shipped.json")
+
+
 def put_link(place: Path) -> None:
     place.parent.mkdir(parents=True)
     (place.parent / "elsewhere").mkdir()
@@ -85,6 +91,7 @@ def put_link(place: Path) -> None:
         (put_file, False, r"holds notes\.txt, which `pocketbert ship` did not put there"),
         (put_beside, True, r"holds notes\.txt, which `pocketbert ship` did not put there"),
         (put_in_place, False, "is a file, where a folder with the model should be"),
+        (put_pipe, True, "which `pocketbert ship` did not put there"),
         (put_link, False, "is a link; models are shipped into plain folders"),
     ],
 )

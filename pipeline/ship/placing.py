@@ -151,8 +151,13 @@ def _check_free(place: Path) -> None:
 
 def _read(place: Path) -> Shipped | None:
     """Return what is said beside a shipped model, or None where nothing of that kind is."""
+    file = place / SHIPPED
+    # A pipe would be waited for, and a device never ends.
+    if file.is_symlink() or not file.is_file():
+        return None
     try:
-        return Shipped.model_validate_json((place / SHIPPED).read_bytes())
+        artifact.check_size(file)
+        return Shipped.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):
         return None
 
