@@ -111,6 +111,10 @@ class Scheme:
         """Sort key; the scheme to ship comes first: fewest bytes per weight, then integer arithmetic."""
         return self.weight_bytes, self.activations == "float"
 
+    def rounds_activations(self, backend: str) -> bool:
+        """Return whether a file computes in less than single precision."""
+        return self.support[backend].base == "float16" or self.activations == "dynamic_int8"
+
     def refusal(self, backend: str, *, minimum_ios: int = NEWEST_IOS) -> str | None:
         """Return why a backend does not support this scheme, or None if it does.
 

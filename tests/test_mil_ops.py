@@ -1,6 +1,7 @@
 """Operations of the Core ML interpreter, each against torch, scipy or plain Python: called directly, and in a file."""
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -587,7 +588,13 @@ def test_an_op_leaves_its_inputs_alone() -> None:
             np.testing.assert_array_equal(one.call.tensors[name], value)
 
 
+@pytest.mark.parametrize("with_torch", [True, False], ids=["torch", "numpy"])
 class TestToHalf:
+    @pytest.fixture(autouse=True)
+    def _without_torch(self, with_torch: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        if not with_torch:
+            monkeypatch.delitem(sys.modules, "torch")
+
     def check(self, bits: np.ndarray) -> None:
         values = bits.astype(np.uint32).view(np.float32)
         with np.errstate(all="ignore"):

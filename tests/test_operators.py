@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,8 @@ def read(line: TinyLine, name: str) -> tuple[Structure, Expected, str]:
 
 
 def judged(line: TinyLine, stored: Structure, expected: Expected, backend: str) -> tuple[bool, str]:
-    gate = operators.check(stored, expected, backend, line.folder / "student" / "config.json")
+    kind = signature.read(line.folder / "litert-fp32" / "model").output_kind
+    gate = operators.check(stored, expected, backend, line.folder / "student" / "config.json", kind)
     return gate.passed, gate.detail
 
 
@@ -66,15 +68,25 @@ def test_an_order_that_one_function_alone_has_is_seen(tiny_line: TinyLine) -> No
     assert "another order" in detail
 
 
+@pytest.mark.parametrize("name", FILES)
+def test_a_bound_that_no_conversion_has_is_named(name: str, tiny_line: TinyLine) -> None:
+    stored, expected, backend = read(tiny_line, name)
+    assert sorted(stored.limits)[:: len(stored.operators)] == [(pytest.approx(1e-12), inf), (1.0, inf)]
+    for limit, said in (((1e-2, inf), "0.01 to inf"), ((-inf, 6.0), "-inf to 6"), ((1.0, 6.0), "1 to 6")):
+        passed, detail = judged(tiny_line, replace(stored, limits=(*stored.limits, limit)), expected, backend)
+        assert not passed
+        assert f"a bound of {said}, which no embedding has" in detail
+
+
 @pytest.mark.parametrize("backend", backends.NAMES)
 def test_what_a_model_type_adds_is_its_own(backend: str, tiny_line: TinyLine, tmp_path: Path) -> None:
     _, expected, _ = read(tiny_line, "litert-fp32")
     kind = {"litert": "CUMSUM", "coreml": "cumsum", "executorch": "aten::cumsum"}[backend]
-    stored = Structure((), (), (), (), (), (), ((kind,),))
+    stored = Structure((), (), (), (), (), (), ((kind,),), ())
     for model_type, known in (("roberta", True), ("bert", False)):
         config = tmp_path / f"{model_type}.json"
         config.write_text(f'{{"model_type": "{model_type}"}}', encoding="utf-8")
-        assert operators.check(stored, expected, backend, config).passed == known
+        assert operators.check(stored, expected, backend, config, "embedding").passed == known
 
 
 def test_a_file_that_is_not_what_its_conversion_gives_is_named(tiny_line: TinyLine, tmp_path: Path) -> None:

@@ -37,6 +37,10 @@ Role = Literal["weight", "bias"]
 """What an operation does with a constant, where that is plain: it multiplies by a weight, it adds a bias."""
 
 
+Limit = tuple[float, float]
+"""The least and the greatest that an operation lets through; infinite where it is open."""
+
+
 @dataclass(frozen=True)
 class Use:
     """An operation that reads constants."""
@@ -65,6 +69,8 @@ class Structure:
     """For each linear that reads a constant matrix, what it multiplies, likewise."""
     operators: tuple[tuple[str, ...], ...]
     """For each function, the kinds of its operators as the format calls them, in the order in which they run."""
+    limits: tuple[Limit, ...]
+    """Every bound by a constant on what an operation gives; a relu is an activation instead."""
 
 
 class Flow:

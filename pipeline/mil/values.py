@@ -1,5 +1,6 @@
 """Types and literals of a program, and the rounding of its numbers to half precision."""
 
+import sys
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -168,9 +169,14 @@ def to_half(values: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return float32 values rounded to the nearest float16, ties to even; from 65520 on they become infinite.
 
     The same bits as `values.astype(float16).astype(float32)`, NaN apart, in a fraction of the time: NumPy converts
-    element by element.
+    element by element. PyTorch uses the processor's own instruction, two to eight times as fast again, where a process
+    has loaded it anyway; the interpreter itself does without.
     """
     values = np.ascontiguousarray(values)
+    from_numpy = getattr(sys.modules.get("torch"), "from_numpy", None)
+    if from_numpy is not None and values.flags.writeable:
+        converted: NDArray[np.float32] = from_numpy(values).half().float().numpy()
+        return converted
     result = np.empty_like(values)
     flat, rounded = values.reshape(-1), result.reshape(-1)
     for start in range(0, flat.size, _BLOCK):

@@ -20,6 +20,7 @@ from pipeline.backends import signature as signature_of
 from pipeline.backends.signature import Signature
 from pipeline.backends.structure import Structure
 from pipeline.convert.model import Model
+from pipeline.schemes import SCHEMES
 from pipeline.student.reference import Reference
 from pipeline.text.encoding import Encoder
 from pipeline.verify import file_weights, probes
@@ -30,6 +31,8 @@ from pipeline.verify.wiring import Followed
 
 _TEXTS_EVERY = 16
 """Every so many verification texts are run, each at the length that it gets and at the longest."""
+_OWN_EVERY = 8
+"""Every so many numbers of tokens the file itself is run, at fixed lengths."""
 _EXACT_DB = 999.0
 
 
@@ -72,8 +75,13 @@ def run(subject: Subject, *, thorough: bool) -> Control:
 
         with Model(subject.folder, evaluator=Evaluator("control", load, uses_threads=False)) as single:
             errors = _errors(single, every, true)
-    with Model(subject.folder, evaluator=subject.evaluator) as model:
-        own = _errors(model, made.of_lengths, true[len(texts) :])
+    chosen = [n for n, probe in enumerate(made.of_lengths) if thorough or _is_run_by_itself(probe, signature)]
+    lengths, places = [made.of_lengths[n] for n in chosen], [len(texts) + n for n in chosen]
+    if SCHEMES[signature.scheme].rounds_activations(signature.backend):
+        with Model(subject.folder, evaluator=subject.evaluator) as model:
+            own = _errors(model, lengths, [true[place] for place in places])
+    else:
+        own = errors[places]
     worst = int(np.argmax(errors))
     return Control(
         rows=len(every),
@@ -85,8 +93,17 @@ def run(subject: Subject, *, thorough: bool) -> Control:
         worst_row=_named(every[worst], worst < len(texts)),
         file_sqnr_db=_db(np.sqrt(np.mean(own**2)), unit),
         file_worst_row_db=_db(own.max(), unit),
-        file_worst_row=_named(made.of_lengths[int(np.argmax(own))], text=False),
+        file_worst_row=_named(lengths[int(np.argmax(own))], text=False),
     )
+
+
+def _is_run_by_itself(probe: Probe, signature: Signature) -> bool:
+    """Return whether the file itself runs a row in an ordinary verdict.
+
+    Where a length is fixed, its rows differ in what is padding alone, which the control has tried: a few will do.
+    """
+    fixed = all(function.fixed for function in signature.functions)
+    return not fixed or len(probe.row) >= probe.length - 1 or len(probe.row) % _OWN_EVERY == 0
 
 
 def _texts(signature: Signature, truth: Reference, *, every: int) -> list[Probe]:

@@ -40,7 +40,8 @@ def judge(
         signature: the file's.
         truth: the reference.
         measured: the file's outputs, or None if nothing ran.
-        asked: the target with its bounds. Random weights are exempt from the above-chance gate, and from that alone.
+        asked: the target with its bounds. Random weights are exempt from the above-chance gate, and from the bad end of
+            what a task may lose: there is nothing to lose.
         model_metrics: `file_bytes` and op counts from the convert stage.
         not_run: why the file could not be run here, or None.
         crash: how the runtime went down, or None.
@@ -58,7 +59,8 @@ def judge(
             blamed = worst(truth, scored)
             datasets = [task_score(signature, row, truth, measured, scored) for row in truth.datasets]
             others = evaluations(truth, measured)
-            results += _bound_gates(signature, gates, measures, datasets, blamed, truth, measured)
+            results += _bound_gates(signature, gates, measures, blamed, truth, measured)
+            results += _task_drop_gates(signature, asked, datasets)
             results += [_deterministic_gate(measures), *_other_gates(signature, gates, others)]
         if measured.control is not None:
             results += _control_gates(signature, gates, truth, measured.control)
@@ -66,7 +68,7 @@ def judge(
     verdict: Verdict = "failed" if failed or crash else "not_run" if not_run else "passed"
     reasons = [reason for reason in (crash, not_run) if reason] + [gate.detail for gate in failed]
     if asked.random_weights:
-        reasons.append("weights are declared random: the above-chance gate was not applied")
+        reasons.append("weights are declared random: no dataset has to be above chance, nor to show a loss to be small")
     return Parity(
         backend=signature.backend,
         scheme=signature.scheme,
@@ -146,7 +148,6 @@ def _bound_gates(
     signature: Signature,
     gates: Gates,
     measures: Measures,
-    datasets: list[TaskScore],
     inputs: list[Input],
     truth: Reference,
     measured: Measured,
@@ -173,8 +174,6 @@ def _bound_gates(
         ),
         ("max_kl", gates.max_kl, measures.kl, "mean over all rows"),
     ]
-    if gates.max_task_drop is not None:
-        maxima += [row for dataset in datasets for row in _task_drops(gates.max_task_drop, dataset)]
     results = [
         _at_least(signature, name, bound, value, why)
         for name, bound, value, why in minima
@@ -193,21 +192,27 @@ def _sqnr_bound(signature: Signature, gates: Gates, truth: Reference) -> float |
     return None if gates.min_sqnr_db is None else min(gates.min_sqnr_db, declared)
 
 
-def _task_drops(bound: float, row: TaskScore) -> list[tuple[str, float, float, str]]:
+def _task_drop_gates(signature: Signature, asked: Asked, datasets: list[TaskScore]) -> list[GateResult]:
     """Bound both ends of the drop's interval: the good end always, the bad end as far as the rows can tell.
 
     Many rows have to show that the drop is within its bound; few only fail a file whose drop is surely beyond it.
     Rule of three (Hanley and Lippman-Hand 1983): n rows bound a rate by 3 / n at best, however good the file is. Nor do
     rows tell in which the truth nearly ties; a trained classifier has few of them, one of random weights many. Nor does
-    a truth that is itself at chance, which random weights alone may be.
+    a truth that is itself at chance, which random weights alone may be: of them no dataset can tell more than nothing.
     """
-    why = f"{row.metric} {row.reference:.4f} fell to {row.found:.4f}, by {row.drop_low:.4f} to {row.drop_high:.4f}"
-    # The end is a whole number of rows as well: equal up to rounding is within.
-    resolved = max(bound, _RULE_OF_THREE / row.rows, row.undecided) * (1 + 1e-9)
-    return [
-        (f"max_task_drop:{row.dataset}, good end of the interval", bound, row.drop_low, why),
-        (f"max_task_drop:{row.dataset}, bad end of the interval", resolved, row.drop_high, why),
-    ]
+    bound = asked.gates.max_task_drop
+    if bound is None:
+        return []
+    results = []
+    for row in datasets:
+        why = f"{row.metric} {row.reference:.4f} fell to {row.found:.4f}, by {row.drop_low:.4f} to {row.drop_high:.4f}"
+        name = f"max_task_drop:{row.dataset}"
+        results.append(_at_most(signature, f"{name}, good end of the interval", bound, row.drop_low, why))
+        if not asked.random_weights:
+            # The end is a whole number of rows as well: equal up to rounding is within.
+            resolved = max(bound, _RULE_OF_THREE / row.rows, row.undecided) * (1 + 1e-9)
+            results.append(_at_most(signature, f"{name}, bad end of the interval", resolved, row.drop_high, why))
+    return results
 
 
 def _deterministic_gate(measures: Measures) -> GateResult:
@@ -243,7 +248,7 @@ def _control_gates(signature: Signature, gates: Gates, truth: Reference, control
         ),
     ]
     # What computes in single precision as it is has been judged by that.
-    if half or scheme.activations == "dynamic_int8":
+    if scheme.rounds_activations(signature.backend):
         found = control.file_worst_row_db
         bound = _SWEEP_HALF_DB if half else _SWEEP_DYNAMIC_DB
         results.append(_at_least(signature, "every_length_worst_row_db", bound, found, f"on {control.file_worst_row}"))

@@ -195,8 +195,13 @@ def _static_gates(model: Model, student: Path, truth: Reference, asked: Asked) -
     expected = Expected.read(student, truth.checkpoint)
     stored = backend.structure(file)
     checked = structure.check(stored, expected, claimed.scheme, claimed.backend, functions=len(functions))
-    results += [*checked.gates, operators.check(stored, expected, claimed.backend, student / "config.json")]
+    results += [*checked.gates, _operators(claimed, student, stored, expected)]
     return results, (expected, stored, checked.followed)
+
+
+def _operators(claimed: Signature, student: Path, stored: Structure, expected: Expected) -> GateResult:
+    config = student / "config.json"
+    return operators.check(stored, expected, claimed.backend, config, claimed.output_kind)
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------

@@ -1,14 +1,17 @@
 """Judge the operators of a file: the same in every function, and none that no conversion has.
 
 What they compute is compared with the checkpoint elsewhere. Here it is a question of what may lie in wait for an input
-that nobody tries: a comparison with some ids, a choice, a loop, a random number.
+that nobody tries: a comparison with some ids, a choice, a loop, a random number, a bound that nothing tried reaches.
 """
 
 import json
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
+
 from pipeline.backends.structure import Structure
+from pipeline.schemes import OutputKind
 from pipeline.verify.record import GateResult
 from pipeline.verify.weights import Expected
 
@@ -56,7 +59,17 @@ Read from clean conversions of every architecture, task and activation that Pock
 """
 
 
-def check(stored: Structure, expected: Expected, backend: str, config: Path) -> GateResult:
+_LEAST: dict[str, tuple[float, ...]] = {
+    # A mean over no tokens divides by one; a vector of zeros keeps its length: torch.nn.functional.normalize, whose
+    # epsilon the smallest half stands for in half precision.
+    "embedding": (1.0, 1e-12, 2.0**-24),
+}
+"""By kind of output: the constants that may bound a value from below. None may from above, nor any other."""
+_LEAST_ERROR = 1e-6
+"""Relative; they are kept in single precision."""
+
+
+def check(stored: Structure, expected: Expected, backend: str, config: Path, output_kind: OutputKind) -> GateResult:
     """Judge the operators of a file.
 
     Args:
@@ -64,6 +77,7 @@ def check(stored: Structure, expected: Expected, backend: str, config: Path) -> 
         expected: the checkpoint, whose activations decide what there may be.
         backend: the file's.
         config: the checkpoint's config.json, whose model type decides as well.
+        output_kind: what the file gives, which decides what bounds there may be.
     """
     model_type = str(json.loads(config.read_text(encoding="utf-8"))["model_type"])
     more = _BY_CHECKPOINT[backend]
@@ -72,6 +86,11 @@ def check(stored: Structure, expected: Expected, backend: str, config: Path) -> 
     total = sum(counts, Counter())
     strange = {kind: count for kind, count in sorted(total.items()) if kind not in known}
     wrong = [f"{count} {kind}, which no conversion of {model_type} has" for kind, count in strange.items()]
+    wrong += [
+        f"a bound of {low:.6g} to {high:.6g}, which no {output_kind} has"
+        for low, high in dict.fromkeys(stored.limits)
+        if not (np.isinf(high) and any(abs(low - one) <= _LEAST_ERROR * one for one in _LEAST.get(output_kind, ())))
+    ]
     if stored.operators[1:] != stored.operators[:-1]:
         wrong.append(_difference(counts) or "its functions run the same operators in another order")
     detail = f"{total.total()} operators of {len(total)} kinds, the same in each function"

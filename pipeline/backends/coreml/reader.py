@@ -10,7 +10,7 @@ from pipeline.backends.checked import checked
 from pipeline.backends.coreml import bounds
 from pipeline.backends.coreml.convert import METADATA_PREFIX
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Arithmetic, Constant, Flow, Role, Structure
+from pipeline.backends.structure import Activation, Arithmetic, Constant, Flow, Limit, Role, Structure
 from pipeline.errors import ToolchainError
 from pipeline.mil import Package
 from pipeline.mil.constants import Source, Weight, constants, decode, is_constant, weights
@@ -29,6 +29,9 @@ _ROLES: dict[str, dict[str, Role]] = {
     "mul": {"x": "weight", "y": "weight"},
     "add": {"x": "bias", "y": "bias"},
 }
+_LIMITS = {"clip": ("alpha", "beta"), "rsqrt": ("epsilon", None)}
+"""By operation: what bounds it below and above. An epsilon under a root keeps it from zero, as a bound does."""
+_GREATEST = float(np.finfo(np.float32).max)
 _LAYER_NORM_EPSILON = 1e-5
 """MIL's default."""
 _DTYPES = {65568: "float32", 65552: "float16", 131104: "int32"}
@@ -88,6 +91,7 @@ def structure(file: Path) -> Structure:
     activations: list[Activation] = []
     arithmetic: list[Arithmetic] = []
     operators: list[tuple[str, ...]] = []
+    limits: list[Limit] = []
     for name in package.functions:
         program = package.program(name)
         sources = constants(program)
@@ -103,6 +107,8 @@ def structure(file: Path) -> Structure:
                 arithmetic.append("float")
             elif operation.kind in _NAMED:
                 activations.append(_NAMED[operation.kind])
+            elif operation.kind in _LIMITS:
+                limits.append(_limit(package, sources, operation))
     every = weights(package)
     counted = [row for row in every if _counts(row)]
     order: dict[object, int] = {id(row): number for number, row in enumerate(counted)}
@@ -113,6 +119,7 @@ def structure(file: Path) -> Structure:
         uses=tuple(_flow(package, name, every).numbered(order) for name in package.functions),
         arithmetic=tuple(arithmetic),
         operators=tuple(operators),
+        limits=tuple(limits),
         numbers=tuple(_number(package, row) for row in every if _floats(row) == 1),
     )
 
@@ -144,6 +151,15 @@ def _parameter(package: Package, sources: Mapping[str, Source], operation: Opera
         return None
     (argument,) = operation.arguments[name]
     return decode(package, sources[argument] if isinstance(argument, str) else argument, rounded=False)
+
+
+def _limit(package: Package, sources: Mapping[str, Source], operation: Operation) -> Limit:
+    """Return an operation's bounds; the greatest number of a type is none."""
+    lowest, highest = _LIMITS[operation.kind]
+    low = _parameter(package, sources, operation, lowest)
+    high = None if highest is None else _parameter(package, sources, operation, highest)
+    bounds = -np.inf if low is None else float(np.asarray(low)), np.inf if high is None else float(np.asarray(high))
+    return bounds if bounds[1] < _GREATEST else (bounds[0], np.inf)
 
 
 def _gelu(mode: Value | None) -> Activation:

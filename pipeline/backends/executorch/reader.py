@@ -15,7 +15,7 @@ from pipeline.backends.checked import checked
 from pipeline.backends.executorch import bounds, schemas
 from pipeline.backends.flatbuffer import Schema, Table
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Arithmetic, Constant, Flow, Role, Structure
+from pipeline.backends.structure import Activation, Arithmetic, Constant, Flow, Limit, Role, Structure
 from pipeline.errors import ToolchainError
 from pipeline.schemes import Stored
 
@@ -33,6 +33,7 @@ _DELEGATE_FLOATS: dict[str, tuple[Stored, str]] = {
     "xnn_datatype_fp32": ("float32", "<f4"),
     "xnn_datatype_fp16": ("float16", "<f2"),
 }
+_OPEN, _RELU = (-np.inf, np.inf), (0.0, np.inf)
 _QUANTISED = "XNNQuantizedTensorValue"
 _EMBEDDING = "quantized_decomposed::embedding_byte"
 _LAYER_NORM = "aten::native_layer_norm"
@@ -93,6 +94,7 @@ def structure(file: Path) -> Structure:
         numbers=tuple(reader.numbers.values()),
         arithmetic=tuple(reader.arithmetic),
         operators=tuple(kinds for kinds in reader.operators if kinds),
+        limits=tuple(reader.limits),
     )
 
 
@@ -157,6 +159,7 @@ class _Reader:
     flows: list[Flow] = field(default_factory=list)
     arithmetic: list[Arithmetic] = field(default_factory=list)
     operators: list[tuple[str, ...]] = field(default_factory=list)
+    limits: list[Limit] = field(default_factory=list)
 
     def add_plan(self, plan: Table) -> None:
         """Add one method: what its instructions say in their order, then the constants that no kernel explained."""
@@ -250,6 +253,7 @@ class _Reader:
         graph = _Graph(payload, self.delegate_schema, self.program)
         self.activations += graph.activations()
         self.arithmetic += graph.arithmetic()
+        self.limits += graph.limits()
         inner = flow.inside(arguments)
         for value in graph.table["xvalues"]:
             tensor = value["xvalue_union"]
@@ -354,13 +358,19 @@ class _Graph:
         self._kinds = {number: name for name, number in schema.enums["XNNDatatype"][1].items()}
 
     def activations(self) -> Iterator[Activation]:
-        """Return the graph's activations; a clamp is a relu where it is open upwards."""
+        """Return the graph's activations; what is cut off below zero alone is a relu."""
         for node in self.table["xnodes"]:
-            kind, bounds = node.member("xnode_union"), node["output_min_max"]
+            kind = node.member("xnode_union")
             if kind in _DELEGATE_ACTIVATIONS:
                 yield _DELEGATE_ACTIVATIONS[kind]
-            elif bounds is not None and bounds["output_min"] == 0 and bounds["output_max"] == np.inf:
+            elif _limit(node) == _RELU:
                 yield "relu"
+
+    def limits(self) -> Iterator[Limit]:
+        """Yield the bounds that nodes have, those of a relu left out; any kind of node may have them."""
+        for node in self.table["xnodes"]:
+            if _limit(node) not in (_RELU, _OPEN):
+                yield _limit(node)
 
     def arithmetic(self) -> Iterator[Arithmetic]:
         """Yield what each linear multiplies: integers, where its input is quantised row by row before."""
@@ -422,6 +432,11 @@ class _Graph:
             return (row["named_key"],), self._program.segment(self._program.named[row["named_key"]])
         start = self._data_at + row["offset"]
         return (*self._where, row["offset"]), self._payload[start : start + row["size"]]
+
+
+def _limit(node: Table) -> Limit:
+    bounds = node["output_min_max"]
+    return _OPEN if bounds is None else (bounds["output_min"], bounds["output_max"])
 
 
 def _plain(value: Table) -> Table:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline.backends.checked import checked
 from pipeline.backends.litert import bounds
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Arithmetic, Constant, Flow, Role, Structure
+from pipeline.backends.structure import Activation, Arithmetic, Constant, Flow, Limit, Role, Structure
 from pipeline.errors import ToolchainError
 from pipeline.schemes import Stored
 
@@ -104,6 +104,7 @@ class _Reader:
     flows: list[Flow] = field(default_factory=list)
     arithmetic: list[Arithmetic] = field(default_factory=list)
     operators: list[tuple[str, ...]] = field(default_factory=list)
+    limits: list[Limit] = field(default_factory=list)
 
     def structure(self) -> Structure:
         """Return what was collected."""
@@ -116,6 +117,7 @@ class _Reader:
             numbers=tuple(self.numbers.values()),
             arithmetic=tuple(self.arithmetic),
             operators=tuple(self.operators),
+            limits=tuple(self.limits),
         )
 
     @classmethod
@@ -157,6 +159,7 @@ class _Reader:
             self.arithmetic += graph.arithmetic(operation)
             self.epsilons += graph.epsilon(operation)
             self.activations += graph.activation(operation)
+            self.limits += graph.limits(operation)
 
     def content(self, tensor: Any) -> memoryview:
         """Return a constant's bytes, none for a tensor that is made at run time."""
@@ -269,6 +272,12 @@ class _Graph:
             if len(numbers) == 1:
                 yield numbers[0]
 
+    def limits(self, operation: _Operation) -> Iterator[Limit]:
+        """Yield the bound that an operation is, if what it compares with is a constant."""
+        if operation.kind in ("MAXIMUM", "MINIMUM"):
+            for number in {float(one) for tensor in operation.inputs for one in self._floats(tensor)}:
+                yield (number, np.inf) if operation.kind == "MAXIMUM" else (-np.inf, number)
+
     def activation(self, operation: _Operation) -> Iterator[Activation]:
         """Yield the activation that an operation is or carries."""
         if operation.kind == "GELU":
@@ -297,10 +306,15 @@ class _Graph:
 
     def _number(self, tensor: int) -> float | None:
         """Return the value of a constant of one element."""
+        values = self._floats(tensor)
+        return float(values[0]) if len(values) == 1 else None
+
+    def _floats(self, tensor: int) -> NDArray[np.float32]:
+        """Return the values of a constant, none for what is made at run time or has no floats."""
         maker = self._makers.get(tensor)
         source = maker.inputs[0] if maker is not None and maker.kind in _SAME_VALUES else tensor
         found = self.tensors[source]
         content, kind = self._reader.content(found), self._reader.types[found.Type()]
-        if kind not in _FLOATS or not len(content) or int(np.prod(_shape(found))) != 1:
-            return None
-        return float(np.frombuffer(content, _FLOATS[kind][1])[0])
+        if kind not in _FLOATS or not len(content):
+            return np.zeros(0, np.float32)
+        return np.frombuffer(content, _FLOATS[kind][1]).astype(np.float32, copy=False)
