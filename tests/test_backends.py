@@ -206,6 +206,7 @@ def test_core_ml_below_ios_18_holds_the_longest_length_and_says_so(
     assert spec.specificationVersion == 6
     assert description.metadata.license == "Apache-2.0"
     assert description.metadata.userDefined["classes"] == "negative,neutral,positive"
+    assert not [key for key in description.metadata.userDefined if key.endswith("conversion_date")]
     assert function.outputs[0].dtype == "float32"
     assert (out / "labels.txt").read_text().split() == ["negative", "neutral", "positive"]
 

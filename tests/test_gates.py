@@ -67,6 +67,8 @@ CONTROL = Control(
     sqnr_db=120.0,
     worst_row_db=112.0,
     worst_row="a row of 3 tokens",
+    masked_difference=0.0,
+    masked_row="a row of 5 tokens",
     file_sqnr_db=115.0,
     file_worst_row_db=111.0,
     file_worst_row="a row of 9 tokens",
@@ -314,6 +316,7 @@ FIRINGS: dict[str, Firing] = {
     [
         ({"sqnr_db": 41.0, "worst_row_db": 30.0}, {"control_sqnr_db", "control_worst_row_db"}),
         ({"worst_row_db": 52.0}, {"control_worst_row_db"}),
+        ({"masked_difference": 3e-6}, {"masked_difference"}),
         ({"file_worst_row_db": 1.0}, {"every_length_worst_row_db"}),
     ],
 )
@@ -323,7 +326,8 @@ def test_a_graph_that_is_not_the_checkpoint_s_in_single_precision_fails_whatever
     assert case.judge(gates).verdict == "passed"
     parity = case.with_found(control=CONTROL.model_copy(update=found)).judge(gates)
     assert failed_gates(parity) == fired
-    assert parity.reasons[0].endswith(CONTROL.file_worst_row if "file_worst_row_db" in found else CONTROL.worst_row)
+    rows = {"file_worst_row_db": CONTROL.file_worst_row, "masked_difference": CONTROL.masked_row}
+    assert parity.reasons[0].endswith(rows.get(next(iter(found)), CONTROL.worst_row))
 
 
 def test_every_bound_of_gates_has_a_firing_test():

@@ -32,8 +32,10 @@ def signature(*bounds: tuple[int, int]) -> Signature:
     )
 
 
-def made(size: int, *bounds: tuple[int, int], thorough: bool = False, types: int = 2) -> Probes:
-    vocabulary = Vocabulary(size, types, PADDING, first=(1,), last=(2,))
+def made(
+    size: int, *bounds: tuple[int, int], thorough: bool = False, types: int = 2, padding: int | None = PADDING
+) -> Probes:
+    vocabulary = Vocabulary(size, types, padding, first=(1,), last=(2,))
     return probes.make(signature(*bounds), vocabulary, thorough=thorough)
 
 
@@ -48,6 +50,11 @@ def test_every_id_and_every_number_of_tokens_occur(bounds):
     assert found.ids == 499
     assert {len(probe.row) for probe in found.of_lengths} == set(range(1, 41))
     assert all(len(probe.row) <= probe.length <= 40 for probe in rows)
+
+
+def test_padding_is_an_id_as_others_are_where_a_model_does_not_tell_it_apart():
+    found = made(500, *FIXED, padding=None)
+    assert {one for probe in (*found.of_lengths, *found.of_ids) for one in probe.row.ids} == set(range(500))
 
 
 def test_rows_stand_at_and_just_below_every_fixed_length_and_nearly_empty_ones_too():

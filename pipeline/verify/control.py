@@ -7,7 +7,7 @@ with the checkpoint in PyTorch that has the same weights: they agree to some 110
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 from pipeline import backends
 from pipeline.backends import Evaluator, Session
 from pipeline.backends import signature as signature_of
-from pipeline.backends.signature import Signature
+from pipeline.backends.signature import Function, Signature
 from pipeline.backends.structure import Structure
+from pipeline.checkpoint import architectures
 from pipeline.convert.model import Model
 from pipeline.schemes import SCHEMES
 from pipeline.student.reference import Reference
 from pipeline.text.encoding import Encoder
 from pipeline.verify import file_weights, probes
-from pipeline.verify.probes import Probe, Vocabulary
+from pipeline.verify.probes import Probe, Probes, Vocabulary
 from pipeline.verify.record import Control
 from pipeline.verify.weights import Expected
 from pipeline.verify.wiring import Followed
@@ -75,6 +76,7 @@ def run(subject: Subject, *, thorough: bool) -> Control:
 
         with Model(subject.folder, evaluator=Evaluator("control", load, uses_threads=False)) as single:
             errors = _errors(single, every, true)
+            masked = _masked(single, subject.folder, made, vocabulary)
     chosen = [n for n, probe in enumerate(made.of_lengths) if thorough or _is_run_by_itself(probe, signature)]
     lengths, places = [made.of_lengths[n] for n in chosen], [len(texts) + n for n in chosen]
     if SCHEMES[signature.scheme].rounds_activations(signature.backend):
@@ -83,6 +85,7 @@ def run(subject: Subject, *, thorough: bool) -> Control:
     else:
         own = errors[places]
     worst = int(np.argmax(errors))
+    seen = max(masked, key=masked.__getitem__, default=every[worst])
     return Control(
         rows=len(every),
         lengths=len({(probe.length, len(probe.row)) for probe in made.of_lengths}),
@@ -91,6 +94,8 @@ def run(subject: Subject, *, thorough: bool) -> Control:
         sqnr_db=_db(np.sqrt(np.mean(errors**2)), unit),
         worst_row_db=_db(errors[worst], unit),
         worst_row=_named(every[worst], worst < len(texts)),
+        masked_difference=min(masked.get(seen, 0.0) / unit, _EXACT_DB),
+        masked_row=_named(seen, text=False),
         file_sqnr_db=_db(np.sqrt(np.mean(own**2)), unit),
         file_worst_row_db=_db(own.max(), unit),
         file_worst_row=_named(lengths[int(np.argmax(own))], text=False),
@@ -119,7 +124,10 @@ def _vocabulary(folder: Path, signature: Signature) -> Vocabulary:
     cut = (len(empty) + 1) // 2
     takes_types = "token_type_ids" in {tensor.name for tensor in signature.functions[0].inputs}
     types = int(config.get("type_vocab_size", 1)) if takes_types else 1
-    return Vocabulary(int(config["vocab_size"]), types, signature.pad_token_id, empty[:cut], empty[cut:])
+    # RoBERTa counts positions by it; MobileBERT's graph gives it zeros, so that a row ends before its padding.
+    special = architectures.get(config["model_type"]).positions_after_padding or config.get("trigram_input")
+    padding = signature.pad_token_id if special else None
+    return Vocabulary(int(config["vocab_size"]), types, padding, empty[:cut], empty[cut:])
 
 
 def _errors(model: Model, every: Sequence[Probe], true: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
@@ -130,6 +138,40 @@ def _errors(model: Model, every: Sequence[Probe], true: Sequence[NDArray[np.floa
         difference = np.nan_to_num(got.astype(np.float64) - wanted, nan=np.inf, posinf=np.inf, neginf=np.inf)
         found.append(float(np.sqrt(np.mean(difference**2, axis=-1)).max()))
     return np.asarray(found)
+
+
+def _masked(model: Model, folder: Path, made: Probes, vocabulary: Vocabulary) -> dict[Probe, float]:
+    """Return by how much a row's outputs change with the ids and types that its mask hides, for a few of each length.
+
+    In single precision by nothing at all: the exponential of a masked score is zero. A mask that is too weak lets
+    little through on texts that nearly fill their length, and half precision hides that.
+    """
+    # A token of MobileBERT sees the one behind it before any mask applies, in Hugging Face's code as well.
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    behind = 1 if config.get("trigram_input") else 0
+    drawn = np.random.default_rng(0)
+    found: dict[Probe, float] = {}
+    for probe, function in _hiding(model.signature, made, behind):
+        tokens, names = len(probe.row), tuple(tensor.name for tensor in function.inputs)
+        clean = probe.row.padded(names, probe.length, pad_token_id=model.signature.pad_token_id)
+        other = {name: array.copy() for name, array in clean.items()}
+        start = tokens + behind
+        other["input_ids"][0, start:] = drawn.integers(0, vocabulary.size, probe.length - start)
+        if "token_type_ids" in other:
+            other["token_type_ids"][0, start:] = vocabulary.types - 1
+        seen, unseen = (model.run_padded(function, inputs).astype(np.float64) for inputs in (other, clean))
+        difference = seen[:tokens] - unseen[:tokens] if seen.ndim == 2 else seen - unseen
+        found[probe] = float(np.nan_to_num(np.abs(difference), nan=np.inf).max())
+    return found
+
+
+def _hiding(signature: Signature, made: Probes, behind: int) -> Iterator[tuple[Probe, Function]]:
+    """Yield the shortest, a middling and the longest row of each length that leave more than `behind` places over."""
+    by_tokens = {len(probe.row): probe.row for probe in made.of_lengths}
+    for function in signature.functions:
+        fitting = [tokens for tokens in sorted(by_tokens) if probes.FEW <= tokens < function.max_length - behind]
+        for tokens in sorted({*fitting[:1], *fitting[len(fitting) // 2 :][:1], *fitting[-1:]}):
+            yield Probe(by_tokens[tokens], function.max_length), function
 
 
 def _db(error: float, unit: float) -> float:

@@ -20,6 +20,8 @@ _RULE_OF_THREE = 3.0
 _CONTROL_DB, _CONTROL_HALF_DB = 80.0, 60.0
 """Of a graph in single precision, and of one whose constants, such as the attention's scale, are in half precision."""
 _DECLARED_SLACK_DB, _ROW_SLACK_DB = 5.0, 10.0
+_MASKED_DIFFERENCE = 1e-6
+"""In single precision the exponential of a masked score is zero, so clean files change by nothing at all."""
 _SWEEP_HALF_DB, _SWEEP_DYNAMIC_DB = 35.0, 5.0
 """Of one row of arbitrary tokens, in a file that rounds what it computes: no text, so far coarser than on texts."""
 
@@ -247,6 +249,8 @@ def _control_gates(signature: Signature, gates: Gates, truth: Reference, control
             signature, "control_worst_row_db", bound - _ROW_SLACK_DB, control.worst_row_db, f"on {control.worst_row}"
         ),
     ]
+    why = f"on {control.masked_row}"
+    results.append(_at_most(signature, "masked_difference", _MASKED_DIFFERENCE, control.masked_difference, why))
     # What computes in single precision as it is has been judged by that.
     if scheme.rounds_activations(signature.backend):
         found = control.file_worst_row_db

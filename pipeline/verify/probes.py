@@ -18,7 +18,7 @@ _LENGTH_STEP = 16
 """Tokens between the lengths beyond that."""
 _IDS = 32_768
 """Ids that are tried; beyond, a seeded choice with both ends. Multilingual tables have a quarter of a million."""
-_FEW = 3
+FEW = 3
 """Tokens of a row that is nearly all padding."""
 
 
@@ -30,8 +30,8 @@ class Vocabulary:
     """Rows of the table of words."""
     types: int
     """Rows of the table of token types; 1 where there is none."""
-    padding: int
-    """Never inside of a row: some models count positions by it."""
+    padding: int | None
+    """The id of padding where a model reads it otherwise than any other, so that it is never inside of a row."""
     first: tuple[int, ...]
     """Special tokens before a text."""
     last: tuple[int, ...]
@@ -80,7 +80,7 @@ def _of_lengths(signature: Signature, ids: "_Ids", *, thorough: bool) -> Iterato
     """Yield rows at and just below each fixed length, every number of tokens, and nearly empty ones at each length."""
     runs = [(count, signature.choose(count)[1]) for count in _token_counts(signature.max_length, thorough=thorough)]
     for longest in (function.max_length for function in signature.functions):
-        runs += [(count, longest) for count in (longest, longest - 1, _FEW) if 1 <= count <= longest]
+        runs += [(count, longest) for count in (longest, longest - 1, FEW) if 1 <= count <= longest]
     for count, length in dict.fromkeys(runs):
         yield Probe(ids.row(count), length)
 

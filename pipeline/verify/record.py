@@ -133,6 +133,9 @@ class Control(_Frozen):
     worst_row_db: float
     """The unit of all rows against the root mean square error of a row, or of its worst token."""
     worst_row: str
+    masked_difference: float
+    """Largest change of a number by what lies under the mask, of the outputs' root mean square; at most 999."""
+    masked_row: str
     file_sqnr_db: float
     """The file as it runs, over the rows of every length, against the same."""
     file_worst_row_db: float

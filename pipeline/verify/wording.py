@@ -34,6 +34,9 @@ _QUANTITIES = {
     "max_bytes_per_parameter": Quantity("size", "bytes per parameter"),
     "control_sqnr_db": Quantity("SQNR of the file's own graph in single precision", "dB"),
     "control_worst_row_db": Quantity("SQNR of the worst row of the file's own graph in single precision", "dB"),
+    "masked_difference": Quantity(
+        "largest change by what lies under the mask, in single precision", "of the outputs' root mean square"
+    ),
     "every_length_worst_row_db": Quantity("SQNR of the worst row over all lengths", "dB"),
 }
 _RELATIVE = ("max_abs_error", "max_pad_difference", "max_thread_difference")

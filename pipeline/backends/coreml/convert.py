@@ -14,13 +14,14 @@ from pipeline.backends import ConvertRequest, sparsity
 from pipeline.mil.listing import count_operations
 from pipeline.schemes import NEWEST_IOS, SCHEMES
 
-VERSION = 5
+VERSION = 6
 FILE = "model.mlpackage"
 DISTRIBUTIONS = ("coremltools", "torch", "transformers")
 BASE_SCHEME: str | None = None
 
 _FUNCTIONS_FROM_IOS = 18
 _SPECIFICATION = "Data/com.apple.CoreML/model.mlmodel"
+_CONVERSION_DATE = "com.github.apple.coremltools.conversion_date"
 METADATA_PREFIX = "com.pocketbert."
 
 
@@ -188,6 +189,8 @@ def _describe(file: Path, request: ConvertRequest) -> None:
     metadata.versionString = request.metadata.get("version", "")
     for key, value in request.metadata.items():
         metadata.userDefined[f"{METADATA_PREFIX}{key}"] = value
+    # A function that is saved alone has the day on it, and equal models be equal files.
+    metadata.userDefined.pop(_CONVERSION_DATE, None)
     if request.labels:
         metadata.userDefined["classes"] = ",".join(request.labels)
     path.write_bytes(spec.SerializeToString(deterministic=True))

@@ -238,6 +238,11 @@ class _Graph:
         self.tensors = [graph.Tensors(number) for number in range(graph.TensorsLength())]
         self.operations = list(self._operations(graph))
         self._makers = {output: operation for operation in self.operations for output in operation.outputs}
+        self._constant = {number for number, tensor in enumerate(self.tensors) if len(reader.content(tensor))}
+        """Tensors that no input of the graph has a part in; operations lie in the order in which they run."""
+        for operation in self.operations:
+            if {number for number in operation.inputs if number >= 0} <= self._constant:
+                self._constant.update(operation.outputs)
 
     def _operations(self, graph: Any) -> Iterator[_Operation]:
         for number in range(graph.OperatorsLength()):
@@ -250,8 +255,11 @@ class _Graph:
             yield _Operation(kind, inputs, outputs, table)
 
     def arithmetic(self, operation: _Operation) -> Iterator[Arithmetic]:
-        """Yield what a linear multiplies: integers, where it reads a matrix of int8 that nothing widens before."""
-        if operation.kind == "FULLY_CONNECTED":
+        """Yield what a linear multiplies: integers, where it reads a matrix of int8 that nothing widens before.
+
+        The products of attention are no linears, though those of a single head are written as such.
+        """
+        if operation.kind == "FULLY_CONNECTED" and operation.inputs[1] in self._constant:
             matrix = self.tensors[operation.inputs[1]]
             yield "dynamic_int8" if self._reader.types[matrix.Type()] == "INT8" else "float"
 
