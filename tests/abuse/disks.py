@@ -68,16 +68,22 @@ def _mount(disk: Path, *options: str) -> None:
 
 
 def _take_away(disk: Path, kind: str, left: int) -> None:
-    """Let a disk have so many bytes or inodes left, or none for writing."""
-    found = os.statvfs(disk)
-    used_bytes = (found.f_blocks - found.f_bfree) * found.f_frsize
-    used_inodes = found.f_files - found.f_ffree
-    option = {
-        "bytes": f"size={max(used_bytes + left, 4096)}",
-        "inodes": f"nr_inodes={used_inodes + left}",
-        "read-only": "ro",
-    }[kind]
-    subprocess.run(["mount", "-o", f"remount,{option}", str(disk)], check=True, capture_output=True)
+    """Let a disk have so many bytes or inodes left, or none for writing.
+
+    Where a command is at work, it may take what is left between the count and the change, which is then refused.
+    """
+    for last in (*[False] * 20, True):
+        found = os.statvfs(disk)
+        used_bytes = (found.f_blocks - found.f_bfree) * found.f_frsize
+        used_inodes = found.f_files - found.f_ffree
+        option = {
+            "bytes": f"size={max(used_bytes + left, 4096)}",
+            "inodes": f"nr_inodes={used_inodes + left}",
+            "read-only": "ro",
+        }[kind]
+        done = subprocess.run(["mount", "-o", f"remount,{option}", str(disk)], check=last, capture_output=True)
+        if done.returncode == 0:
+            return
 
 
 def _give_back(disk: Path) -> None:
