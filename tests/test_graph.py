@@ -577,10 +577,11 @@ def test_clean_leaves_a_folder_whose_links_lead_elsewhere(kept: Store) -> None:
     assert (users / "models").is_symlink()
 
 
-def test_what_a_clean_that_was_killed_at_its_end_left_is_removed_by_name(kept: Store) -> None:
+@pytest.mark.parametrize("left", [".", "logs"])
+def test_what_a_clean_that_was_killed_at_its_end_left_is_removed_by_name(left: str, kept: Store) -> None:
     made(graph_of(node("first")), kept)
     emptied = kept.build / "emptied"
-    (emptied / "logs").mkdir(parents=True)
+    (emptied / left).mkdir(parents=True)
     # Nobody but its name says whose an empty folder is.
     assert cleaning.clean(kept.build).folders == [kept.build / "own"]
     assert cleaning.clean(kept.build, "emptied").folders == [emptied]

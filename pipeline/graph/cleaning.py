@@ -92,9 +92,10 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _is_emptied(folder: Path) -> bool:
-    """Return whether a folder holds empty logs alone, as a `clean` leaves it that was killed at its very end."""
+    """Return whether a folder beside a store is empty, but for logs: a `clean` that was killed at its end leaves it."""
     inside = list(folder.iterdir())
-    return [path.name for path in inside] == [_LOGS] and inside[0].is_dir() and not any(inside[0].iterdir())
+    logs = [path.name for path in inside] == [_LOGS] and inside[0].is_dir() and not any(inside[0].iterdir())
+    return (folder.parent / FOLDER).is_dir() and (logs or not inside)
 
 
 def _is_view(link: Path, build: Path) -> bool:
