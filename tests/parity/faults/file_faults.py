@@ -14,7 +14,7 @@ import numpy as np
 from faults import constants
 from faults.constants import Quantised
 from faults.fault import FLOAT, INT8, Cells, Fault
-from faults.students import BUNDLED
+from faults.students import BUNDLED, Student
 
 
 @dataclass(frozen=True)
@@ -150,15 +150,24 @@ _EXCHANGED = {
 """By name: what went wrong, and the tensor of a layer that changes places with the next layer's."""
 
 
-def _exchanges() -> Iterator[Fault]:
-    """Yield exchanges in what people ship, int8, of a random student and of the trained one, whose layers are alike."""
-    for name, (what, tensor) in _EXCHANGED.items():
-        plant = _exchange(*(tensor.format(f"encoder.layer.{layer}") for layer in (0, 1)))
-        yield _fault(f"{name}_exchanged", what, plant, INT8)
-        yield _fault(f"{name}_exchanged_trained", what, plant, INT8, student=BUNDLED)
+def _of_wiring() -> Iterator[Fault]:
+    """Yield what goes wrong in what people ship, int8, in a random student and in the trained one."""
     norm = "encoder.layer.1.output.LayerNorm"
-    plant = _exchange(f"{norm}.weight", f"{norm}.bias")
-    yield _fault("gain_and_shift_exchanged", "a norm's gain and shift have changed places", plant, INT8)
+    gain_for_shift = _exchange(f"{norm}.weight", f"{norm}.bias")
+    for student, ending in ((Student(), ""), (BUNDLED, "_trained")):
+        for name, (what, tensor) in _EXCHANGED.items():
+            plant = _exchange(*(tensor.format(f"encoder.layer.{layer}") for layer in (0, 1)))
+            yield _fault(f"{name}_exchanged{ending}", what, plant, INT8, student=student)
+        what = "a norm's gain and shift have changed places"
+        yield _fault(f"gain_and_shift_exchanged{ending}", what, gain_for_shift, INT8, student=student)
+        yield _fault(
+            f"weight_only_under_dynamic_name{ending}",
+            "the int8_dynamic file is the int8_weight_only one",
+            the_other_int8_scheme,
+            {name: INT8[name] for name in ("litert", "executorch")},
+            not_for={"coreml": "it has no int8_dynamic"},
+            student=student,
+        )
 
 
 _NO_FP16 = {"executorch": "its backend has no fp16"}
@@ -182,14 +191,5 @@ FAULTS = (
         not_for=_NO_FP16,
     ),
 )
-OF_WIRING = (
-    *_exchanges(),
-    _fault(
-        "weight_only_under_dynamic_name",
-        "the int8_dynamic file is the int8_weight_only one",
-        the_other_int8_scheme,
-        {name: INT8[name] for name in ("litert", "executorch")},
-        not_for={"coreml": "it has no int8_dynamic"},
-    ),
-)
+OF_WIRING = tuple(_of_wiring())
 """Right values in wrong places, and a file under another scheme's name."""

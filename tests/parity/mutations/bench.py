@@ -138,7 +138,8 @@ class Bench:
             return Result(**(asdict(result) | {"outcome": found.outcome, "said": found.said}))
 
         self._tell(f"{subject.name}: isolated, {len(wanted)}")
-        return [one(result) for result in wanted]
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            return list(pool.map(one, wanted))
 
     def _known(self, file: Path, key: str) -> dict[int, Result]:
         """Return what an earlier run of the same code on the same file has found; nothing if it was another."""

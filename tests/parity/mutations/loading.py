@@ -4,11 +4,13 @@
 Here the runtime is imported once, and every file gets a fork of that process.
 """
 
+import atexit
 import os
 import resource
 import select
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,16 +50,19 @@ class Attempt:
     """The error, or the signal."""
 
 
-_scratch: dict[str, Path] = {}
-"""In a worker: a copy of each clean folder, whose files are written over and put back."""
+_scratch: dict[tuple[str, int], Path] = {}
+"""In each thread of a worker: a copy of each clean folder, whose files are written over and put back."""
 
 
 @contextmanager
 def damaged(subject: Subject, mutation: Mutation) -> Iterator[Path]:
     """Give a model folder with the damaged part in its place, and its hashes in its manifest."""
-    if subject.name not in _scratch:
-        _scratch[subject.name] = subject.copy(Path(mkdtemp(prefix="pocketbert-mutations-")) / "model")
-    folder = _scratch[subject.name]
+    mine = subject.name, threading.get_ident()
+    if mine not in _scratch:
+        scratch = Path(mkdtemp(prefix="pocketbert-mutations-"))
+        atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+        _scratch[mine] = subject.copy(scratch / "model")
+    folder = _scratch[mine]
     part = folder / mutation.path
     part.write_bytes(mutation.content)
     try:
