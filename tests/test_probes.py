@@ -52,6 +52,12 @@ def test_every_id_and_every_number_of_tokens_occur(bounds):
     assert all(len(probe.row) <= probe.length <= 40 for probe in rows)
 
 
+def test_ids_are_dealt_out_over_all_lengths_full_and_padded():
+    found = made(5000, *FIXED).of_ids
+    assert {(len(probe.row), probe.length) for probe in found} == {(16, 16), (15, 16), (40, 40), (39, 40)}
+    assert {(len(probe.row), probe.length) for probe in made(5000, *FREE).of_ids} == {(40, 40), (39, 40)}
+
+
 def test_padding_is_an_id_as_others_are_where_a_model_does_not_tell_it_apart():
     found = made(500, *FIXED, padding=None)
     assert {one for probe in (*found.of_lengths, *found.of_ids) for one in probe.row.ids} == set(range(500))

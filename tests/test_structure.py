@@ -26,6 +26,7 @@ from pipeline.convert.stage import Target
 from pipeline.errors import ArtifactError, StudentError
 from pipeline.graph.worker import Worker
 from pipeline.verify import structure as judging
+from pipeline.verify import weights
 from pipeline.verify.record import GateResult
 from pipeline.verify.weights import Expected
 
@@ -173,6 +174,30 @@ def test_a_nudge_just_beyond_the_rounding_fails(scheme: str) -> None:
     step = {"fp32": 2.0**-23, "fp16": 2.0**-10}[scheme]
     found = changed(clean(scheme), "words", lambda values: np.where(np.arange(12) == 3, values * (1 + step), values))
     assert "words: " in failed(check(found, checkpoint(), scheme, "litert"))["weights"]
+
+
+@pytest.mark.parametrize("by", [1 + 2.0**-22, 1 + 2.0**-16])
+def test_a_scale_of_int8_is_right_to_the_last_bits(by: float) -> None:
+    """Half a step hides this: no element is farther off than the rounding allows."""
+    found = changed(clean("int8_dynamic"), "words", scaled(3, by=by))
+    assert "words" in failed(check(found, checkpoint(), "int8_dynamic", "litert"))["weights"]
+
+
+def test_an_element_near_the_middle_between_two_steps_is_the_toolchain_s_own() -> None:
+    found = clean("int8_dynamic")
+    words = checkpoint().tensors["words"]
+    step = np.abs(words).max(axis=1, keepdims=True) / np.float32(127)
+    quotients = words / step
+    row, column = np.unravel_index(int(np.abs(np.abs(quotients - np.rint(quotients)) - 0.5).argmin()), words.shape)
+    other = np.rint(quotients[row, column]) + np.sign(quotients[row, column] - np.rint(quotients[row, column]))
+    moved = changed(found, "words", put(int(row), int(column), value=float(other * step[row, 0])))
+    assert "words" in failed(check(moved, checkpoint(), "int8_dynamic", "litert"))["weights"]
+
+
+@pytest.mark.parametrize("backend", backends.NAMES)
+def test_a_row_of_zeros_stays_one(backend: str) -> None:
+    values = np.zeros((2, 4), np.float32)
+    assert not weights.ROUNDING[backend].of(values, np.abs(values).max(axis=1, keepdims=True)).any()
 
 
 def test_a_second_copy_has_to_be_right_too() -> None:

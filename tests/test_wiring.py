@@ -1,6 +1,7 @@
 """What an operation of a file may read, on graphs of a few calls: every way in which converters fold, and no other."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,10 +31,10 @@ SHARED: tuple[tuple[str, tuple[int, ...]], ...] = (
 def expected(calls: tuple[tuple[str, tuple[int, ...]], ...] = CALLS) -> Expected:
     """A checkpoint in which each module has a weight of 8 x 8 and a bias."""
     tensors = {}
-    for name in dict.fromkeys(name for name, _ in calls):
+    for number, name in enumerate(dict.fromkeys(name for name, _ in calls), 1):
         norm = name.startswith("norm")
-        tensors[f"{name}.weight"] = np.ones(8 if norm else (8, 8), np.float32)
-        tensors[f"{name}.bias"] = np.ones(8, np.float32)
+        tensors[f"{name}.weight"] = np.full(8 if norm else (8, 8), number, np.float32)
+        tensors[f"{name}.bias"] = np.full(8, number, np.float32)
     return Expected(tensors, frozenset(), {}, (), (), calls)
 
 
@@ -141,6 +142,18 @@ def test_a_linear_that_is_left_out_is_told() -> None:
         ("head.weight", (7,)),
     ]
     assert "key.weight is not read" in problems(short)
+
+
+def test_tied_linears_may_run_as_one_and_others_may_not() -> None:
+    tied = expected()
+    tied = replace(
+        tied, tensors=tied.tensors | {f"key.{kind}": tied.tensors[f"query.{kind}"] for kind in ("weight", "bias")}
+    )
+    as_one = [*RIGHT[:5], ("out.weight+out.bias", (4,)), ("norm1.weight", (3, 5)), ("norm1.bias", (6,))]
+    as_one.append(("head.weight+head.bias", (7,)))
+    assert problems(as_one, tied) == []
+    assert problems(RIGHT, tied) == []
+    assert any("key.weight is not read" in problem for problem in problems(as_one))
 
 
 def test_a_shared_module_runs_as_often_as_in_the_checkpoint() -> None:

@@ -7,6 +7,7 @@ weights, to the last bits.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 import numpy as np
 
@@ -53,7 +54,7 @@ class Probes:
     of_lengths: tuple[Probe, ...]
     """Every length."""
     of_ids: tuple[Probe, ...]
-    """Every id, at one length."""
+    """Every id, dealt out over the lengths, each full and padded by one."""
     ids: int
     """How many ids occur in all of them."""
 
@@ -68,12 +69,24 @@ def make(signature: Signature, vocabulary: Vocabulary, *, thorough: bool) -> Pro
     """
     ids = _Ids(vocabulary, None if thorough else _IDS)
     of_lengths = tuple(_of_lengths(signature, ids, thorough=thorough))
-    function = signature.functions[-1]
-    width = min(function.max_length, _EVERY_LENGTH_UP_TO)
+    turns = cycle(_turns(signature))
     of_ids = []
     while ids.left:
-        of_ids.append(Probe(ids.row(width), max(width, function.min_length)))
+        tokens, length = next(turns)
+        of_ids.append(Probe(ids.row(tokens), length))
     return Probes(of_lengths, tuple(of_ids), ids.used)
+
+
+def _turns(signature: Signature) -> Iterator[tuple[int, int]]:
+    """Yield tokens and length of the rows among which ids are dealt out.
+
+    Each length has a full row and a padded one: a graph may read most of a vocabulary otherwise in one of them alone.
+    """
+    for function in signature.functions:
+        length = function.max_length if function.fixed else min(function.max_length, _EVERY_LENGTH_UP_TO)
+        for tokens in (length, length - 1):
+            if tokens:
+                yield tokens, length
 
 
 def _of_lengths(signature: Signature, ids: "_Ids", *, thorough: bool) -> Iterator[Probe]:

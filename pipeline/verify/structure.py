@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pipeline.backends.structure import Constant, Structure
 from pipeline.schemes import SCHEMES
 from pipeline.verify.record import GateResult
-from pipeline.verify.weights import Expected, Form, Match, Precision, best_match
+from pipeline.verify.weights import ROUNDING, Expected, Form, Match, Precision, best_match
 from pipeline.verify.wiring import Followed, follow
 
 _SMALL = 16
@@ -91,7 +91,7 @@ def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, f
 def precision_of(scheme: str, backend: str) -> Precision:
     """Return what a scheme promises on a backend."""
     row = SCHEMES[scheme]
-    return Precision(row.weights, row.support[backend].base, row.granularity)
+    return Precision(row.weights, row.support[backend].base, row.granularity, ROUNDING[backend])
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """The weights that a converted file may hold, and which of them each of its constants is.
 
 Converters keep neither names nor layouts, so a constant is recognised by its content. How far its numbers may lie from
-the checkpoint's follows from the checkpoint's own rows, never from the scales in the file.
+the checkpoint's follows from the checkpoint's own rows, never from the scales in the file; those of int8 have to be, to
+the last bit, what the toolchain makes of them.
 """
 
 import json
@@ -163,6 +164,46 @@ def _tensors(file: Path) -> Iterator[Array]:
 
 
 @dataclass(frozen=True)
+class Rounding:
+    """How a toolchain rounds to int8, to the last bit: a flipped bit in a scale is far below half a step."""
+
+    steps: float
+    """How many steps the largest element of a row is."""
+    by_reciprocal: bool = False
+    """Whether elements are multiplied by one over the step instead of divided by it."""
+    dtype: type[np.floating[Any]] = np.float32
+    """In which scales and quotients are computed."""
+
+    def of(self, wanted: Array, largest: Array) -> Array:
+        """Return what a file has for some numbers.
+
+        Args:
+            wanted: the checkpoint's numbers.
+            largest: the largest size of those that share a scale; of a shape that broadcasts.
+        """
+        one = self.dtype(1)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            step = largest.astype(self.dtype) / self.dtype(self.steps)
+            if self.by_reciprocal:
+                step = np.maximum(step, self.dtype(_SMALLEST_STEP))
+            numbers = wanted.astype(self.dtype)
+            quotients = numbers * (one / step) if self.by_reciprocal else numbers / step
+            codes = np.clip(np.rint(quotients), -128, 127)
+            # A row of zeros has no step.
+            rounded = np.where(step > 0, codes, 0).astype(self.dtype) * step
+        found: Array = rounded.astype(np.float32)
+        return found
+
+
+ROUNDING: Mapping[str, Rounding] = {
+    "litert": Rounding(127),
+    "executorch": Rounding(127.5, by_reciprocal=True),
+    "coreml": Rounding(127, dtype=np.float16),
+}
+"""By backend: ai-edge-quantizer 0.10, torchao 0.18 (symmetric, over 255 steps), coremltools 9.0 (in half precision)."""
+
+
+@dataclass(frozen=True)
 class Precision:
     """What a scheme promises on a backend."""
 
@@ -172,6 +213,8 @@ class Precision:
     """How biases and norms are stored, and how tables were before they were quantised."""
     granularity: Granularity | None
     """Which elements share a scale, for int8."""
+    rounding: Rounding
+    """How int8 is rounded."""
 
     def of(self, form: Form, stored: Stored) -> Stored:
         """Return what a tensor is held to: what it is stored in, but nothing worse than was promised."""
@@ -262,11 +305,16 @@ def _compare(values: Array, form: Form, stored: Stored, precision: Precision) ->
     if form.prefix and values.ndim == 2:
         wanted = wanted[: len(values)]
     values = values.reshape(wanted.shape)
-    allowed = _allowed(wanted, form, precision.of(form, stored), precision)
+    storage = precision.of(form, stored)
+    largest = _largest(wanted, form, precision) if storage == "int8" else None
+    allowed = _allowed(wanted, form, largest, storage, precision)
     # In place: the largest table has twelve million elements.
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         distance = np.abs(values - wanted)
         outside = ~(distance <= allowed)
+        if largest is not None:
+            # Half a step hides a scale that is off by a bit.
+            outside |= values != precision.rounding.of(wanted, largest)
         off = int(np.count_nonzero(outside))
         np.divide(distance, allowed, out=distance)
     distance[np.isnan(distance)] = 0
@@ -276,7 +324,15 @@ def _compare(values: Array, form: Form, stored: Stored, precision: Precision) ->
     return Match(form, off, values.size, float(distance[worst]), place, float(values[worst]), float(wanted[worst]))
 
 
-def _allowed(wanted: Array, form: Form, storage: Stored, precision: Precision) -> Array:
+def _largest(wanted: Array, form: Form, precision: Precision) -> Array:
+    """Return the largest size of the elements that share a scale; of a shape that broadcasts."""
+    # coremltools 9.0 sees a table's first rows as one row, (1, length, width), and gives it one scale.
+    one_scale = precision.granularity == "tensor" or (form.prefix and precision.vectors == "float16")
+    largest: Array = np.abs(wanted).max(axis=None if one_scale else tuple(range(1, wanted.ndim)), keepdims=True)
+    return largest
+
+
+def _allowed(wanted: Array, form: Form, largest: Array | None, storage: Stored, precision: Precision) -> Array:
     """Return how far each element may be away; of a shape that broadcasts."""
     allowed: Array = np.zeros((1,) * wanted.ndim, np.float32) if form.error is None else form.error
     size, base = np.abs(wanted), precision.vectors
@@ -284,10 +340,7 @@ def _allowed(wanted: Array, form: Form, storage: Stored, precision: Precision) -
         allowed = allowed + _half_unit(wanted)
         if base == "float16":
             allowed[size < _HALF_SMALLEST] = _HALF_SMALLEST
-    elif storage == "int8":
-        # coremltools 9.0 sees a table's first rows as one row, (1, length, width), and gives it one scale.
-        one_scale = precision.granularity == "tensor" or (form.prefix and base == "float16")
-        largest = size.max(axis=None if one_scale else tuple(range(1, size.ndim)), keepdims=True)
+    elif largest is not None:
         step = np.maximum(largest / np.float32(127), np.float32(_SMALLEST_STEP)).astype(np.float32)
         allowed = allowed + step * np.float32((1 + _INT8_SLACK) / 2)
         if base == "float16":

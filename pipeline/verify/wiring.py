@@ -9,6 +9,8 @@ on in the checkpoint.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from pipeline.backends.structure import Role, Use
 from pipeline.verify.weights import Expected, Form
 
@@ -85,11 +87,13 @@ class _Graph:
             return None
         for call, forms in self._candidates(read):
             if self._fits(call, sources, forms):
-                self.consumed.setdefault(call, set()).update(form.tensor for form in forms)
                 found = {form.tensor: Place(one.number, form) for one, form in zip(read, forms, strict=True)}
-                self.places.setdefault(call, {}).update(found)
+                twins = self._twins(call, found)
+                for twin, places in twins.items():
+                    self.consumed.setdefault(twin, set()).update(places)
+                    self.places.setdefault(twin, {}).update(places)
                 leaf = not self._needs(call)
-                self.reached.append(frozenset([call]) | (sources if leaf else frozenset()))
+                self.reached.append(frozenset(twins) | (sources if leaf else frozenset()))
                 return None
         self.reached.append(sources)
         names = " and ".join(sorted({one.forms[0].tensor for one in read}))
@@ -126,6 +130,32 @@ class _Graph:
             return not sources or any(sources <= self._behind(reader, frozenset()) for reader in readers)
         folded = frozenset(name.rpartition(".")[0] for form in forms for name in form.parts)
         return sources <= self._behind(call, folded) and all(self._covered(need, sources, folded) for need in needs)
+
+    def _twins(self, call: int, places: Mapping[str, Place]) -> Mapping[int, Mapping[str, Place]]:
+        """Return a call and those that compute the same, each with what it reads: a converter runs them as one.
+
+        A query and a key that are tied are such calls.
+        """
+        name, needs = self.expected.calls[call]
+        twins: dict[int, Mapping[str, Place]] = {call: places}
+        for other, (theirs, others_need) in enumerate(self.expected.calls):
+            if other != call and needs and others_need == needs and self._alike(name, theirs):
+                renamed = {tensor.replace(name, theirs, 1): place for tensor, place in places.items()}
+                twins[other] = {
+                    tensor: Place(place.constant, self._form(tensor, place.form)) for tensor, place in renamed.items()
+                }
+        return twins
+
+    def _form(self, tensor: str, like: Form) -> Form:
+        return next(form for form in self.expected.forms if form.tensor == tensor and form.how == like.how)
+
+    def _alike(self, name: str, other: str) -> bool:
+        """Return whether two modules have equal tensors, some at all."""
+        kinds = [kind for kind in ("weight", "bias") if f"{name}.{kind}" in self.expected.tensors]
+        pairs = [
+            (self.expected.tensors[f"{name}.{kind}"], self.expected.tensors.get(f"{other}.{kind}")) for kind in kinds
+        ]
+        return bool(pairs) and all(theirs is not None and np.array_equal(mine, theirs) for mine, theirs in pairs)
 
     def _needs(self, call: int) -> tuple[int, ...]:
         return self.expected.calls[call][1]

@@ -21,7 +21,6 @@ BASE_SCHEME: str | None = None
 
 _FUNCTIONS_FROM_IOS = 18
 _SPECIFICATION = "Data/com.apple.CoreML/model.mlmodel"
-_CONVERSION_DATE = "com.github.apple.coremltools.conversion_date"
 METADATA_PREFIX = "com.pocketbert."
 
 
@@ -187,10 +186,10 @@ def _describe(file: Path, request: ConvertRequest) -> None:
     metadata.license = request.metadata.get("licence", "")
     metadata.shortDescription = request.metadata.get("summary", "")
     metadata.versionString = request.metadata.get("version", "")
+    # A function that is saved alone has coremltools' own remarks, the day among them, and equal models be equal files.
+    metadata.userDefined.clear()
     for key, value in request.metadata.items():
         metadata.userDefined[f"{METADATA_PREFIX}{key}"] = value
-    # A function that is saved alone has the day on it, and equal models be equal files.
-    metadata.userDefined.pop(_CONVERSION_DATE, None)
     if request.labels:
         metadata.userDefined["classes"] = ",".join(request.labels)
     path.write_bytes(spec.SerializeToString(deterministic=True))
