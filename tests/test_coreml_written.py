@@ -398,3 +398,14 @@ def test_bounds_on_integers_are_reported(package: Path) -> None:
     planted(package, _bounded)
     limits = coreml.structure(package).limits
     assert limits.count((3.0, np.inf)) == limits.count((-np.inf, 26179.0)) == 2
+
+
+# --- claims -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("value", "claimed"), [("9.0", False), ("9.0, checked by Apple", True)])
+def test_what_coremltools_says_of_itself_is_no_claim_of_ours(value: str, claimed: bool, package: Path) -> None:
+    """It stands in every package of a single length."""
+    name = "com.github.apple.coremltools.version"
+    edit(package, lambda spec: spec.description.metadata.userDefined.update({name: value}))
+    assert (name in coreml.claims(package)) is claimed
