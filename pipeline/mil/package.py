@@ -22,6 +22,8 @@ from pipeline.mil.values import TensorType, Value, immediate, tensor_type
 _MANIFEST = "Manifest.json"
 _MODEL = "model.mlmodel"
 _AUTHOR = "com.apple.CoreML"
+_MODEL_PATH = "@model_path/"
+"""How a program calls the folder in which its model lies."""
 VARIADIC = "values"
 """The parameter of `concat`, `stack` and `einsum` that takes several values."""
 _ALIAS = "pipeline_coremltools_proto"
@@ -38,7 +40,7 @@ class Literal:
     proto: Any
     """`MILSpec.Value.ImmediateValue`; None where a weight file holds it."""
     blob: tuple[str, int] | None
-    """Name of the weight file and offset."""
+    """Path of the weight file, from the model's folder on, and offset."""
 
     @functools.cached_property
     def key(self) -> tuple[Any, ...]:
@@ -94,11 +96,17 @@ class Program:
 class Package:
     """A `.mlpackage` that holds an ML Program. Weight files are mapped, not read."""
 
-    def __init__(self, path: Path, spec: Any, weights: Path) -> None:
-        """Keep a parsed package; `read` makes one."""
+    def __init__(self, path: Path, spec: Any, folder: Path) -> None:
+        """Keep a parsed package; `read` makes one.
+
+        Args:
+            path: the package.
+            spec: its model.
+            folder: where the model lies: `@model_path` of its references to weight files.
+        """
         self.path = path
         self.spec = spec
-        self._weights = weights
+        self._folder = folder
         self._blobs: dict[str, BlobFile] = {}
         self._programs: dict[str, Program] = {}
         self.decoded: dict[Any, Value] = {}
@@ -148,9 +156,16 @@ class Package:
         )
 
     def blob(self, name: str) -> BlobFile:
-        """Return a weight file by name."""
+        """Return a weight file by its path beside the model.
+
+        Raises:
+            ArtifactError: it lies elsewhere.
+        """
         if name not in self._blobs:
-            self._blobs[name] = BlobFile(self._weights / name)
+            place = PurePosixPath(name)
+            if place.is_absolute() or ".." in place.parts or not place.name:
+                raise ArtifactError(f"{self.path} keeps weights in {name!r}, outside of the package; it is damaged.")
+            self._blobs[name] = BlobFile(self._folder / place)
         return self._blobs[name]
 
     def literal(self, literal: Literal) -> Value:
@@ -176,27 +191,34 @@ def read(path: Path) -> Package:
     if not (path / _MANIFEST).is_file():
         found = "is a folder without" if path.is_dir() else "is a file and has no" if path.exists() else "has no"
         raise InputError(f"{path} is no .mlpackage: it {found} {_MANIFEST}. Name a folder that ends on .mlpackage.")
-    items = _items(path / _MANIFEST)
-    model = items.get(_MODEL, path / "Data" / _AUTHOR / _MODEL)
+    # Core ML loads the root model, whatever else lies there.
+    model = items(path / _MANIFEST)[1] or path / "Data" / _AUTHOR / _MODEL
     spec = parse(model)
     if spec.WhichOneof("Type") != "mlProgram":
         kind = spec.WhichOneof("Type") or "nothing"
         raise InputError(f"{path} holds {kind}, no ML Program; only those can be read. Convert to an ML Program.")
     if not spec.mlProgram.functions:
         raise ArtifactError(f"{model} has no function; it is damaged. Convert the model again.")
-    return Package(path, spec, items.get("weights", path / "Data" / _AUTHOR / "weights"))
+    return Package(path, spec, model.parent)
 
 
-def _items(manifest: Path) -> dict[str, Path]:
-    """Return the files that a manifest lists, by the last part of their path."""
+def items(manifest: Path) -> tuple[tuple[Path, ...], Path | None]:
+    """Return the places that a manifest lists, and which of them it makes the model; None where it names none.
+
+    Raises:
+        ArtifactError: it is damaged, or leads out of the package.
+    """
     try:
-        rows = json.loads(manifest.read_bytes())["itemInfoEntries"].values()
-        paths = [PurePosixPath(row["path"]) for row in rows]
+        content = json.loads(manifest.read_bytes())
+        paths = {name: PurePosixPath(row["path"]) for name, row in content["itemInfoEntries"].items()}
+        root = content.get("rootModelIdentifier")
+        named = None if root is None else paths[root]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(f"{manifest} is no package manifest: {error!r}. Convert the model again.") from error
-    if any(path.is_absolute() or ".." in path.parts for path in paths):
+    if any(path.is_absolute() or ".." in path.parts for path in paths.values()):
         raise ArtifactError(f"{manifest} names files outside of the package; it is damaged.")
-    return {path.name: manifest.parent / "Data" / path for path in paths}
+    data = manifest.parent / "Data"
+    return tuple(data / path for path in paths.values()), None if named is None else data / named
 
 
 def _output(proto: Any) -> Output:
@@ -221,8 +243,7 @@ def _operation(proto: Any) -> Operation:
 
 def _literal(proto: Any) -> Literal:
     if proto.WhichOneof("value") == "blobFileValue":
-        # "@model_path/weights/weight.bin": all weight files lie in the folder that the manifest names.
-        blob = (PurePosixPath(proto.blobFileValue.fileName).name, int(proto.blobFileValue.offset))
+        blob = (proto.blobFileValue.fileName.removeprefix(_MODEL_PATH), int(proto.blobFileValue.offset))
         return Literal(_type(proto.type), None, blob)
     return Literal(_type(proto.type), proto.immediateValue, None)
 

@@ -20,10 +20,12 @@ _COMMON = {
         ADD BATCH_MATMUL CAST DEQUANTIZE DIV EMBEDDING_LOOKUP EXP FULLY_CONNECTED GELU HARD_SWISH LEAKY_RELU LOG
         LOGISTIC MAXIMUM MEAN MINIMUM MUL RELU RESHAPE RSQRT SLICE SOFTMAX SQRT SQUARED_DIFFERENCE SUB SUM TANH
         TRANSPOSE""",
-    # greater_equal and select make an index positive before a gather.
+    # greater_equal, add and select make an index positive before a gather.
     "coreml": """
-        add cast clip expand_dims gather gelu greater_equal layer_norm linear matmul mul real_div reduce_sum relu
-        reshape rsqrt select sigmoid silu slice_by_index softmax split squeeze sub tanh transpose""",
+        add add_int32 cast_fp16_to_fp32 cast_int16_to_int32 cast_int32_to_fp16 cast_int32_to_fp32 cast_int32_to_int16
+        cast_int32_to_uint16 cast_uint16_to_int32 clip expand_dims gather gelu greater_equal_int32 layer_norm linear
+        matmul mul real_div reduce_sum relu reshape rsqrt select_int32 sigmoid silu slice_by_index softmax split squeeze
+        sub tanh transpose""",
     "executorch": """
         XNNAdd XNNBatchMatrixMultiply XNNClamp XNNConvert XNNCopy XNNDiv XNNExp XNNFullyConnected XNNGelu XNNMultiply
         XNNReciprocalSquareRoot XNNSigmoid XNNSoftmax XNNStaticReshape XNNStaticTranspose XNNSubtract XNNTanh
@@ -40,9 +42,9 @@ _BY_CHECKPOINT: dict[str, dict[str, str]] = {
         "MishActivation": "GREATER SELECT",
     },
     "coreml": {
-        "mobilebert": "concat not_equal pad",
-        "roberta": "cumsum not_equal",
-        "xlm-roberta": "cumsum not_equal",
+        "mobilebert": "cast_bool_to_fp16 cast_bool_to_fp32 concat not_equal_int32 pad",
+        "roberta": "cast_bool_to_int32 cumsum_int32 mul_int32 not_equal_int32",
+        "xlm-roberta": "cast_bool_to_int32 cumsum_int32 mul_int32 not_equal_int32",
         "MishActivation": "softplus",
     },
     "executorch": {

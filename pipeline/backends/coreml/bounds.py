@@ -6,11 +6,12 @@ nothing computes, places in weight files, shapes, and literals that do not fill 
 
 import math
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pipeline import mil
 from pipeline.backends.columns import damage
+from pipeline.backends.coreml import written
 from pipeline.mil import Package
 from pipeline.mil.constants import is_constant
 from pipeline.mil.package import VARIADIC, Literal, Operation, Output, Program
@@ -28,7 +29,7 @@ _BEHIND_RECORD = 64
 
 
 def read(file: Path) -> Package:
-    """Read a package, and refuse one in which something leads outside or to what is not there.
+    """Read a package, and refuse one in which something leads outside or to what is not there, or is no conversion's.
 
     Raises:
         ArtifactError: what leads where, in one line.
@@ -38,6 +39,7 @@ def read(file: Path) -> Package:
     try:
         package = mil.read(file)
         _Check(package).all()
+        written.check(package)
     except (RecursionError, MemoryError) as error:
         raise damage(file)(f"it asks for too much: {error!r}") from error
     return package
@@ -152,7 +154,7 @@ class _Check:
 
     def _blob(self, place: tuple[str, int], declared: TensorType, elements: int, where: str) -> None:
         name, offset = place
-        if not name or name in (".", ".."):
+        if not PurePosixPath(name).name or ".." in PurePosixPath(name).parts:
             raise self._refuse(f"{where} lies in a weight file without a name")
         record = self._package.blob(name).record(offset)
         dtype = declared.dtype

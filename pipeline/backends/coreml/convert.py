@@ -19,8 +19,9 @@ FILE = "model.mlpackage"
 DISTRIBUTIONS = ("coremltools", "torch", "transformers")
 BASE_SCHEME: str | None = None
 
-_FUNCTIONS_FROM_IOS = 18
-_SPECIFICATION = "Data/com.apple.CoreML/model.mlmodel"
+FUNCTIONS_FROM_IOS = 18
+SPECIFICATION = "Data/com.apple.CoreML/model.mlmodel"
+_CONVERSION_DATE = "com.github.apple.coremltools.conversion_date"
 METADATA_PREFIX = "com.pocketbert."
 
 
@@ -32,7 +33,7 @@ def lengths_in_file(lengths: tuple[int, ...]) -> tuple[int, ...]:
 def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
     """Write one package: a function per length from iOS 18 on, else the longest length alone."""
     ios = request.minimum_ios or NEWEST_IOS
-    lengths = request.lengths if ios >= _FUNCTIONS_FROM_IOS else request.lengths[-1:]
+    lengths = request.lengths if ios >= FUNCTIONS_FROM_IOS else request.lengths[-1:]
     dropped = [length for length in request.lengths if length not in lengths]
     file = out / FILE
     if len(lengths) == 1:
@@ -45,7 +46,7 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
     if dropped:
         metrics["lengths_left_out"] = dropped
         metrics["lengths_left_out_reason"] = (
-            f"several lengths in one package need iOS {_FUNCTIONS_FROM_IOS}; minimum_ios is {ios}"
+            f"several lengths in one package need iOS {FUNCTIONS_FROM_IOS}; minimum_ios is {ios}"
         )
     return metrics
 
@@ -179,17 +180,17 @@ def _in_one_row(model: Any) -> Iterator[str]:
 
 def _describe(file: Path, request: ConvertRequest) -> None:
     """Fill in the metadata that Xcode shows; coremltools drops it where it joins several functions."""
-    path = file / _SPECIFICATION
+    path = file / SPECIFICATION
     spec = mil.read(file).spec
     metadata = spec.description.metadata
     metadata.author = request.metadata.get("author", "")
     metadata.license = request.metadata.get("licence", "")
     metadata.shortDescription = request.metadata.get("summary", "")
     metadata.versionString = request.metadata.get("version", "")
-    # A function that is saved alone has coremltools' own remarks, the day among them, and equal models be equal files.
-    metadata.userDefined.clear()
     for key, value in request.metadata.items():
         metadata.userDefined[f"{METADATA_PREFIX}{key}"] = value
+    # A function that is saved alone has the day on it, and equal models be equal files.
+    metadata.userDefined.pop(_CONVERSION_DATE, None)
     if request.labels:
         metadata.userDefined["classes"] = ",".join(request.labels)
     path.write_bytes(spec.SerializeToString(deterministic=True))

@@ -1,5 +1,6 @@
 """What a Core ML package holds, read from the package itself: functions, constants and attributes."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -7,8 +8,9 @@ from typing import Any, get_args
 import numpy as np
 
 from pipeline.backends.checked import checked
-from pipeline.backends.coreml import bounds
+from pipeline.backends.coreml import bounds, kinds
 from pipeline.backends.coreml.convert import METADATA_PREFIX
+from pipeline.backends.coreml.kinds import parameter
 from pipeline.backends.signature import Function, Tensor
 from pipeline.backends.structure import Activation, Arithmetic, Constant, Flow, Limit, Role, Structure
 from pipeline.errors import ToolchainError
@@ -29,9 +31,12 @@ _ROLES: dict[str, dict[str, Role]] = {
     "mul": {"x": "weight", "y": "weight"},
     "add": {"x": "bias", "y": "bias"},
 }
-_LIMITS = {"clip": ("alpha", "beta"), "rsqrt": ("epsilon", None)}
-"""By operation: what bounds it below and above. An epsilon under a root keeps it from zero, as a bound does."""
-_GREATEST = float(np.finfo(np.float32).max)
+_TOOLS = {
+    "com.github.apple.coremltools.version": r"[0-9][0-9a-z.]*",
+    "com.github.apple.coremltools.source": r"torch==[0-9][0-9a-z.+]*",
+    "com.github.apple.coremltools.source_dialect": r"TorchExport::ATEN",
+}
+"""What coremltools says of itself where a function is saved alone: no claim of ours."""
 _LAYER_NORM_EPSILON = 1e-5
 """MIL's default."""
 _DTYPES = {65568: "float32", 65552: "float16", 131104: "int32"}
@@ -67,7 +72,11 @@ def claims(file: Path) -> dict[str, str]:
     """Return what a package says of itself: what we wrote into its metadata, and which function it runs by default."""
     description = bounds.read(file).spec.description
     metadata = description.metadata
-    own = {name.removeprefix(METADATA_PREFIX): value for name, value in metadata.userDefined.items()}
+    own = {
+        name.removeprefix(METADATA_PREFIX): value
+        for name, value in metadata.userDefined.items()
+        if not (name in _TOOLS and re.fullmatch(_TOOLS[name], value))
+    }
     shown = {"author": metadata.author, "licence": metadata.license, "summary": metadata.shortDescription}
     shown["version"] = metadata.versionString
     for name, value in shown.items():
@@ -95,20 +104,19 @@ def structure(file: Path) -> Structure:
     for name in package.functions:
         program = package.program(name)
         sources = constants(program)
-        operators.append(tuple(operation.kind for operation in program.operations if not is_constant(operation)))
+        operators.append(kinds.kinds(package, program, sources))
+        limits += kinds.limits(package, program, sources)
         for operation in program.operations:
             if operation.kind == "layer_norm":
-                epsilon = _parameter(package, sources, operation, "epsilon")
+                epsilon = parameter(package, sources, operation, "epsilon")
                 epsilons.append(_LAYER_NORM_EPSILON if epsilon is None else float(np.asarray(epsilon)))
             elif operation.kind == "gelu":
-                activations.append(_gelu(_parameter(package, sources, operation, "mode")))
+                activations.append(_gelu(parameter(package, sources, operation, "mode")))
             elif operation.kind == "linear":
                 # ML Programs have no integer products of activations that are quantised as they come.
                 arithmetic.append("float")
             elif operation.kind in _NAMED:
                 activations.append(_NAMED[operation.kind])
-            elif operation.kind in _LIMITS:
-                limits.append(_limit(package, sources, operation))
     every = weights(package)
     counted = [row for row in every if _counts(row)]
     order: dict[object, int] = {id(row): number for number, row in enumerate(counted)}
@@ -143,23 +151,6 @@ def _flow(package: Package, function: str, every: Sequence[Weight]) -> Flow:
         roles: dict[object, Role | None] = {id(weight): _role(operation, weight, sources) for weight in held}
         flow.operation([*values, *map(id, held)], [output.name for output in operation.outputs], roles)
     return flow
-
-
-def _parameter(package: Package, sources: Mapping[str, Source], operation: Operation, name: str) -> Value | None:
-    """Return a constant argument; None where the operation was not given it."""
-    if name not in operation.arguments:
-        return None
-    (argument,) = operation.arguments[name]
-    return decode(package, sources[argument] if isinstance(argument, str) else argument, rounded=False)
-
-
-def _limit(package: Package, sources: Mapping[str, Source], operation: Operation) -> Limit:
-    """Return an operation's bounds; the greatest number of a type is none."""
-    lowest, highest = _LIMITS[operation.kind]
-    low = _parameter(package, sources, operation, lowest)
-    high = None if highest is None else _parameter(package, sources, operation, highest)
-    bounds = -np.inf if low is None else float(np.asarray(low)), np.inf if high is None else float(np.asarray(high))
-    return bounds if bounds[1] < _GREATEST else (bounds[0], np.inf)
 
 
 def _gelu(mode: Value | None) -> Activation:

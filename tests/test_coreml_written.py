@@ -1,0 +1,411 @@
+"""Core ML packages that hold what no conversion writes are refused, and operations on integers are seen."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from faults import line
+from faults.students import Student
+from faults.workers import WorkerPool
+
+from pipeline import artifact, backends, mil
+from pipeline.backends import coreml
+from pipeline.convert.stage import Target
+from pipeline.errors import EXIT_USAGE, ArtifactError
+from pipeline.verify import operators
+from pipeline.verify.weights import Expected
+
+MODEL = "Data/com.apple.CoreML/model.mlmodel"
+WEIGHTS = "Data/com.apple.CoreML/weights/weight.bin"
+INT32 = 23
+
+
+@pytest.fixture(scope="module")
+def clean() -> Iterator[Path]:
+    """A clean package, as `make faults` has it."""
+    worker_pool = WorkerPool(line.BUILD / "logs", 1)
+    with artifact.only_run(line.BUILD, waiting=lambda: None), worker_pool.at_work(), worker_pool.take() as workers:
+        opened = line.open_line(Student(), workers)
+        yield opened.convert(Target("coreml", "int8_weight_only"), workers).path / backends.get("coreml").FILE
+
+
+@pytest.fixture
+def package(clean: Path, tmp_path: Path) -> Path:
+    """A copy that the test may change."""
+    copy = Path(shutil.copytree(clean, tmp_path / "model.mlpackage"))
+    for path in copy.rglob("*"):
+        path.chmod(0o755)
+    return copy
+
+
+def edit(package: Path, change: Callable[[Any], object]) -> None:
+    """Change the protobuf of a package."""
+    spec = mil.read(package).spec
+    change(spec)
+    (package / MODEL).write_bytes(spec.SerializeToString())
+
+
+def refused(package: Path, message: str) -> None:
+    """Check that everything that reads a package refuses it alike."""
+    for read in (coreml.inspect, coreml.claims, coreml.structure):
+        with pytest.raises(ArtifactError, match=message) as raised:
+            read(package)
+        assert "\n" not in str(raised.value)
+        assert raised.value.exit_code == EXIT_USAGE
+
+
+# --- the folder -------------------------------------------------------------------------------------------------------
+
+
+def manifest(package: Path, change: Callable[[Any], object]) -> None:
+    path = package / "Manifest.json"
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content, indent=4, sort_keys=True) + "\n")
+
+
+def _another_root(content: bytes | None) -> Callable[[Path], None]:
+    def change(package: Path) -> None:
+        other = (package / MODEL).with_name("old.mlmodel")
+        other.write_bytes((package / MODEL).read_bytes() if content is None else content)
+        item = {"author": "com.apple.CoreML", "description": "", "name": other.name}
+        manifest(
+            package,
+            lambda rows: (
+                rows["itemInfoEntries"].update({"9": {**item, "path": "com.apple.CoreML/old.mlmodel"}}),
+                rows.update(rootModelIdentifier="9"),
+            ),
+        )
+
+    return change
+
+
+def _weights_listed_elsewhere(package: Path) -> None:
+    place = "com.apple.CoreML/right/weights"
+    shutil.copytree((package / WEIGHTS).parent, package / "Data" / place)
+    manifest(package, lambda rows: [row for row in rows["itemInfoEntries"].values()][1].update(path=place))
+
+
+def _blobs(spec: Any) -> list[Any]:
+    operations = [row for function in spec.mlProgram.functions.values() for row in _block(function).operations]
+    values = [value for row in operations for value in row.attributes.values()]
+    return [value.blobFileValue for value in values if value.WhichOneof("value") == "blobFileValue"]
+
+
+def _block(function: Any) -> Any:
+    return function.block_specializations[function.opset]
+
+
+def _other_place(name: str) -> Callable[[Path], None]:
+    """Return what reads a part of the weights from another place, where the same file lies."""
+
+    def change(package: Path) -> None:
+        place = (package / MODEL).parent / name
+        place.parent.mkdir(exist_ok=True)
+        shutil.copyfile(package / WEIGHTS, place)
+        edit(package, lambda spec: [setattr(one, "fileName", f"@model_path/{name}") for one in _blobs(spec)[:3]])
+
+    return change
+
+
+def _same_name_another_path(package: Path) -> None:
+    edit(package, lambda spec: [setattr(one, "fileName", "weights/weight.bin") for one in _blobs(spec)])
+
+
+def _longer(package: Path) -> None:
+    with (package / WEIGHTS).open("ab") as file:
+        file.write(np.random.default_rng(0).bytes(4096))
+
+
+def _unread(package: Path) -> None:
+    """Leave a constant in the program that nothing reads."""
+
+    def change(spec: Any) -> None:
+        for function in spec.mlProgram.functions.values():
+            more = _block(function).operations.add()
+            more.CopyFrom(next(row for row in _block(function).operations if row.type == "const"))
+            more.outputs[0].name = "spare"
+
+    edit(package, change)
+
+
+def _blob_left_out(package: Path) -> None:
+    """Let the vector of a norm be read from where another one lies: its own is read by nobody then."""
+
+    def change(spec: Any) -> None:
+        blobs = mil.read(package).blob("weights/weight.bin")
+        offsets = sorted({one.offset for one in _blobs(spec)})
+        sizes = {offset: blobs.record(offset) for offset in offsets}
+        kept, lost = next(
+            (one, other)
+            for one in offsets
+            for other in offsets
+            if one != other and (sizes[one].dtype, sizes[one].bytes) == (sizes[other].dtype, sizes[other].bytes)
+        )
+        for one in _blobs(spec):
+            one.offset = kept if one.offset == lost else one.offset
+
+    edit(package, change)
+
+
+def _padding(package: Path) -> None:
+    content = bytearray((package / WEIGHTS).read_bytes())
+    content[40] = 1
+    (package / WEIGHTS).write_bytes(content)
+
+
+def _unknown_fields(package: Path) -> None:
+    with (package / MODEL).open("ab") as file:
+        # Field 999, of four bytes.
+        file.write(bytes([0xBA, 0x3E, 4]) + b"more")
+
+
+FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "another root": (_another_root(None), "makes Data/com.apple.CoreML/old.mlmodel the model"),
+    "another root of garbage": (_another_root(b"another model"), "old.mlmodel is no Core ML model"),
+    "weights listed elsewhere": (_weights_listed_elsewhere, "lists .*right/weights; conversions list"),
+    "an item more": (
+        lambda p: manifest(p, lambda rows: rows["itemInfoEntries"].update({"9": {"path": "com.apple.CoreML/x"}})),
+        "its manifest lists .*CoreML/x",
+    ),
+    "another identifier": (
+        lambda p: (p / "Manifest.json").write_text((p / "Manifest.json").read_text().replace("000001", "000003")),
+        "its manifest is not the one",
+    ),
+    "a file more": (lambda p: (p / WEIGHTS).with_name("old.bin").write_bytes(b"old"), "weights/old.bin, which no"),
+    "names of other operations": (
+        lambda p: (p / "executorch_debug_handle_mapping.json").write_text("{}"),
+        "does not list the operations",
+    ),
+    "weights of another folder": (_other_place("stale/weight.bin"), "stale, which no conversion|from '@model_path/s"),
+    "weights of another name": (_other_place("weights/old.bin"), "old.bin, which no conversion|from '@model_path/w"),
+    "weights without their folder": (_same_name_another_path, "reads weights from 'weights/weight.bin'"),
+    "a tail that nothing reads": (_longer, "nothing reads bytes .* of Data"),
+    "a blob that nothing reads": (_blob_left_out, "nothing reads bytes .* of Data"),
+    "a constant that nothing reads": (_unread, "has spare, which nothing reads"),
+    "something in the header": (_padding, "where its format has nothing"),
+    "fields that the schema lacks": (_unknown_fields, "7 bytes of its model are of fields"),
+}
+
+
+@pytest.mark.parametrize("case", FOLDERS)
+def test_a_package_is_the_files_that_conversions_write(case: str, package: Path) -> None:
+    change, message = FOLDERS[case]
+    change(package)
+    refused(package, message)
+
+
+# --- the protobuf -----------------------------------------------------------------------------------------------------
+
+
+def _functions(spec: Any) -> list[Any]:
+    return list(spec.mlProgram.functions.values())
+
+
+def _of_opset(opset: str) -> Callable[[Any], None]:
+    def change(spec: Any) -> None:
+        for function in _functions(spec):
+            function.block_specializations[opset].CopyFrom(_block(function))
+            del function.block_specializations[function.opset]
+            function.opset = opset
+
+    return change
+
+
+def _older(spec: Any) -> None:
+    """Of iOS 16 throughout, which knows no second function."""
+    _of_opset("CoreML6")(spec)
+    spec.specificationVersion = 7
+
+
+def _extra_block(spec: Any) -> None:
+    for function in _functions(spec):
+        function.block_specializations["CoreML9"].CopyFrom(_block(function))
+
+
+def _array(spec: Any, rows: str) -> Any:
+    return getattr(spec.description.functions[0], rows)[0].type.multiArrayType
+
+
+def _flexible(spec: Any) -> None:
+    _array(spec, "input").shapeRange.sizeRanges.add().upperBound = 4096
+
+
+SPECS: dict[str, tuple[Callable[[Any], object], str]] = {
+    "a newer specification": (lambda s: setattr(s, "specificationVersion", 99), "its specification is version 99"),
+    "an older specification": (lambda s: setattr(s, "specificationVersion", 6), "version 6 goes with CoreML5"),
+    "an unknown opset": (_of_opset("CoreML99"), "is of opset CoreML99"),
+    "an older opset": (_of_opset("CoreML5"), "is of opset CoreML5, and specification version 9"),
+    "functions before their time": (_older, "2 functions, which specification version 7 does not know"),
+    "a block more": (_extra_block, "has blocks for CoreML8, CoreML9"),
+    "program's version": (lambda s: setattr(s.mlProgram, "version", 7), "its program is version 7"),
+    "updatable": (lambda s: setattr(s, "isUpdatable", True), "Model.isUpdatable is set"),
+    "optional input": (
+        lambda s: setattr(s.description.functions[0].input[0].type, "isOptional", True),
+        "FeatureType.isOptional is set",
+    ),
+    "default of an input": (lambda s: setattr(_array(s, "input"), "intDefaultValue", 0), "intDefaultValue is set"),
+    "flexible shape": (_flexible, "shapeRange is set"),
+    "shape of an output": (lambda s: _array(s, "output").shape.append(9), r"as fp32 \[1, 64, 9\], and is fp32 \[1, 64"),
+    "type of an output": (lambda s: setattr(_array(s, "output"), "dataType", 65552), "as type 65552"),
+    "integers as an output": (lambda s: setattr(_array(s, "output"), "dataType", 131104), "described as int32"),
+    "floats as an input": (lambda s: setattr(_array(s, "input"), "dataType", 65568), "described as fp32"),
+    "description of a feature": (
+        lambda s: setattr(s.description.functions[0].output[0], "shortDescription", "logits"),
+        "FeatureDescription.shortDescription is set",
+    ),
+    "predicted feature": (
+        lambda s: setattr(s.description.functions[0], "predictedFeatureName", "none"),
+        "predictedFeatureName is set",
+    ),
+    "default function": (
+        lambda s: setattr(s.description, "defaultFunctionName", "none"),
+        "its default function is 'none'",
+    ),
+    "inputs of no function": (
+        lambda s: s.description.input.add().CopyFrom(s.description.functions[0].input[0]),
+        "inputs or outputs of no function",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SPECS)
+def test_a_model_has_the_fields_that_conversions_set(case: str, package: Path) -> None:
+    change, message = SPECS[case]
+    edit(package, change)
+    refused(package, message)
+
+
+# --- integers ---------------------------------------------------------------------------------------------------------
+
+
+class Ids:
+    """Operations on the ids of every function, put before what reads them."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._block = _block(function)
+        self._type = type(self._block.operations[0])
+        (self._ids,) = (row for row in function.inputs if row.name == "input_ids")
+        self._made: list[Any] = []
+
+    def add(self, kind: str, name: str, made_of: int = INT32, **arguments: int | str) -> None:
+        """Add one; a string is a value's name, or with `=` before it a literal."""
+        made = self._type(type=kind)
+        label = made.attributes["name"]
+        label.type.tensorType.dataType = 2
+        label.immediateValue.tensor.strings.values.append(f"{name}_op")
+        for key, given in arguments.items():
+            binding = made.inputs[key].arguments.add()
+            if isinstance(given, int):
+                binding.value.type.tensorType.dataType = INT32
+                binding.value.immediateValue.tensor.ints.values.append(given)
+            elif given.startswith("="):
+                binding.value.type.tensorType.dataType = 2
+                binding.value.immediateValue.tensor.strings.values.append(given[1:])
+            else:
+                binding.name = given
+        output = made.outputs.add(name=name)
+        output.type.CopyFrom(self._ids.type)
+        output.type.tensorType.dataType = made_of
+        self._made.append(made)
+
+    def done(self) -> None:
+        """Let everything else read what was made last."""
+        last = self._made[-1].outputs[0].name
+        rest = []
+        for operation in self._block.operations:
+            copy = self._type()
+            copy.CopyFrom(operation)
+            for given in copy.inputs.values():
+                for row in given.arguments:
+                    if row.WhichOneof("binding") == "name" and row.name == "input_ids":
+                        row.name = last
+            rest.append(copy)
+        del self._block.operations[:]
+        self._block.operations.extend([*self._made, *rest])
+
+
+def _zeroed(ids: Ids) -> None:
+    """Make a zero of one id."""
+    ids.add("sub", "d", x="input_ids", y=26180)
+    ids.add("cast", "b", made_of=1, x="d", dtype="=bool")
+    ids.add("cast", "i", x="b", dtype="=int32")
+    ids.add("mul", "m", x="input_ids", y="i")
+
+
+def _compared(ids: Ids) -> None:
+    """Choose another id from some id on, by the kinds that make an index positive."""
+    ids.add("greater_equal", "c", made_of=1, x="input_ids", y=26180)
+    ids.add("add", "p", x="input_ids", y=-7)
+    ids.add("select", "s", cond="c", a="input_ids", b="p")
+
+
+def _chosen(ids: Ids) -> None:
+    ids.add("greater_equal", "c", made_of=1, x="input_ids", y=0)
+    ids.add("select", "s", cond="c", a=5, b="input_ids")
+
+
+def _bounded(ids: Ids) -> None:
+    ids.add("maximum", "l", x="input_ids", y=3)
+    ids.add("minimum", "h", x="l", y=26179)
+
+
+KINDS: dict[str, tuple[Callable[[Ids], None], tuple[str, ...]]] = {
+    "an id made zero": (_zeroed, ("sub_int32", "cast_int32_to_bool", "cast_bool_to_int32", "mul_int32")),
+    "a comparison": (_compared, ("greater_equal_int32_other",)),
+    "a choice": (_chosen, ("select_int32_other",)),
+    "bounds": (_bounded, ("maximum_int32", "minimum_int32")),
+}
+
+
+def planted(package: Path, plant: Callable[[Ids], None]) -> None:
+    def change(spec: Any) -> None:
+        for function in _functions(spec):
+            ids = Ids(function)
+            plant(ids)
+            ids.done()
+
+    edit(package, change)
+
+
+def judged(package: Path, tmp_path: Path) -> tuple[bool, str]:
+    config = tmp_path / "config.json"
+    config.write_text('{"model_type": "bert"}', encoding="utf-8")
+    expected = Expected({}, frozenset(), {}, (), ("gelu",), ())
+    gate = operators.check(coreml.structure(package), expected, "coreml", config, "embedding")
+    return gate.passed, gate.detail
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_what_no_conversion_does_to_ids_is_named(case: str, package: Path, tmp_path: Path) -> None:
+    plant, kinds = KINDS[case]
+    assert judged(package, tmp_path)[0]
+    planted(package, plant)
+    passed, detail = judged(package, tmp_path)
+    assert not passed
+    found = coreml.structure(package).operators
+    for kind in kinds:
+        assert all(kind in row for row in found)
+    assert "which no conversion of bert has" in detail
+
+
+def test_bounds_on_integers_are_reported(package: Path) -> None:
+    planted(package, _bounded)
+    limits = coreml.structure(package).limits
+    assert limits.count((3.0, np.inf)) == limits.count((-np.inf, 26179.0)) == 2
+
+
+# --- claims -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("value", "claimed"), [("9.0", False), ("9.0, checked by Apple", True)])
+def test_what_coremltools_says_of_itself_is_no_claim_of_ours(value: str, claimed: bool, package: Path) -> None:
+    """It stands in every package of a single length."""
+    name = "com.github.apple.coremltools.version"
+    edit(package, lambda spec: spec.description.metadata.userDefined.update({name: value}))
+    assert (name in coreml.claims(package)) is claimed
