@@ -17,9 +17,9 @@ from pipeline.verify.weights import Expected
 
 _COMMON = {
     "litert": """
-        ADD BATCH_MATMUL CAST DEQUANTIZE DIV EMBEDDING_LOOKUP EXP FULLY_CONNECTED GELU HARD_SWISH LEAKY_RELU LOG
-        LOGISTIC MAXIMUM MEAN MINIMUM MUL RELU RESHAPE RSQRT SLICE SOFTMAX SQRT SQUARED_DIFFERENCE SUB SUM TANH
-        TRANSPOSE""",
+        ADD BATCH_MATMUL CAST(INT32:FLOAT32) DEQUANTIZE DIV EMBEDDING_LOOKUP EXP FULLY_CONNECTED GELU HARD_SWISH
+        LEAKY_RELU LOG LOGISTIC MAXIMUM MEAN MINIMUM MUL RELU RESHAPE RESHAPE(INT32) RSQRT SLICE SOFTMAX SQRT
+        SQUARED_DIFFERENCE SUB SUM TANH TRANSPOSE""",
     # greater_equal, add and select make an index positive before a gather.
     "coreml": """
         add add_int32 cast_fp16_to_fp32 cast_int16_to_int32 cast_int32_to_fp16 cast_int32_to_fp32 cast_int32_to_int16
@@ -36,9 +36,10 @@ _COMMON = {
 """By backend: the kinds of operators that a conversion may have, whatever the checkpoint."""
 _BY_CHECKPOINT: dict[str, dict[str, str]] = {
     "litert": {
-        "mobilebert": "CONCATENATION NOT_EQUAL PAD",
-        "roberta": "CUMSUM NOT_EQUAL",
-        "xlm-roberta": "CUMSUM NOT_EQUAL",
+        # What computes with integers is named with them, and is there once.
+        "mobilebert": "CAST(BOOL:FLOAT32) CONCATENATION NOT_EQUAL(INT32) PAD",
+        "roberta": "ADD(INT32) CAST(BOOL:INT32) CUMSUM(INT32) MUL(INT32) NOT_EQUAL(INT32)",
+        "xlm-roberta": "ADD(INT32) CAST(BOOL:INT32) CUMSUM(INT32) MUL(INT32) NOT_EQUAL(INT32)",
         "MishActivation": "GREATER SELECT",
     },
     "coreml": {

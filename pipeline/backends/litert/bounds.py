@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.backends.columns import Columns, Ints, damage
+from pipeline.backends.columns import Columns, Ints, Rows, damage
 from pipeline.backends.flatbuffer import Schema
 from pipeline.errors import ArtifactError
 
@@ -36,13 +36,13 @@ def _schema() -> Schema:
     return Schema.read(Path(__file__).parent / "schema.fbs")
 
 
-def check(file: Path) -> None:
-    """Refuse a file in which something leads outside, or which no runtime can make sense of.
+def check(file: Path) -> Rows:
+    """Return a file's root table, but refuse one in which something leads outside, or which no runtime understands.
 
     Raises:
         ArtifactError: what leads where, in one line.
     """
-    _File(file).check()
+    return _File(file).check()
 
 
 # --- operations -------------------------------------------------------------------------------------------------------
@@ -272,8 +272,8 @@ class _File:
         self._read: dict[tuple[int, int], list[int]] = {}
         """Integers in the file, by buffer and type."""
 
-    def check(self) -> None:
-        """Check everything, from buffers to operations."""
+    def check(self) -> Rows:
+        """Check everything, from buffers to operations, and return the root table."""
         self._model.demand(self._model.number("version") == _VERSION, f"its schema is not version {_VERSION}")
         self._model.demand(len(self._graphs) > 0 and len(self._buffers) > 0, "it has no graph or no buffer")
         self._check_buffers()
@@ -281,6 +281,7 @@ class _File:
         self._check_scales()
         self._check_places()
         self._check_operations()
+        return self._model
 
     def _check_buffers(self) -> None:
         offsets = self._buffers.number("offset").astype(np.float64)

@@ -14,18 +14,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.backends.checked import checked
-from pipeline.backends.litert import bounds
+from pipeline.backends.litert import whole
 from pipeline.backends.signature import Function, Tensor
 from pipeline.backends.structure import Activation, Arithmetic, Constant, Flow, Limit, Role, Structure
 from pipeline.errors import ToolchainError
 from pipeline.schemes import Stored
 
 _FLOATS: dict[str, tuple[Stored, str]] = {"FLOAT32": ("float32", "<f4"), "FLOAT16": ("float16", "<f2")}
-_INTEGERS = ("INT32", "INT64", "BOOL")
-"""Shapes, axes and indices: no weights, unless they have scales."""
+_INTEGERS = {"INT32": "<i4", "INT64": "<i8", "BOOL": "?"}
+"""Shapes, axes and indices where they are constants, unless they have scales; ids and masks at run time."""
 _ACTIVATIONS: dict[str, Activation] = {"RELU": "relu", "TANH": "tanh", "LOGISTIC": "sigmoid"}
-_FUSED = {"FULLY_CONNECTED": "FullyConnectedOptions", "ADD": "AddOptions", "MUL": "MulOptions", "SUB": "SubOptions"}
-"""Operations that may carry an activation, with the class of their options."""
+_FUSED = {
+    "FULLY_CONNECTED": "FullyConnectedOptions",
+    "ADD": "AddOptions",
+    "MUL": "MulOptions",
+    "SUB": "SubOptions",
+    "DIV": "DivOptions",
+    "CONCATENATION": "ConcatenationOptions",
+}
+"""Operations that may carry an activation, with the class of their options: all of `bounds` that can."""
+_SETTINGS: dict[str, tuple[int, ...]] = {
+    "CUMSUM": (1,), "MEAN": (1,), "PAD": (1,), "RESHAPE": (1,), "SLICE": (1, 2), "SUM": (1,), "TRANSPOSE": (1,),
+}  # fmt: skip
+"""By operation: the places of integers that say what it does, such as axes and shapes; all others are data."""
 _ROLES: dict[str, tuple[Role | None, ...]] = {
     "FULLY_CONNECTED": (None, "weight", "bias"),
     "MUL": ("weight", "weight"),
@@ -36,7 +47,7 @@ _SAME_VALUES = ("RESHAPE", "DEQUANTIZE")
 _ROOTS = ("RSQRT", "SQRT")
 
 
-@checked(bounds.check)
+@checked(whole.check)
 def inspect(file: Path) -> tuple[Function, ...]:
     """Read the signatures back from a file, shortest first."""
     reader = _Reader.open(file)
@@ -50,7 +61,7 @@ def claims(file: Path) -> dict[str, str]:
     return {}
 
 
-@checked(bounds.check)
+@checked(whole.check)
 def structure(file: Path) -> Structure:
     """Read back what can be compared with the checkpoint without running the file.
 
@@ -146,10 +157,11 @@ class _Reader:
         """Add a subgraph's constants, epsilons and activations, and which operation reads what."""
         flow = Flow()
         self.flows.append(flow)
-        self.operators.append(tuple(operation.kind for operation in graph.operations))
+        self.operators.append(tuple(graph.kinds()))
+        data = graph.data()
         for number, tensor in enumerate(graph.tensors):
             if len(self.content(tensor)):
-                flow.constant(number, self._constant(tensor))
+                flow.constant(number, self._constant(tensor, data=number in data))
         for operation in graph.operations:
             flow.operation(
                 (number for number in operation.inputs if number >= 0),
@@ -168,8 +180,8 @@ class _Reader:
             return self.data[buffer.Offset() : buffer.Offset() + buffer.Size()]
         return memoryview(buffer.DataAsNumpy()).cast("B") if buffer.DataLength() else memoryview(b"")
 
-    def _constant(self, tensor: Any) -> object:
-        """Add a constant that is a weight or a number, and return its key."""
+    def _constant(self, tensor: Any, *, data: bool) -> object:
+        """Add a constant that is a weight or a number, or integers that are data, and return its key."""
         content = self.content(tensor)
         shape = _shape(tensor)
         kind = self.types[tensor.Type()]
@@ -179,11 +191,15 @@ class _Reader:
             return None
         table = tensor.Quantization()
         scales = table.ScaleAsNumpy() if table is not None and table.ScaleLength() else None
-        if kind in _INTEGERS and scales is None:
+        if kind in _INTEGERS and scales is None and not data:
             return None
         name = f"{(tensor.Name() or b'?').decode()} {shape}"
         key: tuple[object, ...] = (self._place(tensor), kind, shape)
-        if kind in _FLOATS:
+        if kind in _INTEGERS and scales is None:
+            # No checkpoint has such: they are what changes ids on their way to the tables.
+            values = np.frombuffer(content, _INTEGERS[kind]).reshape(shape)
+            self._add(key, f"{name} of {kind}", values, "float32")
+        elif kind in _FLOATS:
             stored, code = _FLOATS[kind]
             self._add(key, name, np.frombuffer(content, code).reshape(shape), stored)
         elif kind != "INT8" or (table is not None and table.DetailsType()):
@@ -254,6 +270,37 @@ class _Graph:
             outputs = tuple(int(table.Outputs(at)) for at in range(table.OutputsLength()))
             yield _Operation(kind, inputs, outputs, table)
 
+    def kinds(self) -> Iterator[str]:
+        """Yield the kinds of the operations; one that computes with integers is named with what it reads.
+
+        What changes ids is not what changes floats, and a conversion has each such kind once: RoBERTa counts positions
+        so, and the mask is cast. One that comes again could look for an id, and gets a name that nobody knows.
+        """
+        named: set[str] = set()
+        for operation in self.operations:
+            kind, read, made = operation.kind, self._type(operation.inputs[0]), self._type(operation.outputs[0])
+            if kind == "CAST":
+                kind += f"({read}:{made})"
+            elif made in ("INT32", "INT64") or (made == "BOOL" and read in _INTEGERS):
+                kind += f"({read})"
+            if kind != operation.kind and operation.kind not in _SAME_VALUES:
+                again = " once more" if kind in named else ""
+                named.add(kind)
+                kind += again
+            yield kind
+
+    def _type(self, tensor: int) -> str:
+        return self._reader.types[self.tensors[tensor].Type()]
+
+    def data(self) -> set[int]:
+        """Return the tensors that an operation reads for their values, not as axes or shapes."""
+        return {
+            number
+            for operation in self.operations
+            for at, number in enumerate(operation.inputs)
+            if at not in _SETTINGS.get(operation.kind, ())
+        }
+
     def arithmetic(self, operation: _Operation) -> Iterator[Arithmetic]:
         """Yield what a linear multiplies: integers, where it reads a matrix of int8 that nothing widens before.
 
@@ -281,9 +328,10 @@ class _Graph:
                 yield numbers[0]
 
     def limits(self, operation: _Operation) -> Iterator[Limit]:
-        """Yield the bound that an operation is, if what it compares with is a constant."""
+        """Yield the bounds that an operation is; an open one where what it compares with is no constant."""
         if operation.kind in ("MAXIMUM", "MINIMUM"):
-            for number in {float(one) for tensor in operation.inputs for one in self._floats(tensor)}:
+            numbers = {float(one) for tensor in operation.inputs for one in self._values(tensor)}
+            for number in numbers or {-np.inf if operation.kind == "MAXIMUM" else np.inf}:
                 yield (number, np.inf) if operation.kind == "MAXIMUM" else (-np.inf, number)
 
     def activation(self, operation: _Operation) -> Iterator[Activation]:
@@ -314,15 +362,14 @@ class _Graph:
 
     def _number(self, tensor: int) -> float | None:
         """Return the value of a constant of one element."""
-        values = self._floats(tensor)
+        values = self._values(tensor)
         return float(values[0]) if len(values) == 1 else None
 
-    def _floats(self, tensor: int) -> NDArray[np.float32]:
-        """Return the values of a constant, none for what is made at run time or has no floats."""
+    def _values(self, tensor: int) -> NDArray[np.float64]:
+        """Return the values of a constant, none for what is made at run time or has scales."""
         maker = self._makers.get(tensor)
         source = maker.inputs[0] if maker is not None and maker.kind in _SAME_VALUES else tensor
         found = self.tensors[source]
         content, kind = self._reader.content(found), self._reader.types[found.Type()]
-        if kind not in _FLOATS or not len(content):
-            return np.zeros(0, np.float32)
-        return np.frombuffer(content, _FLOATS[kind][1]).astype(np.float32, copy=False)
+        code = _INTEGERS.get(kind) or _FLOATS.get(kind, (None, None))[1]
+        return np.frombuffer(content if code else b"", code or "<f4").astype(np.float64)
