@@ -2,9 +2,11 @@
 
 A `.pte` is a program, a flatbuffer, before segments: constants, and for each XNNPACK delegate a payload with a
 flatbuffer of its own. The runtime verifies the program's offsets and none of a payload; wrong indices and kinds of
-arguments end the process. What the numbers compute is not judged here, that is verification's.
+arguments end the process. What no conversion writes is refused too, such as a method that no app knows or bytes that
+nothing reads. What the numbers compute is not judged here, that is verification's.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.backends.columns import Columns, Ints, Rows, Vectors, damage
-from pipeline.backends.executorch import payload, schemas
+from pipeline.backends.executorch import kernels, payload, schemas, unread
+from pipeline.backends.executorch.convert import SHORTEST
 from pipeline.errors import ArtifactError
 
 _MAGIC = b"ET12eh00"
@@ -20,61 +23,21 @@ _HEADER_BYTES = 64
 """From which sizes and places are read, see executorch/schema/extended_header.h."""
 _BYTES = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 2, 6: 4, 7: 8, 11: 1, 15: 2, 27: 2, 28: 4, 29: 8}
 """Of an element, by number in executorch/exir/scalar_type.py."""
+_INTEGERS = {3: "<i4", 4: "<i8"}
 _DYNAMISMS = 3
 _MOST_BYTES = 2.0**32
 """Of one tensor, and of the memory for what is computed."""
 _MOST_AXES = 16
 """The runtime's own limit."""
 _XNNPACK = "XnnpackBackend"
+_VERSION = 0
+"""Of the program's schema, as executorch 1.4.1 writes it (executorch/exir/version.py)."""
+_HEAD = 40
+"""Bytes before the program's tables: the place of its root, its magic, and the header of sizes and places."""
+_PLAN_ALIGNMENT, _PLAN_PADDING = 16, 64
+"""The planner places each tensor at a multiple of 16, and adds 64 bytes (executorch/exir/memory_planning.py)."""
+_FORWARD = "forward"
 _CONSTANT_METHODS = ("get_input_names", "get_output_names", "get_min_seq_len", "get_max_seq_len", "get_vocab_size")
-_ARGUMENTS = {
-    "aten::add.out": "TTSTT",
-    "aten::any.out": "TIBTT",
-    "aten::arange.start_out": "SSSTT",
-    "aten::bitwise_and.Tensor_out": "TTTT",
-    "aten::cumsum.out": "TI?TT",
-    "aten::embedding.out": "TTIBBTT",
-    "aten::eq.Scalar_out": "TSTT",
-    "aten::expand_copy.out": "TLBTT",
-    "aten::full.out": "LSTT",
-    "aten::full_like.out": "TS?TT",
-    "aten::ge.Scalar_out": "TSTT",
-    "aten::gelu.out": "TXTT",
-    "aten::index.Tensor_out": "TOTT",
-    "aten::logical_not.out": "TTT",
-    "aten::mul.Scalar_out": "TSTT",
-    "aten::mul.out": "TTTT",
-    "aten::native_layer_norm.out": "TL??DTTTV",
-    "aten::ne.Scalar_out": "TSTT",
-    "aten::pow.Tensor_Scalar_out": "TSTT",
-    "aten::relu.out": "TTT",
-    "aten::scalar_tensor.out": "STT",
-    "aten::select_copy.int_out": "TIITT",
-    "aten::sigmoid.out": "TTT",
-    "aten::slice_copy.Tensor_out": "TI??ITT",
-    "aten::sum.IntList_out": "TLB?TT",
-    "aten::sym_size.int": "TII",
-    "aten::tanh.out": "TTT",
-    "aten::unsqueeze_copy.out": "TITT",
-    "aten::where.self_out": "TTTTT",
-    "dim_order_ops::_to_dim_order_copy.out": "TBLTT",
-    "executorch_prim::et_view.default": "TLT",
-    "quantized_decomposed::embedding_byte.out": "TT?IITTT",
-}
-"""Kinds of a kernel's arguments: it takes them unlooked at. One that is not here is the runtime's to refuse."""
-_KINDS = {
-    "T": {"Tensor"},
-    "I": {"Int"},
-    "B": {"Bool"},
-    "D": {"Double"},
-    "S": {"Int", "Bool", "Double"},
-    "L": {"IntList"},
-    "V": {"TensorList"},
-    "O": {"OptionalTensorList"},
-    "X": {"String"},
-    "?": {"Null", "Tensor", "Int", "Bool", "Double", "IntList"},
-}
-_EMBEDDINGS = ("aten::embedding.out", "quantized_decomposed::embedding_byte.out")
 
 
 def check(file: Path) -> None:
@@ -106,6 +69,7 @@ class _File:
             raise self._refuse(f"its header tells of {program_bytes} bytes, and of segments from {self._base} on")
         if self._base + segments_bytes > len(self._data):
             raise self._refuse(f"its segments end after {len(self._data)} bytes")
+        self._program_bytes = program_bytes
         self._columns = Columns(schemas.schema(schemas.PROGRAM), self._data, self._refuse)
         self._program = self._columns.root("Program", program_bytes)
         self._plans = self._program["execution_plan"]
@@ -125,12 +89,39 @@ class _File:
         if "Tensor" in self._of_kind:
             self._check_tensors(self._of_kind["Tensor"])
         self._check_values()
-        names = self._plans.texts("name")
-        missing = {"forward", *_CONSTANT_METHODS} - set(names)
-        if missing or len(set(names)) < len(names):
-            raise self._refuse(f"its methods are {names}")
+        self._check_methods()
         self._check_instructions()
-        payload.check(self._columns, *self._payloads(), self._named(), self._segment_bounds, self._calls)
+        self._check_lengths()
+        starts, ends = self._payloads()
+        read = payload.check(self._columns, starts, ends, self._named(), self._segment_bounds, self._calls)
+        self._check_unread(read)
+
+    def _check_methods(self) -> None:
+        """Check that there are the methods that a conversion writes, no other, and of its version."""
+        version = int(self._program.number("version")[0])
+        if version != _VERSION:
+            raise self._refuse(f"its program is of version {version}; executorch 1.4.1 writes {_VERSION}")
+        names = self._plans.texts("name")
+        if sorted(names) != sorted((_FORWARD, *_CONSTANT_METHODS)):
+            raise self._refuse(f"its methods are {names}")
+        chains = self._plans["chains"]
+        chains["instructions"].demand(
+            (np.array(names) == _FORWARD)[chains.owner[chains["instructions"].owner]],
+            "a constant method computes something",
+        )
+        specs = self._plans["delegates"]["compile_specs"]
+        specs.demand(np.zeros(len(specs)), "no delegate of ours has such")
+
+    def _check_lengths(self) -> None:
+        """Check the lengths that constant methods tell: the shortest as always, the longest as the inputs have it."""
+        least, most = (self._told(f"get_{bound}_seq_len") for bound in ("min", "max"))
+        if least != SHORTEST:
+            raise self._refuse(f"its shortest length is {least}; a conversion always writes {SHORTEST}")
+        forward = self._plans.texts("name").index(_FORWARD)
+        for number in self._plans.vector("inputs").rows()[forward]:
+            sizes = self._tensor_sizes(int(self._first[forward]) + int(number))
+            if sizes[1:] != [most]:
+                raise self._refuse(f"its longest length is {most}, and one of its inputs has the shape {sizes}")
 
     # --- data ---------------------------------------------------------------------------------------------------------
 
@@ -145,10 +136,12 @@ class _File:
         constants.demand(constants.number("segment_index") < len(segments), "it names a segment that is not there")
         offsets = constants.vector("offsets").values.astype(np.float64)
         bound = sizes[constants.number("segment_index")[0]] if len(constants) else 0.0
+        self._constant_base = int(starts[constants.number("segment_index")[0]]) if len(constants) else 0
         constants.demand(
             np.broadcast_to((offsets <= bound).all(), len(constants)), "an offset leads out of its segment"
         )
         self._constant_room = _room(offsets, float(bound))
+        self._constant_starts = offsets
         for name in ("constant_buffer", "backend_delegate_data", "mutable_data_segments"):
             program[name].demand(np.zeros(len(program[name])), "no file of ours has such")
 
@@ -172,6 +165,7 @@ class _File:
             "it lies in another file or on another device",
         )
         self._check_memory(tensors, needed)
+        self._check_constants(tensors, needed)
 
     def _check_memory(self, tensors: Rows, needed: NDArray[np.float64]) -> None:
         """Check that a constant lies in its segment, and what is computed in the memory that is planned for it."""
@@ -190,10 +184,45 @@ class _File:
         memory = planned.number("memory_id").astype(np.int64)
         planned.demand((memory >= 1) & (memory < sizes.count[plan]), "it lies in a memory that is not there")
         first = np.cumsum(sizes.count) - sizes.count
+        place = first[plan] + memory
         start = planned.number("memory_offset_low") + planned.number("memory_offset_high") * 2.0**32
-        planned.demand(
-            start + needed[planned.owner] <= sizes.values[first[plan] + memory], "it ends outside of its memory"
-        )
+        end = start + needed[planned.owner]
+        planned.demand(end <= sizes.values[place], "it ends outside of its memory")
+        # Tensors may share a place and never need more than one each; the runtime takes all of the memory at once.
+        aligned = np.ceil(needed[planned.owner] / _PLAN_ALIGNMENT) * _PLAN_ALIGNMENT
+        last, all_at_once = np.zeros(len(sizes.values)), np.zeros(len(sizes.values))
+        np.maximum.at(last, place, start + aligned)
+        np.add.at(all_at_once, place, aligned)
+        most = np.minimum(last, all_at_once) + _PLAN_PADDING
+        most[first[sizes.count > 0]] = 0
+        self._plans.demand(sizes.total(sizes.values > most) == 0, "it asks for more memory than the tensors in it need")
+
+    def _check_constants(self, tensors: Rows, needed: NDArray[np.float64]) -> None:
+        """Check that each constant is some tensor's, and has no more bytes than that needs."""
+        buffer = tensors.number("data_buffer_idx").astype(np.int64)
+        most = np.zeros(max(len(self._constant_room), 1))
+        np.maximum.at(most, buffer, needed)
+        for number in range(1, len(self._constant_room)):
+            spare = self._constant_room[number] - most[number]
+            if not (buffer == number).any() or spare >= unread.CONSTANT_ALIGNMENT:
+                raise self._refuse(f"its constant {number} has {spare:.0f} bytes that no tensor reads")
+            end = self._constant_base + int(self._constant_starts[number] + most[number])
+            if self._data[end : end + int(spare)].any():
+                raise self._refuse(f"behind its constant {number} is more than zeros that fill")
+        self._check_integers(tensors, buffer)
+
+    def _check_integers(self, tensors: Rows, buffer: Ints) -> None:
+        """Check that constant integers count their places or are all 0, as positions and types do.
+
+        A file in single precision keeps both from the checkpoint, read or not; any other could hold whatever one likes.
+        """
+        sizes = tensors.vector("sizes").product().astype(np.int64)
+        types = tensors.number("scalar_type").astype(np.int64)
+        for row in np.flatnonzero((buffer > 0) & np.isin(types, list(_INTEGERS)) & (sizes > 1)).tolist():
+            start = self._constant_base + int(self._constant_starts[buffer[row]])
+            values = self._data[start : start + _BYTES[types[row]] * sizes[row]].view(_INTEGERS[types[row]])
+            if values.any() and (values != np.arange(sizes[row])).any():
+                raise self._refuse(f"its constant {buffer[row]} has integers that are neither 0 nor their places")
 
     def _check_values(self) -> None:
         """Check values that are lists of other values."""
@@ -242,41 +271,52 @@ class _File:
             for name, more in zip(operators.texts("name"), operators.texts("overload"), strict=True)
         ]
         which, arguments = self._numbered(calls, operators, "op_index")
+        unread.check_rows(operators, which, "nothing calls it")
         tables = set()
         for number, (operator, given) in enumerate(zip(which, arguments, strict=True)):
-            wanted = _ARGUMENTS.get(names[operator])
+            wanted = kernels.ARGUMENTS.get(names[operator])
             kinds = self._kind[given]
             if wanted is not None and not (
-                len(wanted) == len(given) and all(kind in _KINDS[one] for one, kind in zip(wanted, kinds, strict=True))
+                len(wanted) == len(given)
+                and all(kind in kernels.KINDS[one] for one, kind in zip(wanted, kinds, strict=True))
             ):
                 said = f"{names[operator]} is given {', '.join(kinds)}"
                 calls.demand(np.arange(len(calls)) != number, said)
-            if names[operator] in _EMBEDDINGS:
+            if names[operator] in kernels.EMBEDDINGS:
                 tables.add(int(self._tensor_rows(given[0])))
         self._check_vocabulary(tables)
 
     def _check_vocabulary(self, tables: set[int]) -> None:
         """Check that ids below the vocabulary's size are rows of a table: one beyond ends the process in the kernel."""
-        plan = self._plans.texts("name").index("get_vocab_size")
+        told = self._told("get_vocab_size")
+        if told is None or (tables and told not in tables):
+            raise self._refuse(f"its vocabulary's size is {told}, and its tables have {sorted(tables)} rows")
+
+    def _told(self, method: str) -> int | None:
+        """Return the number that a constant method gives, None if it gives anything else."""
+        plan = self._plans.texts("name").index(method)
         output = self._plans.vector("outputs").rows()[plan]
         ints = self._of_kind.get("Int")
         number = self._first[plan] + output[0] if len(output) == 1 else -1
         known = {} if ints is None else dict(zip(ints.owner.tolist(), ints.number("int_val").tolist(), strict=True))
-        if number not in known or (tables and known[number] not in tables):
-            raise self._refuse(
-                f"its vocabulary's size is {known.get(number)}, and its tables have {sorted(tables)} rows"
-            )
+        return known.get(number)
 
     def _tensor_rows(self, value: int) -> float:
-        tensors = self._of_kind["Tensor"]
-        sizes = tensors.vector("sizes").at(int(np.flatnonzero(tensors.owner == value)[0]))
+        sizes = self._tensor_sizes(value)
         return sizes[0] if sizes else 0
+
+    def _tensor_sizes(self, value: int) -> list[int]:
+        """Return the shape of a value, an empty one if it is no tensor."""
+        tensors = self._of_kind["Tensor"]
+        found = np.flatnonzero(tensors.owner == value)
+        return tensors.vector("sizes").at(int(found[0])) if len(found) else []
 
     def _delegate_calls(self, calls: Rows | None) -> None:
         if calls is not None:
             delegates = self._plans["delegates"]
             which, arguments = self._numbered(calls, delegates, "delegate_index")
             self._calls = list(zip(which, arguments, strict=True))
+            unread.check_rows(delegates, which, "nothing calls it")
 
     def _numbered(self, calls: Rows, table: Rows, index: str) -> tuple[list[int], list[list[int]]]:
         """Return for each call the row of what it calls, and the rows of the values that it is given."""
@@ -306,6 +346,44 @@ class _File:
         places.demand(places.number("index") < len(starts), "it names a segment that is not there")
         index = places.number("index").astype(np.int64)
         return starts[index], ends[index]
+
+    def _check_unread(self, names: frozenset[str]) -> None:
+        """Check that all values, segments, named data and bytes are read by something.
+
+        Args:
+            names: the named data that delegates read.
+        """
+        read = set()
+        for owner, numbers in self._numbers_of_values():
+            read.update((self._first[owner] + numbers).tolist())
+        tensors = self._of_kind.get("Tensor")
+        if tensors is not None:
+            # Constants are looked at anyhow: see `_check_integers`, and weights are compared with the checkpoint's.
+            read.update(tensors.owner[tensors.number("data_buffer_idx") > 0].tolist())
+        unread.check_rows(self._values, read, "nothing reads it")
+        named, segments = self._program["named_data"], self._program["segments"]
+        keys = named.texts("key")
+        named.demand([key in names and keys.count(key) == 1 for key in keys], "no delegate reads it")
+        places = self._plans["delegates"]["processed"].number("index").tolist()
+        places += named.number("segment_index").tolist()
+        places += self._program["constant_segment"].number("segment_index").tolist()
+        unread.check_rows(segments, places, "nothing reads it")
+        unread.check_between(self._columns, self._program_bytes, *self._segment_bounds)
+        unread.check_tables(self._program, _HEAD)
+
+    def _numbers_of_values(self) -> Iterator[tuple[Ints, Ints]]:
+        """Yield the numbers of values that something reads or makes, with the method of each."""
+        plans, instructions = self._plans, self._plans["chains"]["instructions"]
+        vectors = [(plans.vector(name), np.arange(len(plans))) for name in ("inputs", "outputs")]
+        vectors += [(rows.vector("args"), self._plan_of(rows)) for rows in instructions.members("instr_args").values()]
+        vectors += [
+            (self._of_kind[kind].vector("items"), self._values.owner[self._of_kind[kind].owner])
+            for kind in ("IntList", "TensorList", "OptionalTensorList")
+            if kind in self._of_kind
+        ]
+        for vector, plan in vectors:
+            there = vector.values >= 0
+            yield plan[vector.owner[there]], vector.values[there].astype(np.int64)
 
     def _named(self) -> dict[str, int]:
         named = self._program["named_data"]

@@ -39,12 +39,17 @@ def write_control(file: Path, path: Path) -> bool:
     store = program_file.named_data
     named = {} if store is None else {key: store.buffers[row.buffer_index] for key, row in store.pte_data.items()}
     changed = False
+    read: set[str] = set()
     for row in program_file.program.backend_delegate_data:
         payload = _Payload.read(row.data)
         if payload.widen(named):
             row.data = payload.written()
             changed = True
+        read |= payload.names()
     if changed:
+        if store is not None:
+            # A file may hold nothing that nothing reads, see `bounds`: the int8 rows go.
+            store.pte_data = {key: entry for key, entry in store.pte_data.items() if key in read}
         path.write_bytes(bytes(serialize_pte_binary(program_file, extract_delegate_segments=True)))
     return changed
 
@@ -109,7 +114,12 @@ class _Payload:
         for linear in linears:
             linear["input1_id"] = makers[linear["input1_id"]]
         self._remove_unread(set(makers))
+        self._remove_unread_constants()
         return bool(linears)
+
+    def names(self) -> set[str]:
+        """Return the names of the constants that lie outside of the payload."""
+        return {row["named_key"] for row in self.graph["constant_data"] if row.get("named_key")}
 
     def _widen_weights(self, value: Json, named: Mapping[str, bytes]) -> None:
         """Multiply an int8 matrix out, behind the constants that are there."""
@@ -144,6 +154,20 @@ class _Payload:
         nodes, values = self.graph["xnodes"], self.graph["xvalues"]
         self.graph["xnodes"] = [row for row in nodes if row["xnode_union"].get("output_id") not in unread]
         self.graph["xvalues"] = [row for row in values if _plain(row)["id_out"] not in unread]
+
+    def _remove_unread_constants(self) -> None:
+        """Remove the constants that no value reads any more, and give the others their new numbers."""
+        fields = [(_plain(row), "constant_buffer_idx") for row in self.graph["xvalues"]]
+        fields += [
+            (row["xvalue_union"]["quant_params"], "scale_buffer_idx")
+            for row in self.graph["xvalues"]
+            if "scale_buffer_idx" in row["xvalue_union"].get("quant_params", {})
+        ]
+        # The first stands for none.
+        read = sorted({0, *(row[name] for row, name in fields)})
+        for row, name in fields:
+            row[name] = read.index(row[name])
+        self.graph["constant_data"] = [self.graph["constant_data"][number] for number in read]
 
 
 def _inputs(node: Json) -> Iterator[int]:

@@ -18,7 +18,7 @@ FILE = "model.pte"
 DISTRIBUTIONS = ("executorch", "torchao", "torch", "transformers")
 BASE_SCHEME: str | None = None
 
-_SHORTEST = 3
+SHORTEST = 3
 """Bounds that torch.export accepts for every architecture; a row of [CLS] and [SEP] alone is padded by one."""
 
 
@@ -41,13 +41,13 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
     constants: dict[str, Any] = {
         "get_input_names": list(names),
         "get_output_names": list(task.output_names),
-        "get_min_seq_len": _SHORTEST,
+        "get_min_seq_len": SHORTEST,
         "get_max_seq_len": longest,
         "get_vocab_size": int(graph.model.config.vocab_size),
     }
-    seq = torch.export.Dim("seq", min=_SHORTEST, max=longest)
+    seq = torch.export.Dim("seq", min=SHORTEST, max=longest)
     with torch.no_grad():
-        samples = example_inputs(names, max(_SHORTEST, longest // 2))
+        samples = example_inputs(names, max(SHORTEST, longest // 2))
         exported = torch.export.export(graph, samples, dynamic_shapes=tuple({1: seq} for _ in names))
         program, total, delegated = _lower(exported, request.scheme, constants)
     (out / FILE).write_bytes(program)

@@ -11,10 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.backends.columns import Columns, Ints, Rows
-from pipeline.backends.executorch import schemas
+from pipeline.backends.executorch import schemas, unread
 
 _MAGIC = b"XH00"
 _HEADER_BYTES = 30
+_HEAD = 8
+"""Bytes before the graph's tables: the place of its root, and its identifier."""
+_ALIGNMENT = 64
+"""The parts of a payload lie at multiples of this or less."""
 _IDENTIFIERS = (b"XN00", b"XN01")
 _NONE = 2**32 - 1
 """The id of a value that is none."""
@@ -38,8 +42,8 @@ def check(
     named: Mapping[str, int],
     segments: tuple[Ints, Ints],
     calls: list[tuple[int, list[int]]],
-) -> None:
-    """Check the payloads between `starts` and `ends`.
+) -> frozenset[str]:
+    """Check the payloads between `starts` and `ends`, and return the names of the constants that they read.
 
     Args:
         columns: the file.
@@ -53,7 +57,7 @@ def check(
         ArtifactError: something leads outside, or to what is not there.
     """
     if not len(starts):
-        return
+        return frozenset()
     columns.demand(ends - starts >= _HEADER_BYTES, "delegates", "its payload is too short")
     magic = columns.gather(starts + 4, "<u4") == int.from_bytes(_MAGIC, "little")
     columns.demand(magic, "delegates", f"its payload does not begin with {_MAGIC!r}")
@@ -72,7 +76,18 @@ def check(
     )
     inner = Columns(schemas.schema(schemas.XNNPACK), columns.data, columns.refuse)
     graphs = inner.roots("XNNGraph", low, low, high)
-    _Payloads(graphs, data, size, named, segments[1] - segments[0]).check(calls)
+    payloads = _Payloads(graphs, data, size, named, segments[1] - segments[0])
+    payloads.check(calls)
+    _check_between(columns, [starts + _HEADER_BYTES, high, data + size.astype(np.int64)], [low, data, ends])
+    unread.check_tables(graphs, _HEAD)
+    return payloads.check_unread()
+
+
+def _check_between(columns: Columns, starts: list[Ints], ends: list[Ints]) -> None:
+    """Check that there is nothing between the parts of payloads but zeros that fill."""
+    for low, high in zip(np.concatenate(starts).tolist(), np.concatenate(ends).tolist(), strict=True):
+        if not 0 <= high - low < _ALIGNMENT or columns.data[low:high].any():
+            raise columns.refuse(f"delegates: nothing in a payload leads to what lies at byte {low}")
 
 
 class _Payloads:
@@ -84,6 +99,8 @@ class _Payloads:
         self._graphs, self._data, self._size = graphs, data, size
         self._named, self._segment_sizes = named, segment_sizes
         self._values = graphs["xvalues"]
+        self._read: set[int] = set()
+        """Constants that a value reads, by their row."""
 
     def check(self, calls: list[tuple[int, list[int]]]) -> None:
         """Check constants, values, then nodes in their order."""
@@ -120,6 +137,26 @@ class _Payloads:
             )
         self._check_nodes()
 
+    def check_unread(self) -> frozenset[str]:
+        """Check that some value reads each constant, and return the names of those that have one."""
+        rows = self._graphs["constant_data"]
+        # The first of each graph stands for none.
+        first = self._constant_bytes[0]
+        unread.check_rows(rows, {*first.tolist(), *self._read}, "no value reads it")
+        names = rows.texts("named_key")
+        ends = np.zeros(len(self._graphs))
+        inside = rows.number("offset") != np.uint64(_NAMED)
+        offsets, sizes = rows.number("offset").astype(np.float64), rows.number("size").astype(np.float64)
+        for number in np.lexsort((offsets, rows.owner)).tolist():
+            if inside[number] and number not in first:
+                of = rows.owner[number]
+                low, high = (int(self._data[of] + at) for at in (ends[of], offsets[number]))
+                if high - low >= _ALIGNMENT or rows.columns.data[low:high].any():
+                    raise rows.columns.refuse(f"delegates: no constant of a payload begins at byte {low}")
+                ends[of] = max(ends[of], offsets[number] + sizes[number])
+        self._graphs.demand(self._size - ends < _ALIGNMENT, "behind its constants is more")
+        return frozenset(name for number, name in enumerate(names) if number in self._read and name)
+
     @cached_property
     def _constant_bytes(self) -> tuple[Ints, Ints, NDArray[np.float64]]:
         """The number of each graph's first constant, how many it has, and the bytes of each."""
@@ -150,6 +187,7 @@ class _Payloads:
         """Return the bytes of constants, after it was checked that there are such."""
         first, counts, sizes = self._constant_bytes
         rows.demand((number == 0) | (number < counts[graph]), f"it names {what} that is not there")
+        self._read.update((first[graph] + number)[number > 0].tolist())
         return np.append(sizes, 0.0)[np.where(number > 0, first[graph] + number, len(sizes))]
 
     def _check_values(self, tensors: Rows, of: Ints) -> None:
@@ -205,6 +243,8 @@ class _Payloads:
             axes = tensors.vector("dims").count[rows.owner]
             free = rows.number("num_nonbatch_dims")
             rows.demand((free >= 1) & (free <= axes), "it is quantised over axes that it lacks")
+            # With more, tokens share a scale: one that is large takes the precision of all others.
+            rows.demand(free == 1, f"one scale is shared over its last {free.max()} axes; a conversion has one a token")
 
     def _check_nodes(self) -> None:
         """Check that nodes read what is there or was made before, and have a number for each axis."""
