@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
+from pipeline import strict
 from pipeline.errors import ArtifactError
 
 SCHEMA_VERSION = 1
@@ -155,11 +156,10 @@ def read_manifest(folder: Path) -> Manifest:
         )
     try:
         check_size(path)
-        return Manifest.model_validate_json(path.read_bytes())
-    except (ValidationError, OSError) as error:
-        raise ArtifactError(
-            f"{path} cannot be read ({type(error).__name__}); delete the folder and make it again."
-        ) from error
+        return strict.read(Manifest, path.read_bytes())
+    except (ValueError, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ArtifactError(f"{path} cannot be read ({reason}); delete the folder and make it again.") from error
 
 
 def load(folder: Path) -> Artifact:

@@ -250,8 +250,14 @@ def test_a_padding_id_beyond_the_table_is_refused(checkpoint: Path, padding: Any
 
 
 def sentence_transformers(folder: Path, *modules: str) -> None:
-    rows = [{"idx": number, "type": f"sentence_transformers.models.{name}"} for number, name in enumerate(modules)]
+    paths = {"Transformer": "", "Pooling": "1_Pooling", "Dense": "2_Dense"}
+    rows = [
+        {"idx": number, "path": paths.get(name, name), "type": f"sentence_transformers.models.{name}"}
+        for number, name in enumerate(modules)
+    ]
     (folder / "modules.json").write_text(json.dumps(rows))
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
 
 
 def test_a_module_that_is_not_carried_out_is_refused(tiny_student: Callable[[str, str], Path], tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import TinyLine
 
-from pipeline import backends
+from pipeline import artifact, backends
 from pipeline.backends import signature
 from pipeline.backends.structure import Structure
 from pipeline.student import reference
@@ -102,3 +102,17 @@ def test_a_file_that_is_not_what_its_conversion_gives_is_named(tiny_line: TinyLi
     gate = companions.reproduced(model, again)
     assert not gate.passed
     assert "model.tflite is not what the same conversion gives once more" in gate.detail
+
+
+def test_operations_that_stand_in_no_file_are_those_of_the_second_conversion(
+    tiny_line: TinyLine, tmp_path: Path
+) -> None:
+    model = tiny_line.folder / "executorch-fp32" / "model"
+    again = tmp_path / "again"
+    shutil.copytree(model, again)
+    assert companions.reproduced(model, again).passed
+    manifest = artifact.read_manifest(again)
+    edited = manifest.model_copy(update={"metrics": manifest.metrics | {"ops_delegated": 1}})
+    (again / artifact.MANIFEST).unlink()
+    (again / artifact.MANIFEST).write_text(edited.model_dump_json(), encoding="utf-8")
+    assert "the manifest's ops_delegated is not what" in companions.reproduced(model, again).detail

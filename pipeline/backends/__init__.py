@@ -109,6 +109,12 @@ class Backend(Protocol):
         Of several functions, `default function` is the one that runs where none is asked for.
         """
 
+    def operations(self, file: Path) -> dict[str, int]:
+        """Count a file's operations: `ops_total`, and `ops_delegated` where the runtime here tells it of the file.
+
+        Empty where the file does not tell, so that `convert` has to say it.
+        """
+
     def structure(self, file: Path) -> Structure:
         """Read back what can be compared with the checkpoint without running the file."""
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from pipeline import tasks
+from pipeline import strict, tasks
 from pipeline.errors import ArtifactError, InputError
 from pipeline.schemes import BACKENDS, SCHEMES, OutputKind
 
@@ -97,16 +97,13 @@ def read(folder: Path) -> Signature:
     """
     path = folder / SIGNATURE
     try:
-        signature = Signature.model_validate_json(path.read_bytes())
+        signature = strict.read(Signature, path.read_bytes())
     except OSError as error:
         raise ArtifactError(
             f"{path} cannot be read: {error.strerror}. Make the target again with `pocketbert run`."
         ) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        message = f"{path} is not a signature: {place}: {first['msg']}. Make the target again."
-        raise ArtifactError(message) from error
+    except ValueError as error:
+        raise ArtifactError(f"{path} is not a signature: {error}. Make the target again.") from error
     problem = next(_problems(signature), None)
     if problem is not None:
         raise ArtifactError(f"{path} is not a signature: {problem}. Make the target again.")

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.checkpoint.source import INTEGERS, WEIGHTS, Source, read_json
+from pipeline.checkpoint.files import read_json
+from pipeline.checkpoint.source import INTEGERS, WEIGHTS, Source
 from pipeline.errors import StudentError
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")

@@ -6,7 +6,6 @@ Only the files, the config and the header of the weights are read, so nothing he
 import contextlib
 import hashlib
 import importlib.metadata
-import json
 import math
 import os
 import re
@@ -17,8 +16,9 @@ from types import MappingProxyType
 from typing import Any
 
 from pipeline.artifact import check_size, digest_of, sha256_file
-from pipeline.checkpoint import architectures
+from pipeline.checkpoint import architectures, sentences
 from pipeline.checkpoint.architectures import Architecture
+from pipeline.checkpoint.files import read_json
 from pipeline.data.location import hub_errors
 from pipeline.errors import RecipeError, StudentError, no_folder
 from pipeline.recipe.schema import Recipe
@@ -29,8 +29,10 @@ TOKENIZER_FILES = tuple(name for names in tokenizers.FAMILIES for name in names)
 _TAKEN = ("config.json", WEIGHTS, *TOKENIZER_FILES, "1_Pooling/config.json", "modules.json")
 RECIPE = "recipe:"
 """Prefix of a source that is the checkpoint of another recipe, see `pipeline.graph.checkpoints`."""
-_MODULES = ("Transformer", "Pooling", "Normalize")
-"""Classes of sentence-transformers that the embedding task carries out."""
+_LOOKED_AT = ("config_sentence_transformers.json", *sentences.TRANSFORMER_CONFIGS)
+"""Files that may refuse a checkpoint and say nothing of how it is computed, so that no key depends on them."""
+_MODULE_CONFIGS = "*/config.json"
+"""Of sentence-transformers' modules, each in the folder that modules.json names."""
 _SHA256_DIGITS = 64
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 
@@ -223,7 +225,8 @@ def _hub(rest: str) -> tuple[Path, str, str | None]:
 
     repository, revision = match.groups()
     with hub_errors(f"{repository}@{revision[:8]}", StudentError, "or name a local folder in the recipe"):
-        folder = snapshot_download(repository, revision=revision, allow_patterns=[*_TAKEN, "README.md"])
+        wanted = [*_TAKEN, *_LOOKED_AT, _MODULE_CONFIGS, "README.md"]
+        folder = snapshot_download(repository, revision=revision, allow_patterns=wanted)
     _check_cache(Path(folder))
     return Path(folder), f"{repository}@{revision}", _card_licence(Path(folder) / "README.md")
 
@@ -236,8 +239,7 @@ def _check_cache(folder: Path) -> None:
 
     Source: huggingface.co/docs/huggingface_hub/guides/manage-cache
     """
-    for name in _TAKEN:
-        path = folder / name
+    for path in sorted({folder / name for name in (*_TAKEN, *_LOOKED_AT)} | set(folder.glob(_MODULE_CONFIGS))):
         if not path.is_symlink():
             continue
         pinned = Path(os.readlink(path)).name
@@ -274,7 +276,7 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
         raise StudentError(f"checkpoint folder {str(folder)[:200]} cannot be read: {error.strerror}.") from error
     if not exists:
         raise StudentError(f"checkpoint folder {folder} {no_folder(folder)}. Name a folder in Hugging Face layout.")
-    for name in (*_TAKEN, "README.md"):
+    for name in (*_TAKEN, *_LOOKED_AT, "README.md"):
         # A pipe would be waited for, and a device never ends.
         if (folder / name).exists() and not (folder / name).is_file():
             raise StudentError(f"{folder / name} is no regular file. Put the file itself there.")
@@ -295,22 +297,6 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
         raise StudentError(f"{folder}/config.json has no whole number {key!r}; {architecture.model_type} has one.")
     files = {name: sha256_file(folder / name) for name in _TAKEN if (folder / name).is_file()}
     return Source(folder, origin, licence or _card_licence(folder / "README.md"), files, config, architecture)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object that belongs to a checkpoint."""
-    try:
-        check_size(path)
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise StudentError(
-            f"{path.parent} has no {path.name}; it is not a checkpoint in Hugging Face layout."
-        ) from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise StudentError(f"{path} cannot be read as JSON: {error}.") from error
-    if not isinstance(value, dict):
-        raise StudentError(f"{path} holds a {type(value).__name__}, not an object.")
-    return value
 
 
 def _check_padding(folder: Path, config: Mapping[str, Any]) -> None:
@@ -381,37 +367,18 @@ def check_weights(folder: Path) -> None:
 
 
 def _check_fit(recipe: Recipe, recipe_file: Path, source: Source) -> None:
-    """Refuse sequence lengths and a pooling that the checkpoint does not support."""
+    """Refuse sequence lengths that the checkpoint does not support, and what the recipe's task does not carry out."""
     for backend in recipe.targets:
         longest = recipe.lengths(backend)[-1]
         if longest > source.max_length:
             limit = f"the checkpoint's limit of {source.max_length} positions"
             raise RecipeError(f"{recipe_file}: sequence length {longest} ({backend}) is beyond {limit}.")
-    pooling = source.folder / "1_Pooling" / "config.json"
-    if recipe.task == "embedding" and pooling.is_file():
-        modes = [key for key, value in read_json(pooling).items() if key.startswith("pooling_mode_") and value is True]
-        if modes != ["pooling_mode_mean_tokens"]:
-            raise StudentError(
-                f"{pooling} asks for {', '.join(modes) or 'no pooling'}; the embedding task pools the mean over tokens."
-            )
     if recipe.task == "embedding":
-        _check_modules(source.folder / "modules.json")
-
-
-def _check_modules(path: Path) -> None:
-    """Refuse a sentence-transformers model with modules that the embedding task does not carry out."""
-    if not path.is_file():
-        return
-    try:
-        kinds = [str(module["type"]) for module in json.loads(path.read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise StudentError(f"{path} is no list of modules, each with its type: {error}.") from error
-    names = [kind.rpartition(".")[2] for kind in kinds]
-    lost = [name for name in names if name not in _MODULES]
-    if lost:
+        sentences.check(source.folder)
+    if recipe.task == "classification" and source.config.get("problem_type") == "multi_label_classification":
         raise StudentError(
-            f"{path} names the module {lost[0]} ({' → '.join(names)}), which the embedding task does not carry out: it "
-            f"has {', '.join(_MODULES)}. Without that module the vectors would be others."
+            f"{source.folder}/config.json has problem_type 'multi_label_classification', where each label is true or "
+            "not for itself; task classification chooses one label by a softmax over all. No task here does the former."
         )
 
 

@@ -4,6 +4,7 @@ import resource
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from pipeline.schemes import Gates
 from pipeline.student import golden
 
 VERSION = 2
+LABELS = "labels.txt"
 _LARGE = 2048
 """Elements from which on a tensor is worth storing once."""
 
@@ -106,10 +108,11 @@ def make(
     (out / SIGNATURE).write_text(signature.model_dump_json(indent=1) + "\n", encoding="utf-8")
     _add_companions(student.path, signature, gates, out)
     held = backend.structure(out / backend.FILE)
-    metrics |= _check_stored_once(held, signature) | sparsity.in_file(held, target.backend)
+    _check_stored_once(held, signature)
+    metrics |= sparsity.in_file(held, target.backend)
     _try_once(signature, out)
     metrics |= {
-        "file_bytes": file_bytes(out / backend.FILE),
+        **figures(target.backend, out / backend.FILE, held),
         "convert_seconds": round(seconds, 1),
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         * (1 if sys.platform == "darwin" else 1024),
@@ -118,11 +121,28 @@ def make(
     return metrics
 
 
+def figures(backend: str, file: Path, held: Structure) -> dict[str, int]:
+    """Return what the manifest says of a converted file and what can be measured again from the file alone.
+
+    Args:
+        backend: whose file it is.
+        file: the model file or package.
+        held: what was read back from it.
+
+    Returns:
+        `file_bytes`; `stored_numbers`, how many numbers the file's constants hold; and the operations where the format
+        tells them, see `Backend.operations`.
+    """
+    stored = sum(constant.values.size for constant in held.constants)
+    return {"file_bytes": file_bytes(file), "stored_numbers": stored, **backends.get(backend).operations(file)}
+
+
 def file_bytes(path: Path) -> int:
     """Return the size of a file, or of all files of a package."""
     if path.is_file():
         return path.stat().st_size
-    return sum(part.stat().st_size for part in path.rglob("*") if part.is_file())
+    # macOS leaves its own file in folders that somebody looked at; artifacts pass over it too.
+    return sum(part.stat().st_size for part in path.rglob("*") if part.is_file() and part.name != ".DS_Store")
 
 
 def metadata(student: Manifest, target: Target) -> dict[str, str]:
@@ -170,15 +190,17 @@ def _add_companions(student: Path, signature: Signature, gates: Gates, out: Path
         if (student / name).is_file():
             shutil.copyfile(student / name, out / name)
     if signature.labels:
-        (out / "labels.txt").write_text("\n".join(signature.labels) + "\n", encoding="utf-8")
+        (out / LABELS).write_bytes(label_lines(signature.labels))
     golden.write_for_target(student, out, gates)
 
 
-def _check_stored_once(found: Structure, signature: Signature) -> dict[str, int]:
-    """Refuse a file that holds a tensor several times, as a graph does that unrolls ALBERT's shared layer.
+def label_lines(labels: Sequence[str]) -> bytes:
+    """Return the content of `labels.txt`: apps split it at line feeds, and at nothing else."""
+    return "".join(f"{label}\n" for label in labels).encode()
 
-    Returns:
-        `stored_numbers`: how many numbers the file's constants hold.
+
+def _check_stored_once(found: Structure, signature: Signature) -> None:
+    """Refuse a file that holds a tensor several times, as a graph does that unrolls ALBERT's shared layer.
 
     Raises:
         ToolchainError: some are there more than once; the message names them.
@@ -189,14 +211,13 @@ def _check_stored_once(found: Structure, signature: Signature) -> dict[str, int]
         if constant.values.size >= _LARGE and constant.values.min() < constant.values.max():
             copies.setdefault(f"{constant.values.size} {content_digest(constant.values)}", []).append(constant.name)
     repeated = [names for names in copies.values() if len(names) > 1]
-    stored = sum(constant.values.size for constant in found.constants)
     if repeated:
+        stored = sum(constant.values.size for constant in found.constants)
         shown = "; ".join(f"{names[0]} {len(names)} times" for names in repeated[:3])
         raise ToolchainError(
             f"{signature.file} holds {stored / 1e6:.1f} million numbers for {signature.parameters / 1e6:.1f} million "
             f"parameters: {len(repeated)} tensors are stored more than once, {shown}. A shared layer has come apart."
         )
-    return {"stored_numbers": stored}
 
 
 def _try_once(signature: Signature, out: Path) -> None:

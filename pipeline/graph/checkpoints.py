@@ -17,7 +17,8 @@ from typing import Any, Literal
 from pipeline import artifact, compress, tasks
 from pipeline.artifact import Artifact
 from pipeline.checkpoint import architectures
-from pipeline.checkpoint.source import RECIPE, Source, check_weights, find, fine_tuned, inspect_folder, read_json
+from pipeline.checkpoint.files import read_json
+from pipeline.checkpoint.source import RECIPE, Source, check_weights, find, fine_tuned, inspect_folder
 from pipeline.checkpoint.source import at as checkpoint_at
 from pipeline.compress.common import Context, Stage
 from pipeline.compress.distil.checks import needs_teacher

@@ -118,8 +118,8 @@ def draft(
 
 
 def _probe(source: str) -> Recipe:
-    """Return the smallest recipe that finds a checkpoint: two tokens, no pooling."""
-    headed = next(row.name for row in tasks.TASKS.values() if row.uses_head)
+    """Return the smallest recipe that finds a checkpoint: two tokens, no pooling, no labels."""
+    headed = next(row.name for row in tasks.TASKS.values() if row.uses_head and not row.has_labels)
     return Recipe(
         name="probe",
         task=headed,
@@ -198,8 +198,6 @@ def _why(task: str, summary: Summary) -> str:
 
 def _notes(summary: Summary) -> list[str]:
     notes = []
-    if summary.problem_type == "multi_label_classification":
-        notes.append("problem_type is multi_label_classification, and `predict` shows the shares of one softmax")
     if summary.vocabulary and summary.rows and summary.vocabulary < _OTHERS_TOKENIZER * summary.rows:
         tokens = (
             f"the tokenizer has {summary.vocabulary:,} tokens, and the model's table of words {summary.rows:,} rows"

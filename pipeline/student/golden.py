@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 from tokenizers import Tokenizer
 
+from pipeline import strict
 from pipeline.checkpoint import architectures
 from pipeline.metrics.outputs import overlap
 from pipeline.schemes import Gates
@@ -57,7 +58,7 @@ class GoldenRow(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     first: str
     second: str | None
-    window: int | None = None
+    window: int | None
     """Number of the window over the passage `second`; None for the text as a whole."""
     input_ids: list[int]
     token_type_ids: list[int]
@@ -120,8 +121,13 @@ def _row(sample: Sample, row: Row, output: Any) -> GoldenRow:
 
 
 def read(folder: Path) -> Golden:
-    """Read the golden rows of a student or model folder."""
-    return Golden.model_validate_json((folder / GOLDEN).read_bytes())
+    """Read the golden rows of a student or model folder.
+
+    Raises:
+        OSError: there are none.
+        ValueError: they are not what an app's parser takes for golden rows.
+    """
+    return strict.read(Golden, (folder / GOLDEN).read_bytes())
 
 
 def write_for_target(student: Path, out: Path, gates: Gates) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from pipeline import artifact, backends, tasks
 from pipeline.artifact import Manifest
 from pipeline.backends.signature import SIGNATURE, Function, Signature
+from pipeline.backends.structure import Structure
 from pipeline.checkpoint.source import TOKENIZER_FILES
 from pipeline.convert import stage as convert
 from pipeline.errors import ArtifactError
@@ -16,11 +17,15 @@ from pipeline.student.reference import Reference
 from pipeline.text.encoding import Encoder
 from pipeline.verify.record import Asked, GateResult
 
-_LABELS = "labels.txt"
-
 
 def check(
-    model: Path, student: Path, signature: Signature, functions: tuple[Function, ...], truth: Reference, asked: Asked
+    model: Path,
+    student: Path,
+    signature: Signature,
+    functions: tuple[Function, ...],
+    stored: Structure,
+    truth: Reference,
+    asked: Asked,
 ) -> list[GateResult]:
     """Judge what ships beside a model file, against the recipe, the student and the file itself.
 
@@ -29,6 +34,7 @@ def check(
         student: the student's folder.
         signature: what the model folder claims.
         functions: what the file says now.
+        stored: what the file holds now.
         truth: the reference, which knows labels and padding id from the checkpoint's own config.
         asked: the target that it is to be.
 
@@ -36,13 +42,15 @@ def check(
         Gates `companions`, `golden`, `signature`, `labels` and `claims`, in that order.
     """
     of_student = artifact.read_manifest(student)
-    said = backends.get(signature.backend).claims(model / signature.file)
+    file = model / signature.file
+    said = backends.get(signature.backend).claims(file)
+    figures = convert.figures(signature.backend, file, stored)
     return [
         _gate("companions", _changed_companions(model, student) or _stray(model, student, signature)),
         _gate("golden", _wrong_golden(model, student, truth, asked.gates)),
         _gate("signature", _wrong_signature(signature, functions, truth, asked, of_student)),
         _gate("labels", _wrong_labels(model, signature, truth)),
-        _gate("claims", _wrong_claims(said, artifact.read_manifest(model), signature, asked, of_student)),
+        _gate("claims", _wrong_claims(said, artifact.read_manifest(model), figures, signature, asked, of_student)),
     ]
 
 
@@ -51,6 +59,9 @@ def reproduced(model: Path, again: Path) -> GateResult:
     # The manifests hold the hashes of all files; what else they hold, such as times, is another one's at each run.
     first, second = ({row.path: row.sha256 for row in artifact.list_files(folder)} for folder in (model, again))
     others = sorted(path for path in first.keys() | second.keys() if first.get(path) != second.get(path))
+    # ExecuTorch's operations stand in no file, so that a second conversion alone can tell them.
+    said, found = (artifact.read_manifest(folder).metrics for folder in (model, again))
+    others += [f"the manifest's {name}" for name in ("ops_total", "ops_delegated") if said.get(name) != found.get(name)]
     return _gate("reproduced", f"{others[0]} is not what the same conversion gives once more" if others else None)
 
 
@@ -72,7 +83,8 @@ def _changed_companions(model: Path, student: Path) -> str | None:
 def _stray(model: Path, student: Path, signature: Signature) -> str | None:
     """Name the first file that no app asks for, and that nothing here has looked at."""
     beside = [name for name in ("config.json", *TOKENIZER_FILES) if (student / name).is_file()]
-    known = {signature.file, artifact.MANIFEST, SIGNATURE, GOLDEN, *beside, *([_LABELS] if signature.labels else [])}
+    beside += [convert.LABELS] if signature.labels else []
+    known = {signature.file, artifact.MANIFEST, SIGNATURE, GOLDEN, *beside}
     stray = sorted(path.name for path in model.iterdir() if path.name not in known)
     return f"{stray[0]} is nothing that belongs to a model" if stray else None
 
@@ -127,15 +139,31 @@ def _wrong_labels(model: Path, signature: Signature, truth: Reference) -> str | 
     labels = tuple(truth.labels) if truth.labels else None
     if signature.labels != labels:
         return f"signature.json names {signature.labels}; the checkpoint's logits are {labels}"
-    file = model / _LABELS
-    listed = tuple(file.read_text(encoding="utf-8").splitlines()) if file.is_file() else None
-    return None if listed == labels else f"labels.txt lists {listed}; the checkpoint's logits are {labels}"
+    file = model / convert.LABELS
+    listed = file.read_bytes() if file.is_file() else None
+    # The bytes: what Python takes for the end of a line is for an app a part of a name.
+    wanted = convert.label_lines(labels) if labels else None
+    return None if listed == wanted else f"{convert.LABELS} holds {_shown(listed)}; it has to be {_shown(wanted)}"
+
+
+def _shown(content: bytes | None) -> str:
+    return "nothing" if content is None else repr(content[:200])
 
 
 def _wrong_claims(
-    said: Mapping[str, str], made: Manifest, signature: Signature, asked: Asked, of_student: Manifest
+    said: Mapping[str, str],
+    made: Manifest,
+    figures: Mapping[str, int],
+    signature: Signature,
+    asked: Asked,
+    of_student: Manifest,
 ) -> str | None:
     """Say what the file's own metadata, or its manifest, claims that is not so."""
+    for name, figure in figures.items():
+        claimed = made.metrics.get(name)
+        # By type as well: true is 1, and 1.0 is.
+        if type(claimed) is not int or claimed != figure:
+            return f"the manifest says {name} {claimed!r}; of the file it is {figure}"
     licence = of_student.params["licence"]
     if made.metrics["licence"] != licence:
         return f"the manifest says licence {made.metrics['licence']}; the student's is {licence}"

@@ -44,7 +44,7 @@ def judge(
         measured: the file's outputs, or None if nothing ran.
         asked: the target with its bounds. Random weights are exempt from the above-chance gate, and from the bad end of
             what a task may lose: there is nothing to lose.
-        model_metrics: `file_bytes` and op counts from the convert stage.
+        model_metrics: `file_bytes` as measured, and op counts from the convert stage.
         not_run: why the file could not be run here, or None.
         crash: how the runtime went down, or None.
     """

@@ -191,9 +191,9 @@ def _static_gates(model: Model, student: Path, truth: Reference, asked: Asked) -
     backend = backends.get(claimed.backend)
     file = model.folder / claimed.file
     functions = backend.inspect(file)
-    results: list[GateResult] = companions.check(model.folder, student, claimed, functions, truth, asked)
-    expected = Expected.read(student, truth.checkpoint)
     stored = backend.structure(file)
+    results: list[GateResult] = companions.check(model.folder, student, claimed, functions, stored, truth, asked)
+    expected = Expected.read(student, truth.checkpoint)
     checked = structure.check(stored, expected, claimed.scheme, claimed.backend, functions=len(functions))
     results += [*checked.gates, _operators(claimed, student, stored, expected)]
     return results, (expected, stored, checked.followed)

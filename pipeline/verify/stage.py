@@ -11,6 +11,7 @@ from typing import Any
 
 from pipeline import artifact
 from pipeline.backends import signature
+from pipeline.convert import stage as convert
 from pipeline.errors import PipelineError, UnknownOp
 from pipeline.student import reference
 from pipeline.student.reference import Reference
@@ -20,7 +21,7 @@ from pipeline.verify.record import PARITY, Asked, Parity, Verdict, read
 
 __all__ = ["PARITY", "VERSION", "Asked", "Parity", "Verdict", "make", "read", "record_crash"]
 
-VERSION = 8
+VERSION = 9
 
 
 def make(
@@ -88,7 +89,9 @@ def _judge(
     crash: str | None,
     out: Path,
 ) -> dict[str, Any]:
-    metrics = artifact.read_manifest(model).metrics
-    parity = judge(signature.read(model), truth, measured, asked, metrics, not_run=not_run, crash=crash)
+    said = signature.read(model)
+    # What the file weighs is measured; the gate `claims` compares what the manifest says of it.
+    metrics = artifact.read_manifest(model).metrics | {"file_bytes": convert.file_bytes(model / said.file)}
+    parity = judge(said, truth, measured, asked, metrics, not_run=not_run, crash=crash)
     (out / PARITY).write_text(parity.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return {"verdict": parity.verdict, "reasons": parity.reasons, "score": parity.score, **parity.headline()}

@@ -11,6 +11,7 @@ from pipeline.backends.coreml.convert import (
     VERSION,
     convert,
     lengths_in_file,
+    operations,
 )
 from pipeline.backends.coreml.reader import claims, inspect, structure
 from pipeline.backends.coreml.session import (
@@ -44,5 +45,6 @@ __all__ = [
     "load_control",
     "load_interpreter",
     "no_runtime",
+    "operations",
     "structure",
 ]

@@ -42,7 +42,7 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
         _merge(request, lengths, ios, out)
     _describe(file, request)
     _fix_identifiers(file)
-    metrics: dict[str, Any] = {"lengths": list(lengths), "ops_total": _count_ops(file)}
+    metrics: dict[str, Any] = {"lengths": list(lengths)}
     if dropped:
         metrics["lengths_left_out"] = dropped
         metrics["lengths_left_out_reason"] = (
@@ -222,7 +222,7 @@ def _fix_identifiers(file: Path) -> None:
     path.write_text(json.dumps(manifest, indent=4, sort_keys=True) + "\n")
 
 
-def _count_ops(file: Path) -> int:
-    """Return the number of operations of the longest function, constants apart."""
+def operations(file: Path) -> dict[str, int]:
+    """Count the operations of the longest function, constants apart; which unit runs them, an iPhone decides."""
     package = mil.read(file)
-    return max(count_operations(package.program(name)) for name in package.functions)
+    return {"ops_total": max(count_operations(package.program(name)) for name in package.functions)}

@@ -11,6 +11,7 @@ from pipeline.backends.executorch.convert import (
     VERSION,
     convert,
     lengths_in_file,
+    operations,
 )
 from pipeline.backends.executorch.reader import claims, inspect, structure
 from pipeline.backends.executorch.session import (
@@ -40,5 +41,6 @@ __all__ = [
     "load",
     "load_control",
     "no_runtime",
+    "operations",
     "structure",
 ]

@@ -11,6 +11,7 @@ from pipeline.backends.litert.convert import (
     VERSION,
     convert,
     lengths_in_file,
+    operations,
 )
 from pipeline.backends.litert.reader import claims, inspect, structure
 from pipeline.backends.litert.session import (
@@ -40,5 +41,6 @@ __all__ = [
     "load",
     "load_control",
     "no_runtime",
+    "operations",
     "structure",
 ]

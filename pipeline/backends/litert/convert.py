@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pipeline import tasks
-from pipeline.backends import ConvertRequest
+from pipeline.backends import ConvertRequest, native_log_hidden
 from pipeline.backends.litert.deduplicate import share_constants
 from pipeline.backends.litert.reader import constant_dtypes
 from pipeline.errors import ToolchainError
@@ -52,8 +52,7 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
         raise ToolchainError(
             f"the LiteRT quantizer left no {stored} constant for {request.scheme}: it matched no operation."
         )
-    total, delegated = _delegation(file)
-    return {"lengths": list(request.lengths), "ops_total": total, "ops_delegated": delegated}
+    return {"lengths": list(request.lengths)}
 
 
 def signature_name(length: int, lengths: Sequence[int]) -> str:
@@ -132,17 +131,18 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _delegation(file: Path) -> tuple[int, int]:
-    """Return all operations of the longest signature, and how many of them run inside XNNPACK.
+def operations(file: Path) -> dict[str, int]:
+    """Count all operations of the longest signature, and how many of them run inside XNNPACK.
 
     A delegated operation keeps its node but is not run any more: walking back from the outputs, a tensor that a
     DELEGATE node makes is made there, and what else is reached runs on the built-in kernels.
     """
     from ai_edge_litert.interpreter import Interpreter
 
-    interpreter = Interpreter(model_path=str(file), num_threads=1)
-    total = interpreter._interpreter.NumNodes()
-    interpreter.allocate_tensors()
+    with native_log_hidden():
+        interpreter = Interpreter(model_path=str(file), num_threads=1)
+        total = interpreter._interpreter.NumNodes()
+        interpreter.allocate_tensors()
     native = interpreter._interpreter
     # DELEGATE nodes are appended, so the later maker of a tensor is the one that runs.
     maker = {int(tensor): node for node in range(native.NumNodes()) for tensor in native.NodeOutputs(node)}
@@ -157,4 +157,4 @@ def _delegation(file: Path) -> tuple[int, int]:
         if native.NodeName(maker[tensor]) != "DELEGATE":
             left.add(maker[tensor])
         waiting.extend(int(source) for source in native.NodeInputs(maker[tensor]))
-    return total, total - len(left)
+    return {"ops_total": total, "ops_delegated": total - len(left)}

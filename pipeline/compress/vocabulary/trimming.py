@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from pipeline.checkpoint import architectures
-from pipeline.checkpoint.source import WEIGHTS, read_json
+from pipeline.checkpoint.files import read_json
+from pipeline.checkpoint.source import WEIGHTS
 from pipeline.compress.vocabulary.selection import CONFIG_IDS, Vocabulary, padding_id, required_ids
 from pipeline.errors import StudentError
 from pipeline.text import tokenizers

@@ -104,7 +104,7 @@ def _planted_checkpoint(fault: Fault, folder: Path, out: Path) -> Path:
 def edit_file(
     name: str, student_folder: Path, target: Target, clean: dict[str, Path], stranger: Path, out: Path
 ) -> dict[str, Any]:
-    """Plant a fault in the file of a copied model folder, and return the file's size.
+    """Plant a fault in the file of a copied model folder, and return what an honest manifest says of the file.
 
     Args:
         name: the fault.
@@ -125,6 +125,8 @@ def edit_file(
     )
     with failures_named(fault):
         fault.plant(planting)
+    with contextlib.suppress(Exception):  # a file that cannot be read back is caught by that
+        return dict(convert.figures(target.backend, out / file, backends.get(target.backend).structure(out / file)))
     return {"file_bytes": convert.file_bytes(out / file)}
 
 
