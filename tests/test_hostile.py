@@ -18,9 +18,9 @@ from pipeline import artifact
 from pipeline.backends import signature
 from pipeline.checkpoint import source
 from pipeline.convert.isolated import IsolatedModel
-from pipeline.convert.model import read_candidates
+from pipeline.convert.model import Model, read_candidates
 from pipeline.convert.targets import choose_targets
-from pipeline.errors import ArtifactError, RecipeError, StudentError, ToolchainError, WorkerDied
+from pipeline.errors import ArtifactError, RecipeError, StudentError, WorkerDied
 from pipeline.recipe import loading
 
 # --- model folders -----------------------------------------------------------------------------------------------
@@ -29,8 +29,12 @@ from pipeline.recipe import loading
 @pytest.fixture
 def model(tiny_line: TinyLine, tmp_path: Path) -> Path:
     """A converted model that the test may change."""
-    folder = Path(shutil.copytree(tiny_line.folder / "litert-fp32" / "model", tmp_path / "model"))
-    for path in (folder, *folder.iterdir()):
+    return copied_model(tiny_line.folder / "litert-fp32" / "model", tmp_path / "model")
+
+
+def copied_model(original: Path, folder: Path) -> Path:
+    shutil.copytree(original, folder)
+    for path in (folder, *folder.rglob("*")):
         path.chmod(0o755)
     return folder
 
@@ -111,10 +115,50 @@ def test_labels_have_to_be_as_many_as_outputs() -> None:
         assert list(signature._problems(made)) == problems
 
 
-def test_a_file_for_a_later_runtime_is_refused(model: Path) -> None:
-    edit_signature(model, minimum_runtime="999.0")
-    with pytest.raises(ToolchainError, match=r"is too old: below 999\.0"):
-        pipeline.load(model)
+UNFIT: dict[str, tuple[Callable[[Path], None], str]] = {
+    "function name": (with_function(lambda one: one.update(name="evil")), r"functions: \['evil'.*, and the file has "),
+    "no function name": (with_function(lambda one: one.update(name="")), r"functions: \[''.*, and the file has "),
+    "huge padding": (lambda f: edit_signature(f, pad_token_id=10**30), "pad_token_id: 10+, where config.json has voca"),
+    "padding beyond": (lambda f: edit_signature(f, pad_token_id=30522), "pad_token_id: 30522, where config.json has v"),
+    "free output": (with_function(lambda one: one["outputs"][0].update(shape=[1, None])), r"outputs: .*\(1, any\), and"),
+    "wide output": (with_function(lambda one: one["outputs"][0].update(shape=[1, 65])), r"outputs: .*\(1, 65\), and"),
+    "half output": (with_function(lambda one: one["outputs"][0].update(dtype="float16")), "outputs: .* float16 .*, and"),
+    "later runtime": (lambda f: edit_signature(f, minimum_runtime="999.0"), "minimum_runtime: '999.0', where"),
+    "no runtime": (lambda f: edit_signature(f, minimum_runtime=""), "minimum_runtime: ''"),
+    "long file": (lambda f: edit_signature(f, file="x" * 5000), r"file: 'x{79}… \(5,002 characters\), where a file of"),
+    "another file": (lambda f: edit_signature(f, file="config.json"), "file: 'config.json', where a file of .* is called"),
+    "parameters": (lambda f: edit_signature(f, parameters=10**30), "parameters: 10+, which a file of .* cannot hold"),
+    "turned inputs": (with_function(lambda one: one["inputs"].reverse()), "inputs: token_type_ids int32 .*, and the file"),
+}
+
+
+@pytest.mark.parametrize("target", ["litert-fp32", "executorch-fp32", "coreml-fp16"])
+def test_a_signature_that_is_not_the_file_s_is_told_by_its_field(
+    target: str, tiny_line: TinyLine, tmp_path: Path
+) -> None:
+    original = tiny_line.folder / target / "model"
+    if not original.exists():
+        pytest.skip("the tiny line has no such file")
+    for number, (case, (edit, message)) in enumerate(UNFIT.items()):
+        folder = copied_model(original, tmp_path / str(number))
+        edit(folder)
+        with pytest.raises(ArtifactError, match=message) as raised:
+            pipeline.load(folder)
+        assert "\n" not in str(raised.value), case
+        assert len(str(raised.value)) < 600, case
+        shutil.rmtree(folder)
+
+
+def test_an_isolated_model_s_signature_is_compared_as_well(model: Path) -> None:
+    edit_signature(model, pad_token_id=30522)
+    with pytest.raises(ArtifactError, match="pad_token_id: 30522, where"):
+        pipeline.load(model, isolated=True)
+
+
+def test_verification_judges_what_does_not_open(model: Path) -> None:
+    # Its own gates say what differs; here a folder only has to be opened without them.
+    with_function(lambda one: one["outputs"][0].update(shape=[1, 65]))(model)
+    Model(model).close()
 
 
 def test_a_pipe_in_a_model_folder_is_refused(model: Path) -> None:

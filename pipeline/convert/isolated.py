@@ -10,6 +10,7 @@ from typing import Literal, Self, overload
 
 from pipeline import artifact
 from pipeline.backends import signature
+from pipeline.convert import opening
 from pipeline.convert.model import Model, Prediction, model_folder
 from pipeline.convert.model import load as load_here
 from pipeline.errors import PipelineError
@@ -100,7 +101,7 @@ def load(path: str | Path, *, threads: int = 1, isolated: bool = False) -> Model
             `WorkerDied` here, where it would end this process otherwise.
 
     Raises:
-        ArtifactError: the folder is no finished model artifact, or was changed.
+        ArtifactError: the folder is no finished model artifact, was changed, or says of its file what is not so.
         InputError: there is nothing at that path.
         ToolchainError: its runtime is absent, too old, or cannot run here.
     """
@@ -115,6 +116,8 @@ _model: Model | None = None
 
 def _open(folder: Path, threads: int) -> None:
     global _model
+    # The parent has checked the hashes; what reads a file of anybody's belongs in here.
+    opening.check(folder)
     _model = Model(folder, threads=threads)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pipeline import artifact, backends, tasks
 from pipeline.backends import Evaluator, signature
 from pipeline.backends.signature import Function, Signature
+from pipeline.convert import opening
 from pipeline.errors import InputError, no_file
 from pipeline.metrics import measures
 from pipeline.metrics.outputs import Entity, Offsets, Span, best_span, entities, first_tokens, overlap, word_spans
@@ -175,9 +176,10 @@ class Model:
 
 
 def load(path: Path, *, threads: int = 1) -> Model:
-    """Open a converted model in this process, after its hashes were checked; see `pipeline.load`."""
+    """Open a converted model in this process, after its hashes and its signature were checked; see `pipeline.load`."""
     folder = model_folder(path)
     artifact.load(folder)
+    opening.check(folder)
     return Model(folder, threads=threads)
 
 
