@@ -23,7 +23,7 @@ _COMMON = {
     # greater_equal, add and select make an index positive before a gather.
     "coreml": """
         add add_int32 cast_fp16_to_fp32 cast_int16_to_int32 cast_int32_to_fp16 cast_int32_to_fp32 cast_int32_to_int16
-        cast_int32_to_uint16 cast_uint16_to_int32 clip expand_dims gather gelu greater_equal_int32 layer_norm linear
+        cast_int32_to_uint16 clip expand_dims gather gelu greater_equal_int32 layer_norm linear
         matmul mul real_div reduce_sum relu reshape rsqrt select_int32 sigmoid silu slice_by_index softmax split squeeze
         sub tanh transpose""",
     "executorch": """
