@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 from conftest import TinyLine
+from damage import Damaged
 from test_bounds import refused
 from test_operators import judged, read
 
@@ -206,6 +207,33 @@ def test_bytes_between_two_constants_are_refused(clean: Path, tmp_path: Path) ->
     file = tmp_path / "model.tflite"
     file.write_bytes(content)
     refused("litert", file, f"nothing reads the [0-9]+ bytes from byte {free}")
+
+
+def test_bytes_between_flatbuffer_and_constants_are_refused(clean: Path, tmp_path: Path) -> None:
+    """The constants are moved, so everything that reads them still finds them."""
+    moved = Damaged.litert(clean)
+    offsets = moved.root["buffers"].number("offset").tolist()
+    for row, offset in enumerate(offsets):
+        if offset > 1:
+            moved.number(moved.root["buffers"], "offset", offset + 64, row=row)
+    first = min(offset for offset in offsets if offset > 1)
+    content = moved.data.tobytes()
+    file = tmp_path / "model.tflite"
+    file.write_bytes(content[:first] + RANDOM[:64] + content[first:])
+    refused("litert", file, "nothing reads the [0-9]+ bytes from byte")
+
+
+def test_a_field_that_nothing_leads_to_is_refused(clean: Path, tmp_path: Path) -> None:
+    """A list of fields forgets one that may be absent; its bytes stay."""
+    damaged = Damaged.litert(clean)
+    codes = damaged.root["operator_codes"]
+    slot = damaged.root.columns.schema.tables["OperatorCode"]["version"].slot
+    row = int(np.flatnonzero(codes.number("version") > 1)[0])
+    refused(
+        "litert",
+        damaged.bytes(int(codes._vtable[row]) + slot, b"\0\0").write(tmp_path / "model.tflite"),
+        "nothing reads the [0-9]+ bytes from byte",
+    )
 
 
 # --- what computes with ids -------------------------------------------------------------------------------------------
