@@ -30,10 +30,15 @@ _COMMON = {
         XNNAdd XNNBatchMatrixMultiply XNNClamp XNNConvert XNNCopy XNNDiv XNNExp XNNFullyConnected XNNGelu XNNMultiply
         XNNReciprocalSquareRoot XNNSigmoid XNNSoftmax XNNStaticReshape XNNStaticTranspose XNNSubtract XNNTanh
         aten::embedding aten::native_layer_norm aten::select_copy aten::slice_copy aten::split_with_sizes_copy
-        aten::squeeze_copy aten::sum aten::sym_size aten::unsqueeze_copy dim_order_ops::_to_dim_order_copy
-        executorch_prim::et_view quantized_decomposed::embedding_byte""",
+        aten::squeeze_copy aten::sum aten::sym_size aten::unsqueeze_copy
+        dim_order_ops::_to_dim_order_copy:attention_mask:float32 dim_order_ops::_to_dim_order_copy:input_ids:int64
+        dim_order_ops::_to_dim_order_copy:token_type_ids:int64 executorch_prim::et_view
+        quantized_decomposed::embedding_byte""",
 }
 """By backend: the kinds of operators that a conversion may have, whatever the checkpoint."""
+_POSITIONS = """
+    aten::add:int64 aten::cumsum:int64 aten::mul:int64 aten::ne:int64 dim_order_ops::_to_dim_order_copy:bool:int64"""
+"""ExecuTorch's kinds, see `Integers`, for positions that are counted."""
 _BY_CHECKPOINT: dict[str, dict[str, str]] = {
     "litert": {
         # What computes with integers is named with them, and is there once.
@@ -49,9 +54,11 @@ _BY_CHECKPOINT: dict[str, dict[str, str]] = {
         "MishActivation": "softplus",
     },
     "executorch": {
-        "mobilebert": "XNNConcatenate3 XNNStaticConstantPad aten::ne",
-        "roberta": "aten::add aten::cumsum aten::mul aten::ne",
-        "xlm-roberta": "aten::add aten::cumsum aten::mul aten::ne",
+        **dict.fromkeys(("albert", "bert", "distilbert", "electra"), "aten::slice_copy:constant"),
+        "mobilebert": """XNNConcatenate3 XNNStaticConstantPad aten::ne:int64 aten::slice_copy:constant
+            dim_order_ops::_to_dim_order_copy:bool:float32""",
+        "roberta": _POSITIONS,
+        "xlm-roberta": _POSITIONS,
         "MishActivation": "aten::gt aten::log1p aten::where",
     },
 }

@@ -12,16 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.backends.checked import checked
-from pipeline.backends.executorch import bounds, schemas
+from pipeline.backends.executorch import bounds, kernels, schemas
+from pipeline.backends.executorch.flows import EMBEDDING, LAYER_NORM, QUANTISED, PlanFlow, plain_value
 from pipeline.backends.flatbuffer import Schema, Table
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Arithmetic, Constant, Flow, Limit, Role, Structure
+from pipeline.backends.structure import Activation, Arithmetic, Constant, Flow, Limit, Structure
 from pipeline.errors import ToolchainError
 from pipeline.schemes import Stored
 
 _XNNPACK = "XnnpackBackend"
-_INTERNAL = 2**32 - 1
-"""The id of a delegate's value that is none, or not seen from outside."""
 _NAMED = 2**64 - 1
 """The offset of a delegate's constant that lies in the program's named data."""
 _FLOATS: dict[int, tuple[Stored, str]] = {6: ("float32", "<f4"), 5: ("float16", "<f2")}
@@ -34,20 +33,6 @@ _DELEGATE_FLOATS: dict[str, tuple[Stored, str]] = {
     "xnn_datatype_fp16": ("float16", "<f2"),
 }
 _OPEN, _RELU = (-np.inf, np.inf), (0.0, np.inf)
-_QUANTISED = "XNNQuantizedTensorValue"
-_EMBEDDING = "quantized_decomposed::embedding_byte"
-_LAYER_NORM = "aten::native_layer_norm"
-_KERNEL_ROLES: dict[str, tuple[Role | None, ...]] = {
-    _LAYER_NORM: (None, None, "weight", "bias"),
-    "aten::mul": ("weight", "weight"),
-    "aten::add": ("bias", "bias"),
-}
-"""By kernel: the role of each argument, in their order."""
-_NODE_ROLES: dict[str | None, dict[str, Role]] = {
-    "XNNFullyConnected": {"filter_id": "weight", "bias_id": "bias"},
-    "XNNMultiply": {"input1_id": "weight", "input2_id": "weight"},
-    "XNNAdd": {"input1_id": "bias", "input2_id": "bias"},
-}
 _KERNEL_ACTIVATIONS: dict[str, Activation] = {"aten::relu": "relu", "aten::sigmoid": "sigmoid", "aten::tanh": "tanh"}
 _DELEGATE_ACTIVATIONS: dict[str, Activation] = {"XNNGelu": "gelu", "XNNTanh": "tanh", "XNNSigmoid": "sigmoid"}
 
@@ -83,8 +68,9 @@ def structure(file: Path) -> Structure:
     """
     data = memoryview(file.read_bytes())
     reader = _Reader(_Program.read(data))
+    names = reader.input_names()
     for plan in reader.program.table["execution_plan"]:
-        reader.add_plan(plan)
+        reader.add_plan(plan, names)
     order: dict[object, int] = {key: number for number, key in enumerate(reader.constants)}
     return Structure(
         constants=tuple(reader.constants.values()),
@@ -161,13 +147,24 @@ class _Reader:
     operators: list[tuple[str, ...]] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
 
-    def add_plan(self, plan: Table) -> None:
-        """Add one method: what its instructions say in their order, then the constants that no kernel explained."""
+    def input_names(self) -> list[str]:
+        """Return the names of the inputs of `forward`, which a constant method gives."""
+        [plan] = [plan for plan in self.program.table["execution_plan"] if plan["name"] == "get_input_names"]
+        return [str(plan["values"][number]["val"]["string_val"]) for number in plan["outputs"]]
+
+    def add_plan(self, plan: Table, names: list[str]) -> None:
+        """Add one method: what its instructions say in their order, then the constants that no kernel explained.
+
+        Args:
+            plan: the method.
+            names: what its inputs are called, as far as it has any.
+        """
         values = plan["values"]
         operators = [row["name"] for row in plan["operators"]]
         explained: set[int] = set()
-        flow = _PlanFlow(values, plan["inputs"])
+        flow = PlanFlow(values, plan["inputs"])
         self.flows.append(flow)
+        integers = kernels.Integers(values, dict(zip(plan["inputs"], names, strict=False)), self.program.constant)
         kinds: list[str] = []
         for chain in plan["chains"]:
             for instruction in chain["instructions"]:
@@ -175,10 +172,12 @@ class _Reader:
                 if instruction.member("instr_args") == "KernelCall":
                     operands = [values[index] for index in call["args"]]
                     kernel = operators[call["op_index"]]
-                    kinds.append(kernel)
+                    kinds.append(integers.kind(kernel, list(call["args"])))
+                    self.limits += integers.limits(kernel, list(call["args"]))
                     explained |= self._kernel(kernel, operands)
                     flow.kernel(kernel, list(call["args"]))
                 elif instruction.member("instr_args") == "DelegateCall":
+                    kinds += integers.into_delegate(list(call["args"]))
                     kinds += self._delegate(plan["delegates"][call["delegate_index"]], list(call["args"]), flow)
                 else:
                     kinds.append(str(instruction.member("instr_args")))
@@ -189,13 +188,13 @@ class _Reader:
 
     def _kernel(self, name: str, operands: list[Table]) -> set[int]:
         """Add what a kernel says beyond its tensors; return the buffers that are explained by that."""
-        if name == _LAYER_NORM:
+        if name == LAYER_NORM:
             self.epsilons.append(operands[4]["val"]["double_val"])
         elif name == "aten::gelu":
             self.activations.append("gelu_tanh" if operands[1]["val"]["string_val"] == "tanh" else "gelu")
         elif name in _KERNEL_ACTIVATIONS:
             self.activations.append(_KERNEL_ACTIVATIONS[name])
-        elif name == _EMBEDDING:
+        elif name == EMBEDDING:
             table, scales, zeros = operands[:3]
             return self._embedding(
                 table["val"], scales["val"], zeros["val"] if zeros.member("val") == "Tensor" else None
@@ -245,7 +244,7 @@ class _Reader:
         if key not in self.constants:
             self.constants[key] = Constant(name, values(), stored)
 
-    def _delegate(self, delegate: Table, arguments: list[int], flow: "_PlanFlow") -> list[str]:
+    def _delegate(self, delegate: Table, arguments: list[int], flow: "PlanFlow") -> list[str]:
         """Add what a delegate holds, and return the kinds of its nodes."""
         if delegate["id"] != _XNNPACK or not delegate["processed"]["location"]:
             raise ToolchainError(f"the .pte has a delegate {delegate['id']}; only XNNPACK's in segments is read here.")
@@ -266,77 +265,6 @@ class _Reader:
         for node in graph.table["xnodes"]:
             inner.operation(node.member("xnode_union"), node["xnode_union"])
         return [str(node.member("xnode_union")) for node in graph.table["xnodes"]]
-
-
-class _PlanFlow(Flow):
-    """The flow of one method. Values go by their numbers; a kernel's results are among its arguments."""
-
-    def __init__(self, values: list[Table], inputs: list[int]) -> None:
-        super().__init__()
-        self._values = values
-        self._known = {int(number) for number in inputs}
-        self._delegates = 0
-        for number, value in enumerate(values):
-            buffer = value["val"]["data_buffer_idx"] if value.member("val") == "Tensor" else 0
-            if buffer:
-                self.constant(number, ("constant", buffer))
-                self._known.add(number)
-
-    def kernel(self, name: str, arguments: list[int]) -> None:
-        """Add a kernel: the tensors that nothing made before are its results."""
-        tensors = [number for number in self._flat(arguments) if self._values[number].member("val") == "Tensor"]
-        if name == _EMBEDDING:
-            buffers = [self._values[number]["val"]["data_buffer_idx"] for number in tensors[:3]]
-            self.constant(tensors[0], ("constant", *(buffer for buffer in buffers if buffer)))
-        made = [number for number in tensors if number not in self._known]
-        self._known.update(made)
-        roles: dict[object, Role | None] = dict(zip(map(int, arguments), _KERNEL_ROLES.get(name, ()), strict=False))
-        self.operation([number for number in tensors if number not in made], made, roles)
-
-    def _flat(self, arguments: list[int]) -> Iterator[int]:
-        for number in map(int, arguments):
-            if self._values[number].member("val") == "TensorList":
-                yield from (int(item) for item in self._values[number]["val"]["items"])
-            else:
-                yield number
-
-    def inside(self, arguments: list[int]) -> "_DelegateFlow":
-        """Return the same flow inside of a delegate, which sees values by their place among the arguments."""
-        self._delegates += 1
-        self._known.update(map(int, arguments))
-        return _DelegateFlow(self, self._delegates, list(map(int, arguments)))
-
-
-class _DelegateFlow:
-    """The flow inside of one delegate. Values go by their numbers there; those from outside by the method's."""
-
-    def __init__(self, flow: Flow, number: int, arguments: list[int]) -> None:
-        self._flow, self._number, self._arguments = flow, number, arguments
-        self._outside: dict[int, int] = {}
-
-    def add(self, tensor: Table) -> None:
-        """Add a value, which may be one of the method's."""
-        plain = _plain(tensor)
-        if plain["external_id"] != _INTERNAL:
-            self._outside[plain["id_out"]] = self._arguments[plain["external_id"]]
-
-    def constant(self, key: object, tensor: Table) -> None:
-        """Add a constant."""
-        plain = _plain(tensor)
-        self._flow.constant((self._number, plain["id_out"]), key)
-
-    def operation(self, kind: str | None, node: Table) -> None:
-        """Add a node of a kind: its fields say which values it reads and makes."""
-        ids = [name for name in node.schema.tables[node.name] if name.endswith("_id") and node[name] != _INTERNAL]
-        made = [name for name in ids if name.startswith("output")]
-        read = {name: self._value(node[name]) for name in ids if name not in made}
-        role = _NODE_ROLES.get(kind, {})
-        self._flow.operation(
-            read.values(), [self._value(node[name]) for name in made], {read[name]: role.get(name) for name in read}
-        )
-
-    def _value(self, number: int) -> object:
-        return self._outside.get(number, (self._number, number))
 
 
 Found = tuple[tuple[object, ...], str, Callable[[], NDArray[np.float32]], Stored]
@@ -377,7 +305,7 @@ class _Graph:
         quantised = {
             value["xvalue_union"]["tensor_value"]["id_out"]
             for value in self.table["xvalues"]
-            if value["xvalue_union"].name == _QUANTISED
+            if value["xvalue_union"].name == QUANTISED
             and value["xvalue_union"].member("quant_params") == "PerTokenDynamicQuant"
         }
         for node in self.table["xnodes"]:
@@ -386,7 +314,7 @@ class _Graph:
 
     def constant(self, value: Table) -> Iterator[Found]:
         """Yield what a value holds, if it is a constant."""
-        tensor = _plain(value)
+        tensor = plain_value(value)
         number = tensor["constant_buffer_idx"]
         sizes = tuple(int(size) for size in tensor["dims"])
         if not number or int(np.prod(sizes)) < 2:
@@ -406,7 +334,7 @@ class _Graph:
 
     def number(self, value: Table) -> Iterator[tuple[object, float]]:
         """Yield the number that a value holds, if it is a constant of one element."""
-        tensor = _plain(value)
+        tensor = plain_value(value)
         number = tensor["constant_buffer_idx"]
         kind = self._kinds[tensor["datatype"]]
         if number and int(np.prod([int(size) for size in tensor["dims"]])) == 1 and kind in _DELEGATE_FLOATS:
@@ -437,12 +365,6 @@ class _Graph:
 def _limit(node: Table) -> Limit:
     bounds = node["output_min_max"]
     return _OPEN if bounds is None else (bounds["output_min"], bounds["output_max"])
-
-
-def _plain(value: Table) -> Table:
-    """Return a delegate's tensor without what quantises it."""
-    plain: Table = value["tensor_value"] if value.name == _QUANTISED else value
-    return plain
 
 
 def _scalar(tensor: Table) -> str:

@@ -1,0 +1,100 @@
+"""Which constants and values an ExecuTorch file's operations read and make, inside of its delegates and outside."""
+
+from collections.abc import Iterator
+
+from pipeline.backends.flatbuffer import Table
+from pipeline.backends.structure import Flow, Role
+
+_INTERNAL = 2**32 - 1
+"""The id of a delegate's value that is none, or not seen from outside."""
+QUANTISED = "XNNQuantizedTensorValue"
+EMBEDDING = "quantized_decomposed::embedding_byte"
+LAYER_NORM = "aten::native_layer_norm"
+_KERNEL_ROLES: dict[str, tuple[Role | None, ...]] = {
+    LAYER_NORM: (None, None, "weight", "bias"),
+    "aten::mul": ("weight", "weight"),
+    "aten::add": ("bias", "bias"),
+}
+"""By kernel: the role of each argument, in their order."""
+_NODE_ROLES: dict[str | None, dict[str, Role]] = {
+    "XNNFullyConnected": {"filter_id": "weight", "bias_id": "bias"},
+    "XNNMultiply": {"input1_id": "weight", "input2_id": "weight"},
+    "XNNAdd": {"input1_id": "bias", "input2_id": "bias"},
+}
+
+
+class PlanFlow(Flow):
+    """The flow of one method. Values go by their numbers; a kernel's results are among its arguments."""
+
+    def __init__(self, values: list[Table], inputs: list[int]) -> None:
+        super().__init__()
+        self._values = values
+        self._known = {int(number) for number in inputs}
+        self._delegates = 0
+        for number, value in enumerate(values):
+            buffer = value["val"]["data_buffer_idx"] if value.member("val") == "Tensor" else 0
+            if buffer:
+                self.constant(number, ("constant", buffer))
+                self._known.add(number)
+
+    def kernel(self, name: str, arguments: list[int]) -> None:
+        """Add a kernel: the tensors that nothing made before are its results."""
+        tensors = [number for number in self._flat(arguments) if self._values[number].member("val") == "Tensor"]
+        if name == EMBEDDING:
+            buffers = [self._values[number]["val"]["data_buffer_idx"] for number in tensors[:3]]
+            self.constant(tensors[0], ("constant", *(buffer for buffer in buffers if buffer)))
+        made = [number for number in tensors if number not in self._known]
+        self._known.update(made)
+        roles: dict[object, Role | None] = dict(zip(map(int, arguments), _KERNEL_ROLES.get(name, ()), strict=False))
+        self.operation([number for number in tensors if number not in made], made, roles)
+
+    def _flat(self, arguments: list[int]) -> Iterator[int]:
+        for number in map(int, arguments):
+            if self._values[number].member("val") == "TensorList":
+                yield from (int(item) for item in self._values[number]["val"]["items"])
+            else:
+                yield number
+
+    def inside(self, arguments: list[int]) -> "DelegateFlow":
+        """Return the same flow inside of a delegate, which sees values by their place among the arguments."""
+        self._delegates += 1
+        self._known.update(map(int, arguments))
+        return DelegateFlow(self, self._delegates, list(map(int, arguments)))
+
+
+class DelegateFlow:
+    """The flow inside of one delegate. Values go by their numbers there; those from outside by the method's."""
+
+    def __init__(self, flow: Flow, number: int, arguments: list[int]) -> None:
+        self._flow, self._number, self._arguments = flow, number, arguments
+        self._outside: dict[int, int] = {}
+
+    def add(self, tensor: Table) -> None:
+        """Add a value, which may be one of the method's."""
+        plain = plain_value(tensor)
+        if plain["external_id"] != _INTERNAL:
+            self._outside[plain["id_out"]] = self._arguments[plain["external_id"]]
+
+    def constant(self, key: object, tensor: Table) -> None:
+        """Add a constant."""
+        plain = plain_value(tensor)
+        self._flow.constant((self._number, plain["id_out"]), key)
+
+    def operation(self, kind: str | None, node: Table) -> None:
+        """Add a node of a kind: its fields say which values it reads and makes."""
+        ids = [name for name in node.schema.tables[node.name] if name.endswith("_id") and node[name] != _INTERNAL]
+        made = [name for name in ids if name.startswith("output")]
+        read = {name: self._value(node[name]) for name in ids if name not in made}
+        role = _NODE_ROLES.get(kind, {})
+        self._flow.operation(
+            read.values(), [self._value(node[name]) for name in made], {read[name]: role.get(name) for name in read}
+        )
+
+    def _value(self, number: int) -> object:
+        return self._outside.get(number, (self._number, number))
+
+
+def plain_value(value: Table) -> Table:
+    """Return a delegate's tensor without what quantises it."""
+    plain: Table = value["tensor_value"] if value.name == QUANTISED else value
+    return plain
