@@ -24,7 +24,7 @@ from pipeline.verify import companions
 from pipeline.verify import stage as verify
 from pipeline.verify.record import Asked, GateResult
 
-LABELS = ("no", "perhaps so", "yes\u2028or not")
+LABELS = ("no", "perhaps so", "yes")
 
 
 # --- labels ------------------------------------------------------------------------------------------------------
@@ -36,7 +36,7 @@ def labelled(tiny_line: TinyLine, tmp_path: Path) -> tuple[Path, Any, Any]:
     folder = tiny_line.folder / "litert-fp32" / "model"
     claimed = signature.read(folder)
     truth = replace(reference.read(tiny_line.folder / f"reference-{claimed.max_length}"), labels=list(LABELS))
-    (tmp_path / "labels.txt").write_bytes(b"no\nperhaps so\nyes\xe2\x80\xa8or not\n")
+    (tmp_path / "labels.txt").write_bytes(b"no\nperhaps so\nyes\n")
     return tmp_path, claimed.model_copy(update={"labels": LABELS}), truth
 
 
