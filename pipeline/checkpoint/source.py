@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pipeline.artifact import check_size, digest_of, sha256_file
-from pipeline.checkpoint import architectures
+from pipeline.checkpoint import architectures, plausible
 from pipeline.checkpoint.architectures import Architecture
 from pipeline.data.location import hub_errors
 from pipeline.errors import RecipeError, StudentError, no_folder
@@ -133,13 +133,7 @@ class Source:
 
     def tensor_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Return the shapes of the weights by name: those of a trial, or from the header of the file."""
-        from safetensors import safe_open
-
-        if self.tensors is not None:
-            return self.tensors
-        with safe_open(self.folder / WEIGHTS, framework="numpy") as handle:
-            names = handle.keys()
-            return {name: tuple(handle.get_slice(name).get_shape()) for name in names}
+        return self.tensors if self.tensors is not None else _header(self.folder / WEIGHTS)
 
 
 Made = Mapping[str, Source]
@@ -275,10 +269,10 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
     if not exists:
         raise StudentError(f"checkpoint folder {folder} {no_folder(folder)}. Name a folder in Hugging Face layout.")
     for name in (*_TAKEN, "README.md"):
-        # A pipe would be waited for, and a device never ends.
-        if (folder / name).exists() and not (folder / name).is_file():
-            raise StudentError(f"{folder / name} is no regular file. Put the file itself there.")
         try:
+            # A pipe would be waited for, and a device never ends.
+            if (folder / name).exists() and not (folder / name).is_file():
+                raise StudentError(f"{folder / name} is no regular file. Put the file itself there.")
             if name != WEIGHTS and (folder / name).exists():
                 check_size(folder / name)
         except OSError as error:
@@ -293,8 +287,18 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
     if not isinstance(config.get(architecture.max_length_key), int):
         key = architecture.max_length_key
         raise StudentError(f"{folder}/config.json has no whole number {key!r}; {architecture.model_type} has one.")
+    plausible.check(folder, config, _header(folder / WEIGHTS), compressed="pocketbert" in config)
     files = {name: sha256_file(folder / name) for name in _TAKEN if (folder / name).is_file()}
     return Source(folder, origin, licence or _card_licence(folder / "README.md"), files, config, architecture)
+
+
+def _header(weights: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors of a file by name."""
+    from safetensors import safe_open
+
+    with safe_open(weights, framework="numpy") as handle:
+        names = handle.keys()
+        return {name: tuple(handle.get_slice(name).get_shape()) for name in names}
 
 
 def read_json(path: Path) -> dict[str, Any]:
