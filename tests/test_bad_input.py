@@ -532,8 +532,8 @@ PREDICTIONS = {
 }
 
 if sys.platform != "darwin":
-    # Off macOS the interpreter reads the file; on macOS this would be Core ML's own error.
-    coreml = Bad(("model.tflite is no .mlpackage", "has no Manifest.json"), signature_says("coreml"))
+    # Off macOS the interpreter would read the file; on macOS this would be Core ML's own error.
+    coreml = Bad(("file: 'model.tflite', where a file of coreml is called", "mlpackage"), signature_says("coreml"))
     PREDICTIONS["a signature of Core ML beside another file"] = coreml
 
 

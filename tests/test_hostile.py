@@ -3,17 +3,15 @@
 import hashlib
 import json
 import os
-import re
 import shutil
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tomli_w
-from conftest import COMMAND, Outcome, TinyLine, bundled_folder, recipe_file, recipe_values
+from conftest import Outcome, TinyLine, bundled_folder, recipe_file, recipe_values
 
 import pipeline
 from pipeline import artifact, backends
@@ -22,10 +20,8 @@ from pipeline.checkpoint import plausible, source
 from pipeline.convert import opening
 from pipeline.convert.isolated import IsolatedModel
 from pipeline.convert.model import Model, read_candidates
-from pipeline.convert.private_log import private_log
 from pipeline.convert.targets import choose_targets
-from pipeline.errors import ArtifactError, InputError, RecipeError, StudentError, ToolchainError, WorkerDied
-from pipeline.graph.worker import Worker
+from pipeline.errors import ArtifactError, RecipeError, StudentError, WorkerDied
 from pipeline.recipe import loading
 
 # --- model folders -----------------------------------------------------------------------------------------------
@@ -399,7 +395,7 @@ def test_layers_that_share_their_tensors_are_not_built_without_end(
     edit_config(folder, num_hidden_layers=12)
     source.inspect_folder(folder, origin="tiny", licence=None)
     for key in ("num_hidden_layers", "num_hidden_groups", "inner_group_num"):
-        edit_config(folder, num_hidden_layers=2, **{key: 10**9})
+        edit_config(folder, **{"num_hidden_layers": 2, key: 10**9})
         with pytest.raises(StudentError, match=f"config.json has {key} 1000000000, and .*at most 1000 are taken"):
             source.inspect_folder(folder, origin="tiny", licence=None)
         edit_config(folder, **{key: 1})
@@ -409,103 +405,3 @@ def test_the_activations_are_those_of_transformers() -> None:
     from transformers.activations import ACT2FN
 
     assert sorted(ACT2FN) == sorted(plausible.ACTIVATIONS)
-
-
-# --- candidates --------------------------------------------------------------------------------------------------
-
-
-def test_candidates_that_never_end_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", Path("/dev/zero")):
-        with pytest.raises(InputError, match="is no regular file; name a text file"):
-            read_candidates(path)
-    with (tmp_path / "sparse").open("wb") as file:
-        file.truncate(200 << 30)
-    monkeypatch.setattr("pipeline.convert.model._LARGEST_CANDIDATES_BYTES", 1000)
-    with pytest.raises(InputError, match="sparse has more than 0 MB, and each line is a text"):
-        read_candidates(tmp_path / "sparse")
-
-
-def test_a_shell_s_own_pipe_is_read() -> None:
-    reading, writing = os.pipe()
-    os.write(writing, b"one\ntwo\n")
-    os.close(writing)
-    try:
-        assert read_candidates(Path(f"/dev/fd/{reading}")) == ["one", "two"]
-    finally:
-        os.close(reading)
-
-
-# --- the log of predict ------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    return folder
-
-
-def test_a_log_is_gone_after_an_error_that_says_what_was_in_it(temporary: Path) -> None:
-    with pytest.raises(ToolchainError) as raised, private_log() as log, Worker(log) as worker:
-        worker.call(os.fspath, 3)  # type: ignore[call-overload]
-    assert "whole story" not in str(raised.value)
-    assert re.search(
-        r"^fspath failed: TypeError: .* It was raised in File \".*worker\.py\", line \d+", str(raised.value)
-    )
-    with pytest.raises(WorkerDied, match=r"exit code 3\. Its log ends with: nothing\.$"), private_log() as log:
-        with Worker(log) as worker:
-            worker.call(os._exit, 3)
-    assert list(temporary.iterdir()) == []
-
-
-def test_the_log_of_a_process_that_was_killed_is_swept(temporary: Path) -> None:
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    (temporary / f"pocketbert-predict-{ended.pid}-abc.log").touch()
-    kept = {f"pocketbert-predict-{os.getppid()}-abc.log", "pocketbert-predict-mine.log"}
-    for name in kept:
-        (temporary / name).touch()
-    with private_log():
-        pass
-    assert {path.name for path in temporary.iterdir()} == kept
-
-
-# --- what is printed ---------------------------------------------------------------------------------------------
-
-
-def test_texts_cannot_steer_a_terminal_nor_fill_it(
-    model: Path, tmp_path: Path, pocketbert: Callable[..., Outcome]
-) -> None:
-    (tmp_path / "lines.txt").write_text("on\x1b[1me\n" + "z" * 100_000 + "\n", encoding="utf-8")
-    arguments = ("predict", model, "a\x1b[31mred", "--among", tmp_path / "lines.txt")
-    outcome = pocketbert(*arguments)
-    assert outcome.rc == 0, outcome.stderr
-    assert "\x1b" not in outcome.stdout
-    assert outcome.stdout.startswith("a\\x1b[31mred\n")
-    assert "on\\x1b[1me" in outcome.stdout
-    assert "z … (100,000 characters)" in outcome.stdout
-    assert len(outcome.stdout) < 1000
-    rows = pocketbert(*arguments, "--json").document["predictions"][0]["neighbours"]
-    long = next(row for row in rows if row["text"].startswith("z"))
-    assert (len(long["text"]), long["text_characters"]) == (10_000, 100_000)
-    assert all("text_characters" not in row for row in rows if row is not long)
-
-
-def test_an_error_that_quotes_something_endless_stays_one_readable_line(pocketbert: Callable[..., Outcome]) -> None:
-    outcome = pocketbert("predict", "x" * 5000 + "\x1b[31m", "hello")
-    assert outcome.rc == 2
-    assert len(outcome.stderr) < 2500
-    assert "\x1b" not in outcome.stderr
-    assert "does not exist; name a model folder or file" in outcome.stderr
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
-@pytest.mark.parametrize("arguments", [("list",), ("list", "--json"), ("--help",)])
-def test_an_output_that_is_full_is_one_line(arguments: tuple[str, ...]) -> None:
-    with Path("/dev/full").open("wb") as full:
-        done = subprocess.run([*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: standard output cannot be written: No space left on device.")
-    assert done.stderr.count("\n") == 1

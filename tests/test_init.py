@@ -1,6 +1,8 @@
 """`pocketbert init`: what it finds in a checkpoint, what it chooses, and what it refuses, in one line."""
 
+import errno
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -299,7 +301,7 @@ def test_a_file_in_place_stays_unless_forced(tiny_student, tmp_path):
 
 def test_a_folder_whose_name_cannot_stand_in_a_recipe_is_refused(tiny_student, tmp_path):
     folder = copied(tiny_student("bert", "embedding"), tmp_path / "new\nline")
-    with pytest.raises(StudentError, match=r"'new\\nline' cannot be named in a recipe: it has control characters"):
+    with pytest.raises(StudentError, match=r"'.*new\\nline' cannot be named in a recipe: it has control characters"):
         draft(str(folder), folder.parent / "recipe.toml")
 
 
