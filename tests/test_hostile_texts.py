@@ -55,7 +55,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_log_is_gone_after_an_error_that_says_what_was_in_it(temporary: Path) -> None:
     with pytest.raises(ToolchainError) as raised, private_log() as log, Worker(log) as worker:
-        worker.call(os.fspath, 3)  # type: ignore[call-overload]
+        worker.call(os.fspath, 3)  # type: ignore[arg-type]
     assert "whole story" not in str(raised.value)
     assert re.search(
         r"^fspath failed: TypeError: .* It was raised in File \".*worker\.py\", line \d+", str(raised.value)
