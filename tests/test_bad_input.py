@@ -327,6 +327,10 @@ RECIPES = {
     ),
     "name that leaves the build folder": plan_of("name = '../x'", "pattern", name="../x"),
     "name of the store's folder": plan_of("name = 'store'", "choose another", name="store"),
+    "a build folder that no file system takes": Bad(
+        ("--build xxx", "cannot be used: File name too long. Choose another folder"),
+        lambda _: ["plan", "minilm", "--build", "x" * 300],
+    ),
     "a path that no file system takes": Bad(("does not exist", "Ready ones"), lambda _: ["plan", "a/" * 2500]),
     "name that is hidden": plan_of("name = '.x'", "pattern", name=".x"),
     "name that no file system takes": plan_of("name = 'aaa", "at most 64", name="a" * 300),
@@ -528,8 +532,8 @@ PREDICTIONS = {
 }
 
 if sys.platform != "darwin":
-    # Off macOS the interpreter reads the file; on macOS this would be Core ML's own error.
-    coreml = Bad(("model.tflite is no .mlpackage", "has no Manifest.json"), signature_says("coreml"))
+    # Off macOS the interpreter would read the file; on macOS this would be Core ML's own error.
+    coreml = Bad(("file: 'model.tflite', where a file of coreml is called", "mlpackage"), signature_says("coreml"))
     PREDICTIONS["a signature of Core ML beside another file"] = coreml
 
 

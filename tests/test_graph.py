@@ -286,7 +286,7 @@ def test_a_plan_says_which_input_changed_from_what_to_what(kept: Store) -> None:
     made(graph_of(node("second", join, (Input("a"),), a=node("first"))), kept)
     one, two = executor.plan(graph_of(node("second", join, (Input("a"),), a=first)), kept).steps
     assert one.made
-    assert two.reason == "made again before: a"
+    assert two.reason == "what it is made from is made again first: a"
     made(graph_of(first), kept)
     _, two = executor.plan(graph_of(node("second", join, (Input("a"),), a=first)), kept).steps
     assert two.reason.startswith("input a: ")

@@ -14,9 +14,10 @@ import tomli_w
 from conftest import Outcome, TinyLine, bundled_folder, recipe_file, recipe_values
 
 import pipeline
-from pipeline import artifact
+from pipeline import artifact, backends
 from pipeline.backends import signature
-from pipeline.checkpoint import source
+from pipeline.checkpoint import plausible, source
+from pipeline.convert import opening
 from pipeline.convert.isolated import IsolatedModel
 from pipeline.convert.model import Model, read_candidates
 from pipeline.convert.targets import choose_targets
@@ -120,25 +121,35 @@ UNFIT: dict[str, tuple[Callable[[Path], None], str]] = {
     "no function name": (with_function(lambda one: one.update(name="")), r"functions: \[''.*, and the file has "),
     "huge padding": (lambda f: edit_signature(f, pad_token_id=10**30), "pad_token_id: 10+, where config.json has voca"),
     "padding beyond": (lambda f: edit_signature(f, pad_token_id=30522), "pad_token_id: 30522, where config.json has v"),
-    "free output": (with_function(lambda one: one["outputs"][0].update(shape=[1, None])), r"outputs: .*\(1, any\), and"),
+    "free output": (
+        with_function(lambda one: one["outputs"][0].update(shape=[1, None])),
+        r"outputs: .*\(1, any\), and",
+    ),
     "wide output": (with_function(lambda one: one["outputs"][0].update(shape=[1, 65])), r"outputs: .*\(1, 65\), and"),
-    "half output": (with_function(lambda one: one["outputs"][0].update(dtype="float16")), "outputs: .* float16 .*, and"),
+    "half output": (
+        with_function(lambda one: one["outputs"][0].update(dtype="float16")),
+        "outputs: .* float16 .*, and",
+    ),
     "later runtime": (lambda f: edit_signature(f, minimum_runtime="999.0"), "minimum_runtime: '999.0', where"),
     "no runtime": (lambda f: edit_signature(f, minimum_runtime=""), "minimum_runtime: ''"),
     "long file": (lambda f: edit_signature(f, file="x" * 5000), r"file: 'x{79}… \(5,002 characters\), where a file of"),
-    "another file": (lambda f: edit_signature(f, file="config.json"), "file: 'config.json', where a file of .* is called"),
+    "another file": (
+        lambda f: edit_signature(f, file="config.json"),
+        "file: 'config.json', where a file of .* is called",
+    ),
     "parameters": (lambda f: edit_signature(f, parameters=10**30), "parameters: 10+, which a file of .* cannot hold"),
-    "turned inputs": (with_function(lambda one: one["inputs"].reverse()), "inputs: token_type_ids int32 .*, and the file"),
+    "turned inputs": (
+        with_function(lambda one: one["inputs"].reverse()),
+        "inputs: token_type_ids int32 .*, and the file",
+    ),
 }
 
 
-@pytest.mark.parametrize("target", ["litert-fp32", "executorch-fp32", "coreml-fp16"])
+@pytest.mark.parametrize("target", ["litert-fp32", "executorch-fp32"])
 def test_a_signature_that_is_not_the_file_s_is_told_by_its_field(
     target: str, tiny_line: TinyLine, tmp_path: Path
 ) -> None:
     original = tiny_line.folder / target / "model"
-    if not original.exists():
-        pytest.skip("the tiny line has no such file")
     for number, (case, (edit, message)) in enumerate(UNFIT.items()):
         folder = copied_model(original, tmp_path / str(number))
         edit(folder)
@@ -153,6 +164,17 @@ def test_an_isolated_model_s_signature_is_compared_as_well(model: Path) -> None:
     edit_signature(model, pad_token_id=30522)
     with pytest.raises(ArtifactError, match="pad_token_id: 30522, where"):
         pipeline.load(model, isolated=True)
+
+
+@pytest.mark.parametrize("claimed", ["999.0", "", "iOS 99 / macOS 99"])
+def test_core_ml_s_runtime_is_compared_although_it_is_no_version(claimed: str) -> None:
+    backend = backends.get("coreml")
+    one = signature.Signature.model_construct(backend="coreml", minimum_runtime=claimed)
+    assert list(opening._wrong_runtime(one, backend)) == [
+        f"minimum_runtime: {claimed!r}, where a file of coreml says {backend.MINIMUM_RUNTIME!r}"
+    ]
+    right = one.model_copy(update={"minimum_runtime": backend.MINIMUM_RUNTIME})
+    assert list(opening._wrong_runtime(right, backend)) == []
 
 
 def test_verification_judges_what_does_not_open(model: Path) -> None:
@@ -350,3 +372,42 @@ def test_a_file_of_the_hub_s_cache_is_compared_with_its_commit_s_hash(tmp_path: 
         (blobs / blob).write_bytes(content + b" ")
         with pytest.raises(StudentError, match=r"config\.json is not the file of that commit"):
             source._check_cache(snapshot)
+
+
+# --- config.json against the header of the weights ---------------------------------------------------------------
+
+IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
+    "layers": ({"num_hidden_layers": 10**9}, "num_hidden_layers 1000000000, and the weights have 2 layers"),
+    "no layers": ({"num_hidden_layers": 0}, "num_hidden_layers 0, and it has to be a whole number from 1 on"),
+    "activation": ({"hidden_act": "evil"}, "hidden_act 'evil', which is no activation; there are: gelu, "),
+    "width": ({"hidden_size": 128}, r"hidden_size 128, and .*word_embeddings\.weight has shape \(30522, 64\)"),
+    "heads": ({"num_attention_heads": 5}, "num_attention_heads 5, which does not divide hidden_size 64"),
+    "no heads": ({"num_attention_heads": 0}, "num_attention_heads 0, and it has to be a whole number from 1 on"),
+}
+
+
+@pytest.mark.parametrize("case", IMPOSSIBLE)
+def test_a_config_that_cannot_be_that_of_the_weights_is_refused_at_once(checkpoint: Path, case: str) -> None:
+    fields, message = IMPOSSIBLE[case]
+    edit_config(checkpoint, **fields)
+    with pytest.raises(StudentError, match=f"config.json has {message}"):
+        source.inspect_folder(checkpoint, origin="tiny", licence=None)
+
+
+def test_layers_that_share_their_tensors_are_not_built_without_end(
+    tiny_student: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(tiny_student("albert", "embedding"), tmp_path / "albert"))
+    edit_config(folder, num_hidden_layers=12)
+    source.inspect_folder(folder, origin="tiny", licence=None)
+    for key in ("num_hidden_layers", "num_hidden_groups", "inner_group_num"):
+        edit_config(folder, **{"num_hidden_layers": 2, key: 10**9})
+        with pytest.raises(StudentError, match=f"config.json has {key} 1000000000, and .*at most 1000 are taken"):
+            source.inspect_folder(folder, origin="tiny", licence=None)
+        edit_config(folder, **{key: 1})
+
+
+def test_the_activations_are_those_of_transformers() -> None:
+    from transformers.activations import ACT2FN
+
+    assert sorted(ACT2FN) == sorted(plausible.ACTIVATIONS)

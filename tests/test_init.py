@@ -1,6 +1,8 @@
 """`pocketbert init`: what it finds in a checkpoint, what it chooses, and what it refuses, in one line."""
 
+import errno
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -295,6 +297,27 @@ def test_a_file_in_place_stays_unless_forced(tiny_student, tmp_path):
     draft(tiny_student("bert", "embedding"), output, force=True)
     assert recipe.read(str(output))[0].task == "embedding"
     assert [path.name for path in tmp_path.iterdir()] == ["recipe.toml"]
+
+
+def test_a_folder_whose_name_cannot_stand_in_a_recipe_is_refused(tiny_student, tmp_path):
+    folder = copied(tiny_student("bert", "embedding"), tmp_path / "new\nline")
+    with pytest.raises(StudentError, match=r"'.*new\\nline' cannot be named in a recipe: it has control characters"):
+        draft(str(folder), folder.parent / "recipe.toml")
+
+
+def test_a_folder_that_may_not_be_looked_into_is_refused(tiny_student, tmp_path, monkeypatch):
+    folder = copied(tiny_student("bert", "embedding"), tmp_path / "locked")
+    looked = Path.exists
+
+    def denied(self, **options):
+        # As the system says of a folder of mode 0; root may look into that.
+        if self.parent == folder:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+        return looked(self, **options)
+
+    monkeypatch.setattr(Path, "exists", denied)
+    with pytest.raises(StudentError, match=r"config\.json cannot be read: Permission denied"):
+        draft(str(folder), tmp_path / "recipe.toml")
 
 
 @pytest.mark.parametrize(("output", "words"), [("no/recipe.toml", "no does not exist"), ("recipe", "end in .toml")])

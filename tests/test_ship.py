@@ -24,7 +24,7 @@ PTE = Target("executorch", "fp32")
 def ship(line: TinyLine, into: Path, *targets: Target, name: str = "tiny") -> None:
     recipe: Recipe = loading.read(str(line.recipe))[0]
     own = recipe.model_copy(update={"name": name})
-    apps.ship(own, line.build, targets or (FP32,), into, allow_not_run=False, outdated={})
+    apps.ship(own, line.build, targets or (FP32,), into, allow_not_run=False, outdated={}, named="tiny")
 
 
 def roots(into: Path) -> tuple[Path, Path]:
@@ -174,6 +174,8 @@ def test_what_is_of_other_inputs_than_the_recipe_has_now_goes_only_when_told(
     assert refused.rc == 2
     assert "with other inputs than the recipe has now (" in refused.stderr
     assert "--stale" in refused.stderr
+    # As it was typed: the recipe's own name would be looked for among the ready ones.
+    assert verb == "push" or f"`pocketbert run {line.recipe}`" in refused.stderr
     assert command_here(verb, line.recipe, *place, *arguments, "--stale").rc == 0
 
 

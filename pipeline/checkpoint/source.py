@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pipeline.artifact import check_size, digest_of, sha256_file
-from pipeline.checkpoint import architectures, sentences
+from pipeline.checkpoint import architectures, plausible, sentences
 from pipeline.checkpoint.architectures import Architecture
 from pipeline.checkpoint.files import read_json
 from pipeline.data.location import hub_errors
@@ -135,13 +135,7 @@ class Source:
 
     def tensor_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Return the shapes of the weights by name: those of a trial, or from the header of the file."""
-        from safetensors import safe_open
-
-        if self.tensors is not None:
-            return self.tensors
-        with safe_open(self.folder / WEIGHTS, framework="numpy") as handle:
-            names = handle.keys()
-            return {name: tuple(handle.get_slice(name).get_shape()) for name in names}
+        return self.tensors if self.tensors is not None else _header(self.folder / WEIGHTS)
 
 
 Made = Mapping[str, Source]
@@ -277,10 +271,10 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
     if not exists:
         raise StudentError(f"checkpoint folder {folder} {no_folder(folder)}. Name a folder in Hugging Face layout.")
     for name in (*_TAKEN, *_LOOKED_AT, "README.md"):
-        # A pipe would be waited for, and a device never ends.
-        if (folder / name).exists() and not (folder / name).is_file():
-            raise StudentError(f"{folder / name} is no regular file. Put the file itself there.")
         try:
+            # A pipe would be waited for, and a device never ends.
+            if (folder / name).exists() and not (folder / name).is_file():
+                raise StudentError(f"{folder / name} is no regular file. Put the file itself there.")
             if name != WEIGHTS and (folder / name).exists():
                 check_size(folder / name)
         except OSError as error:
@@ -295,8 +289,18 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
     if not isinstance(config.get(architecture.max_length_key), int):
         key = architecture.max_length_key
         raise StudentError(f"{folder}/config.json has no whole number {key!r}; {architecture.model_type} has one.")
+    plausible.check(folder, config, _header(folder / WEIGHTS), compressed="pocketbert" in config)
     files = {name: sha256_file(folder / name) for name in _TAKEN if (folder / name).is_file()}
     return Source(folder, origin, licence or _card_licence(folder / "README.md"), files, config, architecture)
+
+
+def _header(weights: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors of a file by name."""
+    from safetensors import safe_open
+
+    with safe_open(weights, framework="numpy") as handle:
+        names = handle.keys()
+        return {name: tuple(handle.get_slice(name).get_shape()) for name in names}
 
 
 def _check_padding(folder: Path, config: Mapping[str, Any]) -> None:

@@ -5,10 +5,10 @@ Each verb imports what it needs when it is called, so that `--help`, and a plan 
 """
 
 import dataclasses
+import errno
 import io
 import os
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from pipeline.artifact import FULL
 from pipeline.cli import documents, tables
 from pipeline.cli.progress import Progress, print_error
+from pipeline.cli.texts import shortened
 from pipeline.convert.targets import choose_targets
 from pipeline.errors import (
     EXIT_DONE,
@@ -58,8 +60,16 @@ Targets = Annotated[
 
 
 def _folder(path: Path) -> Path:
-    """Refuse a file in the place of the build folder before anything is planned."""
-    if os.path.exists(path) and not os.path.isdir(path):
+    """Refuse what cannot be the build folder before anything is planned."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        # It is made, or refused, when something is written.
+        return path
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"--build {shortened(str(path))} cannot be used: {why}. Choose another folder.") from error
+    if not path.is_dir():
         raise InputError(f"--build {path} {no_folder(path)}. Choose another folder.")
     return path
 
@@ -73,6 +83,8 @@ Stale = Annotated[
 DeviceName = Annotated[str, typer.Option("--device", help="Name of a device, as `pocketbert list` shows it.")]
 _BUILD = Path("build")
 _INTERRUPTED = 130
+_UNWRITABLE = (*FULL, errno.EIO, errno.EFBIG, errno.EBADF)
+"""Errors of an output that takes no more; a closed pipe ends the command in typer, as shells expect."""
 
 
 def _line(
@@ -259,7 +271,7 @@ def ship(
     parsed, file = read(recipe)
     chosen = apps.choose(parsed, choose_targets(parsed, target or []), explicit=bool(target))
     outdated = _outdated(parsed, file, chosen, build, stale=stale)
-    shipped = apps.ship(parsed, build, chosen, into, allow_not_run=allow_not_run, outdated=outdated)
+    shipped = apps.ship(parsed, build, chosen, into, allow_not_run=allow_not_run, outdated=outdated, named=recipe)
     rows = [one.model_dump(mode="json") | {"places": [str(place) for place in places]} for one, places in shipped]
     document = {"shipped": rows}
     _show(as_json, document, partial(tables.print_shipped, shipped))
@@ -320,23 +332,14 @@ def predict(
 ) -> None:
     """Run a converted file on texts: labels, tags, an answer, a number, or nearest neighbours."""
     from pipeline.convert.model import predict_file, read_candidates
+    from pipeline.convert.private_log import private_log
     from pipeline.graph.worker import Worker
 
     candidates = read_candidates(among) if among else None
     texts = [(one, pair) if pair is not None else one for one in text]
-    handle, name = tempfile.mkstemp(prefix="pocketbert-predict-", suffix=".log")
-    os.close(handle)
-    keep_log = False
     # In a worker: LiteRT alone writes forty lines to standard error, and a runtime may take its process down.
-    try:
-        with Worker(Path(name)) as worker:
-            predictions, nearest = worker.call(predict_file, file, texts, candidates, top=top, threads=threads)
-    except PipelineError as error:
-        keep_log = name in str(error)
-        raise
-    finally:
-        if not keep_log:
-            Path(name).unlink(missing_ok=True)
+    with private_log() as log, Worker(log) as worker:
+        predictions, nearest = worker.call(predict_file, file, texts, candidates, top=top, threads=threads)
     document = documents.prediction_document(predictions, nearest)
     _show(as_json, document, partial(tables.print_predictions, predictions, nearest))
 
@@ -479,6 +482,8 @@ def main() -> NoReturn:
         code = app(standalone_mode=False) or EXIT_DONE
         if code == _INTERRUPTED:
             raise KeyboardInterrupt
+        # Otherwise the interpreter finds out at its very end that the last words could not be written.
+        sys.stdout.flush()
     except typer.TyperException as error:
         code = EXIT_USAGE
         # Without arguments the help was printed already, and no message is left.
@@ -487,6 +492,14 @@ def main() -> NoReturn:
     except PipelineError as error:
         code = error.exit_code
         _report_error(type(error).__name__, str(error), code)
+    except OSError as error:
+        # One of a file has its name.
+        if error.errno not in _UNWRITABLE or error.filename is not None:
+            raise
+        code = EXIT_USAGE
+        # Nor could an error's document be written.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        print_error(f"standard output cannot be written: {error.strerror}. What was made is kept.")
     except KeyboardInterrupt:
         code = _INTERRUPTED
         message = "interrupted; finished artifacts are kept, and the next run continues from there"

@@ -6,12 +6,16 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pipeline.cli.texts import error_line
 from pipeline.convert.model import NearText, Prediction
 from pipeline.errors import EXIT_DONE
 from pipeline.graph.executor import Step
 from pipeline.mil.listing import Listing
 from pipeline.mil.trial import Trial
 from pipeline.verify.record import Parity
+
+_GIVEN_BACK_CHARACTERS = 10_000
+"""Of a text that the caller has anyway; offsets of entities and answers are into the text that was given."""
 
 
 def print_document(content: Mapping[str, Any], code: int = EXIT_DONE) -> None:
@@ -27,7 +31,7 @@ def print_document(content: Mapping[str, Any], code: int = EXIT_DONE) -> None:
 
 def error_document(kind: str, message: str) -> dict[str, Any]:
     """Return the document of an error; the message becomes one line."""
-    return {"error": {"kind": kind, "message": " ".join(message.split())}}
+    return {"error": {"kind": kind, "message": error_line(message)}}
 
 
 def run_document(recipe: str, steps: Iterable[Step], parities: Mapping[str, Parity]) -> dict[str, Any]:
@@ -54,7 +58,7 @@ def prediction_document(
     """Return the document of what a model gives for each text, and of the nearest candidates of each."""
     rows = []
     for number, prediction in enumerate(predictions):
-        row: dict[str, Any] = {"text": prediction.text, "second": prediction.second, "tokens": prediction.tokens}
+        row = _given("text", prediction.text) | _given("second", prediction.second) | {"tokens": prediction.tokens}
         row |= {"truncated": prediction.truncated, "length": prediction.length, "vector": prediction.vector.tolist()}
         if prediction.scores:
             row["labels"] = prediction.scores
@@ -63,9 +67,16 @@ def prediction_document(
         if prediction.answer:
             row |= {"answer": dataclasses.asdict(prediction.answer), "windows": prediction.windows}
         if neighbours:
-            row["neighbours"] = [{"text": item.text, "cosine": item.cosine} for item in neighbours[number]]
+            row["neighbours"] = [_given("text", item.text) | {"cosine": item.cosine} for item in neighbours[number]]
         rows.append(row)
     return {"predictions": rows}
+
+
+def _given(key: str, text: str | None) -> dict[str, Any]:
+    """Return a text that was handed in; of a long one the beginning, and under `<key>_characters` how long it is."""
+    if text is None or len(text) <= _GIVEN_BACK_CHARACTERS:
+        return {key: text}
+    return {key: text[:_GIVEN_BACK_CHARACTERS], f"{key}_characters": len(text)}
 
 
 def trial_document(trial: Trial) -> dict[str, Any]:

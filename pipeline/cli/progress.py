@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
+from pipeline.cli.texts import error_line, plain
 from pipeline.graph.executor import Step
 from pipeline.report import wording
 
@@ -120,4 +121,4 @@ def _figures(step: Step) -> str:
 
 def print_error(message: str) -> None:
     """Print an error as one line."""
-    _err.print(f"[red]error:[/red] {escape(' '.join(message.split()))}", soft_wrap=True)
+    _err.print(f"[red]error:[/red] {escape(plain(error_line(message)))}", soft_wrap=True)

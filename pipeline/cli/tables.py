@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from pipeline.cli.inventory import ReadyRecipe
+from pipeline.cli.texts import plain, shortened
 from pipeline.compat.record import Compat, Verdict
 from pipeline.compat.record import Row as CompatRow
 from pipeline.convert.model import NearText, Prediction
@@ -21,20 +22,17 @@ from pipeline.recipe.reference import SectionKeys
 from pipeline.report import wording
 from pipeline.ship.placing import Shipped
 from pipeline.ship.push import Pushed
-from pipeline.verify.record import Parity
+from pipeline.verify.record import EXEMPT, Parity
 
 _out = Console(highlight=False)
 _VERDICT = {"passed": "[green]passed[/green]", "failed": "[red]FAILED[/red]", "not_run": "[yellow]not run[/yellow]"}
-
-_SHOWN_CHARACTERS = 300
-"""How much of a given text is printed back."""
 _UNCUT = 100_000
 """Characters a line may have that goes into a file or another program."""
 
 
 def say(text: str) -> None:
     """Print a line on standard output."""
-    _out.print(escape(text), soft_wrap=True)
+    _out.print(escape(plain(text)), soft_wrap=True)
 
 
 def _print(content: RenderableType) -> None:
@@ -94,7 +92,9 @@ def print_outcome(folder: Path, steps: Sequence[Step], parities: Mapping[str, Pa
         _print(table)
         for name, parity in parities.items():
             for reason in parity.reasons:
-                say(f"{name} {wording.verdict(parity.verdict)}: {reason}")
+                # It would read as why a file failed.
+                exempt = reason == EXEMPT and parity.verdict == "failed"
+                say(f"{name} {'note' if exempt else wording.verdict(parity.verdict)}: {reason}")
         notes = (f"{one.evaluator}: {one.evaluator_stands_in}" for one in parities.values() if one.evaluator_stands_in)
         for note in dict.fromkeys(notes):
             say(f"Core ML files were run by {note}")
@@ -107,7 +107,7 @@ def print_outcome(folder: Path, steps: Sequence[Step], parities: Mapping[str, Pa
 def print_predictions(predictions: Sequence[Prediction], neighbours: Sequence[Sequence[NearText]] | None) -> None:
     """Print what the model gives for each text, and the nearest candidates of each."""
     for number, prediction in enumerate(predictions):
-        say(_shortened(f"{prediction.text}{' | ' + prediction.second if prediction.second else ''}"))
+        say(shortened(f"{prediction.text}{' | ' + prediction.second if prediction.second else ''}"))
         if prediction.truncated:
             say(f"  truncated: only the first {prediction.tokens} tokens were read, the most that the file takes")
         if prediction.scores:
@@ -115,20 +115,17 @@ def print_predictions(predictions: Sequence[Prediction], neighbours: Sequence[Se
                 say(f"  {share:6.1%}  {label}")
         elif prediction.answer:
             answer = (prediction.second or "")[prediction.answer.start : prediction.answer.end]
-            say(f"  {answer}  (logits {prediction.answer.score:.2f}, {prediction.windows} windows)")
+            say(f"  {shortened(answer)}  (logits {prediction.answer.score:.2f}, {prediction.windows} windows)")
         elif prediction.entities is not None:
             for entity in prediction.entities:
-                say(f"  {entity.score:6.1%}  {entity.kind:16} {prediction.text[entity.start : entity.end]}")
+                tagged = shortened(prediction.text[entity.start : entity.end])
+                say(f"  {entity.score:6.1%}  {entity.kind:16} {tagged}")
             if not prediction.entities:
                 say("  nothing tagged")
         elif prediction.vector.size == 1:
             say(f"  {float(prediction.vector[0]):.4f}")
         for neighbour in neighbours[number] if neighbours else ():
-            say(f"  {neighbour.cosine:6.3f}  {neighbour.text}")
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]} … ({len(text):,} characters)"
+            say(f"  {neighbour.cosine:6.3f}  {shortened(neighbour.text)}")
 
 
 def print_draft(draft: Draft) -> None:

@@ -189,12 +189,13 @@ def model_folder(path: Path) -> Path:
     Raises:
         InputError: there is nothing that could be a model.
     """
-    if not path.exists():
+    # Those of `os.path` answer False for a name that no file system takes; those of `Path` raise.
+    if not os.path.exists(path):
         raise InputError(
             f"{path} {no_file(path)}; name a model folder or file, such as build/minilm/litert-int8_dynamic/model."
         )
     for folder in (path, path / "model", path.parent):
-        if (folder / signature.SIGNATURE).is_file():
+        if os.path.isfile(folder / signature.SIGNATURE):
             return folder
     raise InputError(
         f"{path} is not a converted model: there is no {signature.SIGNATURE} beside it. Make one with `pocketbert run`."
@@ -202,6 +203,12 @@ def model_folder(path: Path) -> Path:
 
 
 # --- predict, with the texts near an embedding -----------------------------------------------------------------------
+
+
+_LARGEST_CANDIDATES_BYTES = 1 << 26
+"""A million lines of sixty characters take an hour."""
+_SHELL_PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+"""Where a shell's `<(command)` and `/dev/stdin` are."""
 
 
 @dataclass(frozen=True)
@@ -216,19 +223,34 @@ def read_candidates(file: Path) -> list[str]:
     """Return the lines of a file that hold anything.
 
     Raises:
-        InputError: the file is absent, not UTF-8, or empty.
+        InputError: the file is absent, no regular file, too large, not UTF-8, or empty.
     """
     try:
         # Editors on Windows begin a file with a byte order mark, which is no part of its first line.
-        lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+        text = _read_limited(file).decode("utf-8-sig")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
     except OSError as error:
-        why = f"cannot be read: {error.strerror}" if os.path.isfile(file) else no_file(file)
+        why = f"cannot be read: {error.strerror}" if os.path.exists(file) else no_file(file)
         raise InputError(f"{file} {why}; name a text file with a candidate a line.") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{file} is not UTF-8 text.") from error
     if not lines:
         raise InputError(f"{file} has no line of text; give one candidate a line.")
     return lines
+
+
+def _read_limited(file: Path) -> bytes:
+    """Read a file of texts. A named pipe would be waited for, and a device never ends; a shell's own pipes do."""
+    if os.path.exists(file) and not os.path.isfile(file) and not str(file).startswith(_SHELL_PIPES):
+        raise InputError(f"{file} {no_file(file)}; name a text file with a candidate a line.")
+    with file.open("rb") as handle:
+        content = handle.read(_LARGEST_CANDIDATES_BYTES + 1)
+    if len(content) > _LARGEST_CANDIDATES_BYTES:
+        raise InputError(
+            f"{file} has more than {_LARGEST_CANDIDATES_BYTES / 1e6:.0f} MB, and each line is a text to be run; "
+            "name a smaller file."
+        )
+    return content
 
 
 def predict_file(

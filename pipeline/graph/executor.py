@@ -329,7 +329,7 @@ def _reason(node: Node, order: Order | None, outcome: Outcome, store: Store) -> 
         return "new"
     if order is None:
         again = [name for name, one in node.inputs.items() if isinstance(one, Node) and not outcome.artifact(one)]
-        return f"made again before: {', '.join(again)}"
+        return f"what it is made from is made again first: {', '.join(again)}"
     if shown.key == order.place.name:
         return store.damage(order) or "new"
     return "; ".join(differences(shown, order)[:3]) or "new"

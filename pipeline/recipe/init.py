@@ -119,6 +119,8 @@ def draft(
 
 def _probe(source: str) -> Recipe:
     """Return the smallest recipe that finds a checkpoint: two tokens, no pooling, no labels."""
+    if not source.isprintable():
+        raise StudentError(f"{source!r} cannot be named in a recipe: it has control characters. Rename the folder.")
     headed = next(row.name for row in tasks.TASKS.values() if row.uses_head and not row.has_labels)
     return Recipe(
         name="probe",

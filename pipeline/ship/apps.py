@@ -1,5 +1,6 @@
 """Ship stage: which models go into which demo app, and whether their verdicts let them go."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -41,6 +42,7 @@ def ship(
     *,
     allow_not_run: bool,
     outdated: Mapping[str, str],
+    named: str,
 ) -> list[tuple[Shipped, list[Path]]]:
     """Copy targets into the apps that can run them: all are checked before the first is copied, and all or none is.
 
@@ -51,6 +53,7 @@ def ship(
         into: project with `android-demo/` and `ios-demo/`.
         allow_not_run: accept a verdict of `not_run`, and say so in what is shipped.
         outdated: targets of other inputs than the recipe has now, with what changed; they are refused.
+        named: the recipe as the user named it, for the command that an error suggests.
 
     Returns:
         What is said of each target, and the folders that it was copied to.
@@ -73,7 +76,7 @@ def ship(
         if str(target) in outdated:
             raise ArtifactError(
                 f"{target} is not shipped: {OTHER_INPUTS} ({outdated[str(target)]}). Make it again with "
-                f"`pocketbert run {recipe.name}`, or ship what is there with --stale."
+                f"`pocketbert run {shlex.quote(named)}`, or ship what is there with --stale."
             )
     roots = {backend: [into / place for place in places] for backend, places in DESTINATIONS.items()}
     placing.put(list(zip(models, shipped, strict=True)), roots)

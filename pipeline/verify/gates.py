@@ -10,7 +10,18 @@ from pipeline.metrics.scoring import Labels
 from pipeline.schemes import SCHEMES, Gates
 from pipeline.student.reference import Reference
 from pipeline.verify.measure import Measured, describe, evaluations, groups, measure_all, score, task_score, worst
-from pipeline.verify.record import Asked, Control, Evaluation, GateResult, Input, Measures, Parity, TaskScore, Verdict
+from pipeline.verify.record import (
+    EXEMPT,
+    Asked,
+    Control,
+    Evaluation,
+    GateResult,
+    Input,
+    Measures,
+    Parity,
+    TaskScore,
+    Verdict,
+)
 from pipeline.verify.structure import declared_sqnr_db
 from pipeline.verify.wording import broken
 
@@ -70,7 +81,7 @@ def judge(
     verdict: Verdict = "failed" if failed or crash else "not_run" if not_run else "passed"
     reasons = [reason for reason in (crash, not_run) if reason] + [gate.detail for gate in failed]
     if asked.random_weights:
-        reasons.append("weights are declared random: no dataset has to be above chance, nor to show a loss to be small")
+        reasons.append(EXEMPT)
     return Parity(
         backend=signature.backend,
         scheme=signature.scheme,

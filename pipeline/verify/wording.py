@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 _NOT_FINITE_DB = -999.0
 """What a control says where an output is NaN or infinite."""
+_CLOSE, _ROUNDING = 1e-3, 0.01
+"""What a cosine lacks to 1 is what counts, and is rounded to a hundredth of itself."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,21 @@ def quantity(gate: str, output_kind: str) -> Quantity | None:
     return Quantity(found.name, RELATIVE) if found and key in _RELATIVE and output_kind != "embedding" else found
 
 
+def _digits(found: float, bound: float) -> str:
+    """Return the format with the fewest digits that tell both apart, and either from 1 where it is only close to it."""
+    return next((digits for digits in (f".{count}g" for count in range(6, 17)) if _tells(digits, found, bound)), ".17g")
+
+
+def _tells(digits: str, found: float, bound: float) -> bool:
+    if format(found, digits) == format(bound, digits):
+        return found == bound
+    return all(
+        abs(float(format(value, digits)) - value) <= _ROUNDING * (abs(1.0 - value) or 1.0)
+        for value in (found, bound)
+        if abs(1.0 - value) < _CLOSE
+    )
+
+
 def broken(gate: str, output_kind: str, found: float, bound: float, *, least: bool, why: str) -> str:
     """Return the line of a gate whose bound was not kept.
 
@@ -70,8 +87,9 @@ def broken(gate: str, output_kind: str, found: float, bound: float, *, least: bo
     measured = quantity(gate, output_kind) or Quantity("found")
     # One decimal says enough of decibels, unless it hides on which side of the bound they are.
     rounded = measured.unit == "dB" and f"{found:.1f}" != f"{bound:.1f}"
-    said = measured.of(found, digits=".1f" if rounded else ".6g")
+    digits = _digits(found, bound)
+    said = measured.of(found, digits=".1f" if rounded else digits)
     if measured.unit == "dB" and found <= _NOT_FINITE_DB:
         said = "not finite"
-    asked = f"{'at least' if least else 'at most'} {measured.of(bound, digits='g')} asked"
+    asked = f"{'at least' if least else 'at most'} {measured.of(bound, digits=digits)} asked"
     return f"{gate}: {measured.name} {said}, {asked}; {why}"

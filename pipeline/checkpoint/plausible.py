@@ -1,0 +1,91 @@
+"""Compare config.json with the header of the weights before any model is built: a wrong number there costs hours."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import StudentError
+
+ACTIVATIONS = (
+    "gelu", "gelu_10", "gelu_accurate", "gelu_fast", "gelu_new", "gelu_python", "gelu_python_tanh",
+    "gelu_pytorch_tanh", "hardswish", "laplace", "leaky_relu", "linear", "mish", "prelu", "quick_gelu", "relu",
+    "relu2", "relu6", "sigmoid", "silu", "sqrtsoftplus", "swish", "tanh", "xielu",
+)  # fmt: skip
+"""What transformers can compute, `transformers.activations.ACT2FN`; to import that takes seconds."""
+_LAYER = re.compile(r"(?:^|\.)layers?\.(\d+)\.")
+_WORDS = re.compile(r"(?:^|\.)word_embeddings\.weight$")
+_REPEATS = ("num_hidden_groups", "inner_group_num", "num_feedforward_networks")
+"""What is built several times over in ALBERT and MobileBERT, beside their layers."""
+_MOST_REPEATS = 1000
+"""Of layers that share their tensors, so that no header tells them; ALBERT has up to 24."""
+
+
+def check(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]], *, compressed: bool) -> None:
+    """Refuse a config.json that cannot be that of the weights.
+
+    Args:
+        folder: the checkpoint, for the message.
+        config: its config.json.
+        tensors: shapes by name, from the header.
+        compressed: whether config.json describes layers that share tensors or differ in shape.
+
+    Raises:
+        StudentError: a key says what no such tensors have; the message names it, what was found and what exists.
+    """
+    problem = next(_problems(config, tensors, compressed=compressed), None)
+    if problem is not None:
+        raise StudentError(f"{folder}/config.json has {problem}.")
+
+
+def _problems(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]], *, compressed: bool) -> Iterator[str]:
+    for key in ("hidden_act", "activation"):
+        if key in config and config[key] not in ACTIVATIONS:
+            yield f"{key} {_short(config[key])}, which is no activation; there are: {', '.join(ACTIVATIONS)}"
+    yield from _wrong_layers(config, tensors, compressed=compressed)
+    if compressed:
+        return
+    width_key, heads_key = ("dim", "n_heads") if "dim" in config else ("hidden_size", "num_attention_heads")
+    width, heads = config.get(width_key), config.get(heads_key)
+    for key, value in ((width_key, width), (heads_key, heads)):
+        if key in config and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            yield f"{key} {_short(value)}, and it has to be a whole number from 1 on"
+    # MobileBERT's heads share out another width.
+    if isinstance(width, int) and isinstance(heads, int) and config.get("model_type") != "mobilebert" and width % heads:
+        yield f"{heads_key} {heads}, which does not divide {width_key} {width}"
+    yield from _wrong_width(config, tensors, width_key)
+
+
+def _wrong_layers(
+    config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]], *, compressed: bool
+) -> Iterator[str]:
+    found = 1 + max((int(match.group(1)) for name in tensors if (match := _LAYER.search(name))), default=-1)
+    shared = compressed or config.get("model_type") == "albert"
+    most = max(found, _MOST_REPEATS) if shared or not found else found
+    for key in ("num_hidden_layers", "n_layers"):
+        layers = config.get(key, 1)
+        if isinstance(layers, bool) or not isinstance(layers, int) or layers < 1:
+            yield f"{key} {_short(layers)}, and it has to be a whole number from 1 on"
+        elif layers > most:
+            yield f"{key} {_short(layers)}, and the weights have " + (
+                f"{found} layers" if most == found else f"layers that share tensors; at most {most} are taken"
+            )
+    for key in _REPEATS:
+        times = config.get(key, 1)
+        if not isinstance(times, int) or times > _MOST_REPEATS:
+            yield f"{key} {_short(times)}, and at most {_MOST_REPEATS} are taken"
+
+
+def _wrong_width(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]], width_key: str) -> Iterator[str]:
+    """Compare the width of the table of words; where the config leaves its key out, the class has a default."""
+    narrow = config.get("model_type") in ("albert", "electra", "mobilebert")
+    key = "embedding_size" if narrow else width_key
+    table = next(((name, shape) for name, shape in sorted(tensors.items()) if _WORDS.search(name)), None)
+    asked = config.get(key)
+    if table is not None and asked is not None and len(table[1]) == 2 and table[1][1] != asked:
+        yield f"{key} {_short(asked)}, and {table[0]} has shape {table[1]}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"

@@ -1,0 +1,70 @@
+"""The log of a worker that serves one command: it is gone at the end, and an error says what it said."""
+
+import contextlib
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from pipeline.artifact import FULL
+from pipeline.errors import ArtifactError, ToolchainError
+
+_PREFIX = "pocketbert-predict-"
+_NAME = re.compile(re.escape(_PREFIX) + r"(\d+)-\w+\.log")
+_SHOWN_CHARACTERS = 300
+_READ_BYTES = 1 << 16
+
+
+@contextmanager
+def private_log() -> Iterator[Path]:
+    """Make an empty log in the system's temporary folder, and remove it at the end.
+
+    An error that sends its reader there gets the log's last line instead. A process that is killed leaves its log; the
+    next one removes it.
+
+    Raises:
+        ArtifactError: the temporary folder takes no file.
+    """
+    _sweep(Path(tempfile.gettempdir()))
+    try:
+        handle, name = tempfile.mkstemp(prefix=f"{_PREFIX}{os.getpid()}-", suffix=".log")
+    except OSError as error:
+        remedy = "Free some space" if error.errno in FULL else "Set TMPDIR to a folder that can be written"
+        raise ArtifactError(f"{tempfile.gettempdir()} takes no log: {error.strerror}. {remedy}.") from error
+    os.close(handle)
+    log = Path(name)
+    try:
+        yield log
+    except ToolchainError as error:
+        if str(log) not in str(error):
+            raise
+        raise type(error)(_with_last_line(str(error), log)) from error
+    finally:
+        log.unlink(missing_ok=True)
+
+
+def _with_last_line(message: str, log: Path) -> str:
+    """Put the last line of a log, and the place in the code where it tells one, where a message names the log."""
+    with log.open("rb") as handle:
+        handle.seek(max(0, os.fstat(handle.fileno()).st_size - _READ_BYTES))
+        lines = [line.strip() for line in handle.read().decode(errors="replace").splitlines() if line.strip()]
+    place = next((line for line in reversed(lines) if line.startswith("File ")), None)
+    last = lines[-1][:_SHOWN_CHARACTERS] if lines else "nothing"
+    said = f" It was raised in {place}." if place else f" Its log ends with: {last.rstrip('.')}."
+    # Up to the log's name it is the sentence that sends there.
+    return re.sub(rf" [^.]* in {re.escape(str(log))}\.", lambda _: said, message)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the logs of this user's processes that are gone."""
+    with contextlib.suppress(OSError):
+        for path in folder.glob(f"{_PREFIX}*"):
+            match = _NAME.fullmatch(path.name)
+            if match and not psutil.pid_exists(int(match.group(1))):
+                with contextlib.suppress(OSError):
+                    if path.lstat().st_uid == os.geteuid():
+                        path.unlink()
