@@ -620,6 +620,19 @@ def test_clean_takes_names_alone_for_nothing_of_ours(kept: Store) -> None:
     assert all(name in told[0].split("; keeps")[0] for name in gone)
 
 
+def test_clean_knows_the_logs_of_all_stages(kept: Store) -> None:
+    """Those of compression lie above the graph's store, so that `cleaning` names them by itself."""
+    from pipeline import compress
+
+    made(graph_of(node("first")), kept)
+    nobody_uses(kept)
+    logs = kept.build / "own" / "logs"
+    logs.mkdir()
+    for name in ("train", *(stage.name for stage in compress.STAGES), "convert-litert-fp32-again", "reference-32"):
+        (logs / f"{name}.log").write_text("ours")
+    assert cleaning.clean(kept.build, "own").kept == []
+
+
 def test_clean_says_what_will_go_before_anything_goes(kept: Store) -> None:
     made(graph_of(node("first")), kept)
     nobody_uses(kept)

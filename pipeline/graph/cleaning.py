@@ -20,10 +20,9 @@ _WRITTEN = ("bundle", "compat")
 _LOCK = ".lock"
 _LOGS = "logs"
 _TARGET = f"(?:{'|'.join(BACKENDS)})-(?:{'|'.join(map(re.escape, SCHEMES))})"
-_LOG = re.compile(
-    rf"(convert-{_TARGET}(-again)?|verify-{_TARGET}|reference-[0-9]+|student|benchmark|report|compat)\.log"
-)
-"""Logs of nodes that are named by themselves; others are named like their views."""
+_STAGES = "student|train|vocabulary|factorise|share|start|prune|head|distil|benchmark|report|compat"
+_LOG = re.compile(rf"(convert-{_TARGET}(-again)?|verify-{_TARGET}|reference-[0-9]+|{_STAGES})\.log")
+"""Logs of all nodes, as the executor names them; a node that failed has one and no view."""
 _KEY = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}")
 _AGE = re.compile(r"([0-9]+)([hdw])")
 _SECONDS = {"h": 3600, "d": 86_400, "w": 604_800}
