@@ -633,6 +633,14 @@ def test_clean_knows_the_logs_of_all_stages(kept: Store) -> None:
     assert cleaning.clean(kept.build, "own").kept == []
 
 
+def test_a_bundle_that_push_finished_beside_a_clean_is_removed_by_the_next(kept: Store) -> None:
+    made(graph_of(node("first")), kept)
+    nobody_uses(kept)
+    shutil.copytree(kept.build / "own" / "first", kept.build / "late" / "bundle")
+    assert cleaning.clean(kept.build, "late").folders == [kept.build / "late"]
+    assert not (kept.build / "late").exists()
+
+
 def test_clean_says_what_will_go_before_anything_goes(kept: Store) -> None:
     made(graph_of(node("first")), kept)
     nobody_uses(kept)

@@ -109,6 +109,11 @@ def clean(build: Path, recipe: str | None = None, tell: Callable[[str], None] = 
         removed = store.evict(among=among, but_for=folders)
         for folder, one in found.items():
             _remove(folder, one, store)
+            if folder.is_dir() and not one.kept and not one.in_use:
+                # `push` or `compat` ended there meanwhile.
+                _remove(folder, _look(folder, build, store.held()), store)
+            if folder.is_dir() and not one.kept and not one.in_use:
+                raise ArtifactError(f"{folder} could not be removed: the disk is read-only, or a run writes there.")
         store.remove_if_empty()
     kept = [path for one in found.values() for path in one.kept]
     return Removed(folders, kept, removed, [path for one in found.values() for path in one.in_use])
@@ -174,7 +179,9 @@ def _is_ours(folder: Path) -> bool:
     """Return whether a folder holds an artifact: a view into this store, or what versions without a store left."""
     places = [folder, *(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())]
     links = (link for place in places if os.access(place, os.R_OK | os.X_OK) for link in place.iterdir())
-    return any(_is_view(link, folder.parent) for link in links) or _is_artifact(folder / "student")
+    return any(_is_view(link, folder.parent) for link in links) or any(
+        _is_artifact(folder / name) for name in ("student", *_WRITTEN)
+    )
 
 
 def _is_view(link: Path, build: Path) -> bool:
@@ -283,11 +290,7 @@ def _is_of_target(folder: Path, build: Path) -> bool:
 
 
 def _remove(folder: Path, found: _Found, store: Store) -> None:
-    """Remove what was found, and the folders of it that are empty then.
-
-    Raises:
-        ArtifactError: something stays that was to go.
-    """
+    """Remove what was found, and the folders of it that are empty then."""
     for number, path in enumerate(found.ours, start=1):
         if number == len(found.ours) and _is_last(folder, found, path, store):
             # In one rename: a killed `clean` leaves no empty folder, which could be anybody's. The next one sweeps.
@@ -302,8 +305,6 @@ def _remove(folder: Path, found: _Found, store: Store) -> None:
     for inner in found.folders:
         with contextlib.suppress(OSError):
             inner.rmdir()
-    if folder.exists() and not found.kept and not found.in_use:
-        raise ArtifactError(f"{folder} could not be removed: the disk is read-only, or a run writes there.")
 
 
 def _is_last(folder: Path, found: _Found, view: Path, store: Store) -> bool:
