@@ -636,7 +636,15 @@ def test_clean_knows_the_logs_of_all_stages(kept: Store) -> None:
 def test_a_bundle_that_push_finished_beside_a_clean_is_removed_by_the_next(kept: Store) -> None:
     made(graph_of(node("first")), kept)
     nobody_uses(kept)
-    shutil.copytree(kept.build / "own" / "first", kept.build / "late" / "bundle")
+    bundle = kept.build / "late" / "bundle"
+    shutil.copytree(kept.build / "own" / "first", bundle)
+    # As in a bundle, whose targets are artifacts of their own.
+    store.make(artifact.Order(bundle.parent / "target", "write", 1, {}, {}, {}), write, ["two"])
+    bundle.chmod(0o755)
+    (bundle.parent / "target").rename(bundle / "litert-fp32")
+    manifest = artifact.read_manifest(bundle).model_copy(update={"files": artifact.list_files(bundle)})
+    (bundle / "manifest.json").unlink()
+    (bundle / "manifest.json").write_text(manifest.model_dump_json())
     assert cleaning.clean(kept.build, "late").folders == [kept.build / "late"]
     assert not (kept.build / "late").exists()
 
