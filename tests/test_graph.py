@@ -570,6 +570,7 @@ def test_what_disappears_while_it_is_looked_at_is_no_crash(kept: Store, monkeypa
 
 def test_clean_leaves_a_folder_whose_links_lead_elsewhere(kept: Store) -> None:
     made(graph_of(node("first")), kept)
+    nobody_uses(kept)
     users = kept.build / "notes"
     users.mkdir()
     (users / "models").symlink_to(kept.build.parent / "elsewhere" / "store" / "models")
@@ -577,15 +578,125 @@ def test_clean_leaves_a_folder_whose_links_lead_elsewhere(kept: Store) -> None:
     assert (users / "models").is_symlink()
 
 
-@pytest.mark.parametrize("left", [".", "logs"])
-def test_what_a_clean_that_was_killed_at_its_end_left_is_removed_by_name(left: str, kept: Store) -> None:
+def nobody_uses(kept: Store) -> None:
+    """Let the store look as another process sees it once this one has ended."""
+    assert kept._run
+    kept._run.write_text("")
+
+
+def test_an_empty_folder_is_somebody_s_and_stays(kept: Store) -> None:
     made(graph_of(node("first")), kept)
+    nobody_uses(kept)
     emptied = kept.build / "emptied"
-    (emptied / left).mkdir(parents=True)
-    # Nobody but its name says whose an empty folder is.
+    emptied.mkdir()
+    assert cleaning.clean(kept.build, "emptied").folders == []
     assert cleaning.clean(kept.build).folders == [kept.build / "own"]
-    assert cleaning.clean(kept.build, "emptied").folders == [emptied]
-    assert not emptied.exists()
+    assert emptied.is_dir()
+
+
+def test_clean_takes_names_alone_for_nothing_of_ours(kept: Store) -> None:
+    made(graph_of(node("first")), kept)
+    nobody_uses(kept)
+    folder = kept.build / "own"
+    users = (
+        *(".lock", "work/.lock", ".vimrc.new", "work/.thesis.old", "work/logs/train.log", "logs/own.log"),
+        *(".backup.old/data", ".first.old/data", ".other.01234567.new/data", "litert-fp32/notes.txt"),
+    )
+    for name in users:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("mine")
+    (folder / ".etc.link").symlink_to("/etc")
+    (folder / "empty").mkdir()
+    (folder / ".first.01234567.new").mkdir()
+    (folder / "logs" / "first.log").write_text("ours")
+    told: list[str] = []
+    removed = cleaning.clean(kept.build, "own", told.append)
+    assert all((folder / name).read_text() == "mine" for name in users)
+    assert (folder / ".etc.link").is_symlink()
+    assert (folder / "empty").is_dir()
+    assert folder / "work" in removed.kept
+    gone = ("first", ".first.01234567.new", "logs/first.log")
+    assert not any(os.path.lexists(folder / name) for name in gone)
+    assert all(name in told[0].split("; keeps")[0] for name in gone)
+
+
+def test_clean_knows_the_logs_of_all_stages(kept: Store) -> None:
+    """Those of compression lie above the graph's store, so that `cleaning` names them by itself."""
+    from pipeline import compress
+
+    made(graph_of(node("first")), kept)
+    nobody_uses(kept)
+    logs = kept.build / "own" / "logs"
+    logs.mkdir()
+    for name in ("train", *(stage.name for stage in compress.STAGES), "convert-litert-fp32-again", "reference-32"):
+        (logs / f"{name}.log").write_text("ours")
+    assert cleaning.clean(kept.build, "own").kept == []
+
+
+def test_a_bundle_that_push_finished_beside_a_clean_is_removed_by_the_next(kept: Store) -> None:
+    made(graph_of(node("first")), kept)
+    nobody_uses(kept)
+    bundle = kept.build / "late" / "bundle"
+    shutil.copytree(kept.build / "own" / "first", bundle)
+    # As in a bundle, whose targets are artifacts of their own.
+    store.make(artifact.Order(bundle.parent / "target", "write", 1, {}, {}, {}), write, ["two"])
+    bundle.chmod(0o755)
+    (bundle.parent / "target").rename(bundle / "litert-fp32")
+    manifest = artifact.read_manifest(bundle).model_copy(update={"files": artifact.list_files(bundle)})
+    (bundle / "manifest.json").unlink()
+    (bundle / "manifest.json").write_text(manifest.model_dump_json())
+    assert cleaning.clean(kept.build, "late").folders == [kept.build / "late"]
+    assert not (kept.build / "late").exists()
+
+
+def test_clean_says_what_will_go_before_anything_goes(kept: Store) -> None:
+    made(graph_of(node("first")), kept)
+    nobody_uses(kept)
+    (kept.build / "own" / "notes.txt").write_text("mine")
+    told = []
+
+    def tell(text: str) -> None:
+        assert (kept.build / "own" / "first" / "manifest.json").is_file()
+        told.append(text)
+
+    cleaning.clean(kept.build, "own", tell)
+    own = kept.build / "own"
+    assert told[0] == f"will remove of {own}: first; keeps what pocketbert did not make: notes.txt"
+    assert told[1] == f"will remove 1 artifacts of {kept.build / 'store'}"
+
+
+def test_a_file_that_was_put_into_an_artifact_keeps_it(kept: Store) -> None:
+    made(graph_of(node("first")), kept)
+    nobody_uses(kept)
+    bundle = kept.build / "own" / "bundle"
+    shutil.copytree(kept.build / "own" / "first", bundle)
+    bundle.chmod(0o755)
+    (bundle / "notes.txt").write_text("mine")
+    assert cleaning.clean(kept.build, "own").kept == [bundle / "notes.txt"]
+    (bundle / "notes.txt").rename(kept.build.parent / "notes.txt")
+
+
+def test_the_views_of_what_a_running_process_uses_stay(kept: Store) -> None:
+    made(graph_of(node("first"), node("second", arguments=("second",))), kept)
+    assert kept._run
+    key = Path(os.readlink(kept.build / "own" / "first")).name
+    kept._run.write_text(f"{key}\n")
+    removed = cleaning.clean(kept.build, "own")
+    assert removed.in_use == [kept.build / "own" / "first"]
+    assert artifact.load(kept.build / "own" / "first")
+    assert not os.path.lexists(kept.build / "own" / "second")
+
+
+def test_a_folder_that_may_not_be_written_is_refused_before_anything_goes(
+    kept: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(graph_of(node("first")), kept)
+    nobody_uses(kept)
+    own = kept.build / "own"
+    monkeypatch.setattr(cleaning.os, "access", lambda path, how: path != own or not how & os.W_OK)
+    with pytest.raises(ArtifactError, match=r"own cannot be written: you have no permission, so nothing was removed"):
+        cleaning.clean(kept.build, "own")
+    assert artifact.load(own / "first")
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="a small disk of one's own takes Linux")
@@ -647,6 +758,7 @@ def test_a_killed_clean_leaves_nothing_that_the_next_one_does_not_find(
 
 def test_clean_takes_a_lock_or_a_manifest_of_others_for_nothing_of_ours(kept: Store) -> None:
     made(graph_of(node("first")), kept)
+    nobody_uses(kept)
     for name in (".lock", "student/manifest.json"):
         file = kept.build / f"notes-{Path(name).name}" / name
         file.parent.mkdir(parents=True)
@@ -659,6 +771,7 @@ def test_clean_takes_a_lock_or_a_manifest_of_others_for_nothing_of_ours(kept: St
 
 def test_clean_keeps_files_of_others_in_a_recipe_s_folder_and_names_them(kept: Store) -> None:
     made(graph_of(node("first")), kept)
+    nobody_uses(kept)
     folder = kept.build / "own"
     (folder / "logs").mkdir(exist_ok=True)
     (folder / "logs" / "first.log").write_text("x")
@@ -667,7 +780,7 @@ def test_clean_keeps_files_of_others_in_a_recipe_s_folder_and_names_them(kept: S
     (folder / "mine" / "plot.png").write_text("keep")
     (folder / ".first.12345678.new").mkdir()
     removed = cleaning.clean(kept.build)
-    assert removed.kept == [folder / "mine" / "plot.png", folder / "notes.txt"]
+    assert removed.kept == [folder / "mine", folder / "notes.txt"]
     assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")) == [
         "mine",
         "mine/plot.png",

@@ -85,6 +85,40 @@ def put_link(place: Path) -> None:
     place.symlink_to("elsewhere")
 
 
+def put_empty_folder(place: Path) -> None:
+    (place / "drafts").mkdir()
+
+
+def put_edit(place: Path) -> None:
+    with (place / "tokenizer.json").open("a") as handle:
+        handle.write(" ")
+
+
+def put_index(place: Path) -> None:
+    place.parents[1].mkdir(parents=True)
+    (place.parents[1] / INDEX).write_text('{"my":1}')
+
+
+def put_index_link(place: Path) -> None:
+    index = place.parents[1] / INDEX
+    index.rename(index.with_name("mine.json"))
+    index.symlink_to("mine.json")
+
+
+def put_index_pipe(place: Path) -> None:
+    (place.parents[1] / INDEX).unlink()
+    os.mkfifo(place.parents[1] / INDEX)
+
+
+def put_index_folder(place: Path) -> None:
+    (place.parents[1] / INDEX).unlink()
+    (place.parents[1] / INDEX).mkdir()
+
+
+def put_old(place: Path) -> None:
+    put_file(artifact.old_of(place))
+
+
 @pytest.mark.parametrize(
     ("put", "shipped_before", "message"),
     [
@@ -93,6 +127,13 @@ def put_link(place: Path) -> None:
         (put_in_place, False, "is a file, where a folder with the model should be"),
         (put_pipe, True, "which `pocketbert ship` did not put there"),
         (put_link, False, "is a link; models are shipped into plain folders"),
+        (put_empty_folder, True, r"holds drafts, which `pocketbert ship` did not put there"),
+        (put_edit, True, r"tokenizer\.json was changed after it was shipped"),
+        (put_index, False, r"models\.json is no index that `pocketbert ship` wrote"),
+        (put_index_link, True, r"models\.json is no index that `pocketbert ship` wrote"),
+        (put_index_pipe, True, r"models\.json is no index that `pocketbert ship` wrote"),
+        (put_index_folder, True, r"models\.json is no index that `pocketbert ship` wrote"),
+        (put_old, True, r"\.litert-fp32\.old is not of `pocketbert ship`"),
     ],
 )
 def test_what_is_not_ours_is_refused_before_anything_changes(
@@ -153,6 +194,107 @@ def test_what_a_killed_ship_left_is_swept_and_brought_back(tiny_line: TinyLine, 
     put_file(folder / ".mine.old")
     ship(tiny_line, into, PTE)
     assert sorted(path.name for path in folder.iterdir()) == [".mine.old", "executorch-fp32", "litert-fp32"]
+
+
+@pytest.mark.parametrize("name", [".x.01234567.new", ".litert-fp32.01234567.new", ".litert-fp32.old"])
+def test_what_a_user_keeps_under_a_hidden_name_is_not_swept(name: str, tiny_line: TinyLine, tmp_path: Path) -> None:
+    into = tmp_path / "apps"
+    for inside in ("draft.txt", SHIPPED):
+        file = roots(into)[0] / "tiny" / name / inside
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("mine")
+    ship(tiny_line, into, PTE)
+    assert file.read_text() == "mine"
+    assert file.with_name("draft.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("number", range(1, 10))
+def test_the_indexes_are_part_of_the_exchange(
+    number: int, tiny_line: TinyLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    into = tmp_path / "apps"
+    ship(tiny_line, into)
+    before = files(into)
+    counted = 0
+
+    def failing(move: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
+        def moved(path: Path, target: Path) -> Path:
+            nonlocal counted
+            counted += 1
+            if counted == number:
+                raise OSError(28, "No space left on device")
+            return move(path, target)
+
+        return moved
+
+    monkeypatch.setattr(Path, "rename", failing(Path.rename))
+    monkeypatch.setattr(Path, "replace", failing(Path.replace))
+    # Four renames for a model that is there and one that is new, in two apps each, and the two indexes.
+    if number <= 8:
+        with pytest.raises(ArtifactError, match=r"What was in the apps is unchanged\."):
+            ship(tiny_line, into, FP32, PTE)
+        monkeypatch.undo()
+        assert files(into) == before
+    else:
+        ship(tiny_line, into, FP32, PTE)
+        assert counted == 8
+    assert not [path for path in into.rglob(".*")]
+
+
+def test_the_indexes_that_a_killed_ship_left_aside_are_removed_and_those_of_others_stay(
+    tiny_line: TinyLine, tmp_path: Path
+) -> None:
+    into = tmp_path / "apps"
+    ship(tiny_line, into)
+    root = roots(into)[0]
+    shutil.copy(root / INDEX, root / ".models.json.old")
+    (root / ".models.json.01234567.new").write_bytes((root / INDEX).read_bytes()[:50])
+    (root / ".models.json.89abcdef.new").write_text("mine")
+    ship(tiny_line, into)
+    assert [path.name for path in root.iterdir() if path.name.startswith(".")] == [".models.json.89abcdef.new"]
+
+
+def test_a_place_that_may_not_be_read_or_written_is_refused(
+    tiny_line: TinyLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever runs the tests may be allowed everything, so the answers of the system are given here."""
+    into = tmp_path / "apps"
+    ship(tiny_line, into)
+    before = files(into)
+    place = roots(into)[1] / "tiny" / "litert-fp32"
+    monkeypatch.setattr(placing.os, "access", lambda path, how: path != place)
+    with pytest.raises(ArtifactError, match=r"litert-fp32 cannot be replaced: it may not be written"):
+        ship(tiny_line, into)
+    monkeypatch.undo()
+
+    def walk(top: Path, onerror: Callable[[OSError], None]) -> list[object]:
+        onerror(PermissionError(13, "Permission denied", str(top)))
+        return []
+
+    monkeypatch.setattr(placing.os, "walk", walk)
+    with pytest.raises(ArtifactError, match=r"Permission denied\. What was in the apps is unchanged"):
+        ship(tiny_line, into)
+    monkeypatch.undo()
+    assert files(into) == before
+
+
+def test_a_full_disk_is_named_with_what_is_missing_before_anything_is_copied(
+    tiny_line: TinyLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    into = tmp_path / "apps"
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(placing.shutil, "disk_usage", lambda path: usage._replace(free=1_000))
+    with pytest.raises(ArtifactError, match=r"no space left on \S+/model: the models need [\d.]+ MB, and 0\.0 MB are"):
+        ship(tiny_line, into)
+    assert not into.exists()
+
+
+def test_a_link_above_the_apps_is_nobody_s_harm(tiny_line: TinyLine, tmp_path: Path) -> None:
+    """Not even one that is named like the recipe."""
+    (tmp_path / "project").mkdir()
+    (tmp_path / "tiny").symlink_to("project")
+    ship(tiny_line, tmp_path / "tiny" / "apps")
+    assert (roots(tmp_path / "project" / "apps")[0] / INDEX).is_file()
 
 
 @pytest.mark.parametrize("verb", ["ship", "push"])

@@ -422,7 +422,11 @@ def clean(
 
     if older_than is not None and recipe is not None:
         raise InputError("give a recipe or --older-than, not both; age concerns the artifacts that no recipe shows.")
-    removed = cleaning.clean_older(build, older_than) if older_than is not None else cleaning.clean(build, recipe)
+    if older_than is not None:
+        removed = cleaning.clean_older(build, older_than)
+    else:
+        # Beside the result, so that --json prints one document.
+        removed = cleaning.clean(build, recipe, tell=partial(typer.echo, err=True))
     folders = [str(path) for path in removed.folders]
     text = f"nothing to remove in {build}"
     if removed.folders or removed.artifacts:
@@ -430,7 +434,10 @@ def clean(
     kept = [str(path) for path in removed.kept]
     if kept:
         text += f"; kept what pocketbert did not make: {', '.join(kept)}"
-    document = {"removed": folders, "kept": kept, "artifacts": removed.artifacts}
+    in_use = [str(path) for path in removed.in_use]
+    if in_use:
+        text += f"; kept what a running process uses: {', '.join(in_use)}"
+    document = {"removed": folders, "kept": kept, "in_use": in_use, "artifacts": removed.artifacts}
     _show(as_json, document, partial(tables.say, text))
 
 

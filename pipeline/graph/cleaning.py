@@ -1,20 +1,33 @@
-"""Remove artifacts, and nothing that is not one."""
+"""Remove artifacts, and nothing that is not one: what is said first is what goes, and names alone prove nothing."""
 
+import contextlib
 import os
 import re
-from dataclasses import dataclass
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline import artifact
 from pipeline.errors import ArtifactError, InputError
-from pipeline.graph.store import FOLDER, Store, remove, shown_by, views, writing
+from pipeline.graph.store import FOLDER, KEY_LENGTH, Store, remove, shown_by, views, writing
+from pipeline.schemes import BACKENDS, SCHEMES
 
-_LEFTOVER = re.compile(r"\..+\.([0-9a-f]{8}\.)?(new|old|link)")
-"""What a killed run leaves beside what it was about to write."""
+_LEFTOVER = re.compile(r"\.(?P<name>.+)\.([0-9a-f]{8}\.new|old)")
+"""What a killed run leaves beside an artifact that it was about to write."""
+_WRITTEN = ("bundle", "compat")
+"""Artifacts that `push` and `compat` write into a recipe's folder itself."""
 _LOCK = ".lock"
 _LOGS = "logs"
+_TARGET = f"(?:{'|'.join(BACKENDS)})-(?:{'|'.join(map(re.escape, SCHEMES))})"
+_STAGES = "student|train|vocabulary|factorise|share|start|prune|head|distil|benchmark|report|compat"
+_LOG = re.compile(rf"(convert-{_TARGET}(-again)?|verify-{_TARGET}|reference-[0-9]+|{_STAGES})\.log")
+"""Logs of all nodes, as the executor names them; a node that failed has one and no view."""
+_KEY = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}")
 _AGE = re.compile(r"([0-9]+)([hdw])")
 _SECONDS = {"h": 3600, "d": 86_400, "w": 604_800}
+_NAMED = 5
+"""So many names are told of what goes or stays."""
 
 
 def seconds(age: str) -> int:
@@ -39,45 +52,121 @@ class Removed:
     """Files and folders in them that are somebody else's, and stay."""
     artifacts: list[str]
     """By key."""
+    in_use: list[Path] = field(default_factory=list)
+    """Views of what a running process uses; they stay."""
 
 
-def clean(build: Path, recipe: str | None = None) -> Removed:
+@dataclass
+class _Found:
+    """What lies in a recipe's folder."""
+
+    ours: list[Path] = field(default_factory=list)
+    """In the order in which it goes: views last, since by them the folder of a killed `clean` is known as ours."""
+    folders: list[Path] = field(default_factory=list)
+    """Folders of ours, the inner ones first; they go where they are empty by then."""
+    kept: list[Path] = field(default_factory=list)
+    in_use: list[Path] = field(default_factory=list)
+
+
+def clean(build: Path, recipe: str | None = None, tell: Callable[[str], None] = lambda text: None) -> Removed:
     """Remove the folders of one recipe or of all, and the artifacts that nothing else shows or uses.
+
+    An empty folder is somebody's, and stays.
+
+    Args:
+        build: the build folder.
+        recipe: name of the one recipe.
+        tell: hears what will be removed and what stays, before anything goes.
 
     Raises:
         InputError: the recipe has no folder there, or the folder is not one of ours.
         ArtifactError: something cannot be removed.
     """
-    if recipe is not None and not (build / recipe).is_dir():
-        raise InputError(
-            f"{build / recipe} does not exist; there are: {', '.join(path.name for path in _ours(build)) or 'none'}."
-        )
-    folders = [build / recipe] if recipe is not None else _ours(build)
     store = Store(build)
-    shown: set[str] = set()
-    kept: list[Path] = []
-    with writing(build):
-        for folder in folders:
-            if folder not in _ours(build) and not (recipe is not None and _is_emptied(folder)):
-                raise InputError(
-                    f"{folder} was not made by pocketbert (it holds no artifact); remove it by hand if you mean it."
-                )
-            shown |= {target.name for link in views(folder) if (target := shown_by(link))}
+    with _removing(build):
+        if store.root.is_dir():
+            store.sweep()
+        ours = _ours(build)
+        if recipe is not None and not (build / recipe).is_dir():
+            there = ", ".join(path.name for path in ours) or "none"
+            raise InputError(f"{build / recipe} does not exist; there are: {there}.")
+        folders = [build / recipe] if recipe is not None else ours
+        if recipe is not None and folders[0] not in ours:
+            if not any(folders[0].iterdir()):
+                return Removed([], folders, [])
+            raise InputError(
+                f"{folders[0]} was not made by pocketbert (it holds no artifact); remove it by hand if you mean it."
+            )
+        found = {folder: _look(folder, build, store.held()) for folder in folders}
+        shown = {target.name for folder in folders for link in views(folder) if (target := shown_by(link))}
+        among = shown if recipe is not None else None
+        for one in found.values():
+            _check_writable(one)
+        busy = store.viewed(but_for=folders) | store.held()
+        going = set(store.keys()) - busy if among is None else among & set(store.keys()) - busy
+        _tell(build, found, going, tell)
         # Artifacts first: a view without one still says what a killed `clean` has to remove, and the reverse does not.
-        removed = store.evict(among=shown if recipe is not None else None, but_for=folders)
-        for folder in folders:
-            foreign = _remove_ours(folder, build)
-            kept += foreign
-            if folder.exists() and not foreign:
+        removed = store.evict(among=among, but_for=folders)
+        for folder, one in found.items():
+            _remove(folder, one, store)
+            if folder.is_dir() and not one.kept and not one.in_use:
+                # `push` or `compat` ended there meanwhile.
+                _remove(folder, _look(folder, build, store.held()), store)
+            if folder.is_dir() and not one.kept and not one.in_use:
                 raise ArtifactError(f"{folder} could not be removed: the disk is read-only, or a run writes there.")
         store.remove_if_empty()
-    return Removed(folders, kept, removed)
+    kept = [path for one in found.values() for path in one.kept]
+    return Removed(folders, kept, removed, [path for one in found.values() for path in one.in_use])
 
 
 def clean_older(build: Path, age: str) -> Removed:
     """Remove artifacts that no recipe's folder shows, no process uses, and nobody used for so long."""
     with writing(build):
         return Removed([], [], Store(build).evict(older_than_seconds=seconds(age)))
+
+
+@contextlib.contextmanager
+def _removing(build: Path) -> Iterator[None]:
+    """Tell of what cannot be removed as an error that claims nothing of what went before."""
+    try:
+        yield
+    except OSError as error:
+        where, reason = error.filename2 or error.filename or build, error.strerror or error
+        raise ArtifactError(
+            f"{where} cannot be written: {reason}. A part of what was to be removed may be gone; nothing else is. Run "
+            "`pocketbert clean` again once it can be written."
+        ) from error
+
+
+def _check_writable(found: _Found) -> None:
+    """Refuse, before anything goes, where a folder does not let go of what is in it."""
+    for folder in dict.fromkeys(path.parent for path in found.ours):
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ArtifactError(
+                f"{folder} cannot be written: you have no permission, so nothing was removed. Give it with "
+                f"`chmod u+wx {folder}`, or remove the folder by hand."
+            )
+
+
+def _tell(build: Path, found: dict[Path, _Found], keys: set[str], tell: Callable[[str], None]) -> None:
+    """Say what will go and what stays, one line for each folder."""
+    for folder, one in found.items():
+        said = [f"will remove of {folder}: {_names(one.ours, folder)}"] if one.ours else []
+        said += [f"keeps what pocketbert did not make: {_names(one.kept, folder)}"] if one.kept else []
+        said += [f"keeps what a running process uses: {_names(one.in_use, folder)}"] if one.in_use else []
+        if said:
+            tell("; ".join(said))
+    if keys:
+        tell(f"will remove {len(keys)} artifacts of {build / FOLDER}")
+
+
+def _names(paths: list[Path], folder: Path) -> str:
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    more = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return ", ".join([*names[:_NAMED], *more])
+
+
+# --- what is ours --------------------------------------------------------------------------------------------------
 
 
 def _ours(build: Path) -> list[Path]:
@@ -88,19 +177,21 @@ def _ours(build: Path) -> list[Path]:
 
 def _is_ours(folder: Path) -> bool:
     """Return whether a folder holds an artifact: a view into this store, or what versions without a store left."""
-    return any(_is_view(link, folder.parent) for link in views(folder)) or _is_artifact(folder / "student")
-
-
-def _is_emptied(folder: Path) -> bool:
-    """Return whether a folder beside a store is empty, but for logs: a `clean` that was killed at its end leaves it."""
-    inside = list(folder.iterdir())
-    logs = [path.name for path in inside] == [_LOGS] and inside[0].is_dir() and not any(inside[0].iterdir())
-    return (folder.parent / FOLDER).is_dir() and (logs or not inside)
+    places = [folder, *(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())]
+    links = (link for place in places if os.access(place, os.R_OK | os.X_OK) for link in place.iterdir())
+    return any(_is_view(link, folder.parent) for link in links) or any(
+        _is_artifact(folder / name) for name in ("student", *_WRITTEN)
+    )
 
 
 def _is_view(link: Path, build: Path) -> bool:
-    target = shown_by(Path(os.path.abspath(link)))
-    return target is not None and target.parent == Path(os.path.abspath(build / FOLDER))
+    """Return whether a path is a relative link onto an artifact's place in this store, or about to become a view."""
+    if not link.is_symlink():
+        return False
+    target = Path(os.readlink(link))
+    shown = Path(os.path.normpath(os.path.abspath(link.parent) / target))
+    inside = shown.parent == Path(os.path.abspath(build / FOLDER))
+    return not target.is_absolute() and inside and _KEY.fullmatch(shown.name) is not None
 
 
 def _is_artifact(folder: Path) -> bool:
@@ -109,33 +200,118 @@ def _is_artifact(folder: Path) -> bool:
         return False
     try:
         artifact.read_manifest(folder)
-    except ArtifactError:
+    except (ArtifactError, OSError):
         return False
     return True
 
 
-def _remove_ours(folder: Path, build: Path) -> list[Path]:
-    """Remove views, artifacts, logs and leftovers below a folder, and then the folder; return what is not ours."""
-    kept = []
-    # Views last: they are by what the folder of a killed `clean` is known as ours.
-    for path in sorted(folder.iterdir(), key=lambda path: (path.is_symlink(), path.name)):
-        logs = path.name == _LOGS and path.is_dir() and not path.is_symlink()
+def _added(folder: Path) -> list[Path]:
+    """Return the files that lie in an artifact and that its manifest does not list: a user put them there."""
+    # The artifacts in a bundle have manifests of their own, which no manifest lists.
+    unlisted = (artifact.MANIFEST, ".DS_Store")
+    listed = {entry.path for entry in artifact.read_manifest(folder).files}
+    above = {parent.as_posix() for name in listed for parent in Path(name).parents}
+    inside = ((path, path.relative_to(folder).as_posix()) for path in sorted(folder.rglob("*")))
+    return [path for path, name in inside if name not in listed | above and path.name not in unlisted]
+
+
+def _look(folder: Path, build: Path, held: set[str], *, top: bool = True) -> _Found:
+    """Sort what lies in a recipe's folder, or in the folder of one of its targets.
+
+    Args:
+        folder: the folder.
+        build: the build folder.
+        held: keys that running processes use.
+        top: whether it is the recipe's own, which has logs, a lock and folders of targets.
+    """
+    found, links = _Found(), []
+    inside = sorted(folder.iterdir())
+    named = {path.name for path in inside if _is_view(path, build) or _is_artifact(path)} | set(_WRITTEN if top else ())
+    for path in inside:
         if path.is_symlink():
-            ours = _is_view(path, build) or _LEFTOVER.fullmatch(path.name) is not None
+            if not _is_view(path, build):
+                found.kept.append(path)
+            elif Path(os.readlink(path)).name in held:
+                found.in_use.append(path)
+            else:
+                links.append(path)
+        elif top and path.name == _LOGS and path.is_dir():
+            _look_at_logs(path, named, found)
+        elif _is_artifact(path) and (not path.name.startswith(".") or _is_leftover(path, named)):
+            added = _added(path)
+            (found.kept.extend(added) if added else found.ours.append(path))
+        elif _is_leftover(path, named) or (top and _is_lock(path)):
+            found.ours.append(path)
+        elif top and path.is_dir() and _is_of_target(path, build):
+            below = _look(path, build, held, top=False)
+            found.ours += [one for one in below.ours if not one.is_symlink()]
+            links += [one for one in below.ours if one.is_symlink()]
+            found.kept += below.kept
+            found.in_use += below.in_use
+            found.folders += below.folders
         else:
-            ours = path.name == _LOCK or _LEFTOVER.fullmatch(path.name) is not None or _is_artifact(path)
-        if ours:
+            found.kept.append(path)
+    found.ours += links
+    found.folders.append(folder)
+    return found
+
+
+def _look_at_logs(logs: Path, named: set[str], found: _Found) -> None:
+    for path in sorted(logs.iterdir()):
+        plain = path.is_file() and not path.is_symlink()
+        ours = plain and (_LOG.fullmatch(path.name) is not None or (path.suffix == ".log" and path.stem in named))
+        (found.ours if ours else found.kept).append(path)
+    found.folders.append(logs)
+
+
+def _is_leftover(path: Path, named: set[str]) -> bool:
+    """Return whether a folder is what a killed run left beside an artifact that lies or is written here.
+
+    What was moved aside has its manifest; what was being written has none yet, and our random suffix.
+    """
+    match = _LEFTOVER.fullmatch(path.name)
+    if match is None or match["name"] not in named or path.is_symlink() or not path.is_dir():
+        return False
+    return path.name.endswith(".new") or _is_artifact(path)
+
+
+def _is_lock(path: Path) -> bool:
+    """Return whether a file is the lock of `push` or `compat`, which is empty."""
+    return path.name == _LOCK and path.is_file() and path.stat().st_size == 0
+
+
+def _is_of_target(folder: Path, build: Path) -> bool:
+    """Return whether a folder is one of a target's: by its name, and by what lies in it and nowhere deeper."""
+    if re.fullmatch(_TARGET, folder.name) is None:
+        return False
+    inside = list(folder.iterdir())
+    return not inside or any(_is_view(path, build) or _is_artifact(path) for path in inside)
+
+
+# --- removing ------------------------------------------------------------------------------------------------------
+
+
+def _remove(folder: Path, found: _Found, store: Store) -> None:
+    """Remove what was found, and the folders of it that are empty then."""
+    for number, path in enumerate(found.ours, start=1):
+        if number == len(found.ours) and _is_last(folder, found, path, store):
+            # In one rename: a killed `clean` leaves no empty folder, which could be anybody's. The next one sweeps.
+            aside = store.root / f".{folder.name}.{uuid.uuid4().hex[:8]}.old"
+            folder.rename(aside)
+            remove(aside)
+        elif path.is_symlink() and Path(os.readlink(path)).name in store.held():
+            # A run began to use it meanwhile.
+            found.in_use.append(path)
+        else:
             remove(path)
-        elif logs:
-            for log in path.glob("*.log"):
-                remove(log)
-            kept += sorted(path.iterdir())
-        elif path.is_dir() and not path.is_symlink():
-            kept += _remove_ours(path, build)
-        else:
-            kept.append(path)
-    if not kept:
-        remove(folder)
-    elif (folder / _LOGS).is_dir() and not any((folder / _LOGS).iterdir()):
-        remove(folder / _LOGS)
-    return kept
+    for inner in found.folders:
+        with contextlib.suppress(OSError):
+            inner.rmdir()
+
+
+def _is_last(folder: Path, found: _Found, view: Path, store: Store) -> bool:
+    """Return whether a folder holds one view, which nobody uses, and nothing else but folders of ours around it."""
+    inside = {path for path in folder.rglob("*") if path not in found.folders}
+    if inside != {view} or not view.is_symlink() or Path(os.readlink(view)).name in store.held():
+        return False
+    return store.root.is_dir() and store.root.stat().st_dev == folder.stat().st_dev

@@ -28,7 +28,7 @@ LIMIT_VARIABLE = "POCKETBERT_STORE_GB"
 DEFAULT_LIMIT_BYTES = 40_000_000_000
 _RUNS, _LOCKS, _USED, _SCRATCH = ".runs", ".locks", ".used", ".scratch"
 _TEMPORARY = ".tmp"
-_KEY_LENGTH = 64
+KEY_LENGTH = 64
 _ASIDE = ".link"
 """Ends the name of a view before it is renamed into its place; a killed run may leave one."""
 
@@ -97,7 +97,7 @@ class Store:
         """Return the keys of everything that lies in the store."""
         if not self.root.is_dir():
             return []
-        return sorted(path.name for path in self.root.iterdir() if path.is_dir() and len(path.name) == _KEY_LENGTH)
+        return sorted(path.name for path in self.root.iterdir() if path.is_dir() and len(path.name) == KEY_LENGTH)
 
     # --- making -----------------------------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class Store:
         try:
             folder = self.root / _RUNS
             folder.mkdir(parents=True, exist_ok=True)
-            self._sweep()
+            self.sweep()
             self._run, handle = _register(folder)
             (temporary := _temporary_of(self._run)).mkdir()
         except OSError as error:
@@ -211,7 +211,7 @@ class Store:
         finally:
             lock.release()
 
-    def _held(self) -> set[str]:
+    def held(self) -> set[str]:
         """Return the keys that running processes use, this one's included."""
         keys: set[str] = set()
         for run in self._runs():
@@ -237,7 +237,7 @@ class Store:
                     remove(_temporary_of(run))
                     run.unlink(missing_ok=True)
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
         """Remove what killed runs left half-made; whoever makes an artifact holds its key."""
         for leftover in (*self.root.glob(".*.new"), *self.root.glob(".*.old")):
             with self.making(leftover.name.split(".")[1], wait=False) as alone:
@@ -277,7 +277,7 @@ class Store:
         Returns:
             The keys of what was removed.
         """
-        kept = self.viewed(but_for=but_for) | self._held()
+        kept = self.viewed(but_for=but_for) | self.held()
         keys = [key for key in self.keys() if among is None or key in among]
         sizes = {key: _bytes(self.root / key) for key in keys} if limit_bytes is not None else {}
         total, removed, now = sum(sizes.values()), [], time.time()
@@ -289,7 +289,7 @@ class Store:
             with self.making(key, wait=False) as alone:
                 # Asked once more under the lock: whoever begins to use an artifact holds it for that moment, and a
                 # run that ended meanwhile left a view.
-                if alone and key not in self._held() and key not in self.viewed(but_for=but_for):
+                if alone and key not in self.held() and key not in self.viewed(but_for=but_for):
                     remove(self.root / key)
                     if (self.root / key).exists():
                         continue
