@@ -100,6 +100,11 @@ def _block(function: Any) -> Any:
     return function.block_specializations[function.opset]
 
 
+def _renamed(blobs: list[Any], name: str) -> None:
+    for one in blobs:
+        one.fileName = name
+
+
 def _other_place(name: str) -> Callable[[Path], None]:
     """Return what reads a part of the weights from another place, where the same file lies."""
 
@@ -107,13 +112,13 @@ def _other_place(name: str) -> Callable[[Path], None]:
         place = (package / MODEL).parent / name
         place.parent.mkdir(exist_ok=True)
         shutil.copyfile(package / WEIGHTS, place)
-        edit(package, lambda spec: [setattr(one, "fileName", f"@model_path/{name}") for one in _blobs(spec)[:3]])
+        edit(package, lambda spec: _renamed(_blobs(spec)[:3], f"@model_path/{name}"))
 
     return change
 
 
 def _same_name_another_path(package: Path) -> None:
-    edit(package, lambda spec: [setattr(one, "fileName", "weights/weight.bin") for one in _blobs(spec)])
+    edit(package, lambda spec: _renamed(_blobs(spec), "weights/weight.bin"))
 
 
 def _longer(package: Path) -> None:
@@ -164,7 +169,7 @@ def _unknown_fields(package: Path) -> None:
         file.write(bytes([0xBA, 0x3E, 4]) + b"more")
 
 
-FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
+FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "another root": (_another_root(None), "makes Data/com.apple.CoreML/old.mlmodel the model"),
     "another root of garbage": (_another_root(b"another model"), "old.mlmodel is no Core ML model"),
     "weights listed elsewhere": (_weights_listed_elsewhere, "lists .*right/weights; conversions list"),

@@ -14,7 +14,7 @@ from datasets import ClassLabel, Features, Value
 from pyarrow import parquet
 
 from pipeline import artifact, tasks
-from pipeline.checkpoint import source as student
+from pipeline.checkpoint.files import read_json
 from pipeline.compress.distil import dataset as distil_dataset
 from pipeline.compress.distil import stage
 from pipeline.data import corpus, files
@@ -108,7 +108,7 @@ def test_a_teacher_that_the_recipe_trains_teaches_a_smaller_student(
     metrics = artifact.load(folder / "distilled").manifest.metrics
     assert metrics["dev"] > 0.9
     assert metrics["augmented_rows"] > 96
-    labels = student.read_json(folder / "distilled" / "config.json")["id2label"]
+    labels = read_json(folder / "distilled" / "config.json")["id2label"]
     assert labels == {"0": "negative", "1": "neutral", "2": "positive"}
 
 

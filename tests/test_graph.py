@@ -693,7 +693,7 @@ def test_a_folder_that_may_not_be_written_is_refused_before_anything_goes(
     made(graph_of(node("first")), kept)
     nobody_uses(kept)
     own = kept.build / "own"
-    monkeypatch.setattr(cleaning.os, "access", lambda path, how: path != own or not how & os.W_OK)
+    monkeypatch.setattr(os, "access", lambda path, how: path != own or not how & os.W_OK)
     with pytest.raises(ArtifactError, match=r"own cannot be written: you have no permission, so nothing was removed"):
         cleaning.clean(kept.build, "own")
     assert artifact.load(own / "first")

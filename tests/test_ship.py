@@ -262,7 +262,7 @@ def test_a_place_that_may_not_be_read_or_written_is_refused(
     ship(tiny_line, into)
     before = files(into)
     place = roots(into)[1] / "tiny" / "litert-fp32"
-    monkeypatch.setattr(placing.os, "access", lambda path, how: path != place)
+    monkeypatch.setattr(os, "access", lambda path, how: path != place)
     with pytest.raises(ArtifactError, match=r"litert-fp32 cannot be replaced: it may not be written"):
         ship(tiny_line, into)
     monkeypatch.undo()
@@ -271,7 +271,7 @@ def test_a_place_that_may_not_be_read_or_written_is_refused(
         onerror(PermissionError(13, "Permission denied", str(top)))
         return []
 
-    monkeypatch.setattr(placing.os, "walk", walk)
+    monkeypatch.setattr(os, "walk", walk)
     with pytest.raises(ArtifactError, match=r"Permission denied\. What was in the apps is unchanged"):
         ship(tiny_line, into)
     monkeypatch.undo()
@@ -283,7 +283,7 @@ def test_a_full_disk_is_named_with_what_is_missing_before_anything_is_copied(
 ) -> None:
     into = tmp_path / "apps"
     usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(placing.shutil, "disk_usage", lambda path: usage._replace(free=1_000))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1_000))
     with pytest.raises(ArtifactError, match=r"no space left on \S+/model: the models need [\d.]+ MB, and 0\.0 MB are"):
         ship(tiny_line, into)
     assert not into.exists()

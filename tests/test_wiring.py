@@ -147,7 +147,7 @@ def test_a_linear_that_is_left_out_is_told() -> None:
 def test_tied_linears_may_run_as_one_and_others_may_not() -> None:
     tied = expected()
     tied = replace(
-        tied, tensors=tied.tensors | {f"key.{kind}": tied.tensors[f"query.{kind}"] for kind in ("weight", "bias")}
+        tied, tensors=dict(tied.tensors) | {f"key.{kind}": tied.tensors[f"query.{kind}"] for kind in ("weight", "bias")}
     )
     as_one = [*RIGHT[:5], ("out.weight+out.bias", (4,)), ("norm1.weight", (3, 5)), ("norm1.bias", (6,))]
     as_one.append(("head.weight+head.bias", (7,)))

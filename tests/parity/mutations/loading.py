@@ -151,7 +151,7 @@ def without_check() -> None:
     from pipeline.backends.executorch import bounds as executorch
     from pipeline.backends.litert import bounds as litert
 
-    litert.check = executorch.check = lambda file: None
+    litert.check = executorch.check = lambda file: None  # type: ignore[assignment]
     coreml.read = mil.read  # type: ignore[assignment]
 
 
