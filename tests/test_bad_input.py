@@ -580,7 +580,7 @@ SHIPMENTS = {
 CLEANING = {
     "no such recipe": Bad(("tiny does not exist", "none"), lambda scene: ["clean", "tiny", "--build", scene.tmp]),
     "a folder that is not ours": Bad(
-        ("was not made by pocketbert",), lambda scene: ["clean", scene.tmp.name, "--build", scene.tmp.parent]
+        ("was not made by pocketbert",), lambda scene: ["clean", "tests", "--build", Path(__file__).parents[1]]
     ),
     "a folder above": Bad(("was not made by pocketbert",), lambda scene: ["clean", "..", "--build", scene.tmp]),
 }

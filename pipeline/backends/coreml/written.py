@@ -232,9 +232,11 @@ class _Written:
         """Check that everything is read by something: what is not, nothing compares with the checkpoint."""
         given = [one for operation in program.operations for row in operation.arguments.values() for one in row]
         read = {one for one in given if isinstance(one, str)} | set(program.outputs)
-        for name in (*(row.name for row in program.inputs), *_outputs(program)):
-            if name not in read:
-                raise self.refuse(f"{program.name} has {name}, which nothing reads")
+        # Of sparse int8 weights an operation gives both mask and numbers, and the mask is read before it.
+        given_by = [[output.name for output in operation.outputs] for operation in program.operations]
+        for names in (*([row.name] for row in program.inputs), *given_by):
+            if names and not read & set(names):
+                raise self.refuse(f"{program.name} has {names[0]}, which nothing reads")
 
     # --- the weight file ----------------------------------------------------------------------------------------------
 
@@ -264,12 +266,6 @@ class _Written:
             raise self.refuse(f"{_WEIGHTS} counts {blobs.count} weights, and {len(places)} are read")
         if any(blobs.unused(offset).any() for offset in (None, *places)):
             raise self.refuse(f"{_WEIGHTS} has something where its format has nothing")
-
-
-def _outputs(program: Program) -> Iterator[str]:
-    for operation in program.operations:
-        for output in operation.outputs:
-            yield output.name
 
 
 def _fields(message: Any) -> Iterator[tuple[str, str]]:

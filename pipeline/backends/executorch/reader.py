@@ -44,12 +44,10 @@ def inspect(file: Path) -> tuple[Function, ...]:
     Raises:
         ArtifactError: the file is not a `.pte`, or damaged.
     """
-    from executorch.exir._serialize._program import deserialize_pte_binary
-
-    plans = {plan.name: plan for plan in deserialize_pte_binary(file.read_bytes()).program.execution_plan}
+    plans = {plan["name"]: plan for plan in _Program.read(memoryview(file.read_bytes())).table["execution_plan"]}
     forward = plans["forward"]
-    inputs = _tensors(forward, forward.inputs, _constants(plans["get_input_names"]))
-    outputs = _tensors(forward, forward.outputs, _constants(plans["get_output_names"]))
+    inputs = _tensors(forward, forward["inputs"], _constants(plans["get_input_names"]))
+    outputs = _tensors(forward, forward["outputs"], _constants(plans["get_output_names"]))
     bounds = [int(_constants(plans[f"get_{bound}_seq_len"])[0]) for bound in ("min", "max")]
     return (Function(name="forward", min_length=bounds[0], max_length=bounds[1], inputs=inputs, outputs=outputs),)
 
@@ -84,21 +82,21 @@ def structure(file: Path) -> Structure:
     )
 
 
-def _tensors(plan: Any, indices: list[int], names: list[Any]) -> tuple[Tensor, ...]:
+def _tensors(plan: Table, indices: list[int], names: list[Any]) -> tuple[Tensor, ...]:
     tensors = []
     for index, name in zip(indices, names, strict=True):
-        value = plan.values[index].val
-        dynamic = int(value.shape_dynamism) != 0
-        shape = [None if dynamic and axis == 1 else size for axis, size in enumerate(value.sizes)]
-        dtype = _SCALAR_TYPES[int(value.scalar_type)]
+        value = plan["values"][index]["val"]
+        dynamic = value["shape_dynamism"] != 0
+        shape = [None if dynamic and axis == 1 else int(size) for axis, size in enumerate(value["sizes"])]
+        dtype = _SCALAR_TYPES[value["scalar_type"]]
         tensors.append(Tensor.model_validate({"name": name, "dtype": dtype, "shape": tuple(shape)}))
     return tuple(tensors)
 
 
-def _constants(plan: Any) -> list[Any]:
+def _constants(plan: Table) -> list[Any]:
     """Return the numbers and strings that a constant method gives."""
-    values = [plan.values[index].val for index in plan.outputs]
-    return [value.int_val if hasattr(value, "int_val") else value.string_val for value in values]
+    values = [plan["values"][index] for index in plan["outputs"]]
+    return [value["val"]["string_val" if value.member("val") == "String" else "int_val"] for value in values]
 
 
 @dataclass(frozen=True)
