@@ -1,6 +1,8 @@
 """Clean lines: a student, its reference and its converted files, made by the pipeline's stages and kept in build/."""
 
 import inspect
+import threading
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -26,6 +28,8 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 BUILD = REPOSITORY / "build" / "faults"
 BACKENDS = tuple(f"pipeline.backends.{name}" for name in backends.NAMES)
 """Imported by name, so no import statement tells of them."""
+_AT_WORK: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
+"""By place: two faults ask for the file of the same stranger at once."""
 
 
 @cache
@@ -76,7 +80,8 @@ class Line:
         order = self.order(self.model(target), target, {"base": from_base.digest} if from_base else {}, planted="")
         path = from_base.path if from_base else None
         call = lambda out: workers.converter.call(planting.convert_clean, self.student, target, path, out)  # noqa: E731
-        return artifact.build(order, call)[0]
+        with _AT_WORK[self.model(target)]:
+            return artifact.build(order, call)[0]
 
     def order(self, place: Path, target: Target, inputs: Mapping[str, str], *, planted: str) -> Order:
         """Return the order of a converted file; `planted` says what was changed."""
