@@ -38,6 +38,14 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a disk that has no bytes or inodes left, or of a user whose share is used up."""
 
 
+def file_bytes(path: Path) -> int:
+    """Return the size of a file, or of all files of a package."""
+    if path.is_file():
+        return path.stat().st_size
+    # macOS leaves its own file in folders that somebody looked at; artifacts pass over it too.
+    return sum(part.stat().st_size for part in path.rglob("*") if part.is_file() and part.name != ".DS_Store")
+
+
 class FileEntry(BaseModel):
     """One file of an artifact."""
 

@@ -14,7 +14,6 @@ from pipeline import artifact, backends, strict
 from pipeline.artifact import MANIFEST, Manifest
 from pipeline.backends import signature
 from pipeline.backends.signature import SIGNATURE
-from pipeline.convert import stage as convert
 from pipeline.convert.stage import Target
 from pipeline.errors import ArtifactError
 from pipeline.schemes import SCHEMES
@@ -128,7 +127,7 @@ def test_the_size_of_a_package_is_that_of_all_its_files(tmp_path: Path) -> None:
     (tmp_path / "package" / "inner").mkdir(parents=True)
     for name, size in (("a", 3), ("inner/b", 4), ("inner/.DS_Store", 5)):
         (tmp_path / "package" / name).write_bytes(bytes(size))
-    assert convert.file_bytes(tmp_path / "package") == 7
+    assert artifact.file_bytes(tmp_path / "package") == 7
 
 
 # --- strict reading ----------------------------------------------------------------------------------------------

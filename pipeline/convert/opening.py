@@ -12,7 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from pipeline import backends
-from pipeline.artifact import check_size
+from pipeline.artifact import check_size, file_bytes
 from pipeline.backends import signature
 from pipeline.backends.signature import Function, Signature, Tensor
 from pipeline.errors import ArtifactError
@@ -49,7 +49,7 @@ def _problems(folder: Path, claimed: Signature) -> Iterator[str]:
         yield f"file: {claimed.file} does not exist"
     found = backend.inspect(file)
     yield from _differences(claimed.functions, found)
-    held = sum(one.stat().st_size for one in (file.rglob("*") if file.is_dir() else [file]) if one.is_file())
+    held = file_bytes(file)
     if claimed.parameters > _PARAMETERS_PER_BYTE * held:
         yield f"parameters: {_short(claimed.parameters)}, which a file of {held:,} bytes cannot hold"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import backends, tasks
+from pipeline import artifact, backends, tasks
 from pipeline.artifact import Artifact, Manifest
 from pipeline.backends import ConvertRequest, sparsity
 from pipeline.backends.signature import SIGNATURE, Signature
@@ -134,15 +134,7 @@ def figures(backend: str, file: Path, held: Structure) -> dict[str, int]:
         tells them, see `Backend.operations`.
     """
     stored = sum(constant.values.size for constant in held.constants)
-    return {"file_bytes": file_bytes(file), "stored_numbers": stored, **backends.get(backend).operations(file)}
-
-
-def file_bytes(path: Path) -> int:
-    """Return the size of a file, or of all files of a package."""
-    if path.is_file():
-        return path.stat().st_size
-    # macOS leaves its own file in folders that somebody looked at; artifacts pass over it too.
-    return sum(part.stat().st_size for part in path.rglob("*") if part.is_file() and part.name != ".DS_Store")
+    return {"file_bytes": artifact.file_bytes(file), "stored_numbers": stored, **backends.get(backend).operations(file)}
 
 
 def metadata(student: Manifest, target: Target) -> dict[str, str]:

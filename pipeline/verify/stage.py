@@ -11,7 +11,6 @@ from typing import Any
 
 from pipeline import artifact
 from pipeline.backends import signature
-from pipeline.convert import stage as convert
 from pipeline.errors import PipelineError, UnknownOp
 from pipeline.student import reference
 from pipeline.student.reference import Reference
@@ -91,7 +90,7 @@ def _judge(
 ) -> dict[str, Any]:
     said = signature.read(model)
     # What the file weighs is measured; the gate `claims` compares what the manifest says of it.
-    metrics = artifact.read_manifest(model).metrics | {"file_bytes": convert.file_bytes(model / said.file)}
+    metrics = artifact.read_manifest(model).metrics | {"file_bytes": artifact.file_bytes(model / said.file)}
     parity = judge(said, truth, measured, asked, metrics, not_run=not_run, crash=crash)
     (out / PARITY).write_text(parity.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return {"verdict": parity.verdict, "reasons": parity.reasons, "score": parity.score, **parity.headline()}

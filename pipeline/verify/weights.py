@@ -335,16 +335,16 @@ def _largest(wanted: Array, form: Form, precision: Precision) -> Array:
 def _allowed(wanted: Array, form: Form, largest: Array | None, storage: Stored, precision: Precision) -> Array:
     """Return how far each element may be away; of a shape that broadcasts."""
     allowed: Array = np.zeros((1,) * wanted.ndim, np.float32) if form.error is None else form.error
-    size, base = np.abs(wanted), precision.vectors
+    base = precision.vectors
     if storage == "float16":
         allowed = allowed + _half_unit(wanted)
         if base == "float16":
-            allowed[size < _HALF_SMALLEST] = _HALF_SMALLEST
+            allowed[np.abs(wanted) < _HALF_SMALLEST] = _HALF_SMALLEST
     elif largest is not None:
         step = np.maximum(largest / np.float32(127), np.float32(_SMALLEST_STEP)).astype(np.float32)
         allowed = allowed + step * np.float32((1 + _INT8_SLACK) / 2)
         if base == "float16":
-            slack: Array = size * np.float32(_HALF_SLACK) + np.float32(_HALF_SMALLEST)
+            slack: Array = np.abs(wanted) * np.float32(_HALF_SLACK) + np.float32(_HALF_SMALLEST)
             allowed = allowed + slack
     return allowed
 

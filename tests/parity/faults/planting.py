@@ -11,7 +11,7 @@ from unittest import mock
 from faults import catalogue
 from faults.fault import Fault
 from faults.file_faults import Planting
-from pipeline import backends, tasks
+from pipeline import artifact, backends, tasks
 from pipeline.artifact import Artifact
 from pipeline.backends.coreml.convert import _float_model, _graph
 from pipeline.checkpoint import loading as checkpoint
@@ -127,7 +127,7 @@ def edit_file(
         fault.plant(planting)
     with contextlib.suppress(Exception):  # a file that cannot be read back is caught by that
         return dict(convert.figures(target.backend, out / file, backends.get(target.backend).structure(out / file)))
-    return {"file_bytes": convert.file_bytes(out / file)}
+    return {"file_bytes": artifact.file_bytes(out / file)}
 
 
 def plant_in_runtime(name: str) -> None:
