@@ -376,13 +376,20 @@ def span_ends_favour_the_first(graph: Any) -> None:
 
 # --- the catalogue -----------------------------------------------------------------------------------------------
 
+_POSITIONS_READ_BACK = "integers that are neither 0 nor their places"
 _REFUSED = {
+    positions_stop_at_24: _POSITIONS_READ_BACK,
+    late_positions_off_by_one: _POSITIONS_READ_BACK,
+    two_positions_exchanged: _POSITIONS_READ_BACK,
     first_id_read_as_second: "index 30528 is out of bounds",
     last_token_left_out: "a kind of operation that no encoder known here has",
     log_softmax_in_graph: "a kind of operation that no encoder known here has",
     pooler_without_tanh: "RELU_N1_TO_1, which is not read here",
 }
-"""How some files are refused where they are converted or first run; Core ML clamps ids in half precision."""
+"""How some files are refused where they are converted or first run; Core ML clamps ids in half precision.
+
+Positions are integers that ExecuTorch's file keeps; the others fold them into the table, which a gate reads back.
+"""
 _ONE_GRAPH = {"executorch": "one graph serves every length"}
 _ONE_GELU = {"executorch": "XNNPACK computes the erf form for either, and the file passes"}
 _FIXED: Cells = {name: INT8[name] for name in ("litert", "coreml")}
