@@ -110,7 +110,8 @@ def _graphemes() -> Iterator[str]:
 
     for name in _BREAKS:
         pattern = regex.compile(rf"\p{{Grapheme_Cluster_Break={name}}}")
-        yield _set(f"break_{name}", {c for c in ALL if pattern.match(c)})
+        ends = "\r\n" if name == "Control" else ""
+        yield _set(f"break_{name}", {c for c in ALL if pattern.match(c) or c in ends})
     pictographic = regex.compile(r"\p{Extended_Pictographic}")
     yield _set("break_Pictographic", {c for c in ALL if pictographic.match(c)})
 
