@@ -39,6 +39,8 @@ def write() -> str:
         *(_set(f"category_{name}", _matching(rf"\p{{{name}}}")) for name in _CATEGORIES),
         *(_set(f"regex_{name}", _matching(pattern)) for name, pattern in _CLASSES.items()),
         *_bert(),
+        # What Python's `str.split` and `str.isspace` take for white space: spans of words are made with them.
+        _set("text_space", {c for c in ALL if c.isspace()}),
         _set("space", _split_at(pre_tokenizers.WhitespaceSplit())),
         _set("mark", _dropped(normalizers.StripAccents())),
         _map("lower", {c: normalizers.Lowercase().normalize_str(c) for c in ALL}),

@@ -2,13 +2,13 @@
 
 import json
 import random
-import sys
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer
+
+from pipeline.text.encoding import Encoder
 
 SCRIPTS = (
     (0x20, 0x7E), (0x20, 0x7E), (0x20, 0x7E), (0xA0, 0x24F), (0x250, 0x36F), (0x370, 0x3FF), (0x400, 0x52F), (0x530, 0x6FF),
@@ -64,7 +64,11 @@ def every_character() -> Iterator[str]:
 
 
 def write(folder: Path, tokenizer: Tokenizer, texts: Iterator[str], *, seed: int = 0) -> int:
-    """Write a tokenizer and its rows; every ninth is a pair, every fifth is cut."""
+    """Write a tokenizer and its rows; every ninth is a pair, every fifth is cut. Return the number of tokens.
+
+    A row is `[first, second, longest row, ids, types, from, to]`; the last two are indices into the strings in UTF-16
+    code units, or null where this Python's Unicode tables are too old to tell which characters are accents.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -76,9 +80,19 @@ def write(folder: Path, tokenizer: Tokenizer, texts: Iterator[str], *, seed: int
         for number, text in enumerate(texts):
             second = before if number % 9 == 8 else None
             longest = draw.randint(6, _LONGEST) if number % 5 == 4 else None
-            tokenizer.enable_truncation(longest) if longest else tokenizer.no_truncation()
-            row = tokenizer.encode(text, second)
+            encoder = Encoder(tokenizer, longest or 1 << 20)
+            row, spans = encoder.encode_with_offsets(text, second)
+            sequences = tokenizer.encode(text, second).sequence_ids
+            places = [_utf16((text, second or "")[which or 0], span) for which, span in zip(sequences, spans, strict=True)]
+            known = all(unicodedata.category(c) != "Cn" for c in text + (second or ""))
+            starts, ends = ([list(side) for side in zip(*places, strict=True)] or [[], []]) if known else (None, None)
             tokens += len(row.ids)
-            file.write(json.dumps([text, second, longest, row.ids, row.type_ids]) + "\n")
+            file.write(json.dumps([text, second, longest, row.ids, row.types, starts, ends]) + "\n")
             before = text
     return tokens
+
+
+def _utf16(text: str, span: tuple[int, int]) -> tuple[int, int]:
+    """Return a span of characters as one of UTF-16 code units."""
+    first, end = (at + sum(ord(c) > 0xFFFF for c in text[:at]) for at in span)
+    return first, end

@@ -8,7 +8,8 @@ public struct Encoding: Sendable, Equatable {
     public internal(set) var types: [Int] = []
     /// Which text each token is of (0 or 1); -1 for special tokens.
     public internal(set) var texts: [Int] = []
-    /// Where each token begins in its text, in UTF-16 code units; 0 for special tokens.
+    /// Where each token begins in its text, in UTF-16 code units; 0 for special tokens. Spans leave out spaces around a
+    /// token, and include the accents that belong to its last character.
     public internal(set) var from: [Int] = []
     /// Where it ends.
     public internal(set) var to: [Int] = []
@@ -33,6 +34,9 @@ public struct Tokenizer: Sendable {
     private let model: any Model
     private let template: Template
     private let addedIds: [(codes: [Code], id: Int)]
+    private let spaceMark: Int?
+    private let spaces = CharacterTables.set("text_space")
+    private let accents = CharacterTables.set("category_Mn")
 
     /// Reads a `tokenizer.json`.
     ///
@@ -44,6 +48,7 @@ public struct Tokenizer: Sendable {
         let normalizer = try file.child("normalizer").map(Normalizers.read)
         let entries = file.present("added_tokens") == nil ? [] : try file.objects("added_tokens")
         self.model = try Models.read(model)
+        spaceMark = self.model.id([Code(Self.mark)])
         added = try AddedTokens(entries, normalizer)
         preTokenizer = try file.child("pre_tokenizer").map(PreTokenizers.read)
         template = try Template.read(try file.child("post_processor"))
@@ -68,7 +73,7 @@ public struct Tokenizer: Sendable {
                 if two == nil { room = min(room, both) } else { (room, more) = Self.longestFirst(room, more, both) }
             }
         }
-        return row(one[..<room], two?[..<more])
+        return row(one[..<room], two?[..<more], first, second ?? "")
     }
 
     /// Encodes a question with a passage in as many windows as the passage needs.
@@ -95,7 +100,7 @@ public struct Tokenizer: Sendable {
         var end = 0
         repeat {
             end = min(begin + room, two.count)
-            rows.append(row(one[...], two[begin..<end]))
+            rows.append(row(one[...], two[begin..<end], question, passage))
             begin += room - stride
         } while end < two.count
         return rows
@@ -140,7 +145,7 @@ public struct Tokenizer: Sendable {
         return first > second ? (min(first, longer), min(second, shorter)) : (min(first, shorter), min(second, longer))
     }
 
-    private func row(_ one: ArraySlice<Token>, _ two: ArraySlice<Token>?) -> Encoding {
+    private func row(_ one: ArraySlice<Token>, _ two: ArraySlice<Token>?, _ first: String, _ second: String) -> Encoding {
         var row = Encoding()
         for slot in template.slots(two != nil) {
             if let id = slot.id {
@@ -149,7 +154,35 @@ public struct Tokenizer: Sendable {
             }
             for token in slot.text == 0 ? one : two ?? [] { add(token, slot.type, slot.text, to: &row) }
         }
+        tidy(&row, 0, Array(first.utf16))
+        if two != nil { tidy(&row, 1, Array(second.utf16)) }
         return row
+    }
+
+    /// Leaves out spaces around tokens, and includes accents that were stripped behind a token.
+    private func tidy(_ row: inout Encoding, _ of: Int, _ text: [UInt16]) {
+        let inside = row.texts.indices.filter { row.texts[$0] == of }
+        for at in inside where row.ids[at] == spaceMark && !text[row.from[at]..<row.to[at]].elementsEqual([Self.mark]) {
+            // The space that SentencePiece puts in front of a text has no character there.
+            row.to[at] = row.from[at]
+        }
+        for (number, at) in inside.enumerated() {
+            let following = number + 1 < inside.count ? row.from[inside[number + 1]] : text.count
+            var first = row.from[at]
+            var end = row.to[at]
+            while first < end, spaces.contains(Code(text[first])) { first += 1 }
+            while first < end, spaces.contains(Code(text[end - 1])) { end -= 1 }
+            while first < end, end < following, accents.contains(Self.code(text, end)) { end += Self.code(text, end) > 0xFFFF ? 2 : 1 }
+            row.from[at] = first
+            row.to[at] = end
+        }
+    }
+
+    private static let mark: UInt16 = 0x2581
+
+    private static func code(_ text: [UInt16], _ at: Int) -> Code {
+        guard UTF16.isLeadSurrogate(text[at]), at + 1 < text.count else { return Code(text[at]) }
+        return 0x10000 + (Code(text[at]) - 0xD800) << 10 + (Code(text[at + 1]) - 0xDC00)
     }
 
     private func add(_ token: Token, _ type: Int, _ text: Int, to row: inout Encoding) {

@@ -11,7 +11,8 @@ import kotlinx.serialization.json.jsonObject
  * @property ids the token ids, special ones included.
  * @property types the segment of each token: 0 for the first text, 1 for the second where the model tells them apart.
  * @property texts which text each token is of (0 or 1); -1 for special tokens.
- * @property from where each token begins in its text, as an index into the string; 0 for special tokens.
+ * @property from where each token begins in its text, as an index into the string; 0 for special tokens. Spans leave out
+ *     spaces around a token, and include the accents that belong to its last character.
  * @property to where it ends.
  */
 class Encoding internal constructor(
@@ -89,7 +90,7 @@ class Tokenizer private constructor(
     /** Returns the id of a token as the vocabulary spells it, or null. */
     fun id(token: String): Int? = addedIds[token] ?: model.id(token)
 
-    private class Tokens {
+    private class Tokens(val text: String) {
         var ids = IntArray(64)
         var from = IntArray(64)
         var to = IntArray(64)
@@ -108,7 +109,7 @@ class Tokenizer private constructor(
     }
 
     private fun tokens(text: String): Tokens {
-        val found = Tokens()
+        val found = Tokens(text)
         for (part in added.split(AlignedText.of(text))) {
             if (part.id != null) {
                 found.add(part.id, part.text.from[0], part.text.to[part.text.size - 1])
@@ -152,10 +153,37 @@ class Tokenizer private constructor(
                 row.to[at++] = tokens.to[token]
             }
         }
+        tidy(row, 0, one.text)
+        if (two != null) tidy(row, 1, two.text)
         return row
     }
 
+    /** Leaves out spaces around tokens, and includes accents that were stripped behind a token. */
+    private fun tidy(row: Encoding, of: Int, text: String) {
+        val inside = row.texts.indices.filter { row.texts[it] == of }
+        for (at in inside) {
+            // The space that SentencePiece puts in front of a text has no character there.
+            if (row.ids[at] == spaceMark && text.substring(row.from[at], row.to[at]) != SPACE_MARK) row.to[at] = row.from[at]
+        }
+        for ((number, at) in inside.withIndex()) {
+            val following = if (number + 1 < inside.size) row.from[inside[number + 1]] else text.length
+            var first = row.from[at]
+            var end = row.to[at]
+            while (first < end && text[first].code in spaces) first++
+            while (first < end && text[end - 1].code in spaces) end--
+            while (end in first + 1..<following && text.codePointAt(end) in accents) end += Character.charCount(text.codePointAt(end))
+            row.from[at] = first
+            row.to[at] = end
+        }
+    }
+
+    private val spaceMark = model.id(SPACE_MARK)
+    private val spaces = CharacterTables.set("text_space")
+    private val accents = CharacterTables.set("category_Mn")
+
     companion object {
+        private const val SPACE_MARK = "▁"
+
         /**
          * Reads the text of a `tokenizer.json`.
          *
