@@ -1,10 +1,13 @@
 """Texts and the ids that the reference library gives them, written for the tokenizers of both apps."""
 
+import itertools
 import json
 import random
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -18,6 +21,16 @@ SCRIPTS = (
     (0x1F000, 0x1FAFF), (0x20000, 0x2A6DF), (0xE000, 0xE010), (0x0, 0x1F), (0x7F, 0x9F), (0x1100, 0x11FF), (0xE0000, 0xE01EF),
 )  # fmt: skip
 _LONGEST = 40
+_UNCUT = 1 << 20
+Pair = tuple[str, str | None]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written of one tokenizer."""
+
+    rows: int
+    tokens: int
 
 
 def strings(words: list[str], *, count: int, seed: int) -> Iterator[str]:
@@ -63,33 +76,52 @@ def every_character() -> Iterator[str]:
         yield f"a{chr(code)}b {chr(code)}"
 
 
-def write(folder: Path, tokenizer: Tokenizer, texts: Iterator[str], *, seed: int = 0) -> int:
-    """Write a tokenizer and its rows; every ninth is a pair, every fifth is cut. Return the number of tokens.
+def write(folder: Path, tokenizer: Tokenizer, real: Sequence[Pair], generated: Iterable[str], *, seed: int) -> Written:
+    """Write a tokenizer and its rows.
 
-    A row is `[first, second, longest row, ids, types, from, to]`; the last two are indices into the strings in UTF-16
-    code units, or null where this Python's Unicode tables are too old to tell which characters are accents.
+    A row is `[first, second, longest row, ids, types, from, to]`. The last two are the spans of tokens in the strings,
+    in UTF-16 code units; they are null for generated strings, where marks in impossible places make them a matter of
+    taste. Of the generated strings every ninth is a pair and every fifth is cut; real texts are given whole and cut.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     (folder / "tokenizer.json").write_text(tokenizer.to_str(), encoding="utf-8")
+    rows = tokens = 0
+    with (folder / "rows.jsonl").open("w", encoding="utf-8") as file:
+        for row in itertools.chain(_real(tokenizer, real), _generated(tokenizer, generated, seed)):
+            file.write(json.dumps(row) + "\n")
+            rows += 1
+            tokens += len(row[3])
+    return Written(rows, tokens)
+
+
+def _real(tokenizer: Tokenizer, texts: Sequence[Pair]) -> Iterator[list[Any]]:
+    for length in (None, 32):
+        encoder = Encoder(tokenizer, length or _UNCUT)
+        for first, second in texts:
+            row, spans = encoder.encode_with_offsets(first, second)
+            sequences = tokenizer.encode(first, second).sequence_ids
+            places = [
+                _utf16((first, second or "")[which or 0], span) for which, span in zip(sequences, spans, strict=True)
+            ]
+            starts, ends = zip(*places, strict=True)
+            yield [first, second, length, row.ids, row.types, starts, ends]
+
+
+def _generated(tokenizer: Tokenizer, texts: Iterable[str], seed: int) -> Iterator[list[Any]]:
     draw = random.Random(seed)
     before = "the text before"
-    tokens = 0
-    with (folder / "rows.jsonl").open("w", encoding="utf-8") as file:
-        for number, text in enumerate(texts):
-            second = before if number % 9 == 8 else None
-            longest = draw.randint(6, _LONGEST) if number % 5 == 4 else None
-            encoder = Encoder(tokenizer, longest or 1 << 20)
-            row, spans = encoder.encode_with_offsets(text, second)
-            sequences = tokenizer.encode(text, second).sequence_ids
-            places = [_utf16((text, second or "")[which or 0], span) for which, span in zip(sequences, spans, strict=True)]
-            known = all(unicodedata.category(c) != "Cn" for c in text + (second or ""))
-            starts, ends = ([list(side) for side in zip(*places, strict=True)] or [[], []]) if known else (None, None)
-            tokens += len(row.ids)
-            file.write(json.dumps([text, second, longest, row.ids, row.types, starts, ends]) + "\n")
-            before = text
-    return tokens
+    for number, text in enumerate(texts):
+        second = before if number % 9 == 8 else None
+        longest = draw.randint(6, _LONGEST) if number % 5 == 4 else None
+        if longest:
+            tokenizer.enable_truncation(longest)
+        else:
+            tokenizer.no_truncation()
+        row = tokenizer.encode(text, second)
+        yield [text, second, longest, row.ids, row.type_ids, None, None]
+        before = text
 
 
 def _utf16(text: str, span: tuple[int, int]) -> tuple[int, int]:

@@ -61,9 +61,8 @@ enum NormalForm: String, Sendable {
             // What lies between the two has all been composed, or is a mark of a lower rank.
             let free = starter >= 0 && (before == 0 || before < rank)
             if free, let composed = pair(text.codes[starter], text.codes[at]) {
+                // It keeps the first one's place, as in the reference.
                 text.codes[starter] = composed
-                text.from[starter] = min(text.from[starter], text.from[at])
-                text.to[starter] = max(text.to[starter], text.to[at])
                 gone[at] = true
                 continue
             }

@@ -109,9 +109,8 @@ enum Normalizers {
             pattern.each(text.codes) { first, end in
                 found = true
                 for at in kept..<first { built.add(text, at) }
-                let from = first < text.count ? text.from[first] : text.to.last ?? 0
-                let to = end > first ? text.to[end - 1] : from
-                for code in codes { built.add(code, from, to) }
+                // As in the reference, what is put in belongs to the last character that went out.
+                for code in codes { built.add(code, end > 0 ? text.from[end - 1] : 0, end > 0 ? text.to[end - 1] : 0) }
                 kept = end
             }
             if !found { return text }

@@ -55,8 +55,6 @@ internal enum class NormalForm(private val compatible: Boolean, private val comp
     private fun compose(text: AlignedText): AlignedText {
         val built = AlignedText.Builder(text.size)
         val codes = text.codes.copyOf()
-        val from = text.from.copyOf()
-        val to = text.to.copyOf()
         val gone = BooleanArray(codes.size)
         var starter = -1
         var before = 0
@@ -66,9 +64,8 @@ internal enum class NormalForm(private val compatible: Boolean, private val comp
             val free = starter >= 0 && (before == 0 || before < rank)
             val composed = if (free) pair(codes[starter], codes[at]) else -1
             if (composed >= 0) {
+                // It keeps the first one's place, as in the reference.
                 codes[starter] = composed
-                from[starter] = minOf(from[starter], from[at])
-                to[starter] = maxOf(to[starter], to[at])
                 gone[at] = true
                 continue
             }
@@ -79,7 +76,7 @@ internal enum class NormalForm(private val compatible: Boolean, private val comp
                 before = rank
             }
         }
-        for (at in codes.indices) if (!gone[at]) built.add(codes[at], from[at], to[at])
+        for (at in codes.indices) if (!gone[at]) built.add(codes[at], text.from[at], text.to[at])
         return built.text()
     }
 

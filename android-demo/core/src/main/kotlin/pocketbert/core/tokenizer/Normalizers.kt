@@ -101,9 +101,8 @@ internal object Normalizers {
             var kept = 0
             pattern.each(text.codes) { first, end ->
                 for (at in kept until first) built.add(text, at)
-                val from = if (end > first) text.from[first] else text.from.getOrElse(first) { text.to.lastOrNull() ?: 0 }
-                val to = if (end > first) text.to[end - 1] else from
-                for (code in codes) built.add(code, from, to)
+                // As in the reference, what is put in belongs to the last character that went out.
+                for (code in codes) built.add(code, text.from.getOrElse(end - 1) { 0 }, text.to.getOrElse(end - 1) { 0 })
                 kept = end
             }
             if (kept == 0 && built.size == 0) {
