@@ -126,5 +126,5 @@ def _generated(tokenizer: Tokenizer, texts: Iterable[str], seed: int) -> Iterato
 
 def _utf16(text: str, span: tuple[int, int]) -> tuple[int, int]:
     """Return a span of characters as one of UTF-16 code units."""
-    first, end = (at + sum(ord(c) > 0xFFFF for c in text[:at]) for at in span)
+    first, end = (len(text[:at].encode("utf-16-le", "surrogatepass")) // 2 for at in span)
     return first, end

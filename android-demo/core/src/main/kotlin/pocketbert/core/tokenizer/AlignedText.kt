@@ -10,12 +10,11 @@ package pocketbert.core.tokenizer
 internal class AlignedText(val codes: IntArray, val from: IntArray, val to: IntArray) {
     val size get() = codes.size
 
-    fun slice(first: Int, end: Int) =
-        if (first == 0 && end == size) {
-            this
-        } else {
-            AlignedText(codes.copyOfRange(first, end), from.copyOfRange(first, end), to.copyOfRange(first, end))
-        }
+    fun slice(first: Int, end: Int) = if (first == 0 && end == size) {
+        this
+    } else {
+        AlignedText(codes.copyOfRange(first, end), from.copyOfRange(first, end), to.copyOfRange(first, end))
+    }
 
     override fun toString() = String(codes, 0, size)
 

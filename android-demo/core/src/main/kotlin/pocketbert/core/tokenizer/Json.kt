@@ -30,8 +30,7 @@ internal fun JsonObject.child(name: String): JsonObject? = present(name)?.let { 
 
 internal fun JsonObject.array(name: String): JsonArray = present(name) as? JsonArray ?: wrong(name, "a list")
 
-internal fun JsonObject.objects(name: String): List<JsonObject> =
-    array(name).map { it as? JsonObject ?: wrong(name, "a list of objects") }
+internal fun JsonObject.objects(name: String): List<JsonObject> = array(name).map { it as? JsonObject ?: wrong(name, "a list of objects") }
 
 /** Reads `{"Regex": …}` or `{"String": …}`. */
 internal fun JsonObject.pattern(): Pattern {

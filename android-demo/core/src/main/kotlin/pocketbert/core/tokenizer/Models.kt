@@ -149,7 +149,13 @@ internal class Unigram private constructor(
         val text = String(word, first, end - first)
         val whole = ids[text]
         val bytes = if (byteFallback && whole == null) text.toByteArray().map { ids[byteToken(it)] } else listOf(null)
-        if (null in bytes) sink.token(whole ?: checkNotNull(unknown), first, end) else for (id in bytes) sink.token(checkNotNull(id), first, end)
+        if (null in
+            bytes
+        ) {
+            sink.token(whole ?: checkNotNull(unknown), first, end)
+        } else {
+            for (id in bytes) sink.token(checkNotNull(id), first, end)
+        }
     }
 
     companion object {
@@ -229,7 +235,11 @@ internal class BytePairs private constructor(
         fun read(model: JsonObject): BytePairs {
             for (name in listOf("dropout", "continuing_subword_prefix", "end_of_word_suffix")) {
                 val value = (model.present(name) as? JsonPrimitive)?.content ?: continue
-                if (value.isNotEmpty()) throw UnsupportedTokenizer("tokenizer.json: the BPE model's $name is $value, which is not supported")
+                if (value.isNotEmpty()) {
+                    throw UnsupportedTokenizer(
+                        "tokenizer.json: the BPE model's $name is $value, which is not supported",
+                    )
+                }
             }
             if (model.flag("byte_fallback")) throw UnsupportedTokenizer("tokenizer.json: a BPE model with byte_fallback is not supported")
             val ids = vocabulary(model)

@@ -172,8 +172,7 @@ internal class PatternReader(source: String) {
         return if (negated) not(inside) else inside
     }
 
-    private fun any(options: List<CharacterTest>) =
-        options.singleOrNull() ?: CharacterTest { code -> options.any { it.test(code) } }
+    private fun any(options: List<CharacterTest>) = options.singleOrNull() ?: CharacterTest { code -> options.any { it.test(code) } }
 
     private fun range(): CharacterTest {
         val begins = at

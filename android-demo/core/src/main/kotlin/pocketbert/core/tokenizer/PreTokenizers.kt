@@ -84,12 +84,13 @@ internal object PreTokenizers {
             val words = ArrayList<AlignedText>()
             var first = 0
             for (at in ends.indices) {
-                val joins = at + 1 < ends.size && when (behaviour) {
-                    Behaviour.REMOVED, Behaviour.ISOLATED -> false
-                    Behaviour.MERGED_WITH_PREVIOUS -> !matched[at] && matched[at + 1]
-                    Behaviour.MERGED_WITH_NEXT -> matched[at] && !matched[at + 1]
-                    Behaviour.CONTIGUOUS -> matched[at] == matched[at + 1]
-                }
+                val joins = at + 1 < ends.size &&
+                    when (behaviour) {
+                        Behaviour.REMOVED, Behaviour.ISOLATED -> false
+                        Behaviour.MERGED_WITH_PREVIOUS -> !matched[at] && matched[at + 1]
+                        Behaviour.MERGED_WITH_NEXT -> matched[at] && !matched[at + 1]
+                        Behaviour.CONTIGUOUS -> matched[at] == matched[at + 1]
+                    }
                 if (joins) continue
                 if (behaviour != Behaviour.REMOVED || !matched[at]) words.add(text.slice(first, ends[at]))
                 first = ends[at]
@@ -101,7 +102,15 @@ internal object PreTokenizers {
     private fun metaspace(step: JsonObject): PreTokenizer {
         val mark = step.text("replacement").codePointAt(0)
         val scheme = step.textOrNull("prepend_scheme") ?: if (step.flag("add_prefix_space", true)) "always" else "never"
-        val split = if (step.flag("split", true)) split(Pattern.literal(step.text("replacement")), Behaviour.MERGED_WITH_NEXT, false) else null
+        val split = if (step.flag(
+                "split",
+                true,
+            )
+        ) {
+            split(Pattern.literal(step.text("replacement")), Behaviour.MERGED_WITH_NEXT, false)
+        } else {
+            null
+        }
         return PreTokenizer { text ->
             val codes = IntArray(text.size) { if (text.codes[it] == ' '.code) mark else text.codes[it] }
             var marked = AlignedText(codes, text.from, text.to)

@@ -21,7 +21,13 @@ internal class Template private constructor(private val single: List<Slot>, priv
         fun read(step: JsonObject?): Template = if (step == null) BARE else find(step) ?: BARE
 
         private fun find(step: JsonObject): Template? = when (val kind = step.text("type")) {
-            "Sequence" -> step.objects("processors").mapNotNull(::find).also { if (it.size > 1) unsupported("several templates") }.firstOrNull()
+            "Sequence" -> step.objects("processors").mapNotNull(::find).also {
+                if (it.size >
+                    1
+                ) {
+                    unsupported("several templates")
+                }
+            }.firstOrNull()
             "ByteLevel" -> null
             "TemplateProcessing" -> template(step)
             "BertProcessing" -> around(step, middle = 1, second = 1)

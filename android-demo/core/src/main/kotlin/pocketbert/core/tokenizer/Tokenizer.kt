@@ -15,13 +15,7 @@ import kotlinx.serialization.json.jsonObject
  *     spaces around a token, and include the accents that belong to its last character.
  * @property to where it ends.
  */
-class Encoding internal constructor(
-    val ids: IntArray,
-    val types: IntArray,
-    val texts: IntArray,
-    val from: IntArray,
-    val to: IntArray,
-) {
+class Encoding internal constructor(val ids: IntArray, val types: IntArray, val texts: IntArray, val from: IntArray, val to: IntArray) {
     /** The number of tokens. */
     val size get() = ids.size
 }
@@ -54,7 +48,14 @@ class Tokenizer private constructor(
         if (maxLength != null) {
             val both = maxOf(0, maxLength - template.added(two != null))
             if (room + more > both) {
-                if (two == null) room = minOf(room, both) else longestFirst(room, more, both).let { room = it.first; more = it.second }
+                if (two == null) {
+                    room = minOf(room, both)
+                } else {
+                    longestFirst(room, more, both).let {
+                        room = it.first
+                        more = it.second
+                    }
+                }
             }
         }
         return row(one, 0, room, two, 0, more)
