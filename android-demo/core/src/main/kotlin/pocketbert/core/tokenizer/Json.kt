@@ -1,5 +1,7 @@
 package pocketbert.core.tokenizer
 
+import kotlinx.serialization.SerializationException
+import kotlinx.serialization.json.Json
 import kotlinx.serialization.json.JsonArray
 import kotlinx.serialization.json.JsonElement
 import kotlinx.serialization.json.JsonNull
@@ -9,7 +11,38 @@ import kotlinx.serialization.json.booleanOrNull
 import kotlinx.serialization.json.contentOrNull
 import kotlinx.serialization.json.intOrNull
 
-/** Fields of `tokenizer.json`, each read as what it has to be. */
+private const val DEEPEST = 200
+
+/** Reads the text of a `tokenizer.json`. Throws [UnsupportedTokenizer] where it is no object. */
+internal fun readFile(json: String): JsonObject {
+    // The library reads what is nested by calling itself, and a stack that overflows is no exception to catch.
+    if (depth(json) > DEEPEST) throw UnsupportedTokenizer("tokenizer.json cannot be read: it has more than $DEEPEST levels")
+    val element = try {
+        Json.parseToJsonElement(json)
+    } catch (error: SerializationException) {
+        throw UnsupportedTokenizer("tokenizer.json cannot be read: ${error.message?.lineSequence()?.first()}")
+    }
+    return element as? JsonObject ?: throw UnsupportedTokenizer("tokenizer.json holds no object")
+}
+
+private fun depth(json: String): Int {
+    var deepest = 0
+    var depth = 0
+    var inText = false
+    var at = 0
+    while (at < json.length) {
+        when (json[at]) {
+            '"' -> inText = !inText
+            '\\' -> if (inText) at++
+            '{', '[' -> if (!inText) deepest = maxOf(deepest, ++depth)
+            '}', ']' -> if (!inText) depth--
+        }
+        at++
+    }
+    return deepest
+}
+
+// Fields of `tokenizer.json`, each read as what it has to be.
 
 internal fun JsonObject.present(name: String): JsonElement? = this[name]?.takeUnless { it is JsonNull }
 

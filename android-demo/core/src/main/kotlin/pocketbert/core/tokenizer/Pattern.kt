@@ -127,16 +127,12 @@ internal class Repeat(private val of: Node, private val least: Int, private val 
         if (most == Int.MAX_VALUE) UNBOUNDED else minOf(UNBOUNDED.toLong(), most.toLong() * of.longest).toInt()
     override val empty = least == 0 || of.empty
 
-    override fun match(match: Match, at: Int, next: (Int) -> Int): Int = when {
-        of is One -> simple(match, at, next)
-        kind == Kind.POSSESSIVE -> throw UnsupportedTokenizer("a possessive group in a pattern is not supported")
-        else -> more(0, match, at, next)
-    }
+    override fun match(match: Match, at: Int, next: (Int) -> Int): Int =
+        if (of is One) simple(match, at, next) else more(0, match, at, next)
 
     /** Repeats one character without a call for each. */
     private fun simple(match: Match, at: Int, next: (Int) -> Int): Int {
         var count = 0
-        val least = least
         if (kind == Kind.LAZY) {
             while (true) {
                 if (count >= least) next(at + count).let { if (it >= 0) return it }
@@ -167,7 +163,7 @@ internal class Repeat(private val of: Node, private val least: Int, private val 
         return if (end >= 0) end else next(at)
     }
 
-    override fun firsts() = if (empty) of.firsts() else of.firsts()
+    override fun firsts() = of.firsts()
 }
 
 /** Looks ahead or behind without taking characters. */

@@ -48,6 +48,7 @@ internal class PatternReader(source: String) {
                 takes("+") -> Repeat.Kind.POSSESSIVE
                 else -> Repeat.Kind.GREEDY
             }
+            if (kind == Repeat.Kind.POSSESSIVE && all !is One) fail("a possessive group")
             all = Repeat(all, least, most, kind)
         }
     }
@@ -109,6 +110,7 @@ internal class PatternReader(source: String) {
     /** Reads one character behind a backslash. */
     private fun character(): Int {
         if (takes("x{")) return until('}').toIntOrNull(HEX) ?: fail("a number that is none")
+        if (at >= codes.size) fail("a backslash at its end")
         val sign = codes[at++]
         return when (sign.toChar()) {
             'x' -> String(codes, at, minOf(2, codes.size - at)).toIntOrNull(HEX)?.also { at += 2 } ?: fail("a number that is none")

@@ -1,10 +1,5 @@
 package pocketbert.core.tokenizer
 
-import kotlinx.serialization.SerializationException
-import kotlinx.serialization.json.Json
-import kotlinx.serialization.json.JsonObject
-import kotlinx.serialization.json.jsonObject
-
 /**
  * One row of tokens.
  *
@@ -191,17 +186,7 @@ class Tokenizer private constructor(
          * @throws UnsupportedTokenizer it is broken, or uses a step that is not known here.
          */
         fun read(json: String): Tokenizer {
-            val file = try {
-                Json.parseToJsonElement(json).jsonObject
-            } catch (error: SerializationException) {
-                throw UnsupportedTokenizer("tokenizer.json cannot be read: ${error.message?.lineSequence()?.first()}")
-            } catch (error: IllegalArgumentException) {
-                throw UnsupportedTokenizer("tokenizer.json holds no object: ${error.message?.lineSequence()?.first()}")
-            }
-            return read(file)
-        }
-
-        private fun read(file: JsonObject): Tokenizer {
+            val file = readFile(json)
             val model = Model.read(file.child("model") ?: throw UnsupportedTokenizer("tokenizer.json has no model"))
             val normalizer = file.child("normalizer")?.let(Normalizers::read)
             val entries = if (file.present("added_tokens") == null) emptyList() else file.objects("added_tokens")
