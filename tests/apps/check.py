@@ -21,7 +21,9 @@ VECTORS = REPOSITORY / "build" / "apps" / "vectors"
 KOTLIN, SWIFT = REPOSITORY / "android-demo" / "core", REPOSITORY / "ios-demo" / "Core"
 SWIFT_TREE = Path(os.environ.get("POCKETBERT_SWIFT", "/opt/pocketbert/swift"))
 """A Debian tree with Swift in it, for machines without a Swift of their own; `.ci/swift` makes it."""
-_COUNTS = re.compile(r"^.*(?: rows, .* differ| cases, none differs|Tests run: \d+.*|Executed \d+ tests?.*)$", re.MULTILINE)
+_COUNTS = re.compile(
+    r"^.*(?: rows, .* differ| cases, none differs|Tests run: \d+.*|Executed \d+ tests?.*)$", re.MULTILINE
+)
 
 
 class Lacking(Exception):
@@ -74,11 +76,13 @@ def swift() -> None:
         return
     if not (SWIFT_TREE / "usr" / "libexec" / "swift").is_dir():
         raise Lacking(
-            f"there is no swift, and none in {SWIFT_TREE}; install Swift 6, or make the tree with `sudo .ci/swift` (Debian)"
+            f"there is no swift, and none in {SWIFT_TREE}; install Swift 6, or on Debian run `sudo .ci/swift`, which "
+            "makes that tree"
         )
     if os.geteuid() != 0:
         raise Lacking(f"Swift in {SWIFT_TREE} runs as root alone; use sudo, or install Swift 6")
-    inside = f"cd /pocketbert/ios-demo/Core; export HOME=/root POCKETBERT_VECTORS=/pocketbert/{VECTORS.relative_to(REPOSITORY)}"
+    vectors = Path("/pocketbert") / VECTORS.relative_to(REPOSITORY)
+    inside = f"cd /pocketbert/ios-demo/Core; export HOME=/root POCKETBERT_VECTORS={vectors}"
     lint = "/usr/libexec/swift/bin/swift-format lint --strict -r Sources Tests Package.swift"
     script = f"""
         mkdir -p {SWIFT_TREE}/pocketbert

@@ -43,7 +43,9 @@ def _cases(draw: random.Random, numbers: np.random.Generator, text: str) -> Iter
         "from": [_utf16(text, span)[0] for span in spans],
         "to": [_utf16(text, span)[1] for span in spans],
         "logits": tags.tolist(),
-        "entities": [[*_utf16(text, (one.start, one.end)), one.score, one.kind] for one in _entities(text, tags, spans)],
+        "entities": [
+            [*_utf16(text, (one.start, one.end)), one.score, one.kind] for one in _entities(text, tags, spans)
+        ],
     }
     yield _answer(draw, numbers)
 
@@ -52,7 +54,11 @@ def _entities(text: str, logits: outputs.Floats, spans: list[tuple[int, int]]) -
     """Tag as `Model._entities` does."""
     shares = measures.softmax(logits)
     places = outputs.word_spans(text)
-    known = [(token, place) for token, place in zip(outputs.first_tokens(places, spans), places, strict=True) if token is not None]
+    known = [
+        (token, place)
+        for token, place in zip(outputs.first_tokens(places, spans), places, strict=True)
+        if token is not None
+    ]
     tags = [_TAGS[int(shares[token].argmax())] for token, _ in known]
     return outputs.entities(tags, [float(shares[token].max()) for token, _ in known], [place for _, place in known])
 
@@ -63,7 +69,9 @@ def _answer(draw: random.Random, numbers: np.random.Generator) -> dict[str, Any]
         asked, tokens = draw.randint(0, 5), draw.choice((0, 1, 5, 80))
         spans = [None] * asked + [(3 * at, 3 * at + 2) for at in range(tokens)] + [None]
         # Few values, so that several answers are equally good and the first has to win.
-        logits = _floats(numbers.integers(-3, 4, (len(spans), 2)) if draw.random() < 0.5 else numbers.normal(0, 2, (len(spans), 2)))
+        logits = _floats(
+            numbers.integers(-3, 4, (len(spans), 2)) if draw.random() < 0.5 else numbers.normal(0, 2, (len(spans), 2))
+        )
         windows.append((logits, spans))
     best = outputs.best_span(windows)
     return {

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -99,7 +100,7 @@ def _byte_level(*, spaced: bool) -> Callable[[Path, list[str]], Tokenizer]:
     return make
 
 
-def _sentence_piece(file: str, special: dict[str, object]) -> Callable[[Path, list[str]], Tokenizer]:
+def _sentence_piece(file: str, special: dict[str, Any]) -> Callable[[Path, list[str]], Tokenizer]:
     """A SentencePiece unigram model, as ALBERT's or XLM-RoBERTa's."""
 
     def make(scratch: Path, texts: list[str]) -> Tokenizer:
@@ -116,7 +117,7 @@ def _sentence_piece(file: str, special: dict[str, object]) -> Callable[[Path, li
     return make
 
 
-_ALBERT = {
+_ALBERT: dict[str, Any] = {
     "pad_id": 0,
     "unk_id": 1,
     "bos_id": -1,

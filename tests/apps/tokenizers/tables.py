@@ -24,10 +24,39 @@ PLACES = (
     REPOSITORY / "ios-demo" / "Core" / "Sources" / "Core" / "Resources" / "characters.txt",
 )
 ALL = [chr(code) for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF]
-_CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co".split()
+_CATEGORIES = [
+    "Lu",
+    "Ll",
+    "Lt",
+    "Lm",
+    "Lo",
+    "Mn",
+    "Mc",
+    "Me",
+    "Nd",
+    "Nl",
+    "No",
+    "Pc",
+    "Pd",
+    "Ps",
+    "Pe",
+    "Pi",
+    "Pf",
+    "Po",
+    "Sm",
+    "Sc",
+    "Sk",
+    "So",
+    "Zs",
+    "Zl",
+    "Zp",
+    "Cc",
+    "Cf",
+    "Co",
+]
 """General categories; what is in none of them is unassigned."""
 _CLASSES = {"space": r"\s", "word": r"\w", "cased": r"\p{Cased}", "case_ignorable": r"\p{Case_Ignorable}"}
-_BREAKS = "Control Prepend Extend Regional_Indicator SpacingMark L V T LV LVT ZWJ".split()
+_BREAKS = ["Control", "Prepend", "Extend", "Regional_Indicator", "SpacingMark", "L", "V", "T", "LV", "LVT", "ZWJ"]
 _HANGUL = range(0xAC00, 0xD7A4)
 """Syllables, which are composed by arithmetic."""
 
@@ -74,7 +103,9 @@ def _ranks() -> Iterator[str]:
     """Yield the classes by which marks are put in order, the lowest first."""
     order = normalizers.NFD().normalize_str
     # A nuktas's class is the lowest but one, an iota's the highest: a mark changes places with one of them.
-    marks = [c for c in ALL if order(c) == c and (order("\u0345" + c) != "\u0345" + c or order(c + "\u0334") != c + "\u0334")]
+    marks = [
+        c for c in ALL if order(c) == c and (order("\u0345" + c) != "\u0345" + c or order(c + "\u0334") != c + "\u0334")
+    ]
     marks = sorted({*marks, "\u0334", "\u0345"})
     classes: list[list[str]] = []
     for mark in marks:
