@@ -26,7 +26,7 @@ final class ConformanceTests: XCTestCase {
         var smallest: (size: Int, what: String)?
         let lines = [UInt8](try Data(contentsOf: folder.appendingPathComponent("rows.jsonl")))
         for line in lines.split(separator: UInt8(ascii: "\n")) {
-            guard case .array(let row) = try Json.read(Array(line)) else { return XCTFail("a row is no list") }
+            guard case .array(let row) = try Json.readAny(Array(line)) else { return XCTFail("a row is no list") }
             rows += 1
             let (count, difference) = try compare(tokenizer, row)
             tokens += count

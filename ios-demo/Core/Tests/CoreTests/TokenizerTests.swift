@@ -68,7 +68,7 @@ final class TokenizerTests: XCTestCase {
         }
         let model = #""model": {"type": "WordPiece", "unk_token": "u", "vocab": {"u": 0}}"#
         refused("{", "cannot be read")
-        refused("[]", "no object")
+        refused("[]", "holds no object")
         refused("{}", "no model")
         refused(String(repeating: "[", count: 100_000), "levels")
         refused(#"{"model": {"type": "WordLevel"}}"#, "WordLevel")
@@ -76,7 +76,7 @@ final class TokenizerTests: XCTestCase {
         refused("{\(model), \"normalizer\": {\"type\": \"Replace\", \"pattern\": {\"Regex\": \"(?i)a\"}, \"content\": \"\"}}", "(?")
         refused("{\(model), \"pre_tokenizer\": {\"type\": \"UnicodeScripts\"}}", "UnicodeScripts")
         refused(#"{"model": {"type": "WordPiece", "unk_token": "x", "vocab": {"u": 0}}}"#, "unk_token x")
-        refused(#"{"model": {"type": "WordPiece", "unk_token": 7, "vocab": {"u": 0}}}"#, "unk_token is of another kind")
+        refused(#"{"model": {"type": "WordPiece", "unk_token": 7, "vocab": {"u": 0}}}"#, "unk_token is 7")
     }
 
     func testPatternsAreReadAsOnigurumaReadsThem() throws {

@@ -40,6 +40,15 @@ struct Pattern: Sendable {
     }
 }
 
+extension Json {
+    /// Reads `{"Regex": …}` or `{"String": …}`.
+    func pattern() throws -> Pattern {
+        guard let pattern = try child("pattern") else { throw wrong("pattern", "an object") }
+        if let regex = try pattern.textOrNil("Regex") { return try Pattern(regex) }
+        return Pattern(literal: try pattern.text("String"))
+    }
+}
+
 typealias CharacterTest = @Sendable (Code) -> Bool
 
 /// A part of a pattern; `match` returns where the whole match ends, or -1, by asking `next` about what follows.

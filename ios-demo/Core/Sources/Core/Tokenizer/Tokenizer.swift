@@ -1,5 +1,13 @@
 import Foundation
 
+/// A `tokenizer.json` is broken, or uses something that is not supported here.
+public struct UnsupportedTokenizer: Error, CustomStringConvertible, Sendable {
+    /// What is wrong, in one sentence.
+    public let description: String
+
+    init(_ description: String) { self.description = description }
+}
+
 /// One row of tokens.
 public struct Encoding: Sendable, Equatable {
     /// The token ids, special ones included.
@@ -31,7 +39,7 @@ public struct EncodingError: Error, CustomStringConvertible, Sendable {
 public struct Tokenizer: Sendable {
     private let added: AddedTokens
     private let preTokenizer: PreTokenizer?
-    private let model: any Model
+    private let model: any TokenModel
     private let template: Template
     private let addedIds: [(codes: [Code], id: Int)]
     private let spaceMark: Int?
@@ -42,12 +50,18 @@ public struct Tokenizer: Sendable {
     ///
     /// - Throws: `UnsupportedTokenizer` where it is broken, or uses a step that is not known here.
     public init(json: Data) throws {
-        let file = try Json.read([UInt8](json))
-        guard case .object = file else { throw UnsupportedTokenizer("tokenizer.json holds no object") }
+        do {
+            try self.init(try Json.read([UInt8](json)))
+        } catch let error as WrongJson {
+            throw UnsupportedTokenizer("tokenizer.json: \(error)")
+        }
+    }
+
+    private init(_ file: Json) throws {
         guard let model = try file.child("model") else { throw UnsupportedTokenizer("tokenizer.json has no model") }
         let normalizer = try file.child("normalizer").map(Normalizers.read)
         let entries = file.present("added_tokens") == nil ? [] : try file.objects("added_tokens")
-        self.model = try Models.read(model)
+        self.model = try TokenModels.read(model)
         spaceMark = self.model.id([Code(Self.mark)])
         added = try AddedTokens(entries, normalizer)
         preTokenizer = try file.child("pre_tokenizer").map(PreTokenizers.read)

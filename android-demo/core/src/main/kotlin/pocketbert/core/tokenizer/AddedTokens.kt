@@ -1,6 +1,9 @@
 package pocketbert.core.tokenizer
 
 import kotlinx.serialization.json.JsonObject
+import pocketbert.core.flag
+import pocketbert.core.number
+import pocketbert.core.text
 
 /** A part of a text: either an added token (with its id) or text that is still to be cut. */
 internal class Part(val text: AlignedText, val id: Int?)

@@ -1,6 +1,10 @@
 package pocketbert.core.tokenizer
 
 import kotlinx.serialization.json.JsonObject
+import pocketbert.core.flag
+import pocketbert.core.flagOrNull
+import pocketbert.core.objects
+import pocketbert.core.text
 
 /** A step that changes a text before it is cut into words. */
 internal fun interface Normalizer {

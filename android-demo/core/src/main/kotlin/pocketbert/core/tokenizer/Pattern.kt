@@ -1,5 +1,11 @@
 package pocketbert.core.tokenizer
 
+import kotlinx.serialization.json.JsonObject
+import pocketbert.core.child
+import pocketbert.core.text
+import pocketbert.core.textOrNull
+import pocketbert.core.wrong
+
 /** A `tokenizer.json` uses something that is not supported here. */
 class UnsupportedTokenizer(message: String) : IllegalArgumentException(message)
 
@@ -41,6 +47,12 @@ internal class Pattern private constructor(private val root: Node, private val f
             return Pattern(root, root.firsts())
         }
     }
+}
+
+/** Reads `{"Regex": …}` or `{"String": …}`. */
+internal fun JsonObject.pattern(): Pattern {
+    val pattern = child("pattern") ?: wrong("pattern", "an object")
+    return pattern.textOrNull("Regex")?.let(Pattern::of) ?: Pattern.literal(pattern.text("String"))
 }
 
 internal fun interface CharacterTest {

@@ -1,6 +1,10 @@
 package pocketbert.core.tokenizer
 
 import kotlinx.serialization.json.JsonObject
+import pocketbert.core.flag
+import pocketbert.core.objects
+import pocketbert.core.text
+import pocketbert.core.textOrNull
 
 /** A step that cuts a normalised text into words. */
 internal fun interface PreTokenizer {

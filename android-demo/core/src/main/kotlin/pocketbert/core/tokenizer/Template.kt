@@ -4,6 +4,11 @@ import kotlinx.serialization.json.JsonArray
 import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.JsonPrimitive
 import kotlinx.serialization.json.int
+import pocketbert.core.array
+import pocketbert.core.child
+import pocketbert.core.number
+import pocketbert.core.objects
+import pocketbert.core.text
 
 /** How special tokens are put around one text or two: the `post_processor` of `tokenizer.json`. */
 internal class Template private constructor(private val single: List<Slot>, private val pair: List<Slot>) {

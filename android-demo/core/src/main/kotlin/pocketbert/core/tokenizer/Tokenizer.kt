@@ -1,5 +1,14 @@
 package pocketbert.core.tokenizer
 
+import kotlinx.serialization.json.JsonObject
+import pocketbert.core.WrongJson
+import pocketbert.core.child
+import pocketbert.core.number
+import pocketbert.core.objects
+import pocketbert.core.present
+import pocketbert.core.readJson
+import pocketbert.core.text
+
 /**
  * One row of tokens.
  *
@@ -24,7 +33,7 @@ class Encoding internal constructor(val ids: IntArray, val types: IntArray, val 
 class Tokenizer private constructor(
     private val added: AddedTokens,
     private val preTokenizer: PreTokenizer?,
-    private val model: Model,
+    private val model: TokenModel,
     private val template: Template,
     private val addedIds: Map<String, Int>,
 ) {
@@ -185,9 +194,14 @@ class Tokenizer private constructor(
          *
          * @throws UnsupportedTokenizer it is broken, or uses a step that is not known here.
          */
-        fun read(json: String): Tokenizer {
-            val file = readFile(json)
-            val model = Model.read(file.child("model") ?: throw UnsupportedTokenizer("tokenizer.json has no model"))
+        fun read(json: String): Tokenizer = try {
+            of(readJson(json))
+        } catch (error: WrongJson) {
+            throw UnsupportedTokenizer("tokenizer.json: ${error.message}")
+        }
+
+        private fun of(file: JsonObject): Tokenizer {
+            val model = TokenModel.read(file.child("model") ?: throw UnsupportedTokenizer("tokenizer.json has no model"))
             val normalizer = file.child("normalizer")?.let(Normalizers::read)
             val entries = if (file.present("added_tokens") == null) emptyList() else file.objects("added_tokens")
             return Tokenizer(

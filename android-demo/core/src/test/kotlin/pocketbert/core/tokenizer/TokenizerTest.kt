@@ -69,7 +69,7 @@ class TokenizerTest {
         fun refused(json: String) = assertThrows(UnsupportedTokenizer::class.java) { Tokenizer.read(json) }.message!!
         val model = """"model": {"type": "WordPiece", "unk_token": "u", "vocab": {"u": 0}}"""
         assertTrue(refused("{").contains("cannot be read"))
-        assertTrue(refused("[]").contains("no object"))
+        assertTrue(refused("[]").contains("holds no object"))
         assertTrue(refused("{}").contains("no model"))
         assertTrue(refused("[".repeat(100_000)).contains("cannot be read"))
         assertTrue(refused("""{"model": {"type": "WordLevel"}}""").contains("WordLevel"))

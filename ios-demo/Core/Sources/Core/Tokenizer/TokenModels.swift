@@ -2,16 +2,16 @@
 typealias TokenSink = (Int, Int, Int) -> Void
 
 /// What makes tokens of a word.
-protocol Model: Sendable {
+protocol TokenModel: Sendable {
     func tokens(_ word: [Code], _ sink: TokenSink) throws
 
     /// The id of a token, or nil.
     func id(_ token: [Code]) -> Int?
 }
 
-enum Models {
+enum TokenModels {
     /// Reads the `model` of `tokenizer.json`. Throws `UnsupportedTokenizer` for what is not known here.
-    static func read(_ model: Json) throws -> any Model {
+    static func read(_ model: Json) throws -> any TokenModel {
         switch try model.textOrNil("type") {
         case "WordPiece": return try WordPiece(model)
         case "Unigram": return try Unigram(model)
@@ -34,14 +34,14 @@ enum Models {
 }
 
 /// The longest word first, then the longest continuation.
-struct WordPiece: Model {
+struct WordPiece: TokenModel {
     private let words: Trie
     private let continuation: Int
     private let unknown: Int
     private let longestWord: Int
 
     init(_ model: Json) throws {
-        words = try Models.vocabulary(model)
+        words = try TokenModels.vocabulary(model)
         let name = try model.text("unk_token")
         guard let unknown = words.id(name.codes) else {
             throw UnsupportedTokenizer("tokenizer.json: the unk_token \(name) is not in the vocabulary")
@@ -73,7 +73,7 @@ struct WordPiece: Model {
 }
 
 /// The most probable split of a word (Viterbi).
-struct Unigram: Model {
+struct Unigram: TokenModel {
     private static let penalty = 10.0
     private let words: Trie
     private let scores: [Double]
@@ -157,7 +157,7 @@ struct Unigram: Model {
 }
 
 /// Merges of neighbours, the earliest learnt first.
-struct BytePairs: Model {
+struct BytePairs: TokenModel {
     private let words: Trie
     private let merges: [UInt64: (rank: Int, id: Int)]
     private let unknown: Int?
@@ -170,7 +170,7 @@ struct BytePairs: Model {
             throw UnsupportedTokenizer("tokenizer.json: the BPE model has a \(name), which is not supported")
         }
         if try model.flag("byte_fallback") { throw UnsupportedTokenizer("tokenizer.json: a BPE model with byte_fallback is not supported") }
-        words = try Models.vocabulary(model)
+        words = try TokenModels.vocabulary(model)
         var merges: [UInt64: (rank: Int, id: Int)] = [:]
         for (rank, entry) in try model.array("merges").enumerated() {
             let (first, second) = try Self.parts(entry)

@@ -1,9 +1,8 @@
 import Foundation
 
-/// A `tokenizer.json` is broken, or uses something that is not supported here.
-public struct UnsupportedTokenizer: Error, CustomStringConvertible, Sendable {
-    /// What is wrong, in one sentence.
-    public let description: String
+/// A JSON file is broken, or a field of it is not what it has to be.
+struct WrongJson: Error, CustomStringConvertible {
+    let description: String
 
     init(_ description: String) { self.description = description }
 }
@@ -20,8 +19,15 @@ indirect enum Json {
     case array([Json])
     case object([(key: String, value: Json)])
 
-    /// Reads a whole file. Throws `UnsupportedTokenizer` where it is no JSON.
+    /// Reads a whole file. Throws `WrongJson` where it is no object.
     static func read(_ bytes: [UInt8]) throws -> Json {
+        let file = try readAny(bytes)
+        guard case .object = file else { throw WrongJson("it holds no object") }
+        return file
+    }
+
+    /// Reads a value of any kind.
+    static func readAny(_ bytes: [UInt8]) throws -> Json {
         var reader = JsonReader(bytes)
         return try reader.file()
     }
@@ -79,13 +85,6 @@ indirect enum Json {
         }
     }
 
-    /// Reads `{"Regex": …}` or `{"String": …}`.
-    func pattern() throws -> Pattern {
-        guard let pattern = try child("pattern") else { throw wrong("pattern", "an object") }
-        if let regex = try pattern.textOrNil("Regex") { return try Pattern(regex) }
-        return Pattern(literal: try pattern.text("String"))
-    }
-
     /// The value as a whole number, or nil.
     var whole: Int? {
         if case .number(let number) = self { Int(exactly: number) } else { nil }
@@ -96,9 +95,42 @@ indirect enum Json {
         if case .text(let text) = self { text } else { nil }
     }
 
-    private func wrong(_ name: String, _ wanted: String) -> UnsupportedTokenizer {
-        UnsupportedTokenizer("tokenizer.json: \(name) is \(present(name) == nil ? "absent" : "of another kind"); it has to be \(wanted)")
+    func doubleOrNil(_ name: String) throws -> Double? {
+        guard let value = present(name) else { return nil }
+        guard case .number(let number) = value else { throw wrong(name, "a number") }
+        return number
     }
+
+    func numbers(_ name: String) throws -> [Int] {
+        try array(name).map { value in
+            guard let number = value.whole else { throw wrong(name, "a list of whole numbers") }
+            return number
+        }
+    }
+
+    func texts(_ name: String) throws -> [String] {
+        try array(name).map { value in
+            guard let text = value.string else { throw wrong(name, "a list of texts") }
+            return text
+        }
+    }
+
+    func wrong(_ name: String, _ wanted: String) -> WrongJson {
+        WrongJson("\(name) is \(shown(name)); it has to be \(wanted)")
+    }
+
+    private func shown(_ name: String) -> String {
+        switch present(name) {
+        case nil: "absent"
+        case .flag(let flag): "\(flag)"
+        case .number(let number): whole(number)
+        case .text(let text): "\"\(text.prefix(60))\""
+        case .array: "a list"
+        default: "an object"
+        }
+    }
+
+    private func whole(_ number: Double) -> String { Int(exactly: number).map(String.init) ?? "\(number)" }
 }
 
 /// Reads JSON from UTF-8.
@@ -117,9 +149,7 @@ private struct JsonReader {
         return value
     }
 
-    private func broken(_ what: String) -> UnsupportedTokenizer {
-        UnsupportedTokenizer("tokenizer.json cannot be read: it has \(what) at byte \(at)")
-    }
+    private func broken(_ what: String) -> WrongJson { WrongJson("it cannot be read: it has \(what) at byte \(at)") }
 
     private mutating func space() {
         while at < bytes.count, [0x20, 0x0A, 0x0D, 0x09].contains(bytes[at]) { at += 1 }

@@ -5,6 +5,13 @@ import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.JsonPrimitive
 import kotlinx.serialization.json.double
 import kotlinx.serialization.json.int
+import pocketbert.core.array
+import pocketbert.core.child
+import pocketbert.core.flag
+import pocketbert.core.number
+import pocketbert.core.present
+import pocketbert.core.text
+import pocketbert.core.textOrNull
 
 /** Receives a token: its id, and the first and one past the last code point of the word that it covers. */
 internal fun interface TokenSink {
@@ -12,7 +19,7 @@ internal fun interface TokenSink {
 }
 
 /** What makes tokens of a word. */
-internal interface Model {
+internal interface TokenModel {
     fun tokens(word: IntArray, sink: TokenSink)
 
     /** The id of a token, or null. */
@@ -20,7 +27,7 @@ internal interface Model {
 
     companion object {
         /** Reads the `model` of `tokenizer.json`. Throws [UnsupportedTokenizer] for what is not known here. */
-        fun read(model: JsonObject): Model = when (val kind = model.textOrNull("type")) {
+        fun read(model: JsonObject): TokenModel = when (val kind = model.textOrNull("type")) {
             "WordPiece" -> WordPiece.read(model)
             "Unigram" -> Unigram.read(model)
             "BPE" -> BytePairs.read(model)
@@ -42,7 +49,7 @@ internal class WordPiece private constructor(
     private val unknown: Int,
     private val prefix: String,
     private val longestWord: Int,
-) : Model {
+) : TokenModel {
     private val longestToken = ids.keys.maxOf { it.length }
 
     override fun id(token: String) = ids[token]
@@ -93,7 +100,7 @@ internal class Unigram private constructor(
     private val scores: DoubleArray,
     private val unknown: Int?,
     private val byteFallback: Boolean,
-) : Model {
+) : TokenModel {
     private val trie = Trie(ids)
     private val unknownScore = scores.min() - PENALTY
 
@@ -181,7 +188,7 @@ internal class BytePairs private constructor(
     private val unknown: Int?,
     private val whole: Boolean,
     private val fuse: Boolean,
-) : Model {
+) : TokenModel {
     private class Merge(val rank: Int, val id: Int)
 
     override fun id(token: String) = ids[token]
