@@ -1,0 +1,139 @@
+package pocketbert.core.contract
+
+import kotlinx.serialization.json.JsonNull
+import kotlinx.serialization.json.JsonObject
+import kotlinx.serialization.json.JsonPrimitive
+import kotlinx.serialization.json.intOrNull
+import pocketbert.core.WrongJson
+import pocketbert.core.array
+import pocketbert.core.number
+import pocketbert.core.objects
+import pocketbert.core.present
+import pocketbert.core.text
+import pocketbert.core.texts
+import pocketbert.core.tokenizer.Encoding
+
+/** One input or output of a file; a null in the shape is the length, free between the function's bounds. */
+class Tensor(val name: String, val type: String, val shape: List<Int?>)
+
+/**
+ * One entry point: a LiteRT signature, a `.pte` method, a Core ML function.
+ *
+ * @property minLength the shortest row that it takes, in tokens; equal to [maxLength] where the length is fixed.
+ */
+class Function(val name: String, val minLength: Int, val maxLength: Int, val inputs: List<Tensor>, val outputs: List<Tensor>)
+
+/** A row at the length at which it runs: each input by its name, padded. */
+class PaddedRow(val function: Function, val length: Int, val inputs: Map<String, IntArray>)
+
+/** A row is longer than a file takes. */
+class RowTooLong(message: String) : IllegalArgumentException(message)
+
+/**
+ * What `signature.json` says: what an app needs to know to call a converted file.
+ *
+ * @property labels names of the logits in order; null where the outputs have none.
+ * @property functions from the shortest to the longest.
+ */
+class Signature internal constructor(
+    val backend: String,
+    val scheme: String,
+    val task: String,
+    val outputKind: String,
+    val file: String,
+    val minimumRuntime: String,
+    val padTokenId: Int,
+    val labels: List<String>?,
+    val functions: List<Function>,
+    val parameters: Int,
+) {
+    /** The longest row that the file takes, special tokens included. */
+    val maxLength get() = functions.maxOf { it.maxLength }
+
+    /** Returns the function and the length at which a row of so many tokens runs: the smallest that fits. */
+    fun choose(tokens: Int): Pair<Function, Int> {
+        val function = functions.firstOrNull { tokens <= it.maxLength }
+            ?: throw RowTooLong("a row of $tokens tokens does not fit; $file takes at most $maxLength")
+        return function to maxOf(tokens, function.minLength)
+    }
+
+    /** Pads a row to the length at which it runs; padding has mask 0 and type 0. */
+    fun pad(row: Encoding): PaddedRow {
+        val (function, length) = choose(row.size)
+        val inputs = function.inputs.associate { input ->
+            val values = when (input.name) {
+                "input_ids" -> IntArray(length) { if (it < row.size) row.ids[it] else padTokenId }
+                "attention_mask" -> IntArray(length) { if (it < row.size) 1 else 0 }
+                else -> IntArray(length) { if (it < row.size) row.types[it] else 0 }
+            }
+            input.name to values
+        }
+        return PaddedRow(function, length, inputs)
+    }
+
+    internal companion object {
+        private const val VERSION = 1
+        private val INPUTS = setOf("input_ids", "attention_mask", "token_type_ids")
+        private val PLAIN = Regex("[A-Za-z0-9][A-Za-z0-9._-]*")
+
+        /** Reads the fields, and refuses what no converted file can be; the same checks as the pipeline's. */
+        fun read(json: JsonObject): Signature {
+            checkVersion(json, VERSION)
+            val signature = Signature(
+                json.text("backend"), json.text("scheme"), json.text("task"), json.text("output_kind"), json.text("file"),
+                json.text("minimum_runtime"), json.number("pad_token_id"), json.present("labels")?.let { json.texts("labels") },
+                json.objects("functions").map(::function), json.number("parameters"),
+            )
+            signature.check()
+            return signature
+        }
+
+        private fun Signature.check() {
+            if (!PLAIN.matches(file)) throw WrongJson("file is $file, which is no plain name of a file in this folder")
+            val lengths = functions.map { it.maxLength }
+            if (lengths.isEmpty() ||
+                lengths != lengths.distinct().sorted()
+            ) {
+                throw WrongJson("functions have the lengths $lengths, which have to rise")
+            }
+            if (padTokenId < 0) throw WrongJson("pad_token_id is $padTokenId")
+            for (function in functions) {
+                if (function.minLength !in 1..function.maxLength) {
+                    throw WrongJson("functions: ${function.name} takes ${function.minLength} to ${function.maxLength} tokens")
+                }
+                val names = function.inputs.map { it.name }
+                if (names.toSet().size < names.size || !INPUTS.containsAll(names) || "input_ids" !in names || "attention_mask" !in names) {
+                    throw WrongJson("functions: ${function.name} has the inputs $names")
+                }
+                val width = function.outputs.firstOrNull()?.shape?.lastOrNull()
+                if (labels != null &&
+                    labels.size != width
+                ) {
+                    throw WrongJson("labels: there are ${labels.size} for $width outputs of ${function.name}")
+                }
+            }
+        }
+
+        private fun function(json: JsonObject) = Function(
+            json.text("name"),
+            json.number("min_length"),
+            json.number("max_length"),
+            json.objects("inputs").map(::tensor),
+            json.objects("outputs").map(::tensor),
+        )
+
+        private fun tensor(json: JsonObject) = Tensor(
+            json.text("name"),
+            json.text("dtype"),
+            json.array("shape").map { size ->
+                if (size is JsonNull) null else (size as? JsonPrimitive)?.intOrNull ?: throw WrongJson("shape holds $size")
+            },
+        )
+    }
+}
+
+/** Refuses a file of a schema that this version does not know. */
+internal fun checkVersion(json: JsonObject, known: Int) {
+    val version = json.number("schema_version")
+    if (version != known) throw WrongJson("its schema_version is $version, and this version reads $known; update the app, or ship again")
+}

@@ -1,0 +1,350 @@
+package pocketbert.core.tokenizer
+
+import kotlinx.serialization.json.JsonArray
+import kotlinx.serialization.json.JsonObject
+import kotlinx.serialization.json.JsonPrimitive
+import kotlinx.serialization.json.double
+import kotlinx.serialization.json.int
+import pocketbert.core.array
+import pocketbert.core.child
+import pocketbert.core.flag
+import pocketbert.core.number
+import pocketbert.core.present
+import pocketbert.core.text
+import pocketbert.core.textOrNull
+
+/** Receives a token: its id, and the first and one past the last code point of the word that it covers. */
+internal fun interface TokenSink {
+    fun token(id: Int, first: Int, end: Int)
+}
+
+/** What makes tokens of a word. */
+internal interface TokenModel {
+    fun tokens(word: IntArray, sink: TokenSink)
+
+    /** The id of a token, or null. */
+    fun id(token: String): Int?
+
+    companion object {
+        /** Reads the `model` of `tokenizer.json`. Throws [UnsupportedTokenizer] for what is not known here. */
+        fun read(model: JsonObject): TokenModel = when (val kind = model.textOrNull("type")) {
+            "WordPiece" -> WordPiece.read(model)
+            "Unigram" -> Unigram.read(model)
+            "BPE" -> BytePairs.read(model)
+            else -> throw UnsupportedTokenizer("tokenizer.json has a model of the kind $kind; WordPiece, Unigram and BPE are supported")
+        }
+    }
+}
+
+private fun vocabulary(model: JsonObject): Map<String, Int> {
+    val words = model.child("vocab") ?: throw UnsupportedTokenizer("tokenizer.json has no vocab")
+    val ids = HashMap<String, Int>(2 * words.size)
+    for ((word, id) in words) ids[word] = (id as JsonPrimitive).int
+    return ids
+}
+
+/** The longest word first, then the longest continuation. */
+internal class WordPiece private constructor(
+    private val ids: Map<String, Int>,
+    private val unknown: Int,
+    private val prefix: String,
+    private val longestWord: Int,
+) : TokenModel {
+    private val longestToken = ids.keys.maxOf { it.length }
+
+    override fun id(token: String) = ids[token]
+
+    override fun tokens(word: IntArray, sink: TokenSink) {
+        if (word.size > longestWord) return sink.token(unknown, 0, word.size)
+        val found = IntArray(2 * word.size)
+        var count = 0
+        var first = 0
+        while (first < word.size) {
+            var end = minOf(word.size, first + longestToken)
+            var id: Int? = null
+            while (end > first) {
+                val part = String(word, first, end - first)
+                id = ids[if (first > 0) prefix + part else part]
+                if (id != null) break
+                end--
+            }
+            if (id == null) return sink.token(unknown, 0, word.size)
+            found[count++] = id
+            found[count++] = end
+            first = end
+        }
+        first = 0
+        for (at in 0 until count step 2) {
+            sink.token(found[at], first, found[at + 1])
+            first = found[at + 1]
+        }
+    }
+
+    companion object {
+        fun read(model: JsonObject): WordPiece {
+            val ids = vocabulary(model)
+            val unknown = model.text("unk_token")
+            return WordPiece(
+                ids,
+                ids[unknown] ?: throw UnsupportedTokenizer("tokenizer.json: the unk_token $unknown is not in the vocabulary"),
+                model.textOrNull("continuing_subword_prefix") ?: "##",
+                model.number("max_input_chars_per_word", 100),
+            )
+        }
+    }
+}
+
+/** The most probable split of a word (Viterbi). */
+internal class Unigram private constructor(
+    private val ids: Map<String, Int>,
+    private val scores: DoubleArray,
+    private val unknown: Int?,
+    private val byteFallback: Boolean,
+) : TokenModel {
+    private val trie = Trie(ids)
+    private val unknownScore = scores.min() - PENALTY
+
+    override fun id(token: String) = ids[token]
+
+    override fun tokens(word: IntArray, sink: TokenSink) {
+        val best = DoubleArray(word.size + 1)
+        val begins = IntArray(word.size + 1) { -1 }
+        val chosen = IntArray(word.size + 1)
+        for (first in word.indices) {
+            var single = false
+            trie.each(word, first) { end, id ->
+                relax(best, begins, chosen, first, end, id, scores[id])
+                if (end == first + 1) single = true
+            }
+            if (!single) {
+                val id = unknown ?: throw IllegalArgumentException("a character has no token, and tokenizer.json has no unk_id")
+                relax(best, begins, chosen, first, first + 1, id, unknownScore)
+            }
+        }
+        emit(word, begins, chosen, sink)
+    }
+
+    private fun relax(best: DoubleArray, begins: IntArray, chosen: IntArray, first: Int, end: Int, id: Int, score: Double) {
+        val candidate = score + best[first]
+        if (begins[end] < 0 || candidate > best[end]) {
+            best[end] = candidate
+            begins[end] = first
+            chosen[end] = id
+        }
+    }
+
+    private fun emit(word: IntArray, begins: IntArray, chosen: IntArray, sink: TokenSink) {
+        val path = ArrayList<Int>()
+        var end = word.size
+        while (end > 0) {
+            path.add(end)
+            end = begins[end]
+        }
+        path.reverse()
+        var first = 0
+        var at = 0
+        while (at < path.size) {
+            // Unknown characters side by side are one unknown token.
+            if (chosen[path[at]] == unknown) while (at + 1 < path.size && chosen[path[at + 1]] == unknown) at++
+            val last = path[at++]
+            if (chosen[last] == unknown) unknownTokens(word, first, last, sink) else sink.token(chosen[last], first, last)
+            first = last
+        }
+    }
+
+    private fun unknownTokens(word: IntArray, first: Int, end: Int, sink: TokenSink) {
+        val text = String(word, first, end - first)
+        val whole = ids[text]
+        val bytes = if (byteFallback && whole == null) text.toByteArray().map { ids[byteToken(it)] } else listOf(null)
+        if (null in
+            bytes
+        ) {
+            sink.token(whole ?: checkNotNull(unknown), first, end)
+        } else {
+            for (id in bytes) sink.token(checkNotNull(id), first, end)
+        }
+    }
+
+    companion object {
+        private const val PENALTY = 10.0
+
+        fun read(model: JsonObject): Unigram {
+            val entries = model.array("vocab").map { it as JsonArray }
+            val ids = HashMap<String, Int>(2 * entries.size)
+            entries.forEachIndexed { id, entry -> ids[(entry[0] as JsonPrimitive).content] = id }
+            val scores = DoubleArray(entries.size) { (entries[it][1] as JsonPrimitive).double }
+            val unknown = if (model.present("unk_id") == null) null else model.number("unk_id")
+            return Unigram(ids, scores, unknown, model.flag("byte_fallback"))
+        }
+    }
+}
+
+private fun byteToken(byte: Byte) = "<0x%02X>".format(byte.toInt() and 0xFF)
+
+/** Merges of neighbours, the earliest learnt first. */
+internal class BytePairs private constructor(
+    private val ids: Map<String, Int>,
+    private val merges: Map<Long, Merge>,
+    private val unknown: Int?,
+    private val whole: Boolean,
+    private val fuse: Boolean,
+) : TokenModel {
+    private class Merge(val rank: Int, val id: Int)
+
+    override fun id(token: String) = ids[token]
+
+    override fun tokens(word: IntArray, sink: TokenSink) {
+        if (whole) ids[String(word, 0, word.size)]?.let { return sink.token(it, 0, word.size) }
+        val parts = IntArray(word.size)
+        val ends = IntArray(word.size)
+        var count = 0
+        for (at in word.indices) {
+            val id = ids[String(word, at, 1)] ?: unknown ?: continue
+            if (fuse && id == unknown && count > 0 && parts[count - 1] == unknown) {
+                ends[count - 1] = at + 1
+                continue
+            }
+            parts[count] = id
+            ends[count++] = at + 1
+        }
+        count = merge(parts, ends, count)
+        var first = 0
+        for (at in 0 until count) {
+            sink.token(parts[at], first, ends[at])
+            first = ends[at]
+        }
+    }
+
+    private fun merge(parts: IntArray, ends: IntArray, size: Int): Int {
+        var count = size
+        while (count > 1) {
+            var best: Merge? = null
+            var place = -1
+            for (at in 0 until count - 1) {
+                val merge = merges[pair(parts[at], parts[at + 1])] ?: continue
+                if (best == null || merge.rank < best.rank) {
+                    best = merge
+                    place = at
+                }
+            }
+            if (best == null) break
+            parts[place] = best.id
+            parts.copyInto(parts, place + 1, place + 2, count)
+            ends.copyInto(ends, place, place + 1, count)
+            count--
+        }
+        return count
+    }
+
+    companion object {
+        private fun pair(first: Int, second: Int) = (first.toLong() shl 32) or second.toLong()
+
+        fun read(model: JsonObject): BytePairs {
+            for (name in listOf("dropout", "continuing_subword_prefix", "end_of_word_suffix")) {
+                val value = (model.present(name) as? JsonPrimitive)?.content ?: continue
+                if (value.isNotEmpty()) {
+                    throw UnsupportedTokenizer(
+                        "tokenizer.json: the BPE model's $name is $value, which is not supported",
+                    )
+                }
+            }
+            if (model.flag("byte_fallback")) throw UnsupportedTokenizer("tokenizer.json: a BPE model with byte_fallback is not supported")
+            val ids = vocabulary(model)
+            val merges = HashMap<Long, Merge>()
+            model.array("merges").forEachIndexed { rank, entry ->
+                val (first, second) = parts(entry)
+                val found = listOf(first, second, first + second).map {
+                    ids[it] ?: throw UnsupportedTokenizer("tokenizer.json merges ${first + second}, and $it is not in the vocabulary")
+                }
+                merges[pair(found[0], found[1])] = Merge(rank, found[2])
+            }
+            val unknown = model.textOrNull("unk_token")?.let { ids[it] }
+            return BytePairs(ids, merges, unknown, model.flag("ignore_merges"), model.flag("fuse_unk"))
+        }
+
+        private fun parts(entry: kotlinx.serialization.json.JsonElement): Pair<String, String> = when (entry) {
+            is JsonArray -> (entry[0] as JsonPrimitive).content to (entry[1] as JsonPrimitive).content
+            else -> (entry as JsonPrimitive).content.let { it.substringBefore(' ') to it.substringAfter(' ') }
+        }
+    }
+}
+
+/** Words by their beginnings: which of them a text has at some place. */
+internal class Trie(words: Map<String, Int>) {
+    // One table of (node, code point) → node; a node's word stands beside it.
+    private var keys = LongArray(INITIAL) { -1 }
+    private var children = IntArray(INITIAL)
+    private var ids = IntArray(INITIAL) { -1 }
+    private var nodes = 1
+
+    init {
+        for ((word, id) in words) {
+            var node = 0
+            var at = 0
+            while (at < word.length) {
+                val code = word.codePointAt(at)
+                node = childOrNew(node, code)
+                at += Character.charCount(code)
+            }
+            ids[node] = id
+        }
+    }
+
+    /** Calls [found] with the end and id of each word that [text] has at [first], the shortest first. */
+    inline fun each(text: IntArray, first: Int, found: (Int, Int) -> Unit) {
+        var node = 0
+        for (at in first until text.size) {
+            node = child(node, text[at])
+            if (node < 0) return
+            val id = word(node)
+            if (id >= 0) found(at + 1, id)
+        }
+    }
+
+    fun word(node: Int) = ids[node]
+
+    fun child(node: Int, code: Int): Int {
+        val key = key(node, code)
+        var slot = slot(key, keys.size)
+        while (keys[slot] >= 0) {
+            if (keys[slot] == key) return children[slot]
+            slot = (slot + 1) and (keys.size - 1)
+        }
+        return -1
+    }
+
+    private fun childOrNew(node: Int, code: Int): Int {
+        val known = child(node, code)
+        if (known >= 0) return known
+        if (2 * nodes >= keys.size) grow()
+        val new = nodes++
+        if (new == ids.size) ids = ids.copyOf(2 * new).also { it.fill(-1, new) }
+        put(key(node, code), new)
+        return new
+    }
+
+    private fun put(key: Long, child: Int) {
+        var slot = slot(key, keys.size)
+        while (keys[slot] >= 0) slot = (slot + 1) and (keys.size - 1)
+        keys[slot] = key
+        children[slot] = child
+    }
+
+    private fun grow() {
+        val before = keys
+        val kept = children
+        keys = LongArray(2 * before.size) { -1 }
+        children = IntArray(2 * before.size)
+        for (slot in before.indices) if (before[slot] >= 0) put(before[slot], kept[slot])
+    }
+
+    private fun key(node: Int, code: Int) = (node.toLong() shl CODE_BITS) or code.toLong()
+
+    private fun slot(key: Long, size: Int) = ((key * SPREAD) ushr 32).toInt() and (size - 1)
+
+    private companion object {
+        const val INITIAL = 1 shl 12
+        const val CODE_BITS = 21
+        const val SPREAD = -0x61c8864680b583ebL
+    }
+}

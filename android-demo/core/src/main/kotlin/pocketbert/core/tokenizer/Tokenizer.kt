@@ -1,0 +1,216 @@
+package pocketbert.core.tokenizer
+
+import kotlinx.serialization.json.JsonObject
+import pocketbert.core.WrongJson
+import pocketbert.core.child
+import pocketbert.core.number
+import pocketbert.core.objects
+import pocketbert.core.present
+import pocketbert.core.readJson
+import pocketbert.core.text
+
+/**
+ * One row of tokens.
+ *
+ * @property ids the token ids, special ones included.
+ * @property types the segment of each token: 0 for the first text, 1 for the second where the model tells them apart.
+ * @property texts which text each token is of (0 or 1); -1 for special tokens.
+ * @property from where each token begins in its text, as an index into the string; 0 for special tokens. Spans leave out
+ *     spaces around a token, and include the accents that belong to its last character.
+ * @property to where it ends.
+ */
+class Encoding internal constructor(val ids: IntArray, val types: IntArray, val texts: IntArray, val from: IntArray, val to: IntArray) {
+    /** The number of tokens. */
+    val size get() = ids.size
+}
+
+/**
+ * The tokenizer of a `tokenizer.json`: WordPiece, SentencePiece unigram or byte-level BPE, with its normaliser.
+ *
+ * Gives the ids of the reference library (Hugging Face `tokenizers`), on every Android version. Safe to use from several
+ * threads at once.
+ */
+class Tokenizer private constructor(
+    private val added: AddedTokens,
+    private val preTokenizer: PreTokenizer?,
+    private val model: TokenModel,
+    private val template: Template,
+    private val addedIds: Map<String, Int>,
+) {
+    /**
+     * Encodes a text, or a pair of texts.
+     *
+     * @param first the text; the question, where there is a passage.
+     * @param second the second text.
+     * @param maxLength how many tokens the row may have, special ones included; of two texts the longer one is cut first.
+     *     Null cuts nothing.
+     */
+    fun encode(first: String, second: String? = null, maxLength: Int? = null): Encoding {
+        val one = tokens(first)
+        val two = second?.let(::tokens)
+        var (room, more) = one.size to (two?.size ?: 0)
+        if (maxLength != null) {
+            val both = maxOf(0, maxLength - template.added(two != null))
+            if (room + more > both) {
+                if (two == null) {
+                    room = minOf(room, both)
+                } else {
+                    longestFirst(room, more, both).let {
+                        room = it.first
+                        more = it.second
+                    }
+                }
+            }
+        }
+        return row(one, 0, room, two, 0, more)
+    }
+
+    /**
+     * Encodes a question with a passage in as many windows as the passage needs.
+     *
+     * @param question is never cut.
+     * @param passage is cut where needed; an empty one gives one window.
+     * @param maxLength how many tokens a window may have, special ones included.
+     * @param stride how many tokens of the passage each window shares with the one before.
+     * @throws IllegalArgumentException the question leaves no room for a token of the passage that the window before lacks.
+     */
+    fun windows(question: String, passage: String, maxLength: Int, stride: Int): List<Encoding> {
+        val one = tokens(question)
+        val two = tokens(passage)
+        val room = maxLength - template.added(true) - one.size
+        require(room >= 1) {
+            "the question has ${one.size} tokens; a row of $maxLength has no room for a passage beside it"
+        }
+        require(stride in 0 until room) { "stride is $stride; beside this question it has to be 0 to ${room - 1}" }
+        val rows = ArrayList<Encoding>()
+        var begin = 0
+        do {
+            val end = minOf(begin + room, two.size)
+            rows.add(row(one, 0, one.size, two, begin, end))
+            begin += room - stride
+        } while (end < two.size)
+        return rows
+    }
+
+    /** Returns the id of a token as the vocabulary spells it, or null. */
+    fun id(token: String): Int? = addedIds[token] ?: model.id(token)
+
+    private class Tokens(val text: String) {
+        var ids = IntArray(64)
+        var from = IntArray(64)
+        var to = IntArray(64)
+        var size = 0
+
+        fun add(id: Int, first: Int, end: Int) {
+            if (size == ids.size) {
+                ids = ids.copyOf(2 * size)
+                from = from.copyOf(2 * size)
+                to = to.copyOf(2 * size)
+            }
+            ids[size] = id
+            from[size] = first
+            to[size++] = end
+        }
+    }
+
+    private fun tokens(text: String): Tokens {
+        val found = Tokens(text)
+        for (part in added.split(AlignedText.of(text))) {
+            if (part.id != null) {
+                found.add(part.id, part.text.from[0], part.text.to[part.text.size - 1])
+                continue
+            }
+            for (word in preTokenizer?.cut(part.text) ?: listOf(part.text)) {
+                if (word.size > 0) model.tokens(word.codes) { id, first, end -> found.add(id, word.from[first], word.to[end - 1]) }
+            }
+        }
+        return found
+    }
+
+    /** Returns how many tokens of each text stay. The same arithmetic as the reference's `longest_first`. */
+    private fun longestFirst(first: Int, second: Int, both: Int): Pair<Int, Int> {
+        var shorter = minOf(first, second)
+        var longer = if (shorter > both) shorter else maxOf(shorter, both - shorter)
+        if (shorter + longer > both) {
+            shorter = both / 2
+            longer = shorter + both % 2
+        }
+        return if (first > second) minOf(first, longer) to minOf(second, shorter) else minOf(first, shorter) to minOf(second, longer)
+    }
+
+    private fun row(one: Tokens, oneBegin: Int, oneEnd: Int, two: Tokens?, twoBegin: Int, twoEnd: Int): Encoding {
+        val slots = template.slots(two != null)
+        val size = template.added(two != null) + oneEnd - oneBegin + if (two == null) 0 else twoEnd - twoBegin
+        val row = Encoding(IntArray(size), IntArray(size), IntArray(size) { -1 }, IntArray(size), IntArray(size))
+        var at = 0
+        for (slot in slots) {
+            if (slot.id != null) {
+                row.ids[at] = slot.id
+                row.types[at++] = slot.type
+                continue
+            }
+            val (tokens, begin, end) = if (slot.text == 0) Triple(one, oneBegin, oneEnd) else Triple(checkNotNull(two), twoBegin, twoEnd)
+            for (token in begin until end) {
+                row.ids[at] = tokens.ids[token]
+                row.types[at] = slot.type
+                row.texts[at] = slot.text
+                row.from[at] = tokens.from[token]
+                row.to[at++] = tokens.to[token]
+            }
+        }
+        tidy(row, 0, one.text)
+        if (two != null) tidy(row, 1, two.text)
+        return row
+    }
+
+    /** Leaves out spaces around tokens, and includes accents that were stripped behind a token. */
+    private fun tidy(row: Encoding, of: Int, text: String) {
+        val inside = row.texts.indices.filter { row.texts[it] == of }
+        for (at in inside) {
+            // The space that SentencePiece puts in front of a text has no character there.
+            if (row.ids[at] == spaceMark && text.substring(row.from[at], row.to[at]) != SPACE_MARK) row.to[at] = row.from[at]
+        }
+        for ((number, at) in inside.withIndex()) {
+            val following = if (number + 1 < inside.size) row.from[inside[number + 1]] else text.length
+            var first = row.from[at]
+            var end = row.to[at]
+            while (first < end && text[first].code in spaces) first++
+            while (first < end && text[end - 1].code in spaces) end--
+            while (end in first + 1..<following && text.codePointAt(end) in accents) end += Character.charCount(text.codePointAt(end))
+            row.from[at] = first
+            row.to[at] = end
+        }
+    }
+
+    private val spaceMark = model.id(SPACE_MARK)
+    private val spaces = CharacterTables.set("text_space")
+    private val accents = CharacterTables.set("category_Mn")
+
+    companion object {
+        private const val SPACE_MARK = "▁"
+
+        /**
+         * Reads the text of a `tokenizer.json`.
+         *
+         * @throws UnsupportedTokenizer it is broken, or uses a step that is not known here.
+         */
+        fun read(json: String): Tokenizer = try {
+            of(readJson(json))
+        } catch (error: WrongJson) {
+            throw UnsupportedTokenizer("tokenizer.json: ${error.message}")
+        }
+
+        private fun of(file: JsonObject): Tokenizer {
+            val model = TokenModel.read(file.child("model") ?: throw UnsupportedTokenizer("tokenizer.json has no model"))
+            val normalizer = file.child("normalizer")?.let(Normalizers::read)
+            val entries = if (file.present("added_tokens") == null) emptyList() else file.objects("added_tokens")
+            return Tokenizer(
+                AddedTokens(entries, normalizer),
+                file.child("pre_tokenizer")?.let(PreTokenizers::read),
+                model,
+                Template.read(file.child("post_processor")),
+                entries.associate { it.text("content") to it.number("id") },
+            )
+        }
+    }
+}

@@ -1,0 +1,94 @@
+package pocketbert.core.output
+
+import kotlinx.serialization.json.Json
+import kotlinx.serialization.json.JsonArray
+import kotlinx.serialization.json.JsonElement
+import kotlinx.serialization.json.JsonNull
+import kotlinx.serialization.json.JsonObject
+import kotlinx.serialization.json.double
+import kotlinx.serialization.json.float
+import kotlinx.serialization.json.int
+import kotlinx.serialization.json.jsonArray
+import kotlinx.serialization.json.jsonObject
+import kotlinx.serialization.json.jsonPrimitive
+import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertNull
+import org.junit.jupiter.api.Assertions.assertThrows
+import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.Assertions.fail
+import org.junit.jupiter.api.Test
+import java.io.File
+
+/** Post-processing says what `pipeline.metrics.outputs` says, case by case (`tests/apps/outputs.py`). */
+class OutputsTest {
+    @Test
+    fun `every case is as in Python`() {
+        val home = System.getProperty("pocketbert.vectors") ?: fail("run `make core-check`: it writes the cases and names their folder")
+        val counts = HashMap<String, Int>()
+        File(home, "outputs.jsonl").forEachLine { line ->
+            val case = Json.parseToJsonElement(line).jsonObject
+            val kind = case.getValue("kind").jsonPrimitive.content
+            compare(kind, case)
+            counts.merge(kind, 1, Int::plus)
+        }
+        assertTrue(counts.keys == setOf("softmax", "words", "entities", "answer"), "cases of $counts")
+        println("post-processing: ${counts.values.sum()} cases, none differs")
+    }
+
+    private fun compare(kind: String, case: JsonObject) = when (kind) {
+        "softmax" -> close(case.doubles("shares"), Outputs.softmax(case.floats("logits")).asList(), case)
+        "words" -> assertEquals(case.rows("words").map { it[0].int until it[1].int }, Outputs.words(case.string("text")))
+        "entities" -> {
+            val logits = case.getValue("logits").jsonArray.map { it.floats() }
+            val labels = case.getValue("labels").jsonArray.map { it.jsonPrimitive.content }
+            val found = Outputs.entities(case.string("text"), labels, case.ints("from"), case.ints("to"), logits)
+            val wanted = case.rows("entities")
+            assertEquals(wanted.map { Triple(it[0].int, it[1].int, it[3].content) }, found.map { Triple(it.from, it.to, it.kind) })
+            close(wanted.map { it[2].double }, found.map { it.score }, case)
+        }
+        else -> {
+            val windows = case.getValue("windows").jsonArray.map { it.jsonObject }
+            val found = Outputs.answer(windows.map(::window))
+            val wanted = case.getValue("answer").takeUnless { it is JsonNull }?.jsonArray?.map { it.jsonPrimitive }
+            if (wanted == null) {
+                assertNull(found)
+            } else {
+                assertEquals(Found(wanted[0].int, wanted[1].int, wanted[2].double), found)
+            }
+        }
+    }
+
+    private fun window(it: JsonObject) = AnsweredWindow(it.ints("from"), it.ints("to"), it.floats("starts"), it.floats("ends"))
+
+    private fun close(wanted: List<Double>, found: List<Double>, case: JsonObject) {
+        assertEquals(wanted.size, found.size)
+        wanted.zip(found).forEach { (one, other) -> assertEquals(one, other, 1e-12, case.toString()) }
+    }
+
+    @Test
+    fun `labels come with the most probable first`() {
+        val shares = Outputs.labels(listOf("a", "b", "c"), floatArrayOf(0f, 2f, 1f))
+        assertEquals(listOf("b", "c", "a"), shares.map { it.label })
+        assertEquals(1.0, shares.sumOf { it.share }, 1e-12)
+        assertThrows(IllegalArgumentException::class.java) { Outputs.labels(listOf("a"), floatArrayOf(0f, 1f)) }
+    }
+
+    @Test
+    fun `the nearest come first`() {
+        val among = listOf(floatArrayOf(0f, 1f), floatArrayOf(1f, 0f), floatArrayOf(0.6f, 0.8f))
+        assertEquals(listOf(1, 2), Outputs.nearest(floatArrayOf(1f, 0f), among, top = 2).map { it.first })
+        assertEquals(1f, Outputs.length(among[2]), 1e-6f)
+    }
+
+    private fun JsonObject.string(name: String) = getValue(name).jsonPrimitive.content
+
+    private fun JsonObject.ints(name: String) = getValue(name).jsonArray.map { it.jsonPrimitive.int }.toIntArray()
+
+    private fun JsonObject.floats(name: String) = getValue(name).floats()
+
+    private fun JsonElement.floats() = jsonArray.map { it.jsonPrimitive.float }.toFloatArray()
+
+    private fun JsonObject.doubles(name: String) = getValue(name).jsonArray.map { it.jsonPrimitive.double }
+
+    private fun JsonObject.rows(name: String) = getValue(name).jsonArray.map { row -> (row as JsonArray).map { it.jsonPrimitive } }
+}

@@ -1,0 +1,144 @@
+/// One input or output of a file; a nil in the shape is the length, free between the function's bounds.
+public struct Tensor: Sendable {
+    public let name: String
+    public let type: String
+    public let shape: [Int?]
+}
+
+/// One entry point: a LiteRT signature, a `.pte` method, a Core ML function.
+public struct Function: Sendable {
+    public let name: String
+    /// The shortest row that it takes, in tokens; equal to `maxLength` where the length is fixed.
+    public let minLength: Int
+    public let maxLength: Int
+    public let inputs: [Tensor]
+    public let outputs: [Tensor]
+}
+
+/// A row at the length at which it runs: each input by its name, padded.
+public struct PaddedRow: Sendable {
+    public let function: Function
+    public let length: Int
+    public let inputs: [String: [Int32]]
+}
+
+/// What `signature.json` says: what an app needs to know to call a converted file.
+public struct Signature: Sendable {
+    public let backend: String
+    public let scheme: String
+    public let task: String
+    public let outputKind: String
+    public let file: String
+    public let minimumRuntime: String
+    public let padTokenId: Int
+    /// Names of the logits in order; nil where the outputs have none.
+    public let labels: [String]?
+    /// From the shortest to the longest.
+    public let functions: [Function]
+    public let parameters: Int
+
+    /// The longest row that the file takes, special tokens included.
+    public var maxLength: Int { functions.map(\.maxLength).max() ?? 0 }
+
+    /// Returns the function and the length at which a row of so many tokens runs: the smallest that fits.
+    public func choose(_ tokens: Int) throws -> (Function, Int) {
+        guard let function = functions.first(where: { tokens <= $0.maxLength }) else {
+            throw EncodingError(description: "a row of \(tokens) tokens does not fit; \(file) takes at most \(maxLength)")
+        }
+        return (function, max(tokens, function.minLength))
+    }
+
+    /// Pads a row to the length at which it runs; padding has mask 0 and type 0.
+    public func pad(_ row: Encoding) throws -> PaddedRow {
+        let (function, length) = try choose(row.count)
+        var inputs: [String: [Int32]] = [:]
+        for input in function.inputs {
+            let (values, padding): ([Int], Int) =
+                switch input.name {
+                case "input_ids": (row.ids, padTokenId)
+                case "attention_mask": (row.ids.map { _ in 1 }, 0)
+                default: (row.types, 0)
+                }
+            inputs[input.name] = values.map { Int32($0) } + [Int32](repeating: Int32(padding), count: length - row.count)
+        }
+        return PaddedRow(function: function, length: length, inputs: inputs)
+    }
+
+    private static let version = 1
+    private static let inputNames: Set<String> = ["input_ids", "attention_mask", "token_type_ids"]
+
+    /// Reads the fields, and refuses what no converted file can be; the same checks as the pipeline's.
+    init(_ json: Json) throws {
+        try json.checkVersion(Self.version)
+        backend = try json.text("backend")
+        scheme = try json.text("scheme")
+        task = try json.text("task")
+        outputKind = try json.text("output_kind")
+        file = try json.text("file")
+        minimumRuntime = try json.text("minimum_runtime")
+        padTokenId = try json.number("pad_token_id")
+        labels = json.present("labels") == nil ? nil : try json.texts("labels")
+        functions = try json.objects("functions").map(Self.function)
+        parameters = try json.number("parameters")
+        try check()
+    }
+
+    private func check() throws {
+        if !file.isPlainName { throw WrongJson("file is \(file), which is no plain name of a file in this folder") }
+        let lengths = functions.map(\.maxLength)
+        if lengths.isEmpty || zip(lengths, lengths.dropFirst()).contains(where: { $0 >= $1 }) {
+            throw WrongJson("functions have the lengths \(lengths), which have to rise")
+        }
+        if padTokenId < 0 || padTokenId > Int32.max { throw WrongJson("pad_token_id is \(padTokenId)") }
+        for function in functions {
+            if function.minLength < 1 || function.minLength > function.maxLength {
+                throw WrongJson("functions: \(function.name) takes \(function.minLength) to \(function.maxLength) tokens")
+            }
+            let names = function.inputs.map(\.name)
+            let whole = Set(names).isSubset(of: Self.inputNames) && names.contains("input_ids") && names.contains("attention_mask")
+            if !whole || Set(names).count < names.count { throw WrongJson("functions: \(function.name) has the inputs \(names)") }
+            let width = function.outputs.first?.shape.last ?? nil
+            if let labels, labels.count != width {
+                throw WrongJson("labels: there are \(labels.count) for \(width.map(String.init) ?? "no") outputs of \(function.name)")
+            }
+        }
+    }
+
+    private static func function(_ json: Json) throws -> Function {
+        Function(
+            name: try json.text("name"), minLength: try json.number("min_length"), maxLength: try json.number("max_length"),
+            inputs: try json.objects("inputs").map(tensor), outputs: try json.objects("outputs").map(tensor))
+    }
+
+    private static func tensor(_ json: Json) throws -> Tensor {
+        let shape = try json.array("shape").map { size -> Int? in
+            if case .null = size { return nil }
+            guard let whole = size.whole else { throw json.wrong("shape", "a list of whole numbers") }
+            return whole
+        }
+        return Tensor(name: try json.text("name"), type: try json.text("dtype"), shape: shape)
+    }
+}
+
+extension Json {
+    /// Refuses a file of a schema that this version does not know.
+    func checkVersion(_ known: Int) throws {
+        let version = try number("schema_version")
+        if version != known {
+            throw WrongJson("its schema_version is \(version), and this version reads \(known); update the app, or ship again")
+        }
+    }
+}
+
+extension String {
+    /// Whether it can only be the name of a file in the folder at hand.
+    var isPlainName: Bool {
+        guard let first = utf8.first, ![UInt8(ascii: "."), UInt8(ascii: "-"), UInt8(ascii: "_")].contains(first) else { return false }
+        return utf8.allSatisfy { byte in
+            switch byte {
+            case 0x30...0x39, 0x41...0x5A, 0x61...0x7A, UInt8(ascii: "."), UInt8(ascii: "_"), UInt8(ascii: "-"): true
+            default: false
+            }
+        }
+    }
+}

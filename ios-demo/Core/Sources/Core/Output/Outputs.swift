@@ -1,0 +1,168 @@
+import Foundation
+
+/// A label with its probability.
+public struct Share: Sendable, Equatable {
+    public let label: String
+    public let share: Double
+}
+
+/// A part of a text.
+public struct Found: Sendable, Equatable {
+    /// Its first character, in UTF-16 code units.
+    public let from: Int
+    /// One past its last character.
+    public let to: Int
+    /// The sum of two logits for an answer; the mean probability of its tag for an entity.
+    public let score: Double
+    /// What an entity is; nil for an answer.
+    public let kind: String?
+
+    init(_ from: Int, _ to: Int, _ score: Double, _ kind: String? = nil) {
+        self.from = from
+        self.to = to
+        self.score = score
+        self.kind = kind
+    }
+}
+
+/// A window over a passage: where its tokens are (-1 for those that are not of the passage), and their logits.
+public struct AnsweredWindow: Sendable {
+    let from: [Int]
+    let to: [Int]
+    let starts: [Float]
+    let ends: [Float]
+
+    public init(from: [Int], to: [Int], starts: [Float], ends: [Float]) {
+        self.from = from
+        self.to = to
+        self.starts = starts
+        self.ends = ends
+    }
+}
+
+/// A model's outputs do not fit what is said of them.
+public struct OutputError: Error, CustomStringConvertible, Sendable {
+    /// What is wrong, in one sentence.
+    public let description: String
+}
+
+/// What people read out of a model's outputs; the same arithmetic as `pipeline/metrics/outputs.py`.
+public enum Outputs {
+    /// The longest answer in tokens. Source: `max_answer_length` of google-research/bert, run_squad.py.
+    public static let longestAnswer = 30
+
+    /// Returns probabilities.
+    public static func softmax(_ logits: [Float]) -> [Double] {
+        let largest = Double(logits.max() ?? 0)
+        let sum = log(logits.reduce(0) { $0 + exp(Double($1) - largest) })
+        return logits.map { exp(Double($0) - largest - sum) }
+    }
+
+    /// Returns each label with its probability, the most probable first.
+    ///
+    /// - Throws: `OutputError` where there are not as many labels as logits.
+    public static func labels(_ labels: [String], _ logits: [Float]) throws -> [Share] {
+        if labels.count != logits.count {
+            throw OutputError(description: "there are \(labels.count) labels for \(logits.count) logits")
+        }
+        let shares = zip(labels, softmax(logits)).map { Share(label: $0, share: $1) }
+        return stable(shares) { $0.share > $1.share }
+    }
+
+    /// Returns the cosine of two embeddings of unit length, which is what the files give.
+    public static func cosine(_ one: [Float], _ other: [Float]) -> Float {
+        precondition(one.count == other.count, "the embeddings have \(one.count) and \(other.count) numbers")
+        return zip(one, other).reduce(0) { $0 + $1.0 * $1.1 }
+    }
+
+    /// Returns the length of an embedding: 1, or 0 for a row of padding.
+    public static func length(_ embedding: [Float]) -> Float { embedding.reduce(0) { $0 + $1 * $1 }.squareRoot() }
+
+    /// Returns the places of the nearest embeddings with their cosines, the nearest first.
+    public static func nearest(_ one: [Float], among: [[Float]], top: Int) -> [(place: Int, cosine: Float)] {
+        let all = among.enumerated().map { (place: $0.offset, cosine: cosine(one, $0.element)) }
+        return Array(stable(all) { $0.cosine > $1.cosine }.prefix(top))
+    }
+
+    /// Sorts; what is equal stays in its order, which `sorted` does not promise.
+    private static func stable<Element>(_ all: [Element], _ before: (Element, Element) -> Bool) -> [Element] {
+        all.enumerated().sorted { one, other in
+            before(one.element, other.element) || (!before(other.element, one.element) && one.offset < other.offset)
+        }.map(\.element)
+    }
+
+    /// Returns the best answer over the windows of a passage, or nil where no window has a token of it.
+    ///
+    /// Source: Devlin et al. 2019, section 4.2: the pair of a start and a later end with the largest sum of logits.
+    public static func answer(_ windows: [AnsweredWindow]) -> Found? {
+        var best: Found?
+        for found in windows.compactMap(answer) where best.map({ found.score > $0.score }) ?? true { best = found }
+        return best
+    }
+
+    private static func answer(_ window: AnsweredWindow) -> Found? {
+        let inside = window.from.indices.filter { window.from[$0] >= 0 }
+        var best: Found?
+        for (number, first) in inside.enumerated() {
+            for last in inside[number..<min(number + longestAnswer, inside.count)] {
+                let score = Double(window.starts[first]) + Double(window.ends[last])
+                if best.map({ score > $0.score }) ?? true { best = Found(window.from[first], window.to[last], score) }
+            }
+        }
+        return best
+    }
+
+    /// Returns where each word of a text is, in UTF-16 code units; white space separates words.
+    public static func words(_ text: String) -> [Range<Int>] {
+        let spaces = CharacterTables.set("text_space")
+        var words: [Range<Int>] = []
+        var first: Int?
+        let units = Array(text.utf16)
+        for at in 0...units.count {
+            let outside = at == units.count || spaces.contains(Code(units[at]))
+            if !outside, first == nil { first = at }
+            if outside, let begin = first {
+                words.append(begin..<at)
+                first = nil
+            }
+        }
+        return words
+    }
+
+    /// Tags each word of a text by its first token, and joins the tags into entities.
+    ///
+    /// - Parameters:
+    ///   - text: the text.
+    ///   - labels: `B-person`, `I-person`, `O` …, in the order of the logits.
+    ///   - from: where each token of the row begins in the text; the same as `to` for special tokens.
+    ///   - to: where it ends.
+    ///   - logits: one array for each token of the row.
+    ///
+    /// Source: Ramshaw and Marcus 1995, as conlleval reads it: an `I-` after another kind begins an entity.
+    public static func entities(_ text: String, labels: [String], from: [Int], to: [Int], logits: [[Float]]) -> [Found] {
+        var found: [Found] = []
+        var scores: [Double] = []
+        var open = ""
+        for word in words(text) {
+            guard let token = from.indices.first(where: { from[$0] < word.upperBound && to[$0] > word.lowerBound }) else { continue }
+            let shares = softmax(logits[token])
+            // The first of the largest.
+            let best = shares.indices.reduce(0) { shares[$1] > shares[$0] ? $1 : $0 }
+            let tag = labels[best]
+            let begins = tag.hasPrefix("B-")
+            let kind = begins || tag.hasPrefix("I-") ? String(tag.dropFirst(2)) : tag
+            if tag == "O" {
+                open = ""
+            } else if kind == open, !begins {
+                scores.append(shares[best])
+                let mean = scores.reduce(0, +) / Double(scores.count)
+                found[found.count - 1] = Found(found[found.count - 1].from, word.upperBound, mean, kind)
+            } else {
+                open = kind
+                scores = [shares[best]]
+                found.append(Found(word.lowerBound, word.upperBound, shares[best], kind))
+            }
+        }
+        return found
+    }
+}

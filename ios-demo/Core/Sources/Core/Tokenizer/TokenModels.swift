@@ -1,0 +1,318 @@
+/// Receives a token: its id, and the first and one past the last code point of the word that it covers.
+typealias TokenSink = (Int, Int, Int) -> Void
+
+/// What makes tokens of a word.
+protocol TokenModel: Sendable {
+    func tokens(_ word: [Code], _ sink: TokenSink) throws
+
+    /// The id of a token, or nil.
+    func id(_ token: [Code]) -> Int?
+}
+
+enum TokenModels {
+    /// Reads the `model` of `tokenizer.json`. Throws `UnsupportedTokenizer` for what is not known here.
+    static func read(_ model: Json) throws -> any TokenModel {
+        switch try model.textOrNil("type") {
+        case "WordPiece": return try WordPiece(model)
+        case "Unigram": return try Unigram(model)
+        case "BPE": return try BytePairs(model)
+        case let kind:
+            throw UnsupportedTokenizer(
+                "tokenizer.json has a model of the kind \(kind ?? "null"); WordPiece, Unigram and BPE are supported")
+        }
+    }
+
+    static func vocabulary(_ model: Json) throws -> Trie {
+        guard case .object(let words)? = model.present("vocab") else { throw UnsupportedTokenizer("tokenizer.json has no vocab") }
+        var trie = Trie(capacity: 4 * words.count)
+        for (word, id) in words {
+            guard let id = id.whole else { throw UnsupportedTokenizer("tokenizer.json: the id of \(word) is no whole number") }
+            trie.add(word.codes, id)
+        }
+        return trie
+    }
+}
+
+/// The longest word first, then the longest continuation.
+struct WordPiece: TokenModel {
+    private let words: Trie
+    private let continuation: Int
+    private let unknown: Int
+    private let longestWord: Int
+
+    init(_ model: Json) throws {
+        words = try TokenModels.vocabulary(model)
+        let name = try model.text("unk_token")
+        guard let unknown = words.id(name.codes) else {
+            throw UnsupportedTokenizer("tokenizer.json: the unk_token \(name) is not in the vocabulary")
+        }
+        self.unknown = unknown
+        continuation = words.node((try model.textOrNil("continuing_subword_prefix") ?? "##").codes)
+        longestWord = try model.number("max_input_chars_per_word", 100)
+    }
+
+    func id(_ token: [Code]) -> Int? { words.id(token) }
+
+    func tokens(_ word: [Code], _ sink: TokenSink) {
+        if word.count > longestWord { return sink(unknown, 0, word.count) }
+        var found: [(id: Int, end: Int)] = []
+        var first = 0
+        while first < word.count {
+            var longest: (id: Int, end: Int)?
+            words.each(word, first, from: first > 0 ? continuation : 0) { end, id in longest = (id, end) }
+            guard let longest else { return sink(unknown, 0, word.count) }
+            found.append(longest)
+            first = longest.end
+        }
+        first = 0
+        for (id, end) in found {
+            sink(id, first, end)
+            first = end
+        }
+    }
+}
+
+/// The most probable split of a word (Viterbi).
+struct Unigram: TokenModel {
+    private static let penalty = 10.0
+    private let words: Trie
+    private let scores: [Double]
+    private let unknown: Int?
+    private let unknownScore: Double
+    private let byteFallback: Bool
+
+    init(_ model: Json) throws {
+        let entries = try model.array("vocab")
+        var words = Trie(capacity: 4 * entries.count)
+        var scores: [Double] = []
+        for entry in entries {
+            guard case .array(let pair) = entry, pair.count == 2, let word = pair[0].string, case .number(let score) = pair[1] else {
+                throw UnsupportedTokenizer("tokenizer.json: entry \(scores.count) of vocab is not a token with its score")
+            }
+            words.add(word.codes, scores.count)
+            scores.append(score)
+        }
+        guard let lowest = scores.min() else { throw UnsupportedTokenizer("tokenizer.json has an empty vocab") }
+        self.words = words
+        self.scores = scores
+        unknown = model.present("unk_id") == nil ? nil : try model.number("unk_id")
+        unknownScore = lowest - Self.penalty
+        byteFallback = try model.flag("byte_fallback")
+    }
+
+    func id(_ token: [Code]) -> Int? { words.id(token) }
+
+    func tokens(_ word: [Code], _ sink: TokenSink) throws {
+        var best = [(score: Double, begin: Int, id: Int)](repeating: (0, -1, 0), count: word.count + 1)
+        for first in word.indices {
+            let before = best[first].score
+            var single = false
+            words.each(word, first, from: 0) { end, id in
+                if best[end].begin < 0 || before + scores[id] > best[end].score { best[end] = (before + scores[id], first, id) }
+                if end == first + 1 { single = true }
+            }
+            if single { continue }
+            guard let unknown else { throw UnsupportedTokenizer("a character has no token, and tokenizer.json has no unk_id") }
+            if best[first + 1].begin < 0 || before + unknownScore > best[first + 1].score {
+                best[first + 1] = (before + unknownScore, first, unknown)
+            }
+        }
+        emit(word, best, sink)
+    }
+
+    private func emit(_ word: [Code], _ best: [(score: Double, begin: Int, id: Int)], _ sink: TokenSink) {
+        var path: [Int] = []
+        var end = word.count
+        while end > 0 {
+            path.append(end)
+            end = best[end].begin
+        }
+        path.reverse()
+        var first = 0
+        var at = 0
+        while at < path.count {
+            // Unknown characters side by side are one unknown token.
+            if best[path[at]].id == unknown { while at + 1 < path.count, best[path[at + 1]].id == unknown { at += 1 } }
+            let last = path[at]
+            at += 1
+            if best[last].id == unknown { unknownTokens(word, first, last, sink) } else { sink(best[last].id, first, last) }
+            first = last
+        }
+    }
+
+    private func unknownTokens(_ word: [Code], _ first: Int, _ end: Int, _ sink: TokenSink) {
+        let whole = words.id(Array(word[first..<end]))
+        if byteFallback && whole == nil {
+            let bytes = word[first..<end].flatMap { Array(UTF8.encode(Unicode.Scalar($0)!)!) }
+            let ids = bytes.compactMap { words.id(Self.byteToken($0)) }
+            if ids.count == bytes.count { return ids.forEach { sink($0, first, end) } }
+        }
+        sink(whole ?? unknown!, first, end)
+    }
+
+    private static func byteToken(_ byte: UInt8) -> [Code] {
+        let digits = String(byte, radix: 16, uppercase: true)
+        return "<0x\(digits.count < 2 ? "0" : "")\(digits)>".codes
+    }
+}
+
+/// Merges of neighbours, the earliest learnt first.
+struct BytePairs: TokenModel {
+    private let words: Trie
+    private let merges: [UInt64: (rank: Int, id: Int)]
+    private let unknown: Int?
+    private let whole: Bool
+    private let fuse: Bool
+
+    init(_ model: Json) throws {
+        for name in ["dropout", "continuing_subword_prefix", "end_of_word_suffix"] {
+            guard let value = model.present(name), value.string != "" else { continue }
+            throw UnsupportedTokenizer("tokenizer.json: the BPE model has a \(name), which is not supported")
+        }
+        if try model.flag("byte_fallback") { throw UnsupportedTokenizer("tokenizer.json: a BPE model with byte_fallback is not supported") }
+        words = try TokenModels.vocabulary(model)
+        var merges: [UInt64: (rank: Int, id: Int)] = [:]
+        for (rank, entry) in try model.array("merges").enumerated() {
+            let (first, second) = try Self.parts(entry)
+            guard let one = words.id(first), let other = words.id(second), let both = words.id(first + second) else {
+                throw UnsupportedTokenizer("tokenizer.json: merge \(rank) has a token that is not in the vocabulary")
+            }
+            merges[Self.pair(one, other)] = (rank, both)
+        }
+        self.merges = merges
+        unknown = try model.textOrNil("unk_token").flatMap { [words] in words.id($0.codes) }
+        whole = try model.flag("ignore_merges")
+        fuse = try model.flag("fuse_unk")
+    }
+
+    private static func parts(_ entry: Json) throws -> ([Code], [Code]) {
+        if case .array(let pair) = entry, pair.count == 2, let first = pair[0].string, let second = pair[1].string {
+            return (first.codes, second.codes)
+        }
+        guard let codes = entry.string?.codes, let space = codes.firstIndex(of: 0x20) else {
+            throw UnsupportedTokenizer("tokenizer.json has a merge that is not two tokens")
+        }
+        return (Array(codes[..<space]), Array(codes[(space + 1)...]))
+    }
+
+    private static func pair(_ first: Int, _ second: Int) -> UInt64 { UInt64(first) << 32 | UInt64(second) }
+
+    func id(_ token: [Code]) -> Int? { words.id(token) }
+
+    func tokens(_ word: [Code], _ sink: TokenSink) {
+        if whole, let id = words.id(word) { return sink(id, 0, word.count) }
+        var parts: [(id: Int, end: Int)] = []
+        for at in word.indices {
+            guard let id = words.id([word[at]]) ?? unknown else { continue }
+            if fuse, id == unknown, parts.last?.id == unknown { parts[parts.count - 1].end = at + 1 } else { parts.append((id, at + 1)) }
+        }
+        merge(&parts)
+        var first = 0
+        for (id, end) in parts {
+            sink(id, first, end)
+            first = end
+        }
+    }
+
+    private func merge(_ parts: inout [(id: Int, end: Int)]) {
+        while parts.count > 1 {
+            var best: (rank: Int, id: Int, place: Int)?
+            for at in 0..<parts.count - 1 {
+                guard let merge = merges[Self.pair(parts[at].id, parts[at + 1].id)] else { continue }
+                if best.map({ merge.rank < $0.rank }) ?? true { best = (merge.rank, merge.id, at) }
+            }
+            guard let best else { return }
+            parts[best.place] = (best.id, parts[best.place + 1].end)
+            parts.remove(at: best.place + 1)
+        }
+    }
+}
+
+/// Words by their beginnings: which of them a text has at some place.
+struct Trie: Sendable {
+    // One table of (node, code point) → node; a node's word stands beside it.
+    private var keys: [UInt64]
+    private var children: [Int32]
+    private var ids: [Int32] = [-1]
+    private static let free = UInt64.max
+
+    init(capacity: Int) {
+        var size = 1 << 12
+        while size < 2 * capacity { size *= 2 }
+        keys = [UInt64](repeating: Self.free, count: size)
+        children = [Int32](repeating: 0, count: size)
+    }
+
+    mutating func add(_ word: [Code], _ id: Int) {
+        var node = 0
+        for code in word { node = childOrNew(node, code) }
+        ids[node] = Int32(id)
+    }
+
+    /// Returns the id of a word, or nil.
+    func id(_ word: [Code]) -> Int? {
+        let node = node(word)
+        return node >= 0 && ids[node] >= 0 ? Int(ids[node]) : nil
+    }
+
+    /// Returns where words that begin so go on, or -1.
+    func node(_ beginning: [Code]) -> Int {
+        var node = 0
+        for code in beginning {
+            node = child(node, code)
+            if node < 0 { return -1 }
+        }
+        return node
+    }
+
+    /// Calls `found` with the end and id of each word that `text` has at `first`, the shortest first.
+    ///
+    /// `node` is what the words begin with, as `node(_:)` returns it; 0 for nothing.
+    func each(_ text: [Code], _ first: Int, from start: Int, _ found: (Int, Int) -> Void) {
+        var node = start
+        var at = first
+        while node >= 0, at < text.count {
+            node = child(node, text[at])
+            at += 1
+            if node >= 0, ids[node] >= 0 { found(at, Int(ids[node])) }
+        }
+    }
+
+    private func child(_ node: Int, _ code: Code) -> Int {
+        if node < 0 { return -1 }
+        let key = Self.key(node, code)
+        var slot = self.slot(key)
+        while keys[slot] != Self.free {
+            if keys[slot] == key { return Int(children[slot]) }
+            slot = (slot + 1) & (keys.count - 1)
+        }
+        return -1
+    }
+
+    private mutating func childOrNew(_ node: Int, _ code: Code) -> Int {
+        let known = child(node, code)
+        if known >= 0 { return known }
+        if 2 * ids.count >= keys.count { grow() }
+        ids.append(-1)
+        put(Self.key(node, code), Int32(ids.count - 1))
+        return ids.count - 1
+    }
+
+    private mutating func put(_ key: UInt64, _ child: Int32) {
+        var slot = self.slot(key)
+        while keys[slot] != Self.free { slot = (slot + 1) & (keys.count - 1) }
+        keys[slot] = key
+        children[slot] = child
+    }
+
+    private mutating func grow() {
+        let before = (keys, children)
+        keys = [UInt64](repeating: Self.free, count: 2 * before.0.count)
+        children = [Int32](repeating: 0, count: keys.count)
+        for slot in before.0.indices where before.0[slot] != Self.free { put(before.0[slot], before.1[slot]) }
+    }
+
+    private static func key(_ node: Int, _ code: Code) -> UInt64 { UInt64(node) << 21 | UInt64(code) }
+
+    private func slot(_ key: UInt64) -> Int { Int((key &* 0x9E37_79B9_7F4A_7C15) >> 32) & (keys.count - 1) }
+}

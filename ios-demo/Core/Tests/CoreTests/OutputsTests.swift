@@ -1,0 +1,83 @@
+import Foundation
+import XCTest
+
+@testable import Core
+
+/// Post-processing says what `pipeline.metrics.outputs` says, case by case (`tests/apps/outputs.py`).
+final class OutputsTests: XCTestCase {
+    func testEveryCaseIsAsInPython() throws {
+        let home = try XCTUnwrap(
+            ProcessInfo.processInfo.environment["POCKETBERT_VECTORS"],
+            "run `make core-check`: it writes the cases and names their folder")
+        let lines = [UInt8](try Data(contentsOf: URL(fileURLWithPath: home).appendingPathComponent("outputs.jsonl")))
+        var counts: [String: Int] = [:]
+        for line in lines.split(separator: UInt8(ascii: "\n")) {
+            let test = try Json.read(Array(line))
+            let kind = try test.text("kind")
+            try compare(kind, test)
+            counts[kind, default: 0] += 1
+        }
+        XCTAssertEqual(Set(counts.keys), ["softmax", "words", "entities", "answer"])
+        print("post-processing: \(counts.values.reduce(0, +)) cases, none differs")
+    }
+
+    private func compare(_ kind: String, _ test: Json) throws {
+        switch kind {
+        case "softmax": close(try test.doubles("shares"), Outputs.softmax(try test.floats("logits")))
+        case "words":
+            let wanted = try test.rows("words").map { Int($0[0].double)..<Int($0[1].double) }
+            XCTAssertEqual(wanted, Outputs.words(try test.text("text")))
+        case "entities":
+            let found = Outputs.entities(
+                try test.text("text"), labels: try test.array("labels").compactMap(\.string), from: try test.ints("from"),
+                to: try test.ints("to"), logits: try test.rows("logits").map { $0.map { Float($0.double) } })
+            let wanted = try test.rows("entities")
+            XCTAssertEqual(wanted.map { Int($0[0].double)..<Int($0[1].double) }, found.map { $0.from..<$0.to })
+            XCTAssertEqual(wanted.map(\.[3].string), found.map(\.kind))
+            close(wanted.map(\.[2].double), found.map(\.score))
+        default:
+            let windows = try test.objects("windows").map {
+                AnsweredWindow(
+                    from: try $0.ints("from"), to: try $0.ints("to"), starts: try $0.floats("starts"), ends: try $0.floats("ends"))
+            }
+            let found = Outputs.answer(windows)
+            guard test.present("answer") != nil else { return XCTAssertNil(found) }
+            let wanted = try test.doubles("answer")
+            XCTAssertEqual(found, Found(Int(wanted[0]), Int(wanted[1]), wanted[2]))
+        }
+    }
+
+    private func close(_ wanted: [Double], _ found: [Double]) {
+        XCTAssertEqual(wanted.count, found.count)
+        for (one, other) in zip(wanted, found) { XCTAssertEqual(one, other, accuracy: 1e-12) }
+    }
+
+    func testLabelsComeWithTheMostProbableFirst() throws {
+        let shares = try Outputs.labels(["a", "b", "c"], [0, 2, 1])
+        XCTAssertEqual(shares.map(\.label), ["b", "c", "a"])
+        XCTAssertEqual(shares.reduce(0) { $0 + $1.share }, 1, accuracy: 1e-12)
+        XCTAssertThrowsError(try Outputs.labels(["a"], [0, 1]))
+    }
+
+    func testTheNearestComeFirst() {
+        let among: [[Float]] = [[0, 1], [1, 0], [0.6, 0.8]]
+        XCTAssertEqual(Outputs.nearest([1, 0], among: among, top: 2).map(\.place), [1, 2])
+        XCTAssertEqual(Outputs.length(among[2]), 1, accuracy: 1e-6)
+    }
+}
+
+extension Json {
+    fileprivate var double: Double { if case .number(let number) = self { number } else { .nan } }
+
+    fileprivate func doubles(_ name: String) throws -> [Double] { try array(name).map(\.double) }
+
+    fileprivate func floats(_ name: String) throws -> [Float] { try doubles(name).map { Float($0) } }
+
+    fileprivate func ints(_ name: String) throws -> [Int] { try array(name).compactMap(\.whole) }
+
+    fileprivate func rows(_ name: String) throws -> [[Json]] {
+        try array(name).map { row in
+            if case .array(let cells) = row { cells } else { [] }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+"""Shipped folders, whole and spoilt, that both cores have to read or refuse with the same reason."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from pipeline.backends.signature import Function, Signature, Tensor
+from pipeline.ship.placing import Entry, Index, Shipped
+from pipeline.student.golden import TEXTS, Golden, GoldenRow
+from pipeline.text.encoding import Encoder
+
+MODELS = ("mood/litert-int8_dynamic", "words/executorch-fp32")
+"""A classifier with fixed lengths, and an embedding of any length."""
+_LABELS = ("negative", "neutral", "positive")
+_MAX_LENGTH = 64
+
+
+@dataclass(frozen=True)
+class Case:
+    """One folder, and what becomes of it."""
+
+    name: str
+    spoil: Callable[[Path], None]
+    error: str | None = None
+    """A piece of the message where nothing can be read."""
+    broken: dict[str, str] = field(default_factory=dict)
+    """By model: a piece of the reason why it cannot be used; the others can."""
+    fails: dict[str, str] = field(default_factory=dict)
+    """By file: a piece of the message when it is read."""
+
+
+def write(home: Path, tokenizer: Path) -> int:
+    """Write every case with `cases.json`, and return how many there are."""
+    shutil.rmtree(home, ignore_errors=True)
+    good = home / "whole"
+    _write_whole(good, tokenizer)
+    rows = []
+    for case in CASES:
+        folder = home / case.name
+        if folder != good:
+            shutil.copytree(good, folder)
+        case.spoil(folder)
+        usable = [] if case.error else [name for name in MODELS if name not in case.broken]
+        rows.append(
+            {"folder": case.name, "error": case.error, "broken": case.broken, "fails": case.fails, "usable": usable}
+        )
+    (home / "cases.json").write_text(json.dumps({"cases": rows}), encoding="utf-8")
+    return len(rows)
+
+
+def _write_whole(folder: Path, tokenizer: Path) -> None:
+    entries = []
+    for place, signature in zip(MODELS, (_classifier(), _embedding()), strict=True):
+        model = folder / place
+        model.mkdir(parents=True)
+        shutil.copyfile(tokenizer, model / "tokenizer.json")
+        (model / "signature.json").write_text(signature.model_dump_json(), encoding="utf-8")
+        (model / "golden.json").write_text(_golden(signature, tokenizer).model_dump_json(), encoding="utf-8")
+        recipe, target = place.split("/")
+        said: dict[str, Any] = {
+            "recipe": recipe, "backend": signature.backend, "scheme": signature.scheme, "task": signature.task,
+            "digest": recipe[0] * 64, "bytes": 1 << 32,
+        }  # fmt: skip
+        shipped = Shipped(
+            target=target, verdict="passed", reasons=[], evaluator="LiteRT", licence="Apache-2.0", files=[], **said
+        )
+        (model / "shipped.json").write_text(shipped.model_dump_json(), encoding="utf-8")
+        entries.append(Entry(folder=place, **said))
+    (folder / "models.json").write_text(Index(models=entries).model_dump_json(), encoding="utf-8")
+
+
+def _function(name: str, length: tuple[int, int], output: Tensor) -> Function:
+    size = length[0] if length[0] == length[1] else None
+    names = ("attention_mask", "input_ids", "token_type_ids")
+    inputs = tuple(Tensor(name=one, dtype="int32", shape=(1, size)) for one in names)
+    return Function(name=name, min_length=length[0], max_length=length[1], inputs=inputs, outputs=(output,))
+
+
+def _classifier() -> Signature:
+    output = Tensor(name="logits", dtype="float32", shape=(1, len(_LABELS)))
+    return Signature(
+        backend="litert", scheme="int8_dynamic", task="classification", output_kind="logits", file="model.tflite",
+        minimum_runtime="1.2.0", pad_token_id=0, labels=_LABELS, parameters=1000,
+        functions=tuple(_function(f"seq_{length}", (length, length), output) for length in (16, 32, _MAX_LENGTH)),
+    )  # fmt: skip
+
+
+def _embedding() -> Signature:
+    output = Tensor(name="sentence_embedding", dtype="float32", shape=(1, 8))
+    return Signature(
+        backend="executorch", scheme="fp32", task="embedding", output_kind="embedding", file="model.pte",
+        minimum_runtime="1.4.1", pad_token_id=0, labels=None, parameters=1000,
+        functions=(_function("forward", (1, _MAX_LENGTH), output),),
+    )  # fmt: skip
+
+
+def _golden(signature: Signature, tokenizer: Path) -> Golden:
+    """Return the golden texts with the reference's ids; no file was run for their outputs, and none is compared."""
+    encoder = Encoder(Tokenizer.from_file(str(tokenizer)), _MAX_LENGTH)
+    rows = []
+    for first, second in TEXTS:
+        row = encoder.encode(first, second)
+        rows.append(
+            GoldenRow(
+                first=first, second=second, window=None, input_ids=list(row.ids), token_type_ids=list(row.types),
+                output=[0.5, -1.25e-7, 3.0],
+            )
+        )  # fmt: skip
+    return Golden(task=signature.task, max_length=_MAX_LENGTH, min_cosine=0.96, min_sqnr_db=None, rows=rows)
+
+
+def _edit(file_name: str, /, **fields: Any) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        path = folder / file_name
+        path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | fields), encoding="utf-8")
+
+    return spoil
+
+
+def _edit_entry(**fields: Any) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        path = folder / "models.json"
+        index = json.loads(path.read_text())
+        index["models"][0] |= fields
+        path.write_text(json.dumps(index), encoding="utf-8")
+
+    return spoil
+
+
+def _edit_function(**fields: Any) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        path = folder / MODELS[0] / "signature.json"
+        signature = json.loads(path.read_text())
+        signature["functions"][1] |= fields
+        path.write_text(json.dumps(signature), encoding="utf-8")
+
+    return spoil
+
+
+def _cut(file: str) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        content = (folder / file).read_bytes()
+        (folder / file).write_bytes(content[: len(content) // 2])
+
+    return spoil
+
+
+def _remove(file: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / file).unlink()
+
+
+def _fill(file: str, text: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / file).write_text(text, encoding="utf-8") and None
+
+
+_FIRST = MODELS[0]
+_SIGNATURE, _SHIPPED = f"{_FIRST}/signature.json", f"{_FIRST}/shipped.json"
+_TOKENIZER, _GOLDEN = f"{_FIRST}/tokenizer.json", f"{_FIRST}/golden.json"
+CASES = (
+    Case("whole", lambda folder: None),
+    Case("index_missing", _remove("models.json"), error="models.json: it is missing"),
+    Case("index_cut", _cut("models.json"), error="models.json: it cannot be read"),
+    Case(
+        "index_newer", _edit("models.json", schema_version=2), error="its schema_version is 2, and this version reads 1"
+    ),
+    Case("index_no_version", _edit("models.json", schema_version=None), error="schema_version is"),
+    Case("index_no_list", _edit("models.json", models={}), error="models is"),
+    Case("index_leads_out", _edit_entry(folder="../litert-fp32"), error="folder is ../litert-fp32"),
+    Case("index_leads_to_root", _edit_entry(folder="/etc"), error="folder is /etc"),
+    Case("index_of_text", _edit_entry(bytes="12"), error="bytes is"),
+    Case("index_nested", _fill("models.json", "[" * 100_000), error="models.json: it cannot be read"),
+    Case("signature_missing", _remove(_SIGNATURE), broken={_FIRST: "signature.json: it is missing"}),
+    Case("signature_cut", _cut(_SIGNATURE), broken={_FIRST: "signature.json: it cannot be read"}),
+    Case("signature_empty", _fill(_SIGNATURE, ""), broken={_FIRST: "signature.json: it cannot be read"}),
+    Case("signature_list", _fill(_SIGNATURE, "[]"), broken={_FIRST: "it holds no object"}),
+    Case("signature_newer", _edit(_SIGNATURE, schema_version=9), broken={_FIRST: "its schema_version is 9"}),
+    Case("signature_leads_out", _edit(_SIGNATURE, file="../model.tflite"), broken={_FIRST: "file is ../model.tflite"}),
+    Case("signature_no_functions", _edit(_SIGNATURE, functions=[]), broken={_FIRST: "functions have the lengths []"}),
+    Case("signature_padding", _edit(_SIGNATURE, pad_token_id=-1), broken={_FIRST: "pad_token_id is -1"}),
+    Case(
+        "signature_labels", _edit(_SIGNATURE, labels=["a", "b"]), broken={_FIRST: "labels: there are 2 for 3 outputs"}
+    ),
+    Case("signature_label_kind", _edit(_SIGNATURE, labels=["a", "b", 3]), broken={_FIRST: "labels is"}),
+    Case(
+        "signature_task",
+        _edit(_SIGNATURE, task="embedding"),
+        broken={_FIRST: "task is embedding, and models.json says"},
+    ),
+    Case("lengths_fall", _edit_function(max_length=99, min_length=99), broken={_FIRST: "functions have the lengths"}),
+    Case("length_of_nothing", _edit_function(min_length=0), broken={_FIRST: "seq_32 takes 0 to 32 tokens"}),
+    Case("no_inputs", _edit_function(inputs=[]), broken={_FIRST: "seq_32 has the inputs []"}),
+    Case("shipped_missing", _remove(_SHIPPED), broken={_FIRST: "shipped.json: it is missing"}),
+    Case("shipped_of_another", _edit(_SHIPPED, digest="0"), broken={_FIRST: "it is of another model"}),
+    Case("tokenizer_missing", _remove(_TOKENIZER), fails={_TOKENIZER: "tokenizer.json: it is missing"}),
+    Case("tokenizer_cut", _cut(_TOKENIZER), fails={_TOKENIZER: "tokenizer.json: it cannot be read"}),
+    Case("tokenizer_unknown", _edit(_TOKENIZER, normalizer={"type": "Nmt"}), fails={_TOKENIZER: "the normalizer Nmt"}),
+    Case("golden_missing", _remove(_GOLDEN), fails={_GOLDEN: "golden.json: it is missing"}),
+    Case("golden_bound", _edit(_GOLDEN, min_cosine="high"), fails={_GOLDEN: "min_cosine is"}),
+    Case("golden_rows", _edit(_GOLDEN, rows=[{"first": "a"}]), fails={_GOLDEN: "input_ids is absent"}),
+)
+"""By name: what was done to a whole folder."""

@@ -1,0 +1,98 @@
+"""Cases of post-processing, with what `pipeline.metrics.outputs` makes of them: the cores have to say the same."""
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.metrics import measures, outputs
+from pipeline.text.bundled import verification_texts
+
+CASES = 400
+_TAGS = ["O", "B-person", "I-person", "B-place", "I-place", "thing"]
+
+
+def write(file: Path, *, seed: int = 0) -> int:
+    """Write one case a line and return how many; positions are UTF-16 code units."""
+    draw = random.Random(seed)
+    numbers = np.random.default_rng(seed)
+    texts = [text.first for text in verification_texts() if text.first.strip()]
+    cases = [case for _ in range(CASES) for case in _cases(draw, numbers, draw.choice(texts))]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(case) + "\n" for case in cases), encoding="utf-8")
+    return len(cases)
+
+
+def _cases(draw: random.Random, numbers: np.random.Generator, text: str) -> Iterator[dict[str, Any]]:
+    logits = _floats(numbers.normal(0, draw.choice((0.01, 1, 30)), draw.randint(1, 9)))
+    yield {"kind": "softmax", "logits": logits.tolist(), "shares": measures.softmax(logits).tolist()}
+    words = outputs.word_spans(text)
+    places = [_utf16(text, word) for word in words]
+    yield {"kind": "words", "text": text, "words": places}
+    # Two tokens a word, the second one empty; words at the end are cut off.
+    kept = words[: draw.randint(0, len(words))]
+    spans = [(0, 0), *(span for word in kept for span in (word, (word[1], word[1]))), (0, 0)]
+    tags = _floats(numbers.normal(0, 3, (len(spans), len(_TAGS))))
+    yield {
+        "kind": "entities",
+        "text": text,
+        "labels": _TAGS,
+        "from": [_utf16(text, span)[0] for span in spans],
+        "to": [_utf16(text, span)[1] for span in spans],
+        "logits": tags.tolist(),
+        "entities": [
+            [*_utf16(text, (one.start, one.end)), one.score, one.kind] for one in _entities(text, tags, spans)
+        ],
+    }
+    yield _answer(draw, numbers)
+
+
+def _entities(text: str, logits: outputs.Floats, spans: list[tuple[int, int]]) -> list[outputs.Entity]:
+    """Tag as `Model._entities` does."""
+    shares = measures.softmax(logits)
+    places = outputs.word_spans(text)
+    known = [
+        (token, place)
+        for token, place in zip(outputs.first_tokens(places, spans), places, strict=True)
+        if token is not None
+    ]
+    tags = [_TAGS[int(shares[token].argmax())] for token, _ in known]
+    return outputs.entities(tags, [float(shares[token].max()) for token, _ in known], [place for _, place in known])
+
+
+def _answer(draw: random.Random, numbers: np.random.Generator) -> dict[str, Any]:
+    windows = []
+    for _ in range(draw.randint(1, 3)):
+        asked, tokens = draw.randint(0, 5), draw.choice((0, 1, 5, 80))
+        spans = [None] * asked + [(3 * at, 3 * at + 2) for at in range(tokens)] + [None]
+        # Few values, so that several answers are equally good and the first has to win.
+        logits = _floats(
+            numbers.integers(-3, 4, (len(spans), 2)) if draw.random() < 0.5 else numbers.normal(0, 2, (len(spans), 2))
+        )
+        windows.append((logits, spans))
+    best = outputs.best_span(windows)
+    return {
+        "kind": "answer",
+        "windows": [
+            {
+                "from": [span[0] if span else -1 for span in spans],
+                "to": [span[1] if span else -1 for span in spans],
+                "starts": logits[:, 0].tolist(),
+                "ends": logits[:, 1].tolist(),
+            }
+            for logits, spans in windows
+        ],
+        "answer": [best.start, best.end, best.score] if np.isfinite(best.score) else None,
+    }
+
+
+def _floats(values: Any) -> outputs.Floats:
+    return np.asarray(values, np.float32)
+
+
+def _utf16(text: str, span: tuple[int, int]) -> tuple[int, int]:
+    first, end = (len(text[:at].encode("utf-16-le")) // 2 for at in span)
+    return first, end
