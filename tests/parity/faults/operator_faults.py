@@ -381,14 +381,16 @@ _REFUSED = {
     positions_stop_at_24: _POSITIONS_READ_BACK,
     late_positions_off_by_one: _POSITIONS_READ_BACK,
     two_positions_exchanged: _POSITIONS_READ_BACK,
+    softmax_plus_one: "gives NaN or infinity",
     first_id_read_as_second: "index 30528 is out of bounds",
     last_token_left_out: "a kind of operation that no encoder known here has",
     log_softmax_in_graph: "a kind of operation that no encoder known here has",
     pooler_without_tanh: "RELU_N1_TO_1, which is not read here",
 }
-"""How some files are refused where they are converted or first run; Core ML clamps ids in half precision.
+"""How some files are refused where they are converted or first run.
 
-Positions are integers that ExecuTorch's file keeps; the others fold them into the table, which a gate reads back.
+Core ML clamps ids in half precision, and its exponents overflow without a softmax's shift. Positions are integers that
+ExecuTorch's file keeps; the others fold them into the table, which a gate reads back.
 """
 _ONE_GRAPH = {"executorch": "one graph serves every length"}
 _ONE_GELU = {"executorch": "XNNPACK computes the erf form for either, and the file passes"}
