@@ -10,7 +10,7 @@ POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
 .PHONY: help ready setup init run plan compress student convert verify benchmark report ship push recipes list \
-        train test test-quick test-durations test-cluster test-full check docs commands format compat peers pruned-speed faults mutations abuse core-check support compression ablation \
+        train test test-quick test-durations test-cluster test-full check docs commands format compat peers pruned-speed faults mutations abuse core-check core-speed support compression ablation \
         clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
@@ -124,6 +124,9 @@ abuse: ready  ## kill commands, fill disks, give bad inputs and prepared folders
 
 core-check: ready  ## build and test both apps' cores, and compare every token id (JDK 17 and Maven; Swift 6, or .ci/swift)
 	@PYTHONPATH=.:tests .venv/bin/python -m apps.check
+
+core-speed: ready  ## time both cores' tokenizers beside Hugging Face's, in one run
+	@PYTHONPATH=.:tests .venv/bin/python -m apps.speed
 
 support: ready  ## every architecture in published sizes through every format; writes benchmarks/SUPPORT.md (an hour)
 	@.venv/bin/python -m benchmarks.support

@@ -6,6 +6,7 @@ What the machine lacks is said in one line each, with how to get it; where CI is
 import argparse
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -73,22 +74,44 @@ def _tables_are_right() -> bool:
     return not wrong
 
 
+_SWIFT_TEST = "swift test -c release -Xswiftc -enable-testing"
+"""Optimised: the rows are millions of tokens."""
+
+
 def kotlin() -> None:
     """Compile, check against Android 8, lint and test the Kotlin core."""
+    _print_counts(_maven("verify"))
+
+
+def kotlin_speed(texts: Path) -> str:
+    """Time the Kotlin tokenizers and return what was printed."""
+    return _maven("test", "-Dtest=SpeedTest", f"-Dpocketbert.speed={texts}")
+
+
+def _maven(*arguments: str) -> str:
     for tool, package in (("java", "openjdk-17-jdk"), ("mvn", "maven")):
         if shutil.which(tool) is None:
             raise Lacking(f"there is no {tool}; install {package} (JDK 17 or later, Maven 3.8 or later)")
-    _run(["mvn", "-q", "-B", "verify", f"-Dpocketbert.vectors={VECTORS}"], KOTLIN, dict(os.environ))
+    return _run(["mvn", "-q", "-B", *arguments, f"-Dpocketbert.vectors={VECTORS}"], KOTLIN)
 
 
 def swift() -> None:
-    """Compile, lint and test the Swift core, with the machine's own Swift or the one in a tree of its own."""
-    # Optimised: the rows are a million tokens.
-    test = "swift test -c release -Xswiftc -enable-testing"
+    """Compile, lint and test the Swift core."""
+    _print_counts(_swift(_SWIFT_TEST, "swift-format lint --strict -r Sources Tests Package.swift"))
+
+
+def swift_speed(texts: Path) -> str:
+    """Time the Swift tokenizers and return what was printed."""
+    return _swift(f"export POCKETBERT_SPEED=$POCKETBERT_VECTORS/{texts.name}", f"{_SWIFT_TEST} --filter SpeedTests")
+
+
+def _swift(*commands: str) -> str:
+    """Run commands in the Swift package, with the machine's own Swift or the one in a tree of its own."""
+    vectors = VECTORS.relative_to(REPOSITORY)
     if shutil.which("swift"):
-        _run(["sh", "-ec", f"{test} && swift format lint --strict -r Sources Tests Package.swift"], SWIFT,
-             os.environ | {"POCKETBERT_VECTORS": str(VECTORS)})  # fmt: skip
-        return
+        # Xcode and swift.org have it as `swift format`, Debian as a tool of its own.
+        script = "; ".join(command.replace("swift-format", "swift format") for command in commands)
+        return _run(["sh", "-ec", f"export POCKETBERT_VECTORS={REPOSITORY / vectors}; {script}"], SWIFT)
     if not (SWIFT_TREE / "usr" / "libexec" / "swift").is_dir():
         raise Lacking(
             f"there is no swift, and none in {SWIFT_TREE}; install Swift 6, or on Debian run `sudo .ci/swift`, which "
@@ -96,29 +119,32 @@ def swift() -> None:
         )
     if os.geteuid() != 0:
         raise Lacking(f"Swift in {SWIFT_TREE} runs as root alone; use sudo, or install Swift 6")
-    vectors = Path("/pocketbert") / VECTORS.relative_to(REPOSITORY)
-    inside = f"cd /pocketbert/ios-demo/Core; export HOME=/root POCKETBERT_VECTORS={vectors}"
-    lint = "/usr/libexec/swift/bin/swift-format lint --strict -r Sources Tests Package.swift"
-    script = f"""
-        mkdir -p {SWIFT_TREE}/pocketbert
-        mount -t proc proc {SWIFT_TREE}/proc
-        mount --rbind /dev {SWIFT_TREE}/dev
-        mount --bind {REPOSITORY} {SWIFT_TREE}/pocketbert
-        exec chroot {SWIFT_TREE} sh -ec '{inside}; {test} --scratch-path /pocketbert/build/apps/swift; {lint}'
-    """
-    # The mounts are this process's alone and go with it.
-    _run(["unshare", "--mount", "sh", "-ec", script], REPOSITORY, dict(os.environ))
-
-
-def _run(command: Sequence[str], folder: Path, environment: dict[str, str]) -> None:
-    """Run a tool; print its counts, and everything if it fails."""
-    log = subprocess.run(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    inside = "/pocketbert"
+    exports = f"HOME=/root PATH=$PATH:/usr/libexec/swift/bin POCKETBERT_VECTORS={inside}/{vectors}"
+    script = "; ".join((f"cd {inside}/ios-demo/Core", f"export {exports}", *commands))
+    script = script.replace(_SWIFT_TEST, f"{_SWIFT_TEST} --scratch-path {inside}/build/apps/swift")
+    mounts = (
+        f"mkdir -p {SWIFT_TREE}{inside}",
+        f"mount -t proc proc {SWIFT_TREE}/proc",
+        f"mount --rbind /dev {SWIFT_TREE}/dev",
+        f"mount --bind {REPOSITORY} {SWIFT_TREE}{inside}",
+        f"exec chroot {SWIFT_TREE} sh -ec {shlex.quote(script)}",
     )
+    # The mounts are this process's alone and go with it.
+    return _run(["unshare", "--mount", "sh", "-ec", "; ".join(mounts)], REPOSITORY)
+
+
+def _run(command: Sequence[str], folder: Path) -> str:
+    """Run a tool and return what it printed; print that if it fails."""
+    log = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if log.returncode != 0:
         print(log.stdout[-20_000:], flush=True)
         log.check_returncode()
-    print("\n".join(_COUNTS.findall(log.stdout)), flush=True)
+    return log.stdout
+
+
+def _print_counts(log: str) -> None:
+    print("\n".join(_COUNTS.findall(log)), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@ import org.junit.jupiter.api.Assertions.assertArrayEquals
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertThrows
 import org.junit.jupiter.api.Assertions.assertTrue
-import org.junit.jupiter.api.Assertions.fail
 import org.junit.jupiter.api.DynamicTest
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.TestFactory
+import pocketbert.core.VECTORS
 import pocketbert.core.child
 import pocketbert.core.objects
 import pocketbert.core.readJson
@@ -18,12 +18,7 @@ import java.io.File
 
 /** Shipped folders, whole and spoilt (`tests/apps/contract.py`): what is read, and why the rest is refused. */
 class ContractTest {
-    private val home by lazy {
-        File(
-            System.getProperty("pocketbert.vectors") ?: fail("run `make core-check`: it writes the cases and names their folder"),
-            "contract",
-        )
-    }
+    private val home = File(VECTORS, "contract")
 
     private fun files(folder: String) = Files { path -> File(File(home, folder), path).readBytes() }
 

@@ -11,6 +11,7 @@ import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Assertions.fail
 import org.junit.jupiter.api.DynamicTest
 import org.junit.jupiter.api.TestFactory
+import pocketbert.core.VECTORS
 import java.io.File
 
 /**
@@ -21,9 +22,8 @@ import java.io.File
 class ConformanceTest {
     @TestFactory
     fun vectors(): List<DynamicTest> {
-        val home = System.getProperty("pocketbert.vectors") ?: fail("run `make core-check`: it writes the vectors and names their folder")
-        val folders = checkNotNull(File(home).listFiles { file -> File(file, "rows.jsonl").isFile }).sorted()
-        assertTrue(folders.isNotEmpty(), "$home has no vectors")
+        val folders = checkNotNull(VECTORS.listFiles { file -> File(file, "rows.jsonl").isFile }).sorted()
+        assertTrue(folders.isNotEmpty(), "$VECTORS has no vectors")
         return folders.map { folder -> DynamicTest.dynamicTest(folder.name) { compare(folder) } }
     }
 

@@ -6,13 +6,14 @@ import org.junit.jupiter.api.Assertions.assertNull
 import org.junit.jupiter.api.Assertions.assertThrows
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
+import pocketbert.core.VECTORS
 import java.io.File
 import java.util.concurrent.Callable
 import java.util.concurrent.Executors
 
 class TokenizerTest {
     private val tokenizer by lazy {
-        Tokenizer.read(File(checkNotNull(System.getProperty("pocketbert.vectors")), "wordpiece/tokenizer.json").readText())
+        Tokenizer.read(File(VECTORS, "wordpiece/tokenizer.json").readText())
     }
 
     @Test
