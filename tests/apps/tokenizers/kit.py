@@ -1,6 +1,7 @@
 """Write the kit: real and trained tokenizers, each with its rows. `python -m apps.tokenizers.kit FOLDER`."""
 
 import argparse
+import csv
 import itertools
 import json
 import os
@@ -23,7 +24,8 @@ from pipeline.text.bundled import verification_texts
 STRINGS = 25_000
 """Generated for each tokenizer, beside those that hold every character."""
 _SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-_REAL = ("stsb/dev.tsv", "sst2/dev.tsv", "xquad/dev.json", "cola/dev.tsv", "rte/dev.tsv")
+_REAL = ("xquad/dev.json", "stsb/dev.csv", "sst2/dev.tsv", "rte/dev.tsv", "cola/train.tsv")
+"""Files of POCKETBERT_DATA: questions with passages, and sentences in tables."""
 
 
 def write(home: Path, *, strings: int) -> list[str]:
@@ -58,8 +60,9 @@ def _data() -> Iterator[Pair]:
                 for paragraph in article["paragraphs"]:
                     yield from ((qa["question"], paragraph["context"]) for qa in paragraph["qas"])
         else:
-            lines = path.read_text(encoding="utf-8").split("\n")
-            yield from ((cell, None) for line in lines for cell in line.split("\t") if len(cell.split()) > 1)
+            with path.open(encoding="utf-8", newline="") as file:
+                tabs: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if path.suffix == ".tsv" else {}
+                yield from ((cell, None) for row in csv.reader(file, **tabs) for cell in row if len(cell.split()) > 1)
 
 
 def _bundled(scratch: Path, texts: list[str]) -> Tokenizer:
