@@ -179,7 +179,7 @@ _CLASSES = Student(task="classification")
 _ALBERT = Student("albert")
 FAULTS = (
     _fault("layers_swapped", "two layers are exchanged", layers_swapped),
-    _fault("layer_skipped", "the last layer is left out", layer_skipped),
+    _fault("layer_skipped", "the last layer is left out", layer_skipped, stops="that BertModel has no place for"),
     _fault("layer_repeated", "the second layer has the first one's weights", layer_repeated),
     _fault("query_key_exchanged", "query and key of one layer are exchanged", query_key_exchanged),
     _fault(

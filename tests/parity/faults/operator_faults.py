@@ -11,7 +11,16 @@ import torch
 from torch import nn
 
 from faults.fault import INT8, Cells, Fault
-from faults.graph_faults import _attention, _before_model, _embeddings, _finish, _first_attention, _layers, _softmax
+from faults.graph_faults import (
+    POSITIONS_READ_BACK,
+    _attention,
+    _before_model,
+    _embeddings,
+    _finish,
+    _first_attention,
+    _layers,
+    _softmax,
+)
 from faults.students import BUNDLED, LENGTHS, Student
 from pipeline.checkpoint.loading import MASKED
 
@@ -376,11 +385,10 @@ def span_ends_favour_the_first(graph: Any) -> None:
 
 # --- the catalogue -----------------------------------------------------------------------------------------------
 
-_POSITIONS_READ_BACK = "integers that are neither 0 nor their places"
 _REFUSED = {
-    positions_stop_at_24: _POSITIONS_READ_BACK,
-    late_positions_off_by_one: _POSITIONS_READ_BACK,
-    two_positions_exchanged: _POSITIONS_READ_BACK,
+    positions_stop_at_24: POSITIONS_READ_BACK,
+    late_positions_off_by_one: POSITIONS_READ_BACK,
+    two_positions_exchanged: POSITIONS_READ_BACK,
     softmax_plus_one: "gives NaN or infinity",
     first_id_read_as_second: "index 30528 is out of bounds",
     last_token_left_out: "a kind of operation that no encoder known here has",
@@ -389,8 +397,7 @@ _REFUSED = {
 }
 """How some files are refused where they are converted or first run.
 
-Core ML clamps ids in half precision, and its exponents overflow without a softmax's shift. Positions are integers that
-ExecuTorch's file keeps; the others fold them into the table, which a gate reads back.
+Core ML clamps ids in half precision, and its exponents overflow without a softmax's shift.
 """
 _ONE_GRAPH = {"executorch": "one graph serves every length"}
 _ONE_GELU = {"executorch": "XNNPACK computes the erf form for either, and the file passes"}
