@@ -155,7 +155,10 @@ def _remove(file: str) -> Callable[[Path], None]:
 
 
 def _fill(file: str, text: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / file).write_text(text, encoding="utf-8") and None
+    def spoil(folder: Path) -> None:
+        (folder / file).write_text(text, encoding="utf-8")
+
+    return spoil
 
 
 _FIRST = MODELS[0]

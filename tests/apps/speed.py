@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def _reference(home: Path, texts: list[str]) -> dict[str, dict[str, Any]]:
         if not (place.parent / "rows.jsonl").is_file():
             continue
         document = place.read_text(encoding="utf-8")
-        load = min(_millis(lambda document=document: Tokenizer.from_str(document)) for _ in range(5))
+        load = min(_millis(partial(Tokenizer.from_str, document)) for _ in range(5))
         tokenizer = Tokenizer.from_str(document)
 
         def sentence(tokenizer: Tokenizer = tokenizer) -> None:
