@@ -170,7 +170,7 @@ FAULTS = (
         "longest_length_off",
         "signature.json says one token less",
         _signature(longest_length_off),
-        stops="does not fit|takes",
+        stops="does not fit|takes|it has to be int32",
     ),
     _fault(
         "functions_exchanged",
