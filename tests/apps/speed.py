@@ -44,7 +44,8 @@ def main() -> int:
             times[name] = _read(measure(file))
         except check.Lacking as error:
             print(f"{name}: not measured: {error}")
-    Console().print(_table(times))
+    # A pipe has no width; nothing is cut there.
+    Console(width=None if sys.stdout.isatty() else 120).print(_table(times))
     return 0
 
 
