@@ -8,10 +8,8 @@ import XCTest
 /// A folder has a `tokenizer.json`, and `rows.jsonl`: `[first, second, longest row, ids, types, from, to]` in each line.
 final class ConformanceTests: XCTestCase {
     func testVectors() throws {
-        let home = try XCTUnwrap(
-            ProcessInfo.processInfo.environment["POCKETBERT_VECTORS"],
-            "run `make core-check`: it writes the vectors and names their folder")
-        let folders = try FileManager.default.contentsOfDirectory(at: URL(fileURLWithPath: home), includingPropertiesForKeys: nil)
+        let home = try vectors()
+        let folders = try FileManager.default.contentsOfDirectory(at: home, includingPropertiesForKeys: nil)
             .filter { FileManager.default.fileExists(atPath: $0.appendingPathComponent("rows.jsonl").path) }
             .sorted { $0.path < $1.path }
         XCTAssertFalse(folders.isEmpty, "\(home) has no vectors")

@@ -5,12 +5,7 @@ import XCTest
 
 /// Shipped folders, whole and spoilt (`tests/apps/contract.py`): what is read, and why the rest is refused.
 final class ContractTests: XCTestCase {
-    private func home() throws -> URL {
-        let vectors = try XCTUnwrap(
-            ProcessInfo.processInfo.environment["POCKETBERT_VECTORS"],
-            "run `make core-check`: it writes the cases and names their folder")
-        return URL(fileURLWithPath: vectors).appendingPathComponent("contract")
-    }
+    private func home() throws -> URL { try vectors().appendingPathComponent("contract") }
 
     func testCases() throws {
         let home = try home()

@@ -6,10 +6,7 @@ import XCTest
 /// Post-processing says what `pipeline.metrics.outputs` says, case by case (`tests/apps/outputs.py`).
 final class OutputsTests: XCTestCase {
     func testEveryCaseIsAsInPython() throws {
-        let home = try XCTUnwrap(
-            ProcessInfo.processInfo.environment["POCKETBERT_VECTORS"],
-            "run `make core-check`: it writes the cases and names their folder")
-        let lines = [UInt8](try Data(contentsOf: URL(fileURLWithPath: home).appendingPathComponent("outputs.jsonl")))
+        let lines = [UInt8](try Data(contentsOf: try vectors().appendingPathComponent("outputs.jsonl")))
         var counts: [String: Int] = [:]
         for line in lines.split(separator: UInt8(ascii: "\n")) {
             let test = try Json.read(Array(line))

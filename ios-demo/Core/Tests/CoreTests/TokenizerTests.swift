@@ -5,8 +5,7 @@ import XCTest
 
 final class TokenizerTests: XCTestCase {
     private func tokenizer() throws -> Tokenizer {
-        let home = try XCTUnwrap(ProcessInfo.processInfo.environment["POCKETBERT_VECTORS"])
-        return try Tokenizer(json: try Data(contentsOf: URL(fileURLWithPath: home).appendingPathComponent("wordpiece/tokenizer.json")))
+        try Tokenizer(json: try Data(contentsOf: try vectors().appendingPathComponent("wordpiece/tokenizer.json")))
     }
 
     func testWindowsShareTokensAndCoverThePassage() throws {
