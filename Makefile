@@ -10,7 +10,7 @@ POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
 .PHONY: help ready setup init run plan compress student convert verify benchmark report ship push recipes list \
-        train test test-quick test-durations test-cluster test-full check docs commands format compat peers pruned-speed faults mutations abuse core-check core-speed support compression ablation \
+        train test test-quick test-durations test-cluster test-full check docs commands format compat peers pruned-speed faults mutations abuse core-check core-speed tokenizer-peers support compression ablation \
         clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
@@ -90,10 +90,12 @@ check: ready  ## lint, format, types, layers of imports, links, and the generate
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports
 	@.venv/bin/python -m docs.keys --check
+	@.venv/bin/python -m docs.schemas --check
 	@.venv/bin/python -m docs.links
 
-docs: ready  ## write the keys of a recipe into docs/recipes.md
+docs: ready  ## write the keys of a recipe into docs/recipes.md, and the schemas of what apps read
 	@.venv/bin/python -m docs.keys
+	@.venv/bin/python -m docs.schemas
 
 commands: ready  ## run every documented command with tiny settings (15 minutes)
 	@$(PYTHON) -I pipeline/bootstrap.py --extra peers
@@ -127,6 +129,9 @@ core-check: ready  ## build and test both apps' cores, and compare every token i
 
 core-speed: ready  ## time both cores' tokenizers beside Hugging Face's, in one run
 	@PYTHONPATH=.:tests .venv/bin/python -m apps.speed
+
+tokenizer-peers: ready  ## both cores and the JVM's public tokenizers on every id; writes benchmarks/TOKENIZERS.md (2 minutes)
+	@PYTHONPATH=.:tests .venv/bin/python -m apps.tokenizers.peers
 
 support: ready  ## every architecture in published sizes through every format; writes benchmarks/SUPPORT.md (an hour)
 	@.venv/bin/python -m benchmarks.support

@@ -11,6 +11,7 @@ import argparse
 import csv
 import importlib.util
 import json
+import math
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -208,6 +209,14 @@ def peers(
     ]
 
 
+_DISTRIBUTIONS = {
+    "onnxruntime": "onnxruntime",
+    "litert": "ai-edge-litert",
+    "executorch": "executorch",
+    "pytorch": "torch",
+}
+
+
 def _peer(
     runtime: str,
     name: str,
@@ -221,6 +230,7 @@ def _peer(
         id=name,
         scheme=scheme,
         runtime=runtime,
+        distribution=_DISTRIBUTIONS[runtime],
         delegate=None,
         open_with_threads=opener,
         import_runtime=import_runtime,
@@ -245,7 +255,7 @@ def markdown(source: str, records: list[BenchmarkRecord], cosines: dict[str, dic
     """Return one row a variant; ratios are to the default exports and to onnxruntime's int8 of the same run."""
     machine = records[0].device
     timing = records[0].timing.texts
-    cpu_ms = {record.model.id: record.timing.texts.mean_cpu_ms_per_text for record in records}
+    cpu_ms = {one.model.id: one.timing.texts.mean_cpu_ms_per_text or math.nan for one in records}
     defaults = {name.partition("-default-")[0]: value for name, value in cpu_ms.items() if "-default-" in name}
     lines = [
         f"{machine.model_id}, {' '.join(machine.cpu_features)}; 1 thread, batch 1; {timing.texts} texts of {source}, "

@@ -128,7 +128,7 @@ def row(names: tuple[str, str, str], unpruned: LengthTiming, pruned: LengthTimin
         unpruned_ms=float(np.median(by_round(unpruned.latencies_ms, rounds))),
         ms=float(np.median(by_round(pruned.latencies_ms, rounds))),
         wall=ratio(unpruned.latencies_ms, pruned.latencies_ms, rounds=rounds),
-        cpu=ratio(unpruned.cpu_ms, pruned.cpu_ms, rounds=rounds),
+        cpu=ratio(unpruned.cpu_ms or [], pruned.cpu_ms or [], rounds=rounds),
         promised=promised,
     )
 

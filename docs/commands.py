@@ -118,7 +118,8 @@ def _forms(words: Sequence[str]) -> Iterator[Form]:
             return
     if first == "pocketbert":
         verbs = [word for word in rest[:2] if not word.startswith("-")]
-        yield Form(" ".join(("pocketbert", *verbs[: 2 if verbs[:1] == ["mil"] else 1])), _options(rest))
+        own = verbs[:1] == ["mil"] or verbs[:1] == ["signing-key"]
+        yield Form(" ".join(("pocketbert", *verbs[: 2 if own else 1])), _options(rest))
     else:
         yield Form(first, _options(rest))
 

@@ -22,7 +22,7 @@ def read(model: type[_Model], content: bytes) -> _Model:
     Raises:
         ValueError: it is something else; the message names the place and fits on one line.
     """
-    document = _parse(content)
+    document = parse(content)
     if _SCHEMA in model.model_fields and isinstance(document, dict):
         if _SCHEMA not in document:
             raise ValueError(f"{_SCHEMA}: it is missing")
@@ -36,8 +36,12 @@ def read(model: type[_Model], content: bytes) -> _Model:
         raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}") from error
 
 
-def _parse(content: bytes) -> Any:
-    """Parse JSON; the standard library's parser keeps the last of equal keys, and takes NaN, UTF-16 and UTF-32."""
+def parse(content: bytes) -> Any:
+    """Parse JSON; the standard library's parser keeps the last of equal keys, and takes NaN, UTF-16 and UTF-32.
+
+    Raises:
+        ValueError: it is none, or has a key twice.
+    """
     try:
         return json.loads(content.decode("utf-8"), object_pairs_hook=_each_once, parse_constant=_no_number)
     except RecursionError as error:

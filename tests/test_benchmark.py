@@ -58,7 +58,7 @@ def test_variants_take_turns_in_processes_of_their_own(tiny_line: TinyLine, tmp_
     assert [timing.ran_at for timing in torch.timing.lengths] == [8, 20]
     for record in records:
         texts = record.timing.texts
-        assert len(texts.latencies_ms) == len(texts.cpu_ms) == len(texts.tokenise_ms) == 2 * len(TEXTS)
+        assert len(texts.latencies_ms) == len(texts.cpu_ms or []) == len(texts.tokenise_ms) == 2 * len(TEXTS)
         assert texts.tokens == torch.timing.texts.tokens
         assert all(len(timing.latencies_ms) >= 4 and min(timing.latencies_ms) > 0 for timing in record.timing.lengths)
         assert record.timing.load_ms > 0

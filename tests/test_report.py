@@ -454,7 +454,7 @@ def test_an_idle_machine_gives_no_warning(made: Path) -> None:
 def test_times_from_a_busy_machine_are_marked(tmp_path: Path) -> None:
     model, parity = finish(tmp_path, "litert-fp32", parity_of("litert-fp32"))
     one, four = (record("litert-fp32", model.digest, threads, ms=0.1, runs=30) for threads in (1, 4))
-    half = [value / 2 for value in one.timing.texts.cpu_ms]
+    half = [value / 2 for value in one.timing.texts.cpu_ms or []]
     texts = one.timing.texts.model_copy(update={"cpu_ms": half})
     one = one.model_copy(update={"timing": one.timing.model_copy(update={"texts": texts})})
     four = four.model_copy(update={"conditions": four.conditions.model_copy(update={"busy_before_fraction": 0.9})})

@@ -1,5 +1,10 @@
-"""Typed latency records: one JSON a variant and thread count, raw samples kept. Absent is null, never -1."""
+"""Typed latency records of host, Android, iOS and emulated ARM: one JSON a variant and thread count, raw samples kept.
 
+What a machine does not tell is null, never -1. Fields with a default were added after the first records were kept; who
+writes a record states them all (`docs/schemas/benchmark-record.schema.json`).
+"""
+
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +31,9 @@ class ModelInfo(_Frozen):
     """Variant name, such as `litert-int8_dynamic`."""
     file: str | None
     sha256: str | None
-    """Content digest of the model artifact."""
+    """Content digest of the model artifact, which covers the tokenizer too."""
+    file_sha256: str | None = None
+    """Digest of the model file itself; None for a package of several files."""
     bytes: int | None
     scheme: str
     lengths: list[int] | None
@@ -37,8 +44,11 @@ class BackendInfo(_Frozen):
     """What ran it."""
 
     runtime: str
+    version: str | None = None
+    """The runtime's version."""
     delegate: str | None
     compute_units: str | None
+    """What was asked for, as the runtime names it: `cpu`, `gpu`, `CPU_AND_NE`; None where there is no choice."""
     threads: int
     ops_delegated: int | None
     ops_total: int | None
@@ -62,7 +72,7 @@ class LengthTiming(_Frozen):
     """The length at which the file really ran: the smallest of its own that fits."""
     latencies_ms: list[float]
     """Wall clock, in the order measured."""
-    cpu_ms: list[float]
+    cpu_ms: list[float] | None
     """Processor time of all threads for the same runs."""
 
     @property
@@ -73,7 +83,7 @@ class LengthTiming(_Frozen):
     @property
     def cpu(self) -> Percentiles:
         """Percentiles of the processor time."""
-        return percentiles(self.cpu_ms)
+        return percentiles(self.cpu_ms or [])
 
 
 class TextTiming(_Frozen):
@@ -86,7 +96,7 @@ class TextTiming(_Frozen):
     ran_at: list[int]
     latencies_ms: list[float]
     """Inference alone; `passes × texts` samples, pass by pass."""
-    cpu_ms: list[float]
+    cpu_ms: list[float] | None
     tokenise_ms: list[float]
     """Text to padded arrays, for the same samples."""
 
@@ -98,7 +108,7 @@ class TextTiming(_Frozen):
     @property
     def cpu(self) -> Percentiles:
         """Percentiles of the processor time of inference alone."""
-        return percentiles(self.cpu_ms)
+        return percentiles(self.cpu_ms or [])
 
     @property
     def wall_with_tokenisation(self) -> Percentiles:
@@ -111,9 +121,21 @@ class TextTiming(_Frozen):
         return mean_of_medians(self.latencies_ms, self.passes)
 
     @property
-    def mean_cpu_ms_per_text(self) -> float:
+    def mean_cpu_ms_per_text(self) -> float | None:
         """The same, in processor time."""
-        return mean_of_medians(self.cpu_ms, self.passes)
+        return None if self.cpu_ms is None else mean_of_medians(self.cpu_ms, self.passes)
+
+
+class ColdStart(_Frozen):
+    """What a user waits for when the app was not running."""
+
+    process_to_ready_ms: float | None
+    """From the start of the process until the app took the request; None where the system does not tell."""
+    tokenizer_ms: float
+    """Read the tokenizer, for the first time in the process."""
+    load_ms: float
+    """Open the file, for the first time in the process; whether the file cache was cold is not known."""
+    first_inference_ms: float
 
 
 class Timing(_Frozen):
@@ -123,9 +145,13 @@ class Timing(_Frozen):
     load_ms: float
     """Open the file, runtime imported and file cache warm."""
     first_inference_ms: float
+    cold_start: ColdStart | None = None
+    """None where it was not measured, as on the host, whose workers import the runtime before anything is timed."""
     warmup_runs: int
     lengths: list[LengthTiming]
     texts: TextTiming
+    texts_sha256: str | None = None
+    """Digest of the texts in UTF-8, each followed by a line feed."""
 
 
 class Memory(_Frozen):
@@ -135,6 +161,10 @@ class Memory(_Frozen):
     """Runtime imported, no file open."""
     peak_bytes: int | None
     """Highest point from opening the file to the end of all runs."""
+    retained_bytes: int | None = None
+    """After the file was closed."""
+    kind: Literal["rss", "pss", "footprint"] = "rss"
+    """What is counted: resident set (hosts), proportional set (Android), physical footprint (iOS)."""
 
     @property
     def model_bytes(self) -> int | None:
@@ -148,9 +178,21 @@ class Conditions(_Frozen):
     """Around the run."""
 
     thermal_before: str | None
+    """The system's own word: `none` to `shutdown` on Android, `nominal` to `critical` on iOS."""
     thermal_after: str | None
+    temperature_before_c: float | None = None
+    """Degrees Celsius, of what the system lets an app read; on Android the battery."""
+    temperature_after_c: float | None = None
+    clocks_before_mhz: list[int] | None = None
+    """Clock of each core, in the order of the cores."""
+    clocks_after_mhz: list[int] | None = None
     low_power: bool | None
     battery_fraction: float | None
+    """Before the run, 0 to 1."""
+    battery_after_fraction: float | None = None
+    battery_charge_before_uah: int | None = None
+    """The battery's charge counter, in microampere hours."""
+    battery_charge_after_uah: int | None = None
     charging: bool | None
     foreground: bool | None
     busy_before_fraction: float | None
@@ -166,6 +208,7 @@ class BenchmarkRecord(_Frozen):
     run_id: str
     started_utc: str
     source: Literal["host", "device", "simulator", "emulated-arm64"]
+    """Where it ran. Only `host` and `device` are latency; the latency tables refuse the others."""
     device: Machine
     app: dict[str, str]
     """Versions of PocketBERT and of what ran."""
@@ -175,6 +218,11 @@ class BenchmarkRecord(_Frozen):
     memory: Memory
     conditions: Conditions
     errors: list[str]
+
+
+def texts_digest(texts: Sequence[str]) -> str:
+    """Return the digest of texts, each followed by a line feed."""
+    return hashlib.sha256("".join(f"{text}\n" for text in texts).encode("utf-8")).hexdigest()
 
 
 def percentiles(samples: Sequence[float]) -> Percentiles:

@@ -9,7 +9,7 @@ import os
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 
+from pipeline.artifact import sha256_file
 from pipeline.benchmark import timed
 from pipeline.benchmark.record import (
     BackendInfo,
@@ -28,14 +29,16 @@ from pipeline.benchmark.record import (
     TextTiming,
     Timing,
     read_all,
+    texts_digest,
 )
 from pipeline.benchmark.variants import Variant, of_student, of_target
+from pipeline.devices import host
 from pipeline.graph.worker import Worker
 from pipeline.recipe.schema import BenchmarkSection
 
 __all__ = ["VERSION", "BenchmarkRecord", "Variant", "make", "measure", "of_student", "of_target", "read_all"]
 
-VERSION = 1
+VERSION = 2
 _WARMUP_PASSES = 1
 _STARTING = 2
 """Processes that import their runtimes beside each other, before anything is timed."""
@@ -121,18 +124,17 @@ def measure(
     tell: Tell,
 ) -> list[BenchmarkRecord]:
     """Run all variants at one thread count, interleaved, and return their records."""
-    started = datetime.now(UTC).isoformat(timespec="seconds")
-    load_before = _load_average()
+    before = _Moment.now()
     workers = [Worker(log) for _ in variants]
     try:
         tell(f"starting {len(variants)} processes, {threads} thread{'s' if threads > 1 else ''}", 0.0)
         with ThreadPoolExecutor(_STARTING) as pool:
             list(pool.map(_prepare, workers, variants))
-        busy_before = psutil.cpu_percent(interval=1.0) / 100
+        before = replace(before, busy=psutil.cpu_percent(interval=1.0) / 100)
         running = [_open(*pair, threads, texts[0]) for pair in zip(variants, workers, strict=True)]
         _time_lengths(running, lengths, settings, tell)
         _time_texts(running, texts, settings, tell)
-        run = _RunConditions(uuid.uuid4().hex[:12], started, busy_before, load_before, _load_average())
+        run = _Run(uuid.uuid4().hex[:12], before, _Moment.now(), texts_digest(texts))
         return [_record(one, run, settings) for one in running]
     finally:
         for worker in workers:
@@ -184,21 +186,47 @@ def _turned(running: list[_Running], turn: int) -> list[_Running]:
 
 
 @dataclass(frozen=True)
-class _RunConditions:
-    run_id: str
-    started_utc: str
-    busy_before: float
-    load_before: float | None
-    load_after: float | None
+class _Moment:
+    """The machine's state before or after the run."""
+
+    utc: str
+    load: float | None
+    temperature_c: float | None
+    clocks_mhz: list[int] | None
+    battery_fraction: float | None
+    charging: bool | None
+    busy: float | None = None
+
+    @classmethod
+    def now(cls) -> "_Moment":
+        battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+        return cls(
+            utc=datetime.now(UTC).isoformat(timespec="seconds"),
+            load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+            temperature_c=host.temperature_c(),
+            clocks_mhz=host.clocks_mhz(),
+            battery_fraction=battery.percent / 100 if battery else None,
+            charging=battery.power_plugged if battery else None,
+        )
 
 
-def _record(one: _Running, run: _RunConditions, settings: BenchmarkSection) -> BenchmarkRecord:
-    from pipeline.devices import host
+@dataclass(frozen=True)
+class _Run:
+    """What the records of one run have in common."""
 
+    id: str
+    before: _Moment
+    after: _Moment
+    texts_sha256: str
+
+
+def _record(one: _Running, run: _Run, settings: BenchmarkSection) -> BenchmarkRecord:
     variant = one.variant
+    peak = one.worker.call(timed.peak_bytes)
+    retained = one.worker.call(timed.close_variant)
     return BenchmarkRecord(
-        run_id=run.run_id,
-        started_utc=run.started_utc,
+        run_id=run.id,
+        started_utc=run.before.utc,
         source="host",
         device=host.describe(),
         app=_versions(),
@@ -206,12 +234,14 @@ def _record(one: _Running, run: _RunConditions, settings: BenchmarkSection) -> B
             id=variant.id,
             file=variant.file.name if variant.file else None,
             sha256=variant.sha256,
+            file_sha256=sha256_file(variant.file) if variant.file and variant.file.is_file() else None,
             bytes=variant.bytes,
             scheme=variant.scheme,
             lengths=list(variant.lengths) if variant.lengths else None,
         ),
         backend=BackendInfo(
             runtime=variant.runtime,
+            version=_version(variant.distribution) if variant.distribution else None,
             delegate=variant.delegate,
             compute_units=None,
             threads=one.threads,
@@ -241,25 +271,30 @@ def _record(one: _Running, run: _RunConditions, settings: BenchmarkSection) -> B
                 cpu_ms=_rounded(one.text_cpu),
                 tokenise_ms=_rounded(one.tokenise),
             ),
+            texts_sha256=run.texts_sha256,
         ),
-        memory=Memory(baseline_bytes=one.opened.baseline_bytes, peak_bytes=one.worker.call(timed.peak_bytes)),
-        conditions=_conditions(run),
+        memory=Memory(baseline_bytes=one.opened.baseline_bytes, peak_bytes=peak, retained_bytes=retained),
+        conditions=_conditions(run.before, run.after),
         errors=[],
     )
 
 
-def _conditions(run: _RunConditions) -> Conditions:
-    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+def _conditions(before: _Moment, after: _Moment) -> Conditions:
     return Conditions(
         thermal_before=None,
         thermal_after=None,
+        temperature_before_c=before.temperature_c,
+        temperature_after_c=after.temperature_c,
+        clocks_before_mhz=before.clocks_mhz,
+        clocks_after_mhz=after.clocks_mhz,
         low_power=None,
-        battery_fraction=battery.percent / 100 if battery else None,
-        charging=battery.power_plugged if battery else None,
+        battery_fraction=before.battery_fraction,
+        battery_after_fraction=after.battery_fraction,
+        charging=before.charging,
         foreground=None,
-        busy_before_fraction=run.busy_before,
-        load_average_before=run.load_before,
-        load_average_after=run.load_after,
+        busy_before_fraction=before.busy,
+        load_average_before=before.load,
+        load_average_after=after.load,
     )
 
 
@@ -268,16 +303,13 @@ def _rounded(samples: Sequence[float]) -> list[float]:
     return [round(sample, 4) for sample in samples]
 
 
-def _load_average() -> float | None:
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-
-
 def _versions() -> dict[str, str]:
     names = ("pocketbert", "torch", "transformers", "ai-edge-litert", "executorch", "coremltools")
-    found = {}
-    for name in names:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    return {name: version for name in names if (version := _version(name)) is not None}
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None

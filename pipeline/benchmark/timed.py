@@ -1,5 +1,6 @@
 """The worker's side of the benchmark: one variant open in one process, timed in blocks that the stage hands out."""
 
+import gc
 import os
 import resource
 import sys
@@ -116,6 +117,13 @@ def embed(texts: Sequence[str]) -> NDArray[np.float32]:
         length = variant.place(len(row))
         outputs.append(np.asarray(variant.execute(variant.prepare(row, length), length), np.float32).reshape(-1))
     return np.stack(outputs)
+
+
+def close_variant() -> int | None:
+    """Close the variant and return what stays resident."""
+    _state.clear()
+    gc.collect()
+    return _resident_bytes()
 
 
 def peak_bytes() -> int | None:

@@ -16,6 +16,8 @@ from pipeline.benchmark.timed import Timed
 from pipeline.convert.model import Model
 from pipeline.text.encoding import Encoder, Row
 
+_RUNTIMES = {"litert": "ai-edge-litert", "executorch": "executorch"}
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -24,6 +26,8 @@ class Variant:
     id: str
     scheme: str
     runtime: str
+    distribution: str | None
+    """The Python distribution of the runtime; None where it comes with the system, as Core ML does."""
     delegate: str | None
     open_with_threads: Callable[[int], Timed]
     import_runtime: Callable[[], None]
@@ -127,6 +131,7 @@ def of_target(model: Artifact, student: str = "") -> Variant:
         id="-".join(filter(None, (student, claimed.backend, claimed.scheme))),
         scheme=claimed.scheme,
         runtime=backends.get(claimed.backend).TITLE,
+        distribution=_RUNTIMES.get(claimed.backend),
         delegate="Core ML" if claimed.backend == "coreml" else "XNNPACK",
         open_with_threads=partial(TimedModel, model.path),
         import_runtime=partial(import_backend, claimed.backend),
@@ -146,6 +151,7 @@ def of_student(made: Artifact, max_length: int) -> Variant:
         id="pytorch-fp32",
         scheme="fp32",
         runtime="PyTorch eager",
+        distribution="torch",
         delegate=None,
         open_with_threads=partial(TimedCheckpoint, made.path, made.manifest.params["task"], max_length),
         import_runtime=partial(import_checkpoint, made.manifest.metrics["model_type"]),

@@ -10,15 +10,16 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from pipeline.artifact import FULL
-from pipeline.cli import documents, tables
+from pipeline.cli import documents, mil, signatures, tables
+from pipeline.cli.documents import AsJson
 from pipeline.cli.progress import Progress, print_error
 from pipeline.cli.texts import shortened
 from pipeline.convert.targets import choose_targets
@@ -48,10 +49,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-mil_app = typer.Typer(
-    help="Inspect and run Core ML packages without Core ML.", no_args_is_help=True, rich_markup_mode="markdown"
-)
-app.add_typer(mil_app, name="mil")
+app.add_typer(mil.app, name="mil")
+app.add_typer(signatures.app, name="signing-key")
+app.command("verify-signature")(signatures.verify_signature)
 
 RecipeName = Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml file.")]
 Targets = Annotated[
@@ -75,10 +75,13 @@ def _folder(path: Path) -> Path:
 
 
 BuildFolder = Annotated[Path, typer.Option("--build", callback=_folder, help="Folder for artifacts.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Dry = Annotated[bool, typer.Option("--dry-run", help="Say what would be made and why; make nothing.")]
 Stale = Annotated[
     bool, typer.Option("--stale", help="Take files and verdicts that are of other inputs than the recipe has now.")
+]
+Sign = Annotated[
+    Path | None,
+    typer.Option("--sign", help="Sign with this private key; the verdicts have to be of `verify --thorough`."),
 ]
 DeviceName = Annotated[str, typer.Option("--device", help="Name of a device, as `pocketbert list` shows it.")]
 _BUILD = Path("build")
@@ -120,7 +123,7 @@ def _line(
     if mermaid:
         tables.say(outcome.graph.mermaid())
     else:
-        _show(as_json, document, text, code)
+        documents.show(as_json, document, text, code)
     raise typer.Exit(code)
 
 
@@ -141,14 +144,6 @@ def _executor(cluster: str | None) -> "Executor | None":
     return Ray(cluster)
 
 
-def _show(as_json: bool, document: Mapping[str, Any], print_text: Callable[[], None], code: int = EXIT_DONE) -> None:
-    """Print a verb's result, either as a JSON document or as text."""
-    if as_json:
-        documents.print_document(document, code)
-    else:
-        print_text()
-
-
 @app.command()
 def init(
     checkpoint: Annotated[str, typer.Argument(help="A folder, bundled:NAME, hub:OWNER/NAME@COMMIT, or a cached name.")],
@@ -163,7 +158,7 @@ def init(
 
     with Progress(quiet=as_json) as progress:
         drafted = draft(checkpoint, output, name=name, task=task, force=force, tell=progress.note)
-    _show(as_json, dataclasses.asdict(drafted), partial(tables.print_draft, drafted))
+    documents.show(as_json, dataclasses.asdict(drafted), partial(tables.print_draft, drafted))
 
 
 @app.command()
@@ -261,6 +256,7 @@ def ship(
     build: BuildFolder = _BUILD,
     into: Annotated[Path, typer.Option(help="Project with android-demo/ and ios-demo/.")] = Path(),
     allow_not_run: Annotated[bool, typer.Option(help="Ship a target whose file could not be run here.")] = False,
+    sign: Sign = None,
     stale: Stale = False,
     as_json: AsJson = False,
 ) -> None:
@@ -271,10 +267,12 @@ def ship(
     parsed, file = read(recipe)
     chosen = apps.choose(parsed, choose_targets(parsed, target or []), explicit=bool(target))
     outdated = _outdated(parsed, file, chosen, build, stale=stale)
-    shipped = apps.ship(parsed, build, chosen, into, allow_not_run=allow_not_run, outdated=outdated, named=recipe)
+    shipped = apps.ship(
+        parsed, build, chosen, into, allow_not_run=allow_not_run, outdated=outdated, named=recipe, sign=sign
+    )
     rows = [one.model_dump(mode="json") | {"places": [str(place) for place in places]} for one, places in shipped]
     document = {"shipped": rows}
-    _show(as_json, document, partial(tables.print_shipped, shipped))
+    documents.show(as_json, document, partial(tables.print_shipped, shipped))
 
 
 @app.command()
@@ -290,6 +288,7 @@ def push(
     revision: Annotated[str, typer.Option(help="Branch to upload to.")] = "main",
     build: BuildFolder = _BUILD,
     allow_not_run: Annotated[bool, typer.Option(help="Push a target whose file could not be run here.")] = False,
+    sign: Sign = None,
     stale: Stale = False,
     as_json: AsJson = False,
 ) -> None:
@@ -311,11 +310,12 @@ def push(
             allow_not_run=allow_not_run,
             outdated=_outdated(parsed, file, chosen, build, stale=stale),
             tell=progress.note,
+            sign=sign,
         )
     pushed = Pushed.of(folder, bundle, repository, revision)
     if not dry_run:
         pushed = upload(pushed, bundle, private=private, create=create)
-    _show(as_json, pushed.model_dump(mode="json"), partial(tables.print_pushed, pushed))
+    documents.show(as_json, pushed.model_dump(mode="json"), partial(tables.print_pushed, pushed))
 
 
 @app.command()
@@ -341,7 +341,7 @@ def predict(
     with private_log() as log, Worker(log) as worker:
         predictions, nearest = worker.call(predict_file, file, texts, candidates, top=top, threads=threads)
     document = documents.prediction_document(predictions, nearest)
-    _show(as_json, document, partial(tables.print_predictions, predictions, nearest))
+    documents.show(as_json, document, partial(tables.print_predictions, predictions, nearest))
 
 
 @app.command()
@@ -372,7 +372,7 @@ def compat(
         progress.finished(Step(trying.STAGE, made.path, outcome.made, "", outcome.seconds, 0, made))
     tried = outcome.document
     code = EXIT_GATE_FAILED if tried.below_floor else EXIT_DONE if tried.tried else EXIT_TOOLCHAIN
-    _show(as_json, tried.model_dump(mode="json"), partial(tables.print_compat, tried), code)
+    documents.show(as_json, tried.model_dump(mode="json"), partial(tables.print_compat, tried), code)
     raise typer.Exit(code)
 
 
@@ -382,7 +382,7 @@ def list_(as_json: AsJson = False) -> None:
     from pipeline.cli import inventory
 
     content = inventory.tables()
-    _show(as_json, content, partial(tables.print_inventory, content))
+    documents.show(as_json, content, partial(tables.print_inventory, content))
 
 
 @app.command()
@@ -396,7 +396,7 @@ def keys(
     sections = [reference.section(section)] if section else list(reference.sections().values())
     document = {"sections": [dataclasses.asdict(one) for one in sections]}
     text = partial(tables.print_keys, sections[0]) if section else partial(tables.print_sections, sections)
-    _show(as_json, document, text)
+    documents.show(as_json, document, text)
 
 
 @app.command()
@@ -405,7 +405,9 @@ def recipes(as_json: AsJson = False) -> None:
     from pipeline.cli.inventory import ready_recipes
 
     ready = ready_recipes()
-    _show(as_json, {"recipes": [dataclasses.asdict(one) for one in ready]}, partial(tables.print_recipes, ready))
+    documents.show(
+        as_json, {"recipes": [dataclasses.asdict(one) for one in ready]}, partial(tables.print_recipes, ready)
+    )
 
 
 @app.command()
@@ -438,42 +440,7 @@ def clean(
     if in_use:
         text += f"; kept what a running process uses: {', '.join(in_use)}"
     document = {"removed": folders, "kept": kept, "in_use": in_use, "artifacts": removed.artifacts}
-    _show(as_json, document, partial(tables.say, text))
-
-
-PackagePath = Annotated[Path, typer.Argument(help="A .mlpackage, or a model folder that holds one.")]
-
-
-@mil_app.command("run")
-def mil_run(
-    package: PackagePath,
-    inputs: Annotated[Path, typer.Option(help="A .npz file with an array for each input.")],
-    function: Annotated[str | None, typer.Option(help="Function of the package; by default its default one.")] = None,
-    precision: Annotated[
-        str, typer.Option(help="fp16 rounds values that the program declares as half precision; fp32 does not.")
-    ] = "fp16",
-    outputs: Annotated[Path | None, typer.Option(help="Write the outputs to this .npz file.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Run a package in the reference interpreter and summarise its outputs."""
-    from pipeline.mil import Interpreter, trial
-
-    chosen = trial.precision(precision)
-    interpreter = Interpreter(trial.find(package), function, precision=chosen)
-    result = trial.run(interpreter, trial.read_inputs(inputs), precision=chosen)
-    if outputs:
-        trial.write_outputs(result, outputs)
-    _show(as_json, documents.trial_document(result), partial(tables.print_trial, result))
-
-
-@mil_app.command("ops")
-def mil_ops(package: PackagePath, as_json: AsJson = False) -> None:
-    """List a package's operations and weights."""
-    from pipeline import mil
-    from pipeline.mil import listing, trial
-
-    content = listing.take(mil.read(trial.find(package)))
-    _show(as_json, documents.listing_document(content), partial(tables.print_listing, content))
+    documents.show(as_json, document, partial(tables.say, text))
 
 
 def main() -> NoReturn:

@@ -3,8 +3,10 @@
 import dataclasses
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
 
 from pipeline.cli.texts import error_line
 from pipeline.convert.model import NearText, Prediction
@@ -16,6 +18,17 @@ from pipeline.verify.record import Parity
 
 _GIVEN_BACK_CHARACTERS = 10_000
 """Of a text that the caller has anyway; offsets of entities and answers are into the text that was given."""
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+
+
+def show(as_json: bool, document: Mapping[str, Any], print_text: Callable[[], None], code: int = EXIT_DONE) -> None:
+    """Print a verb's result, either as a JSON document or as text."""
+    if as_json:
+        print_document(document, code)
+    else:
+        print_text()
 
 
 def print_document(content: Mapping[str, Any], code: int = EXIT_DONE) -> None:

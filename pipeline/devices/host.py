@@ -19,6 +19,7 @@ _ARM_FEATURES = {
     "sve2": "sve2",
     "bf16": "bf16",
 }
+_PROCESSOR_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "soc_thermal")
 _MAC_FEATURES = {"FEAT_DotProd": "dotprod", "FEAT_I8MM": "i8mm", "FEAT_FP16": "fp16", "FEAT_BF16": "bf16"}
 
 
@@ -35,6 +36,8 @@ class Machine(BaseModel):
     cores: int
     abi: str
     page_size: int
+    core_max_mhz: list[int] | None = None
+    """Highest clock of each core, which tells big cores from little ones."""
     cpu_features: list[str]
     """A ratio between int8 and float means nothing without these."""
 
@@ -51,6 +54,7 @@ def describe() -> Machine:
         cores=os.cpu_count() or 1,
         abi=platform.machine(),
         page_size=os.sysconf("SC_PAGE_SIZE"),
+        core_max_mhz=_clocks_mhz("cpuinfo_max_freq"),
         cpu_features=cpu_features(),
     )
 
@@ -63,6 +67,37 @@ def cpu_features() -> list[str]:
     return [name for name in _X86_FEATURES if name in flags] + [
         name for flag, name in _ARM_FEATURES.items() if flag in flags
     ]
+
+
+def clocks_mhz() -> list[int] | None:
+    """Return the present clock of each core, or None where the system does not tell."""
+    return _clocks_mhz("scaling_cur_freq")
+
+
+def _clocks_mhz(name: str) -> list[int] | None:
+    files = sorted(Path("/sys/devices/system/cpu").glob(f"cpu[0-9]*/cpufreq/{name}"), key=_core_number)
+    try:
+        return [int(file.read_text()) // 1000 for file in files] or None
+    except (OSError, ValueError):
+        return None
+
+
+def _core_number(file: Path) -> int:
+    return int(file.parents[1].name.removeprefix("cpu"))
+
+
+def temperature_c() -> float | None:
+    """Return the hottest reading of the processor in degrees Celsius, or None where the system does not tell."""
+    read = getattr(psutil, "sensors_temperatures", None)
+    sensors = read() if read else {}
+    readings = [
+        reading.current
+        for name, found in sensors.items()
+        if name in _PROCESSOR_SENSORS
+        for reading in found
+        if reading.current
+    ]
+    return max(readings, default=None)
 
 
 def usable_cores() -> int:

@@ -91,7 +91,7 @@ class TextSummary(_Frozen):
     """Mean length at which the texts ran, padding included."""
     mean_ms: float
     """Mean over texts of each text's median pass, tokenisation excluded."""
-    mean_cpu_ms: float
+    mean_cpu_ms: float | None
     mean_with_tokenisation_ms: float
     wall: Percentiles
     wall_with_tokenisation: Percentiles
@@ -318,7 +318,8 @@ def _waited(variants: list[VariantReport]) -> str | None:
 
 
 def _waiting(variant: VariantReport) -> float:
-    return 1 - variant.texts.mean_cpu_ms / variant.texts.mean_ms if variant.texts.mean_ms > 0 else 0.0
+    texts = variant.texts
+    return 0.0 if texts.mean_cpu_ms is None or texts.mean_ms <= 0 else 1 - texts.mean_cpu_ms / texts.mean_ms
 
 
 def _loaded(variants: list[VariantReport], threads: int, cores: int) -> str | None:

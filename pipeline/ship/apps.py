@@ -12,9 +12,9 @@ from pipeline.convert.targets import finished_model
 from pipeline.errors import ArtifactError, GateFailed, InputError, no_folder
 from pipeline.recipe.schema import Recipe
 from pipeline.schemes import SCHEMES
-from pipeline.ship import placing
+from pipeline.ship import placing, signing
 from pipeline.ship.placing import Shipped
-from pipeline.ship.record import OTHER_INPUTS
+from pipeline.ship.record import OTHER_INPUTS, check_thorough
 from pipeline.verify import record as parity_record
 from pipeline.verify.record import Parity
 
@@ -43,6 +43,7 @@ def ship(
     allow_not_run: bool,
     outdated: Mapping[str, str],
     named: str,
+    sign: Path | None = None,
 ) -> list[tuple[Shipped, list[Path]]]:
     """Copy targets into the apps that can run them: all are checked before the first is copied, and all or none is.
 
@@ -54,6 +55,7 @@ def ship(
         allow_not_run: accept a verdict of `not_run`, and say so in what is shipped.
         outdated: targets of other inputs than the recipe has now, with what changed; they are refused.
         named: the recipe as the user named it, for the command that an error suggests.
+        sign: file with the private key that signs every copy; then a verdict has to be a thorough one.
 
     Returns:
         What is said of each target, and the folders that it was copied to.
@@ -66,10 +68,11 @@ def ship(
     """
     if into.exists() and not into.is_dir():
         raise InputError(f"--into {into} {no_folder(into)}; name the project with android-demo/ and ios-demo/.")
+    key = signing.read_key(sign) if sign is not None else None
     folder = build / recipe.name
     models = [finished_model(folder, target) for target in targets]
     shipped = [
-        _checked(recipe, folder, target, model, allow_not_run=allow_not_run)
+        _checked(recipe, folder, target, model, allow_not_run=allow_not_run, thorough=named if key else None)
         for target, model in zip(targets, models, strict=True)
     ]
     for target in targets:
@@ -79,18 +82,25 @@ def ship(
                 f"`pocketbert run {shlex.quote(named)}`, or ship what is there with --stale."
             )
     roots = {backend: [into / place for place in places] for backend, places in DESTINATIONS.items()}
-    placing.put(list(zip(models, shipped, strict=True)), roots)
+    placing.put(list(zip(models, shipped, strict=True)), roots, key)
     return [(one, [root / one.recipe / one.target for root in roots[one.backend]]) for one in shipped]
 
 
-def _checked(recipe: Recipe, folder: Path, target: Target, model: Artifact, *, allow_not_run: bool) -> Shipped:
-    """Return what will be said of a model beside its copies, if its verdict lets it go."""
+def _checked(
+    recipe: Recipe, folder: Path, target: Target, model: Artifact, *, allow_not_run: bool, thorough: str | None
+) -> Shipped:
+    """Return what will be said of a model beside its copies, if its verdict lets it go.
+
+    `thorough` names the recipe for the command that an error suggests, where only a thorough verdict will do.
+    """
     parity = _verdict(folder, target, model)
     if parity.verdict == "failed":
         raise GateFailed(f"{target} is not shipped: its verdict is failed ({parity.reasons[0]}).")
     if parity.verdict == "not_run" and not allow_not_run:
         why = f"it was not run here ({parity.reasons[0]})"
         raise GateFailed(f"{target} is not shipped: {why}. --allow-not-run ships it all the same.")
+    if thorough is not None:
+        check_thorough(thorough, {str(target): parity.thorough}, "signed")
     return Shipped(
         recipe=recipe.name,
         target=str(target),

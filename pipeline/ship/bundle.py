@@ -18,14 +18,25 @@ from pipeline.convert.targets import finished_model
 from pipeline.errors import ArtifactError, GateFailed, PipelineError, no_folder
 from pipeline.graph.node import versions
 from pipeline.recipe.schema import Recipe
-from pipeline.ship import card
-from pipeline.ship.record import BUNDLE, OTHER_INPUTS, Bundle, BundledStudent, BundledTarget, VerifiedTarget, read
+from pipeline.ship import card, signing
+from pipeline.ship.record import (
+    BUNDLE,
+    OTHER_INPUTS,
+    Bundle,
+    BundledStudent,
+    BundledTarget,
+    VerifiedTarget,
+    check_thorough,
+    read,
+)
 from pipeline.verify import record as parity_record
 from pipeline.verify.record import Parity
 
 CARD = "README.md"
 FOLDER = "bundle"
-VERSION = 2
+BUNDLE_NAME = "bundle"
+"""What a bundle is signed as: this, and the recipe."""
+VERSION = 3
 
 
 def make(
@@ -38,6 +49,7 @@ def make(
     allow_not_run: bool,
     outdated: Mapping[str, str],
     tell: Callable[[str], None],
+    sign: Path | None = None,
 ) -> tuple[Path, Bundle]:
     """Write the bundle of a recipe's verified targets, or keep the one in place if nothing changed.
 
@@ -50,6 +62,7 @@ def make(
         allow_not_run: accept a verdict of `not_run`, and say so in the bundle.
         outdated: targets of other inputs than the recipe has now, with what changed; they do not go.
         tell: called if another run has to be waited for.
+        sign: file with the private key that signs the bundle; then every verdict has to be a thorough one.
 
     Raises:
         GateFailed: a target that was named, or every target, has no verdict that lets it go.
@@ -57,6 +70,7 @@ def make(
     """
     if not folder.is_dir():
         raise ArtifactError(f"{folder} {no_folder(folder)}; make the recipe's targets with `pocketbert run` first.")
+    key = signing.read_key(sign) if sign is not None else None
     with artifact.only_run(folder, waiting=lambda: tell(f"another run works in {folder}; waiting for it")):
         student = artifact.load(folder / "student")
         if student.manifest.params["task"] != recipe.task:
@@ -65,11 +79,13 @@ def make(
         ready, left_out = _choose(
             recipe, folder, targets, student, explicit=explicit, allow_not_run=allow_not_run, outdated=outdated
         )
+        if key is not None:
+            check_thorough(recipe.name, {str(one.target): one.parity.thorough for one in ready}, "signed")
         timings = [artifact.load(place) for place in sorted(folder.glob("benchmark-*")) if place.is_dir()]
-        order = _order(recipe, folder / FOLDER, repository, student, ready, left_out, timings)
+        order = _order(recipe, folder / FOLDER, repository, student, ready, left_out, timings, key)
         if order.place.exists() and _difference(order.place):
             shutil.rmtree(order.place)
-        fill = partial(_fill, recipe, repository, student, ready, left_out, timings)
+        fill = partial(_fill, recipe, repository, student, ready, left_out, timings, key)
         artifact.build(order, fill)
         return order.place, read(order.place)
 
@@ -162,6 +178,7 @@ def _order(
     ready: Sequence[VerifiedTarget],
     left_out: Mapping[str, str],
     timings: Sequence[Artifact],
+    key: signing.PrivateKey | None,
 ) -> Order:
     inputs = {"student": student.digest}
     inputs |= {f"model {one.target}": one.model.digest for one in ready}
@@ -173,6 +190,7 @@ def _order(
         "left_out": dict(left_out),
         "student": {"params": student.manifest.params, "metrics": student.manifest.metrics},
         "manifests": {str(one.target): one.model.manifest.metrics for one in ready},
+        "signed_by": signing.fingerprint(key.public_key()) if key else None,
         "template": artifact.sha256_file(card.TEMPLATES / card.TEMPLATE),
     }
     return Order(place, "bundle", VERSION, params, inputs, {"pocketbert": __version__} | versions("jinja2"))
@@ -185,6 +203,7 @@ def _fill(
     ready: Sequence[VerifiedTarget],
     left_out: Mapping[str, str],
     timings: Sequence[Artifact],
+    key: signing.PrivateKey | None,
     out: Path,
 ) -> dict[str, Any]:
     """Copy the targets, write the card, and list everything in the manifest."""
@@ -210,6 +229,8 @@ def _fill(
     (out / CARD).write_bytes(text.encode("utf-8"))
     bundle = bundle.model_copy(update={"files": _every_file(out)})
     (out / BUNDLE).write_text(bundle.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    if key is not None:
+        signing.sign(out, f"{BUNDLE_NAME}/{recipe.name}", key, ignored=[artifact.MANIFEST])
     return {"targets": [member.target for member in members], "bytes": sum(entry.bytes for entry in bundle.files)}
 
 

@@ -19,6 +19,7 @@ from pipeline import artifact
 from pipeline.artifact import Artifact
 from pipeline.errors import ArtifactError
 from pipeline.schemes import BACKENDS, SCHEMES
+from pipeline.ship import signing
 
 SHIPPED = "shipped.json"
 INDEX = "models.json"
@@ -26,7 +27,7 @@ _TARGET = f"(?P<name>(?:{'|'.join(BACKENDS)})-(?:{'|'.join(map(re.escape, SCHEME
 _ASIDE = re.compile(rf"\.{_TARGET}\.[0-9a-f]{{8}}\.new")
 _OLD = re.compile(rf"\.{_TARGET}\.old")
 _INDEX_ASIDE = re.compile(rf"\.{re.escape(INDEX)}\.([0-9a-f]{{8}}\.new|old)")
-_SHIPPED_BEGINS, _INDEX_BEGINS = b'{\n "recipe": "', b'{\n "schema_version": 1,\n "models": ['
+_SHIPPED_BEGINS, _INDEX_BEGINS = b'{\n "schema_version": 1,\n "recipe": "', b'{\n "schema_version": 1,\n "models": ['
 """How our files begin, by which one that a killed process wrote half is known."""
 
 
@@ -37,6 +38,7 @@ class _Frozen(BaseModel):
 class Shipped(_Frozen):
     """What `shipped.json` says beside a shipped model: an app can check every file against it."""
 
+    schema_version: Literal[1] = 1
     recipe: str
     target: str
     backend: str
@@ -72,12 +74,17 @@ class Index(_Frozen):
     models: list[Entry]
 
 
-def put(models: Sequence[tuple[Artifact, Shipped]], roots: Mapping[str, Sequence[Path]]) -> None:
+def put(
+    models: Sequence[tuple[Artifact, Shipped]],
+    roots: Mapping[str, Sequence[Path]],
+    key: signing.PrivateKey | None = None,
+) -> None:
     """Copy models into the roots of their backends; every copy is whole before the first one is in its place.
 
     Args:
         models: each with what is said beside it.
         roots: folders by backend.
+        key: signs every copy; None signs nothing.
 
     Raises:
         ArtifactError: a place holds something else, or cannot be written; nothing has changed then.
@@ -110,7 +117,7 @@ def put(models: Sequence[tuple[Artifact, Shipped]], roots: Mapping[str, Sequence
                 _check_aside(place)
             for place, model, shipped in places:
                 asides[place] = artifact.aside_of(place)
-                _copy(model, shipped, asides[place])
+                _copy(model, shipped, asides[place], key)
             # Part of the exchange: an app never has the models and not their index because a disk was full.
             for root in used:
                 asides[root / INDEX] = artifact.aside_of(root / INDEX)
@@ -182,7 +189,7 @@ def _others(place: Path, shipped: Shipped | None) -> list[str]:
     Raises:
         OSError: a folder cannot be listed, so nobody knows what it holds.
     """
-    listed = {entry.path for entry in shipped.files} | {SHIPPED} if shipped else set()
+    listed = {entry.path for entry in shipped.files} | {SHIPPED, signing.SIGNATURE} if shipped else set()
     above = {parent.as_posix() for name in listed for parent in Path(name).parents}
     found: set[str] = set()
     for folder, names, files in os.walk(place, onerror=_raise):
@@ -218,7 +225,7 @@ def _check_index(index: Path) -> None:
     """Refuse an index that another program wrote, or something else in its place."""
     if not os.path.lexists(index):
         return
-    if index.is_symlink() or not index.is_file() or _read_index(index) is None:
+    if index.is_symlink() or not index.is_file() or read_index(index) is None:
         raise ArtifactError(
             f"{index} is no index that `pocketbert ship` wrote; it would be lost. Move it away, or use --into. What "
             "was in the apps is unchanged."
@@ -234,7 +241,8 @@ def _check_aside(place: Path) -> None:
         )
 
 
-def _read_index(file: Path) -> Index | None:
+def read_index(file: Path) -> Index | None:
+    """Return an index, or None where the file is none that `ship` wrote."""
     artifact.check_size(file)
     try:
         return Index.model_validate_json(file.read_bytes())
@@ -279,8 +287,8 @@ def _text(said: Shipped | Index) -> str:
     return said.model_dump_json(indent=1) + "\n"
 
 
-def _copy(model: Artifact, shipped: Shipped, aside: Path) -> None:
-    """Copy into a hidden folder, and check every byte."""
+def _copy(model: Artifact, shipped: Shipped, aside: Path, key: signing.PrivateKey | None) -> None:
+    """Copy into a hidden folder, check every byte, and sign what is there."""
     aside.mkdir(parents=True)
     # First: by it the next `ship` knows whose the folder is, if this one is killed.
     (aside / SHIPPED).write_text(_text(shipped), encoding="utf-8")
@@ -289,6 +297,8 @@ def _copy(model: Artifact, shipped: Shipped, aside: Path) -> None:
         shutil.copyfile(model.path / entry.path, aside / entry.path)
         if artifact.sha256_file(aside / entry.path) != entry.sha256:
             raise ArtifactError(f"{model.path / entry.path} changed while it was copied; run `pocketbert run` again.")
+    if key is not None:
+        signing.sign(aside, f"{shipped.recipe}/{shipped.target}", key)
     for path in aside.rglob("*"):
         if path.is_file():
             artifact.sync(path)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from pipeline.errors import GateFailed, InputError, PipelineError
 from pipeline.schemes import BACKENDS, SCHEMES
-from pipeline.ship.record import Bundle, BundledTarget, sizes
+from pipeline.ship.record import Bundle, BundledTarget, check_thorough, sizes
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -89,11 +89,7 @@ def upload(pushed: Pushed, bundle: Bundle, *, private: bool, create: bool) -> Pu
 
     if any(member.verdict == "failed" for member in bundle.targets):
         raise GateFailed("the bundle holds a failed target; it is not uploaded.")
-    if hasty := [member.target for member in bundle.targets if not member.thorough]:
-        raise InputError(
-            f"{', '.join(hasty)}: what is uploaded was verified thoroughly, and this was not. Run `pocketbert verify "
-            f"{bundle.recipe} --thorough` first."
-        )
+    check_thorough(bundle.recipe, {member.target: member.thorough for member in bundle.targets}, "uploaded")
     if get_token() is None:
         raise InputError(
             "no Hugging Face token was found; run `hf auth login`, or set HF_TOKEN to a token that can write."

@@ -1,5 +1,7 @@
 """What a bundle's `pocketbert.json` holds, and the targets that may go into one."""
 
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -9,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pipeline.artifact import Artifact, FileEntry
 from pipeline.backends.signature import Signature
 from pipeline.convert.stage import Target
-from pipeline.errors import ArtifactError
+from pipeline.errors import ArtifactError, InputError
+from pipeline.ship.signing import SIGNATURE
 from pipeline.verify.record import Parity, Verdict
 
 BUNDLE = "pocketbert.json"
@@ -97,5 +100,21 @@ def read(place: Path) -> Bundle:
 
 
 def sizes(place: Path, bundle: Bundle) -> dict[str, int]:
-    """Return the bytes of everything that belongs to a bundle, its manifest included, by path."""
-    return {entry.path: entry.bytes for entry in bundle.files} | {BUNDLE: (place / BUNDLE).stat().st_size}
+    """Return the bytes of everything that belongs to a bundle, its manifest and signature included, by path."""
+    beside = (place / name for name in (BUNDLE, SIGNATURE))
+    return {entry.path: entry.bytes for entry in bundle.files} | {
+        path.name: path.stat().st_size for path in beside if path.is_file()
+    }
+
+
+def check_thorough(recipe: str, thorough: Mapping[str, bool], done: str) -> None:
+    """Refuse targets whose verdict is not a thorough one, by name; `done` is what would have been done with them.
+
+    Raises:
+        InputError: there is one.
+    """
+    if hasty := [name for name, is_thorough in thorough.items() if not is_thorough]:
+        raise InputError(
+            f"{', '.join(hasty)}: what is {done} was verified thoroughly, and this was not. Run `pocketbert verify "
+            f"{shlex.quote(recipe)} --thorough` first."
+        )

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -70,6 +70,7 @@ class Golden(BaseModel):
     """The content of `golden.json`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    schema_version: Literal[1] = 1
     task: str
     max_length: int
     min_cosine: float | None

@@ -14,7 +14,7 @@ from pipeline.student.truth import check_names, label_names
 from pipeline.tasks import Task
 from pipeline.text import published, tokenizers
 
-VERSION = 3
+VERSION = 4
 _HEADS = ("classifier.weight", "classifier.out_proj.weight", "qa_outputs.weight")
 """Last matrices of the heads of all architectures here, a row an output."""
 _PUBLISHED = ("bundled:", "hub:")

@@ -4,6 +4,7 @@ What the machine lacks is said in one line each, with how to get it; where CI is
 """
 
 import argparse
+import contextlib
 import os
 import re
 import shlex
@@ -14,17 +15,16 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from apps import contract, outputs
+from apps import contract, end_to_end, model_signing, outputs, schemas, tampered
 from apps.tokenizers import kit, tables
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 VECTORS = REPOSITORY / "build" / "apps" / "vectors"
+SIGNING = REPOSITORY / "build" / "apps" / "model-signing"
 KOTLIN, SWIFT = REPOSITORY / "android-demo" / "core", REPOSITORY / "ios-demo" / "Core"
 SWIFT_TREE = Path(os.environ.get("POCKETBERT_SWIFT", "/opt/pocketbert/swift"))
 """A Debian tree with Swift in it, for machines without a Swift of their own; `.ci/swift` makes it."""
-_COUNTS = re.compile(
-    r"^.*(?: rows, .* differ| cases(?:, none differs)?|Tests run: \d+.*|Executed \d+ tests?.*)$", re.MULTILINE
-)
+_COUNTS = re.compile(r"^.*(?: rows, .* differ| cases(?:, .*)?|Tests run: \d+.*|Executed \d+ tests?.*)$", re.MULTILINE)
 
 
 class Lacking(Exception):
@@ -36,25 +36,50 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make core-check", description=__doc__)
     parser.add_argument("--only", choices=("kotlin", "swift"), help="this core alone")
     parser.add_argument("--strings", type=int, default=kit.STRINGS, help="generated strings for each tokenizer")
+    parser.add_argument("--no-students", action="store_true", help="leave out what needs the real student (minutes)")
     options = parser.parse_args(arguments)
     failed = [] if _tables_are_right() else ["characters.txt"]
     kit.write(VECTORS, strings=options.strings)
     print(f"post-processing: {outputs.write(VECTORS / 'outputs.jsonl'):,} cases", flush=True)
     cases = contract.write(VECTORS / "contract", VECTORS / "wordpiece" / "tokenizer.json")
-    print(f"contract: {cases} folders", flush=True)
+    valid, invalid = schemas.write(VECTORS / "schemas.jsonl")
+    print(
+        f"contract: {cases} folders, {tampered.write(VECTORS / 'signed')} signed ones, documents of "
+        f"seven schemas: {valid:,} right and {invalid:,} wrong",
+        flush=True,
+    )
+    shutil.rmtree(SIGNING / "ours", ignore_errors=True)
+    shutil.rmtree(SIGNING / "theirs", ignore_errors=True)
+    SIGNING.mkdir(parents=True, exist_ok=True)
+    try:
+        print(f"model-signing {model_signing.VERSION}: {model_signing.check(SIGNING)} cases, as here", flush=True)
+    except AssertionError as error:
+        print(f"model-signing: {error}", flush=True)
+        failed.append("model-signing")
+    if options.no_students:
+        (end_to_end.FOLDER / "cases.json").unlink(missing_ok=True)
+    else:
+        began = time.monotonic()
+        print(f"end to end: {end_to_end.write()} answers, in {time.monotonic() - began:.0f} s", flush=True)
     checks: dict[str, Callable[[], None]] = {"kotlin": kotlin, "swift": swift}
     for name, check in checks.items():
         if options.only not in (None, name):
             continue
         began = time.monotonic()
         try:
-            check()
+            with contextlib.nullcontext() if options.no_students else end_to_end.serving():
+                check()
+            if not options.no_students:
+                print(f"{name}: {end_to_end.check_runs(name)} records are valid", flush=True)
         except Lacking as error:
             print(f"{name}: not checked: {error}", flush=True)
             if os.environ.get("CI"):
                 failed.append(name)
         except subprocess.CalledProcessError as error:
             print(f"{name}: failed with exit code {error.returncode}", flush=True)
+            failed.append(name)
+        except (AssertionError, OSError, ValueError) as error:
+            print(f"{name}: what it wrote is not valid: {error!r}", flush=True)
             failed.append(name)
         else:
             print(f"{name}: checked in {time.monotonic() - began:.0f} s", flush=True)
@@ -92,7 +117,12 @@ def _maven(*arguments: str) -> str:
     for tool, package in (("java", "openjdk-17-jdk"), ("mvn", "maven")):
         if shutil.which(tool) is None:
             raise Lacking(f"there is no {tool}; install {package} (JDK 17 or later, Maven 3.8 or later)")
-    return _run(["mvn", "-q", "-B", *arguments, f"-Dpocketbert.vectors={VECTORS}"], KOTLIN)
+    students = [f"-Dpocketbert.endtoend={end_to_end.FOLDER}"] if _has_students() else []
+    return _run(["mvn", "-q", "-B", *arguments, f"-Dpocketbert.vectors={VECTORS}", *students], KOTLIN)
+
+
+def _has_students() -> bool:
+    return (end_to_end.FOLDER / "cases.json").is_file()
 
 
 def swift() -> None:
@@ -107,11 +137,17 @@ def swift_speed(texts: Path) -> str:
 
 def _swift(*commands: str) -> str:
     """Run commands in the Swift package, with the machine's own Swift or the one in a tree of its own."""
-    vectors = VECTORS.relative_to(REPOSITORY)
+
+    def exports(root: str) -> str:
+        named = {"POCKETBERT_VECTORS": VECTORS} | (
+            {"POCKETBERT_ENDTOEND": end_to_end.FOLDER} if _has_students() else {}
+        )
+        return " ".join(f"{name}={root}/{place.relative_to(REPOSITORY)}" for name, place in named.items())
+
     if shutil.which("swift"):
         # Xcode and swift.org have it as `swift format`, Debian as a tool of its own.
         script = "; ".join(command.replace("swift-format", "swift format") for command in commands)
-        return _run(["sh", "-ec", f"export POCKETBERT_VECTORS={REPOSITORY / vectors}; {script}"], SWIFT)
+        return _run(["sh", "-ec", f"export {exports(str(REPOSITORY))}; {script}"], SWIFT)
     if not (SWIFT_TREE / "usr" / "libexec" / "swift").is_dir():
         raise Lacking(
             f"there is no swift, and none in {SWIFT_TREE}; install Swift 6, or on Debian run `sudo .ci/swift`, which "
@@ -120,8 +156,8 @@ def _swift(*commands: str) -> str:
     if os.geteuid() != 0:
         raise Lacking(f"Swift in {SWIFT_TREE} runs as root alone; use sudo, or install Swift 6")
     inside = "/pocketbert"
-    exports = f"HOME=/root PATH=$PATH:/usr/libexec/swift/bin POCKETBERT_VECTORS={inside}/{vectors}"
-    script = "; ".join((f"cd {inside}/ios-demo/Core", f"export {exports}", *commands))
+    environment = f"HOME=/root PATH=$PATH:/usr/libexec/swift/bin {exports(inside)}"
+    script = "; ".join((f"cd {inside}/ios-demo/Core", f"export {environment}", *commands))
     script = script.replace(_SWIFT_TEST, f"{_SWIFT_TEST} --scratch-path {inside}/build/apps/swift")
     mounts = (
         f"mkdir -p {SWIFT_TREE}{inside}",

@@ -9,6 +9,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from pipeline import artifact
+from pipeline.artifact import FileEntry
 from pipeline.backends.signature import Function, Signature, Tensor
 from pipeline.ship.placing import Entry, Index, Shipped
 from pipeline.student.golden import TEXTS, Golden, GoldenRow
@@ -18,6 +20,10 @@ MODELS = ("mood/litert-int8_dynamic", "words/executorch-fp32")
 """A classifier with fixed lengths, and an embedding of any length."""
 _LABELS = ("negative", "neutral", "positive")
 _MAX_LENGTH = 64
+
+
+FILES = ("model.tflite", "package/Data/weights.bin", "tokenizer.json", "signature.json", "golden.json", "shipped.json")
+"""What lies in the first model's folder."""
 
 
 @dataclass(frozen=True)
@@ -32,19 +38,23 @@ class Case:
     """By model: a piece of the reason why it cannot be used; the others can."""
     fails: dict[str, str] = field(default_factory=dict)
     """By file: a piece of the message when it is read."""
+    lists: bool = True
+    """Whether `shipped.json` lists the files as they are after all, so that what is in them is what is wrong."""
 
 
 def write(home: Path, tokenizer: Path) -> int:
     """Write every case with `cases.json`, and return how many there are."""
     shutil.rmtree(home, ignore_errors=True)
     good = home / "whole"
-    _write_whole(good, tokenizer)
+    write_models(good, tokenizer)
     rows = []
     for case in CASES:
         folder = home / case.name
         if folder != good:
             shutil.copytree(good, folder)
         case.spoil(folder)
+        if case.lists:
+            _list_files(folder)
         usable = [] if case.error else [name for name in MODELS if name not in case.broken]
         rows.append(
             {"folder": case.name, "error": case.error, "broken": case.broken, "fails": case.fails, "usable": usable}
@@ -53,25 +63,53 @@ def write(home: Path, tokenizer: Path) -> int:
     return len(rows)
 
 
-def _write_whole(folder: Path, tokenizer: Path) -> None:
+def write_models(folder: Path, tokenizer: Path | None = None) -> None:
+    """Write an app's folder with two models; without a tokenizer something small stands in its place, to be hashed."""
     entries = []
-    for place, signature in zip(MODELS, (_classifier(), _embedding()), strict=True):
+    for place, signature in zip(MODELS, (classifier(), embedding()), strict=True):
         model = folder / place
-        model.mkdir(parents=True)
-        shutil.copyfile(tokenizer, model / "tokenizer.json")
+        (model / "package" / "Data").mkdir(parents=True)
+        (model / signature.file).write_bytes(place.encode() * 99)
+        (model / "package" / "Data" / "weights.bin").write_bytes(b"weights" * 99)
+        if tokenizer is not None:
+            shutil.copyfile(tokenizer, model / "tokenizer.json")
+        else:
+            (model / "tokenizer.json").write_text('{"version": "1.0"}', encoding="utf-8")
         (model / "signature.json").write_text(signature.model_dump_json(), encoding="utf-8")
-        (model / "golden.json").write_text(_golden(signature, tokenizer).model_dump_json(), encoding="utf-8")
-        recipe, target = place.split("/")
-        said: dict[str, Any] = {
-            "recipe": recipe, "backend": signature.backend, "scheme": signature.scheme, "task": signature.task,
-            "digest": recipe[0] * 64, "bytes": 1 << 32,
-        }  # fmt: skip
-        shipped = Shipped(
-            target=target, verdict="passed", reasons=[], evaluator="LiteRT", licence="Apache-2.0", files=[], **said
-        )
-        (model / "shipped.json").write_text(shipped.model_dump_json(), encoding="utf-8")
-        entries.append(Entry(folder=place, **said))
+        golden = _golden(signature, tokenizer) if tokenizer is not None else None
+        (model / "golden.json").write_text(golden.model_dump_json() if golden else '{"rows": []}', encoding="utf-8")
+        said = shipped(place)
+        (model / "shipped.json").write_text(said.model_dump_json(), encoding="utf-8")
+        entries.append(Entry(folder=place, **said.model_dump(include=set(Entry.model_fields))))
     (folder / "models.json").write_text(Index(models=entries).model_dump_json(), encoding="utf-8")
+    _list_files(folder)
+
+
+def shipped(place: str) -> Shipped:
+    """Return what is said beside a model; no file is listed yet."""
+    signature = dict(zip(MODELS, (classifier(), embedding()), strict=True))[place]
+    recipe, target = place.split("/")
+    return Shipped(
+        recipe=recipe, target=target, backend=signature.backend, scheme=signature.scheme, task=signature.task,
+        verdict="passed", reasons=[], evaluator="LiteRT", licence="Apache-2.0", digest=recipe[0] * 64,
+        files=[FileEntry(path="model.tflite", sha256="0" * 64, bytes=1)], bytes=1 << 32,
+    )  # fmt: skip
+
+
+def _list_files(folder: Path) -> None:
+    """Bring the lists of files in `shipped.json` up to date."""
+    for file in folder.glob("*/*/shipped.json"):
+        said = json.loads(file.read_text(encoding="utf-8"))
+        paths = [path for path in sorted(file.parent.rglob("*")) if path.is_file() and path != file]
+        said["files"] = [
+            {
+                "path": path.relative_to(file.parent).as_posix(),
+                "sha256": artifact.sha256_file(path),
+                "bytes": path.stat().st_size,
+            }
+            for path in paths
+        ]
+        file.write_text(json.dumps(said), encoding="utf-8")
 
 
 def _function(name: str, length: tuple[int, int], output: Tensor) -> Function:
@@ -81,7 +119,8 @@ def _function(name: str, length: tuple[int, int], output: Tensor) -> Function:
     return Function(name=name, min_length=length[0], max_length=length[1], inputs=inputs, outputs=(output,))
 
 
-def _classifier() -> Signature:
+def classifier() -> Signature:
+    """Return the signature of a file with fixed lengths."""
     output = Tensor(name="logits", dtype="float32", shape=(1, len(_LABELS)))
     return Signature(
         backend="litert", scheme="int8_dynamic", task="classification", output_kind="logits", file="model.tflite",
@@ -90,7 +129,8 @@ def _classifier() -> Signature:
     )  # fmt: skip
 
 
-def _embedding() -> Signature:
+def embedding() -> Signature:
+    """Return the signature of a file that takes any length."""
     output = Tensor(name="sentence_embedding", dtype="float32", shape=(1, 8))
     return Signature(
         backend="executorch", scheme="fp32", task="embedding", output_kind="embedding", file="model.pte",
@@ -161,6 +201,18 @@ def _fill(file: str, text: str) -> Callable[[Path], None]:
     return spoil
 
 
+def _input(kind: str) -> dict[str, Any]:
+    return {"name": "input_ids", "dtype": f"{kind}x", "shape": [1, 32]}
+
+
+def _inputs_of(length: int) -> list[dict[str, Any]]:
+    return [{"name": name, "dtype": "int32", "shape": [1, length]} for name in ("attention_mask", "input_ids")]
+
+
+def _output(name: str) -> dict[str, Any]:
+    return {"name": name, "dtype": "float32", "shape": [1, len(_LABELS)]}
+
+
 _FIRST = MODELS[0]
 _SIGNATURE, _SHIPPED = f"{_FIRST}/signature.json", f"{_FIRST}/shipped.json"
 _TOKENIZER, _GOLDEN = f"{_FIRST}/tokenizer.json", f"{_FIRST}/golden.json"
@@ -177,6 +229,17 @@ CASES = (
     Case("index_leads_to_root", _edit_entry(folder="/etc"), error="folder is /etc"),
     Case("index_of_text", _edit_entry(bytes="12"), error="bytes is"),
     Case("index_nested", _fill("models.json", "[" * 100_000), error="models.json: it cannot be read"),
+    Case("index_version_of_true", _edit("models.json", schema_version=True), error="schema_version is true"),
+    Case(
+        "index_version_of_fraction", _fill("models.json", '{"schema_version": 1.0, "models": []}'), error="whole number"
+    ),
+    Case("index_more", _edit("models.json", more=1), error="more is a field that this version does not know"),
+    Case(
+        "index_key_twice",
+        _fill("models.json", '{"schema_version": 1, "models": [], "models": []}'),
+        error="models: the key is there more than once",
+    ),
+    Case("index_bare_word", _fill("models.json", '{"schema_version": 1, "models": none}'), error="it cannot be read"),
     Case("signature_missing", _remove(_SIGNATURE), broken={_FIRST: "signature.json: it is missing"}),
     Case("signature_cut", _cut(_SIGNATURE), broken={_FIRST: "signature.json: it cannot be read"}),
     Case("signature_empty", _fill(_SIGNATURE, ""), broken={_FIRST: "signature.json: it cannot be read"}),
@@ -188,11 +251,11 @@ CASES = (
     Case(
         "signature_labels", _edit(_SIGNATURE, labels=["a", "b"]), broken={_FIRST: "labels: there are 2 for 3 outputs"}
     ),
-    Case("signature_label_kind", _edit(_SIGNATURE, labels=["a", "b", 3]), broken={_FIRST: "labels is"}),
+    Case("signature_label_kind", _edit(_SIGNATURE, labels=["a", "b", 3]), broken={_FIRST: "labels.2 is 3"}),
     Case(
         "signature_task",
         _edit(_SIGNATURE, task="embedding"),
-        broken={_FIRST: "task is embedding, and models.json says"},
+        broken={_FIRST: "task is classification, and signature.json says embedding"},
     ),
     Case("lengths_fall", _edit_function(max_length=99, min_length=99), broken={_FIRST: "functions have the lengths"}),
     Case("length_of_nothing", _edit_function(min_length=0), broken={_FIRST: "seq_32 takes 0 to 32 tokens"}),
@@ -204,6 +267,15 @@ CASES = (
     Case("tokenizer_unknown", _edit(_TOKENIZER, normalizer={"type": "Nmt"}), fails={_TOKENIZER: "the normalizer Nmt"}),
     Case("golden_missing", _remove(_GOLDEN), fails={_GOLDEN: "golden.json: it is missing"}),
     Case("golden_bound", _edit(_GOLDEN, min_cosine="high"), fails={_GOLDEN: "min_cosine is"}),
-    Case("golden_rows", _edit(_GOLDEN, rows=[{"first": "a"}]), fails={_GOLDEN: "input_ids is absent"}),
+    Case("golden_newer", _edit(_GOLDEN, schema_version=2), fails={_GOLDEN: "its schema_version is 2"}),
+    Case("shipped_newer", _edit(_SHIPPED, schema_version=2), broken={_FIRST: "its schema_version is 2"}),
+    Case("shipped_cut", _cut(_SHIPPED), broken={_FIRST: "shipped.json: it cannot be read"}, lists=False),
+    Case("file_changed", _fill(f"{_FIRST}/model.tflite", "x"), broken={_FIRST: "(changed): model.tflite"}, lists=False),
+    Case("file_missing", _remove(f"{_FIRST}/model.tflite"), broken={_FIRST: "(missing): model.tflite"}, lists=False),
+    Case("file_added", _fill(f"{_FIRST}/more", "x"), broken={_FIRST: "(added): more"}, lists=False),
+    Case("inputs_of_floats", _edit_function(inputs=[_input("float32")]), broken={_FIRST: "functions.1.inputs.0.dtype"}),
+    Case("input_of_another_length", _edit_function(inputs=_inputs_of(99)), broken={_FIRST: "attention_mask is int32"}),
+    Case("output_of_another_name", _edit_function(outputs=[_output("x")]), broken={_FIRST: "has the outputs"}),
+    Case("golden_rows", _edit(_GOLDEN, rows=[{"first": "a"}]), fails={_GOLDEN: "rows.0.second is absent"}),
 )
 """By name: what was done to a whole folder."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.benchmark import record
 from pipeline.metrics import measures, outputs
 from pipeline.text.bundled import verification_texts
 
@@ -48,6 +49,8 @@ def _cases(draw: random.Random, numbers: np.random.Generator, text: str) -> Iter
         ],
     }
     yield _answer(draw, numbers)
+    yield _nearest(draw, numbers)
+    yield _statistics(draw, numbers)
 
 
 def _entities(text: str, logits: outputs.Floats, spans: list[tuple[int, int]]) -> list[outputs.Entity]:
@@ -74,6 +77,9 @@ def _answer(draw: random.Random, numbers: np.random.Generator) -> dict[str, Any]
         )
         windows.append((logits, spans))
     best = outputs.best_span(windows)
+    # Source: run_squad.py, which takes the least of the windows' scores of [CLS], and a margin.
+    none = min(float(logits[0].astype(np.float64).sum()) for logits, _ in windows)
+    margin = draw.choice((-2.0, 0.0, 1.5))
     return {
         "kind": "answer",
         "windows": [
@@ -86,6 +92,37 @@ def _answer(draw: random.Random, numbers: np.random.Generator) -> dict[str, Any]
             for logits, spans in windows
         ],
         "answer": [best.start, best.end, best.score] if np.isfinite(best.score) else None,
+        "margin": margin,
+        "answered": bool(np.isfinite(best.score)) and not none - best.score > margin,
+    }
+
+
+def _nearest(draw: random.Random, numbers: np.random.Generator) -> dict[str, Any]:
+    width, count, top = draw.choice((3, 384)), draw.randint(0, 20), draw.randint(1, 25)
+    rows = numbers.normal(0, 1, (count + 1, width))
+    unit = _floats(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+    cosines = unit[1:].astype(np.float64) @ unit[0].astype(np.float64)
+    order = np.argsort(-cosines, kind="stable")[:top]
+    return {
+        "kind": "nearest",
+        "one": unit[0].tolist(),
+        "among": unit[1:].tolist(),
+        "top": top,
+        "places": order.tolist(),
+        "cosines": cosines[order].tolist(),
+    }
+
+
+def _statistics(draw: random.Random, numbers: np.random.Generator) -> dict[str, Any]:
+    passes, texts = draw.randint(1, 5), draw.choice((1, 2, 7, 60))
+    samples = numbers.lognormal(0, 1, passes * texts).round(4).tolist()
+    found = record.percentiles(samples)
+    return {
+        "kind": "statistics",
+        "samples": samples,
+        "passes": passes,
+        "percentiles": [found.p50, found.p90, found.p99, found.mean],
+        "mean_of_medians": record.mean_of_medians(samples, passes),
     }
 
 

@@ -11,10 +11,12 @@ struct WrongJson: Error, CustomStringConvertible {
 ///
 /// Foundation reads an object into a dictionary, in which two keys that look alike (é as one code point and as two) are
 /// one key, since Swift compares strings so; a vocabulary may have both. So objects keep all their fields, in order.
-indirect enum Json {
+indirect enum Json: Sendable {
     case null
     case flag(Bool)
     case number(Double)
+    /// A number as it stands in a file that is read strictly, where 1 and 1.0 are two things; and a whole one to be written.
+    case literal(String)
     case text(String)
     case array([Json])
     case object([(key: String, value: Json)])
@@ -26,15 +28,42 @@ indirect enum Json {
         return file
     }
 
+    /// Reads a whole file as `read` does, and refuses what is no JSON to the letter: bare words, a key twice, broken UTF-8.
+    static func readStrict(_ bytes: [UInt8]) throws -> Json {
+        if !isUtf8(bytes) { throw WrongJson("it cannot be read: it is not UTF-8") }
+        var reader = JsonReader(bytes, strict: true)
+        let file = try reader.file()
+        guard case .object = file else { throw WrongJson("it holds no object") }
+        return file
+    }
+
     /// Reads a value of any kind.
     static func readAny(_ bytes: [UInt8]) throws -> Json {
-        var reader = JsonReader(bytes)
+        var reader = JsonReader(bytes, strict: false)
         return try reader.file()
+    }
+
+    private static func isUtf8(_ bytes: [UInt8]) -> Bool {
+        var codec = UTF8()
+        var rest = bytes.makeIterator()
+        while true {
+            switch codec.decode(&rest) {
+            case .scalarValue: continue
+            case .emptyInput: return true
+            case .error: return false
+            }
+        }
+    }
+
+    /// Returns a field that is there, be it null.
+    func field(_ name: String) -> Json? {
+        guard case .object(let fields) = self else { return nil }
+        return fields.last { $0.key == name }?.value
     }
 
     /// Returns a field that is there and not null.
     func present(_ name: String) -> Json? {
-        guard case .object(let fields) = self, let found = fields.last(where: { $0.key == name })?.value else { return nil }
+        guard let found = field(name) else { return nil }
         if case .null = found { return nil }
         return found
     }
@@ -67,6 +96,11 @@ indirect enum Json {
         return number
     }
 
+    func long(_ name: String) throws -> Int64 {
+        guard let number = present(name)?.long else { throw wrong(name, "a whole number") }
+        return number
+    }
+
     func child(_ name: String) throws -> Json? {
         guard let value = present(name) else { return nil }
         guard case .object = value else { throw wrong(name, "an object") }
@@ -85,9 +119,25 @@ indirect enum Json {
         }
     }
 
+    /// The value as a whole number of 32 bits, which is what runtimes take, or nil.
+    var whole: Int? { long.flatMap { Int32(exactly: $0) }.map(Int.init) }
+
     /// The value as a whole number, or nil.
-    var whole: Int? {
-        if case .number(let number) = self { Int(exactly: number) } else { nil }
+    var long: Int64? {
+        switch self {
+        case .number(let number): Int64(exactly: number)
+        case .literal(let literal): Int64(literal)
+        default: nil
+        }
+    }
+
+    /// The value as a number, or nil.
+    var real: Double? {
+        switch self {
+        case .number(let number): number
+        case .literal(let literal): Double(literal)
+        default: nil
+        }
     }
 
     /// The value as a text, or nil.
@@ -97,7 +147,7 @@ indirect enum Json {
 
     func doubleOrNil(_ name: String) throws -> Double? {
         guard let value = present(name) else { return nil }
-        guard case .number(let number) = value else { throw wrong(name, "a number") }
+        guard let number = value.real else { throw wrong(name, "a number") }
         return number
     }
 
@@ -120,175 +170,86 @@ indirect enum Json {
     }
 
     private func shown(_ name: String) -> String {
-        switch present(name) {
-        case nil: "absent"
-        case .flag(let flag): "\(flag)"
-        case .number(let number): whole(number)
-        case .text(let text): "\"\(text.prefix(60))\""
-        case .array: "a list"
-        default: "an object"
-        }
+        guard let value = field(name) else { return "absent" }
+        if case .number(let number) = value, let whole = Int(exactly: number) { return "\(whole)" }
+        return value.shown
     }
-
-    private func whole(_ number: Double) -> String { Int(exactly: number).map(String.init) ?? "\(number)" }
 }
 
-/// Reads JSON from UTF-8.
-private struct JsonReader {
-    private static let deepest = 200
-    private let bytes: [UInt8]
-    private var at = 0
-    private var depth = 0
+extension Json {
+    private static let mostShown = 60
 
-    init(_ bytes: [UInt8]) { self.bytes = bytes }
+    /// The beginning of the value as JSON, for messages.
+    var shown: String { String(written(most: Self.mostShown).prefix(Self.mostShown)) }
 
-    mutating func file() throws -> Json {
-        let value = try value()
-        space()
-        if at < bytes.count { throw broken("something behind its end") }
-        return value
+    /// Returns the value as JSON on one line, or its beginning where only so many bytes are asked for.
+    func written(most: Int = .max) -> String {
+        var json = ""
+        write(to: &json, most)
+        return json
     }
 
-    private func broken(_ what: String) -> WrongJson { WrongJson("it cannot be read: it has \(what) at byte \(at)") }
-
-    private mutating func space() {
-        while at < bytes.count, [0x20, 0x0A, 0x0D, 0x09].contains(bytes[at]) { at += 1 }
-    }
-
-    private mutating func takes(_ sign: Unicode.Scalar) -> Bool {
-        let there = at < bytes.count && bytes[at] == UInt8(ascii: sign)
-        if there { at += 1 }
-        return there
-    }
-
-    private mutating func takes(word: StaticString) -> Bool {
-        let length = word.utf8CodeUnitCount
-        guard at + length <= bytes.count else { return false }
-        for offset in 0..<length where bytes[at + offset] != word.utf8Start[offset] { return false }
-        at += length
-        return true
-    }
-
-    private mutating func value() throws -> Json {
-        space()
-        guard at < bytes.count else { throw broken("no value") }
-        switch bytes[at] {
-        case UInt8(ascii: "{"): return try nested { try $0.object() }
-        case UInt8(ascii: "["): return try nested { try $0.array() }
-        case UInt8(ascii: "\""): return .text(try text())
-        default:
-            if takes(word: "true") { return .flag(true) }
-            if takes(word: "false") { return .flag(false) }
-            if takes(word: "null") { return .null }
-            return try number()
-        }
-    }
-
-    private mutating func nested(_ read: (inout JsonReader) throws -> Json) throws -> Json {
-        depth += 1
-        if depth > Self.deepest { throw broken("more than \(Self.deepest) levels") }
-        at += 1
-        defer { depth -= 1 }
-        return try read(&self)
-    }
-
-    private mutating func object() throws -> Json {
-        var fields: [(key: String, value: Json)] = []
-        space()
-        if takes("}") { return .object(fields) }
-        repeat {
-            space()
-            guard at < bytes.count, bytes[at] == UInt8(ascii: "\"") else { throw broken("no name of a field") }
-            let key = try text()
-            space()
-            if !takes(":") { throw broken("no colon") }
-            fields.append((key, try value()))
-            space()
-        } while takes(",")
-        if !takes("}") { throw broken("an open object") }
-        return .object(fields)
-    }
-
-    private mutating func array() throws -> Json {
-        var values: [Json] = []
-        space()
-        if takes("]") { return .array(values) }
-        repeat {
-            values.append(try value())
-            space()
-        } while takes(",")
-        if !takes("]") { throw broken("an open list") }
-        return .array(values)
-    }
-
-    private mutating func number() throws -> Json {
-        let first = at
-        var whole = 0
-        var plain = true
-        let negative = takes("-")
-        while at < bytes.count {
-            let byte = bytes[at]
-            if (0x30...0x39).contains(byte) {
-                if at - first < 15 { whole = whole * 10 + Int(byte - 0x30) } else { plain = false }
-            } else if [UInt8(ascii: "."), UInt8(ascii: "e"), UInt8(ascii: "E"), UInt8(ascii: "+"), UInt8(ascii: "-")].contains(byte) {
-                plain = false
-            } else {
-                break
+    private func write(to json: inout String, _ most: Int) {
+        if json.utf8.count >= most { return }
+        switch self {
+        case .null: json += "null"
+        case .flag(let flag): json += flag ? "true" : "false"
+        // JSON has no such numbers; as a text they can be read in messages, and no schema takes them.
+        case .number(let number) where !number.isFinite: json += "\"\(number)\""
+        case .number(let number): json += "\(number)"
+        case .literal(let literal): json += literal
+        case .text(let text): Self.write(text, to: &json)
+        case .array(let values):
+            json += "["
+            for (place, value) in values.enumerated() where json.utf8.count < most {
+                if place > 0 { json += "," }
+                value.write(to: &json, most)
             }
-            at += 1
-        }
-        if at - first <= (negative ? 1 : 0) { throw broken("no value") }
-        if plain { return .number(Double(negative ? -whole : whole)) }
-        guard let number = Double(String(decoding: bytes[first..<at], as: UTF8.self)) else { throw broken("no number") }
-        return .number(number)
-    }
-
-    private mutating func text() throws -> String {
-        at += 1
-        let first = at
-        while at < bytes.count, bytes[at] != UInt8(ascii: "\""), bytes[at] != UInt8(ascii: "\\") { at += 1 }
-        if at < bytes.count, bytes[at] == UInt8(ascii: "\"") {
-            at += 1
-            return String(decoding: bytes[first..<at - 1], as: UTF8.self)
-        }
-        var read = Array(bytes[first..<at])
-        while at < bytes.count {
-            let byte = bytes[at]
-            at += 1
-            if byte == UInt8(ascii: "\"") { return String(decoding: read, as: UTF8.self) }
-            if byte == UInt8(ascii: "\\") { read += try escaped() } else { read.append(byte) }
-        }
-        throw broken("an open text")
-    }
-
-    private mutating func escaped() throws -> [UInt8] {
-        guard at < bytes.count else { throw broken("an open text") }
-        let sign = bytes[at]
-        at += 1
-        switch sign {
-        case UInt8(ascii: "n"): return [0x0A]
-        case UInt8(ascii: "t"): return [0x09]
-        case UInt8(ascii: "r"): return [0x0D]
-        case UInt8(ascii: "b"): return [0x08]
-        case UInt8(ascii: "f"): return [0x0C]
-        case UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/"): return [sign]
-        case UInt8(ascii: "u"):
-            var unit = try unit()
-            if (0xD800..<0xDC00).contains(unit), takes(word: "\\u") {
-                let low = try self.unit()
-                if (0xDC00..<0xE000).contains(low) { unit = 0x10000 + (unit - 0xD800) << 10 + (low - 0xDC00) }
+            json += "]"
+        case .object(let fields):
+            json += "{"
+            for (place, field) in fields.enumerated() where json.utf8.count < most {
+                if place > 0 { json += "," }
+                Self.write(field.key, to: &json)
+                json += ":"
+                field.value.write(to: &json, most)
             }
-            // Half a pair becomes a question mark, as in the reference.
-            return Array(String(Unicode.Scalar(unit) ?? "?").utf8)
-        default: throw broken("an escape that is none")
+            json += "}"
         }
     }
 
-    private mutating func unit() throws -> UInt32 {
-        guard at + 4 <= bytes.count,
-            let unit = UInt32(String(decoding: bytes[at..<at + 4], as: UTF8.self), radix: 16)
-        else { throw broken("an escape that is none") }
-        at += 4
-        return unit
+    private static func write(_ text: String, to json: inout String) {
+        json += "\""
+        for scalar in text.unicodeScalars {
+            switch scalar {
+            case "\"", "\\": json += "\\\(scalar)"
+            case "\n": json += "\\n"
+            case "\r": json += "\\r"
+            case "\t": json += "\\t"
+            case "\u{8}": json += "\\b"
+            case "\u{C}": json += "\\f"
+            case "\0"..<" ":
+                let digits = String(scalar.value, radix: 16)
+                json += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+            default: json.unicodeScalars.append(scalar)
+            }
+        }
+        json += "\""
+    }
+}
+
+/// A text as a key, byte by byte: to Swift é as one code point and as two are the same, and so are K and the Kelvin sign.
+struct ExactText: Hashable, Comparable {
+    let text: String
+
+    init(_ text: String) { self.text = text }
+
+    static func == (one: ExactText, other: ExactText) -> Bool { one.text.utf8.elementsEqual(other.text.utf8) }
+
+    static func < (one: ExactText, other: ExactText) -> Bool { one.text.utf8.lexicographicallyPrecedes(other.text.utf8) }
+
+    func hash(into hasher: inout Hasher) {
+        var text = text
+        text.withUTF8 { hasher.combine(bytes: UnsafeRawBufferPointer($0)) }
     }
 }

@@ -14,7 +14,7 @@ final class OutputsTests: XCTestCase {
             try compare(kind, test)
             counts[kind, default: 0] += 1
         }
-        XCTAssertEqual(Set(counts.keys), ["softmax", "words", "entities", "answer"])
+        XCTAssertEqual(Set(counts.keys), ["softmax", "words", "entities", "answer", "nearest", "statistics"])
         print("post-processing: \(counts.values.reduce(0, +)) cases, none differs")
     }
 
@@ -32,12 +32,32 @@ final class OutputsTests: XCTestCase {
             XCTAssertEqual(wanted.map { Int($0[0].double)..<Int($0[1].double) }, found.map { $0.from..<$0.to })
             XCTAssertEqual(wanted.map(\.[3].string), found.map(\.kind))
             close(wanted.map(\.[2].double), found.map(\.score))
+        case "nearest":
+            let among = try test.rows("among").map { $0.map { Float($0.double) } }
+            let found = Outputs.nearest(try test.floats("one"), among: among, top: try test.number("top"))
+            XCTAssertEqual(found.map(\.place), try test.ints("places"))
+            for (wanted, one) in zip(try test.doubles("cosines"), found) { XCTAssertEqual(wanted, Double(one.cosine), accuracy: 1e-6) }
+        case "statistics":
+            let samples = try test.doubles("samples")
+            let found = Statistics.percentiles(samples)
+            for (wanted, one) in zip(try test.array("percentiles"), [found.p50, found.p90, found.p99, found.mean]) {
+                guard let number = wanted.real else {
+                    XCTAssertNil(one)
+                    continue
+                }
+                XCTAssertEqual(number, try XCTUnwrap(one), accuracy: 1e-9 * number)
+            }
+            XCTAssertEqual(found.n, samples.count)
+            let mean = try XCTUnwrap(try test.doubleOrNil("mean_of_medians"))
+            XCTAssertEqual(mean, Statistics.meanOfMedians(samples, passes: try test.number("passes")), accuracy: 1e-9 * mean)
         default:
             let windows = try test.objects("windows").map {
                 AnsweredWindow(
                     from: try $0.ints("from"), to: try $0.ints("to"), starts: try $0.floats("starts"), ends: try $0.floats("ends"))
             }
             let found = Outputs.answer(windows)
+            let margin = try XCTUnwrap(try test.doubleOrNil("margin"))
+            XCTAssertEqual(try test.flag("answered"), Outputs.answer(windows, noAnswerMargin: margin) != nil)
             guard test.present("answer") != nil else { return XCTAssertNil(found) }
             let wanted = try test.doubles("answer")
             XCTAssertEqual(found, Found(Int(wanted[0]), Int(wanted[1]), wanted[2]))

@@ -1,18 +1,5 @@
 import Foundation
 
-/// A shipped file is missing, broken, or of another version; the message is for a screen.
-public struct UnreadableFile: Error, CustomStringConvertible, Sendable {
-    /// The file, relative to the index.
-    public let file: String
-    /// The file and what is wrong, in one sentence.
-    public let description: String
-
-    init(_ file: String, _ why: String) {
-        self.file = file
-        description = "\(file): \(why)"
-    }
-}
-
 /// One model of the index.
 public struct Entry: Sendable {
     /// Where it lies, relative to the index: `<recipe>/<target>`.
@@ -23,7 +10,7 @@ public struct Entry: Sendable {
     public let task: String
     /// The content digest of the model that was verified.
     public let digest: String
-    public let bytes: Int
+    public let bytes: Int64
 }
 
 /// A text with the ids and outputs that a correct implementation gives.
@@ -49,40 +36,66 @@ public struct Golden: Sendable {
 
 /// One shipped model.
 public struct Model: Sendable {
-    private let root: URL
+    private let files: any Files
     public let entry: Entry
     public let signature: Signature
     /// `passed`, or `not_run` where the file could not be run when it was verified.
     public let verdict: String
     public let reasons: [String]
     public let licence: String?
+    /// The fingerprint of the trusted key that signed it; nil for one that is used unsigned, under a banner.
+    public let signedBy: String?
+    /// The sha256 of the model file, as it was shipped; nil for a package of several files.
+    public let fileDigest: String?
 
-    fileprivate init(_ root: URL, _ entry: Entry) throws {
-        self.root = root
-        self.entry = entry
-        let signature = try parse(root, "\(entry.folder)/signature.json") { try Signature($0) }
-        for (name, said, found) in [
-            ("backend", entry.backend, signature.backend), ("scheme", entry.scheme, signature.scheme), ("task", entry.task, signature.task),
-        ] where said != found {
-            throw UnreadableFile("\(entry.folder)/signature.json", "\(name) is \(found), and models.json says \(said); ship again")
+    fileprivate init(_ files: any Files, _ entry: Entry, _ policy: Policy) throws {
+        let bundle = try SignedBundle(files, entry.folder)
+        var signedBy: String?
+        do {
+            signedBy = try bundle.verify(policy.keys, entry.folder)
+        } catch let error as SignatureRefused {
+            if error.reason != .unsigned || !policy.unsigned { throw error }
         }
-        self.signature = signature
-        (verdict, reasons, licence) = try parse(root, "\(entry.folder)/shipped.json") { json in
-            if try json.text("digest") != entry.digest {
+        let signature = try files.parse("\(entry.folder)/signature.json", "signature") { try Signature($0) }
+        let shipped = try files.parse("\(entry.folder)/shipped.json", "shipped") { json in
+            if try "\(json.text("recipe"))/\(json.text("target"))" != entry.folder || json.text("digest") != entry.digest {
                 throw WrongJson("it is of another model than models.json says; ship again")
             }
-            return (try json.text("verdict"), try json.texts("reasons"), try json.textOrNil("licence"))
+            for (name, indexed, found) in [
+                ("backend", entry.backend, signature.backend), ("scheme", entry.scheme, signature.scheme),
+                ("task", entry.task, signature.task),
+            ] {
+                if let other = [try json.text(name), indexed].first(where: { ExactText($0) != ExactText(found) }) {
+                    throw WrongJson("\(name) is \(other), and signature.json says \(found); ship again")
+                }
+            }
+            let listed = Dictionary(try json.objects("files").map { (ExactText(try $0.text("path")), $0) }) { $1 }
+            let digests = try listed.mapValues { try $0.text("sha256") }
+            // What is signed was compared with the signature already.
+            if signedBy == nil { try bundle.compareWith(digests, listed.mapValues { try $0.long("bytes") }, itself: "shipped.json") }
+            return (
+                verdict: try json.text("verdict"), reasons: try json.texts("reasons"), licence: try json.textOrNil("licence"),
+                digests: digests
+            )
         }
+        self.files = files
+        self.entry = entry
+        self.signature = signature
+        self.signedBy = signedBy
+        verdict = shipped.verdict
+        reasons = shipped.reasons
+        licence = shipped.licence
+        fileDigest = shipped.digests[ExactText(signature.file)]
     }
 
-    /// The model file or package.
-    public var file: URL { root.appendingPathComponent(entry.folder).appendingPathComponent(signature.file) }
+    /// Where the model file or package lies, relative to the index.
+    public var file: String { "\(entry.folder)/\(signature.file)" }
 
     /// Reads the tokenizer. Throws `UnreadableFile` where it is missing, broken or not supported.
     public func tokenizer() throws -> Tokenizer {
         let path = "\(entry.folder)/tokenizer.json"
         do {
-            return try Tokenizer(json: try content(root, path))
+            return try Tokenizer(json: Data(try files.read(path)))
         } catch let error as UnsupportedTokenizer {
             let why = error.description
             throw UnreadableFile(path, why.hasPrefix("tokenizer.json: ") ? String(why.dropFirst(16)) : why)
@@ -91,7 +104,7 @@ public struct Model: Sendable {
 
     /// Reads the golden rows. Throws `UnreadableFile` where they are missing or broken.
     public func golden() throws -> Golden {
-        try parse(root, "\(entry.folder)/golden.json") { json in
+        try files.parse("\(entry.folder)/golden.json", "golden") { json in
             Golden(
                 task: try json.text("task"), maxLength: try json.number("max_length"), minCosine: try json.doubleOrNil("min_cosine"),
                 minSqnrDb: try json.doubleOrNil("min_sqnr_db"), rows: try json.objects("rows").map(Self.row))
@@ -104,8 +117,10 @@ public struct Model: Sendable {
             window: json.present("window") == nil ? nil : try json.number("window"), ids: try json.numbers("input_ids"),
             types: try json.numbers("token_type_ids"),
             output: try json.array("output").map { value in
-                guard case .number(let number) = value else { throw json.wrong("output", "a list of numbers") }
-                return Float(number)
+                guard case .literal(let literal) = value, let number = Float(literal) else {
+                    throw WrongJson("output holds \(value.shown)")
+                }
+                return number
             })
     }
 }
@@ -113,54 +128,70 @@ public struct Model: Sendable {
 /// A model that can be used, or why it cannot.
 public enum Listed: Sendable {
     case usable(Model)
-    case broken(Entry, UnreadableFile)
+    case broken(Entry, any Unusable)
+
+    /// What the index says of it.
+    public var entry: Entry {
+        switch self {
+        case .usable(let model): model.entry
+        case .broken(let entry, _): entry
+        }
+    }
 }
 
 /// The models that were shipped into an app.
 public enum Models {
-    private static let version = 1
-
-    /// Reads `models.json` in a folder and what lies below it. A model that cannot be used is listed with the reason.
+    /// Reads `models.json` and what lies below it, and checks who signed it. A model that cannot be used is listed with the
+    /// reason, and the others stay usable. Reads every byte of every model: call it off the main thread.
     ///
-    /// - Throws: `UnreadableFile` where the index itself cannot be read.
-    public static func open(_ root: URL) throws -> [Listed] {
-        let entries = try parse(root, "models.json") { json in
-            try json.checkVersion(version)
-            return try json.objects("models").map(entry)
-        }
+    /// The index itself is not signed: all that it says is compared with files that are.
+    ///
+    /// - Throws: `UnreadableFile` where the index itself cannot be read, `Cancelled` where somebody asked for it.
+    public static func open(_ files: any Files, policy: Policy, cancellation: Cancellation = Cancellation()) throws -> [Listed] {
+        let entries = try files.parse("models.json", "models") { try $0.objects("models").map(entry) }
         return try entries.map { entry in
+            try cancellation.check()
             do {
-                return .usable(try Model(root, entry))
-            } catch let error as UnreadableFile {
+                return .usable(try Model(files, entry, policy))
+            } catch let error as any Unusable {
                 return .broken(entry, error)
             }
         }
     }
 
+    /// Reads the models in a folder, such as one of an app's bundle.
+    public static func open(_ root: URL, policy: Policy, cancellation: Cancellation = Cancellation()) throws -> [Listed] {
+        try open(Folder(root: root), policy: policy, cancellation: cancellation)
+    }
+
     private static func entry(_ json: Json) throws -> Entry {
         let folder = try json.text("folder")
-        let names = folder.split(separator: "/", omittingEmptySubsequences: false)
-        if names.count != 2 || !names.allSatisfy({ String($0).isPlainName }) {
-            throw WrongJson("folder is \(folder), which is not <recipe>/<target>")
-        }
+        if !isFolder(folder) { throw WrongJson("folder is \(folder), which is not <recipe>/<target>") }
         return Entry(
             folder: folder, recipe: try json.text("recipe"), backend: try json.text("backend"), scheme: try json.text("scheme"),
-            task: try json.text("task"), digest: try json.text("digest"), bytes: try json.number("bytes"))
+            task: try json.text("task"), digest: try json.text("digest"), bytes: try json.long("bytes"))
+    }
+
+    /// Whether it is `[A-Za-z0-9][A-Za-z0-9._-]*/[a-z]+-[a-z0-9_]+`.
+    private static func isFolder(_ folder: String) -> Bool {
+        let names = folder.utf8.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+        guard names.count == 2, String(names[0])?.isPlainName ?? false else { return false }
+        let parts = names[1].split(separator: UInt8(ascii: "-"), omittingEmptySubsequences: false)
+        guard parts.count == 2, !parts[0].isEmpty, !parts[1].isEmpty else { return false }
+        let isSmall: (UInt8) -> Bool = { (0x61...0x7A).contains($0) }
+        return parts[0].allSatisfy(isSmall)
+            && parts[1].allSatisfy { isSmall($0) || (0x30...0x39).contains($0) || $0 == UInt8(ascii: "_") }
     }
 }
 
-private func content(_ root: URL, _ path: String) throws -> Data {
-    do {
-        return try Data(contentsOf: root.appendingPathComponent(path), options: .mappedIfSafe)
-    } catch {
-        throw UnreadableFile(path, "it is missing; ship the model again")
-    }
-}
-
-private func parse<Result>(_ root: URL, _ path: String, _ read: (Json) throws -> Result) throws -> Result {
-    do {
-        return try read(try Json.read([UInt8](try content(root, path))))
-    } catch let error as WrongJson {
-        throw UnreadableFile(path, error.description)
+extension Files {
+    /// Reads a file that a schema describes.
+    func parse<Result>(_ path: String, _ schema: String, _ read: (Json) throws -> Result) throws -> Result {
+        let bytes = try self.read(path)
+        do {
+            return try read(try Schema.of(schema).read(bytes))
+        } catch let error as WrongJson {
+            throw UnreadableFile(path, error.description)
+        }
     }
 }

@@ -13,6 +13,9 @@ public struct Function: Sendable {
     public let maxLength: Int
     public let inputs: [Tensor]
     public let outputs: [Tensor]
+
+    /// Whether it runs at one length only.
+    public var fixed: Bool { minLength == maxLength }
 }
 
 /// A row at the length at which it runs: each input by its name, padded.
@@ -20,6 +23,12 @@ public struct PaddedRow: Sendable {
     public let function: Function
     public let length: Int
     public let inputs: [String: [Int32]]
+}
+
+/// A row is longer than a file takes.
+public struct RowTooLong: Error, CustomStringConvertible, Sendable {
+    /// What is wrong, in one sentence.
+    public let description: String
 }
 
 /// What `signature.json` says: what an app needs to know to call a converted file.
@@ -43,7 +52,7 @@ public struct Signature: Sendable {
     /// Returns the function and the length at which a row of so many tokens runs: the smallest that fits.
     public func choose(_ tokens: Int) throws -> (Function, Int) {
         guard let function = functions.first(where: { tokens <= $0.maxLength }) else {
-            throw EncodingError(description: "a row of \(tokens) tokens does not fit; \(file) takes at most \(maxLength)")
+            throw RowTooLong(description: "a row of \(tokens) tokens does not fit; \(file) takes at most \(maxLength)")
         }
         return (function, max(tokens, function.minLength))
     }
@@ -64,12 +73,19 @@ public struct Signature: Sendable {
         return PaddedRow(function: function, length: length, inputs: inputs)
     }
 
-    private static let version = 1
     private static let inputNames: Set<String> = ["input_ids", "attention_mask", "token_type_ids"]
+
+    /// Names of the outputs by their kind, in the order in which they stand side by side.
+    static let outputNames: [String: [String]] = [
+        "embedding": ["sentence_embedding"],
+        "logits": ["logits"],
+        "value": ["logits"],
+        "token_logits": ["logits"],
+        "spans": ["start_logits", "end_logits"],
+    ]
 
     /// Reads the fields, and refuses what no converted file can be; the same checks as the pipeline's.
     init(_ json: Json) throws {
-        try json.checkVersion(Self.version)
         backend = try json.text("backend")
         scheme = try json.text("scheme")
         task = try json.text("task")
@@ -87,22 +103,35 @@ public struct Signature: Sendable {
         if !file.isPlainName { throw WrongJson("file is \(file), which is no plain name of a file in this folder") }
         let lengths = functions.map(\.maxLength)
         if lengths.isEmpty || zip(lengths, lengths.dropFirst()).contains(where: { $0 >= $1 }) {
-            throw WrongJson("functions have the lengths \(lengths), which have to rise")
+            throw WrongJson("functions have the lengths \(lengths.listed), which have to rise")
         }
-        if padTokenId < 0 || padTokenId > Int32.max { throw WrongJson("pad_token_id is \(padTokenId)") }
-        for function in functions {
-            if function.minLength < 1 || function.minLength > function.maxLength {
-                throw WrongJson("functions: \(function.name) takes \(function.minLength) to \(function.maxLength) tokens")
-            }
-            let names = function.inputs.map(\.name)
-            let whole = Set(names).isSubset(of: Self.inputNames) && names.contains("input_ids") && names.contains("attention_mask")
-            if !whole || Set(names).count < names.count { throw WrongJson("functions: \(function.name) has the inputs \(names)") }
-            let width = function.outputs.first?.shape.last ?? nil
-            if let labels, labels.count != width {
-                throw WrongJson("labels: there are \(labels.count) for \(width.map(String.init) ?? "no") outputs of \(function.name)")
-            }
+        if padTokenId < 0 { throw WrongJson("pad_token_id is \(padTokenId)") }
+        for function in functions { try check(function) }
+    }
+
+    private func check(_ function: Function) throws {
+        let name = function.name
+        if function.minLength < 1 || function.minLength > function.maxLength {
+            throw WrongJson("functions: \(name) takes \(function.minLength) to \(function.maxLength) tokens")
+        }
+        let names = function.inputs.map(\.name)
+        let whole = Set(names).isSubset(of: Self.inputNames) && names.contains("input_ids") && names.contains("attention_mask")
+        if !whole || Set(names).count < names.count { throw WrongJson("functions: \(name) has the inputs \(names.listed)") }
+        let shape = [1, function.fixed ? function.maxLength : nil]
+        if let odd = function.inputs.first(where: { $0.type != "int32" || $0.shape != shape }) {
+            throw WrongJson("functions: \(name): \(odd.name) is \(odd.type) \(odd.shape.map(Self.shown).listed)")
+        }
+        let outputs = function.outputs.map(\.name)
+        if outputs.sorted() != Self.outputNames[outputKind]?.sorted() {
+            throw WrongJson("functions: \(name) has the outputs \(outputs.listed)")
+        }
+        let width = function.outputs.first?.shape.last ?? nil
+        if let labels, labels.count != width {
+            throw WrongJson("labels: there are \(labels.count) for \(Self.shown(width)) outputs of \(name)")
         }
     }
+
+    private static func shown(_ size: Int?) -> String { size.map(String.init) ?? "null" }
 
     private static func function(_ json: Json) throws -> Function {
         Function(
@@ -113,32 +142,18 @@ public struct Signature: Sendable {
     private static func tensor(_ json: Json) throws -> Tensor {
         let shape = try json.array("shape").map { size -> Int? in
             if case .null = size { return nil }
-            guard let whole = size.whole else { throw json.wrong("shape", "a list of whole numbers") }
+            guard let whole = size.whole else { throw WrongJson("shape holds \(size.shown)") }
             return whole
         }
         return Tensor(name: try json.text("name"), type: try json.text("dtype"), shape: shape)
     }
 }
 
-extension Json {
-    /// Refuses a file of a schema that this version does not know.
-    func checkVersion(_ known: Int) throws {
-        let version = try number("schema_version")
-        if version != known {
-            throw WrongJson("its schema_version is \(version), and this version reads \(known); update the app, or ship again")
-        }
-    }
-}
-
 extension String {
-    /// Whether it can only be the name of a file in the folder at hand.
+    /// Whether it can only be the name of a file in the folder at hand: `[A-Za-z0-9][A-Za-z0-9._-]*`.
     var isPlainName: Bool {
-        guard let first = utf8.first, ![UInt8(ascii: "."), UInt8(ascii: "-"), UInt8(ascii: "_")].contains(first) else { return false }
-        return utf8.allSatisfy { byte in
-            switch byte {
-            case 0x30...0x39, 0x41...0x5A, 0x61...0x7A, UInt8(ascii: "."), UInt8(ascii: "_"), UInt8(ascii: "-"): true
-            default: false
-            }
-        }
+        guard let first = utf8.first, first.isOfPlainName, ![UInt8(ascii: "."), UInt8(ascii: "-"), UInt8(ascii: "_")].contains(first)
+        else { return false }
+        return utf8.allSatisfy(\.isOfPlainName)
     }
 }

@@ -72,7 +72,7 @@ public enum Outputs {
     /// Returns the cosine of two embeddings of unit length, which is what the files give.
     public static func cosine(_ one: [Float], _ other: [Float]) -> Float {
         precondition(one.count == other.count, "the embeddings have \(one.count) and \(other.count) numbers")
-        return zip(one, other).reduce(0) { $0 + $1.0 * $1.1 }
+        return Float(zip(one, other).reduce(0.0) { $0 + Double($1.0) * Double($1.1) })
     }
 
     /// Returns the length of an embedding: 1, or 0 for a row of padding.
@@ -93,11 +93,23 @@ public enum Outputs {
 
     /// Returns the best answer over the windows of a passage, or nil where no window has a token of it.
     ///
-    /// Source: Devlin et al. 2019, section 4.2: the pair of a start and a later end with the largest sum of logits.
-    public static func answer(_ windows: [AnsweredWindow]) -> Found? {
+    /// - Parameters:
+    ///   - windows: over the passage.
+    ///   - noAnswerMargin: for models that were trained to say that there is no answer: nil is returned where the score of the
+    ///     first token (`[CLS]`) as start and end, in the window where it is lowest, is higher than the answer's by more than
+    ///     this. Nil takes the best answer, however poor.
+    ///
+    /// Source: Devlin et al. 2019, section 4.2: the pair of a start and a later end with the largest sum of logits; section
+    /// 4.3 and `null_score_diff_threshold` of run_squad.py for no answer.
+    public static func answer(_ windows: [AnsweredWindow], noAnswerMargin: Double? = nil) -> Found? {
         var best: Found?
         for found in windows.compactMap(answer) where best.map({ found.score > $0.score }) ?? true { best = found }
-        return best
+        guard let best, let noAnswerMargin else { return best }
+        let scores = windows.compactMap { window in
+            window.starts.first.flatMap { start in window.ends.first.map { Double(start) + Double($0) } }
+        }
+        guard let none = scores.min() else { return best }
+        return none - best.score > noAnswerMargin ? nil : best
     }
 
     private static func answer(_ window: AnsweredWindow) -> Found? {
@@ -142,7 +154,8 @@ public enum Outputs {
     public static func entities(_ text: String, labels: [String], from: [Int], to: [Int], logits: [[Float]]) -> [Found] {
         var found: [Found] = []
         var scores: [Double] = []
-        var open = ""
+        // Not an empty text, which a label may be as well.
+        var open: String?
         for word in words(text) {
             guard let token = from.indices.first(where: { from[$0] < word.upperBound && to[$0] > word.lowerBound }) else { continue }
             let shares = softmax(logits[token])
@@ -152,7 +165,7 @@ public enum Outputs {
             let begins = tag.hasPrefix("B-")
             let kind = begins || tag.hasPrefix("I-") ? String(tag.dropFirst(2)) : tag
             if tag == "O" {
-                open = ""
+                open = nil
             } else if kind == open, !begins {
                 scores.append(shares[best])
                 let mean = scores.reduce(0, +) / Double(scores.count)

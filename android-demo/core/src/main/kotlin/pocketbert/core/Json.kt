@@ -11,7 +11,9 @@ import kotlinx.serialization.json.booleanOrNull
 import kotlinx.serialization.json.contentOrNull
 import kotlinx.serialization.json.doubleOrNull
 import kotlinx.serialization.json.intOrNull
+import kotlinx.serialization.json.jsonPrimitive
 import kotlinx.serialization.json.longOrNull
+import java.nio.ByteBuffer
 
 private const val DEEPEST = 200
 
@@ -28,6 +30,68 @@ internal fun readJson(json: String): JsonObject {
         throw WrongJson("it cannot be read: ${error.message?.lineSequence()?.first()}")
     }
     return element as? JsonObject ?: throw WrongJson("it holds no object")
+}
+
+/** Reads a whole file as [readJson] does, and refuses what the library lets pass: bare words, and a key twice. */
+internal fun readStrictJson(bytes: ByteArray): JsonObject {
+    val json = try {
+        Charsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(bytes)).toString()
+    } catch (_: CharacterCodingException) {
+        throw WrongJson("it cannot be read: it is not UTF-8")
+    }
+    val read = readJson(json)
+    Strict(json).check()
+    return read
+}
+
+/** Walks through a text that the library has read, and looks at the literals and the keys of each object. */
+private class Strict(private val json: String) {
+    private val keys = ArrayDeque<MutableSet<String>?>()
+
+    fun check() {
+        var at = 0
+        while (at < json.length) {
+            when (json[at]) {
+                '{' -> keys.addLast(HashSet())
+                '[' -> keys.addLast(null)
+                '}', ']' -> keys.removeLast()
+                '"' -> {
+                    at = text(at)
+                    continue
+                }
+                in SEPARATORS -> Unit
+                else -> {
+                    val end = json.indexOfAny(ENDS, at).let { if (it < 0) json.length else it }
+                    val literal = json.substring(at, end)
+                    if (!LITERAL.matches(literal)) throw WrongJson("it cannot be read: $literal is no value")
+                    at = end
+                    continue
+                }
+            }
+            at++
+        }
+    }
+
+    /** Returns where a text ends; one with a colon behind it is a key. */
+    private fun text(first: Int): Int {
+        var end = first + 1
+        while (json[end] != '"') end += if (json[end] == '\\') 2 else 1
+        end++
+        var next = end
+        while (next < json.length && json[next] in SPACES) next++
+        if (next < json.length && json[next] == ':') {
+            val key = Json.parseToJsonElement(json.substring(first, end)).jsonPrimitive.content
+            if (keys.last()?.add(key) == false) throw WrongJson("$key: the key is there more than once")
+        }
+        return end
+    }
+
+    private companion object {
+        const val SPACES = " \t\r\n"
+        const val SEPARATORS = "$SPACES,:"
+        val ENDS = "$SEPARATORS]}\"".toCharArray()
+        val LITERAL = Regex("null|true|false|-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][+-]?[0-9]+)?")
+    }
 }
 
 private fun depth(json: String): Int {

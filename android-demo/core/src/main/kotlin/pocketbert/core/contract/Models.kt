@@ -3,6 +3,7 @@ package pocketbert.core.contract
 import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.JsonPrimitive
 import kotlinx.serialization.json.floatOrNull
+import pocketbert.core.Cancellation
 import pocketbert.core.WrongJson
 import pocketbert.core.array
 import pocketbert.core.doubleOrNull
@@ -11,26 +12,11 @@ import pocketbert.core.number
 import pocketbert.core.numbers
 import pocketbert.core.objects
 import pocketbert.core.present
-import pocketbert.core.readJson
 import pocketbert.core.text
 import pocketbert.core.textOrNull
 import pocketbert.core.texts
 import pocketbert.core.tokenizer.Tokenizer
 import pocketbert.core.tokenizer.UnsupportedTokenizer
-import java.io.IOException
-
-/** A shipped file is missing, broken, or of another version; the message is for a screen. */
-class UnreadableFile(val file: String, why: String) : Exception("$file: $why")
-
-/** Where shipped files lie: an app's assets, or a folder. */
-fun interface Files {
-    /**
-     * Returns the content of a file.
-     *
-     * @throws IOException there is no such file.
-     */
-    fun read(path: String): ByteArray
-}
 
 /**
  * One model of the index.
@@ -63,6 +49,7 @@ class Golden(val task: String, val maxLength: Int, val minCosine: Double?, val m
  * One shipped model.
  *
  * @property verdict `passed`, or `not_run` where the file could not be run when it was verified.
+ * @property signedBy the fingerprint of the trusted key that signed it; null for one that is used unsigned, under a banner.
  */
 class Model internal constructor(
     private val files: Files,
@@ -71,19 +58,27 @@ class Model internal constructor(
     val verdict: String,
     val reasons: List<String>,
     val licence: String?,
+    val signedBy: String?,
+    private val digests: Map<String, String>,
 ) {
+    /** Where the model file or package lies, relative to the index. */
+    val file get() = "${entry.folder}/${signature.file}"
+
+    /** The sha256 of the model file, as it was shipped; null for a package of several files. */
+    val fileDigest get() = digests[signature.file]
+
     /** Reads the tokenizer. @throws UnreadableFile it is missing, broken or not supported. */
     fun tokenizer(): Tokenizer {
         val path = "${entry.folder}/tokenizer.json"
         return try {
-            Tokenizer.read(String(content(files, path), Charsets.UTF_8))
+            Tokenizer.read(String(files.read(path), Charsets.UTF_8))
         } catch (error: UnsupportedTokenizer) {
             throw UnreadableFile(path, error.message.orEmpty().removePrefix("tokenizer.json: "))
         }
     }
 
     /** Reads the golden rows. @throws UnreadableFile they are missing or broken. */
-    fun golden(): Golden = parse(files, "${entry.folder}/golden.json") { json ->
+    fun golden(): Golden = files.parse("${entry.folder}/golden.json", "golden") { json ->
         Golden(
             json.text("task"),
             json.number("max_length"),
@@ -104,31 +99,31 @@ class Model internal constructor(
 }
 
 /** A model that can be used, or why it cannot. */
-sealed class Listed {
-    class Usable(val model: Model) : Listed()
+sealed class Listed(val entry: Entry) {
+    class Usable(val model: Model) : Listed(model.entry)
 
-    class Broken(val entry: Entry, val error: UnreadableFile) : Listed()
+    class Broken(entry: Entry, val error: Unusable) : Listed(entry)
 }
 
 /** The models that were shipped into an app. */
 object Models {
-    private const val VERSION = 1
     private val FOLDER = Regex("[A-Za-z0-9][A-Za-z0-9._-]*/[a-z]+-[a-z0-9_]+")
 
     /**
-     * Reads `models.json` and what lies below it. A model that cannot be used is listed with the reason.
+     * Reads `models.json` and what lies below it, and checks who signed it. A model that cannot be used is listed with the
+     * reason, and the others stay usable. Reads every byte of every model: call it off the main thread.
+     *
+     * The index itself is not signed: all that it says is compared with files that are.
      *
      * @throws UnreadableFile the index itself cannot be read.
      */
-    fun open(files: Files): List<Listed> {
-        val entries = parse(files, "models.json") { json ->
-            checkVersion(json, VERSION)
-            json.objects("models").map(::entry)
-        }
+    fun open(files: Files, policy: Policy, cancellation: Cancellation = Cancellation()): List<Listed> {
+        val entries = files.parse("models.json", "models") { json -> json.objects("models").map(::entry) }
         return entries.map { entry ->
+            cancellation.check()
             try {
-                Listed.Usable(model(files, entry))
-            } catch (error: UnreadableFile) {
+                Listed.Usable(model(files, entry, policy))
+            } catch (error: Unusable) {
                 Listed.Broken(entry, error)
             }
         }
@@ -148,34 +143,47 @@ object Models {
         )
     }
 
-    private fun model(files: Files, entry: Entry): Model {
-        val signature = parse(files, "${entry.folder}/signature.json", Signature::read)
-        for ((name, said, found) in listOf(
-            Triple("backend", entry.backend, signature.backend),
-            Triple("scheme", entry.scheme, signature.scheme),
-            Triple("task", entry.task, signature.task),
-        )) {
-            if (said !=
-                found
-            ) {
-                throw UnreadableFile("${entry.folder}/signature.json", "$name is $found, and models.json says $said; ship again")
+    private fun model(files: Files, entry: Entry, policy: Policy): Model {
+        val bundle = SignedBundle(files, entry.folder)
+        val signedBy = try {
+            bundle.verify(policy.keys, entry.folder)
+        } catch (error: SignatureRefused) {
+            if (error.reason != Reason.UNSIGNED || !policy.unsigned) throw error
+            null
+        }
+        val shipped = "${entry.folder}/shipped.json"
+        val signature = files.parse("${entry.folder}/signature.json", "signature", Signature::read)
+        return files.parse(shipped, "shipped") { json ->
+            if ("${json.text("recipe")}/${json.text("target")}" != entry.folder || json.text("digest") != entry.digest) {
+                throw WrongJson("it is of another model than models.json says; ship again")
             }
+            for ((name, found) in mapOf("backend" to signature.backend, "scheme" to signature.scheme, "task" to signature.task)) {
+                val said = listOf(json.text(name), entryField(entry, name))
+                if (said.any {
+                        it != found
+                    }
+                ) {
+                    throw WrongJson("$name is ${said.first { it != found }}, and signature.json says $found; ship again")
+                }
+            }
+            val listed = json.objects("files").associateBy { it.text("path") }
+            val digests = listed.mapValues { it.value.text("sha256") }
+            // What is signed was compared with the signature already.
+            if (signedBy == null) bundle.compareWith(digests, listed.mapValues { it.value.long("bytes") }, itself = "shipped.json")
+            Model(files, entry, signature, json.text("verdict"), json.texts("reasons"), json.textOrNull("licence"), signedBy, digests)
         }
-        return parse(files, "${entry.folder}/shipped.json") { json ->
-            if (json.text("digest") != entry.digest) throw WrongJson("it is of another model than models.json says; ship again")
-            Model(files, entry, signature, json.text("verdict"), json.texts("reasons"), json.textOrNull("licence"))
-        }
+    }
+
+    private fun entryField(entry: Entry, name: String) = when (name) {
+        "backend" -> entry.backend
+        "scheme" -> entry.scheme
+        else -> entry.task
     }
 }
 
-private fun content(files: Files, path: String): ByteArray = try {
-    files.read(path)
-} catch (_: IOException) {
-    throw UnreadableFile(path, "it is missing; ship the model again")
-}
-
-private fun <T> parse(files: Files, path: String, read: (JsonObject) -> T): T = try {
-    read(readJson(String(content(files, path), Charsets.UTF_8)))
+/** Reads a file that a schema describes. */
+internal fun <T> Files.parse(path: String, schema: String, read: (JsonObject) -> T): T = try {
+    read(Schema.of(schema).read(read(path)))
 } catch (error: WrongJson) {
     throw UnreadableFile(path, error.message.orEmpty())
 }

@@ -21,7 +21,10 @@ class Tensor(val name: String, val type: String, val shape: List<Int?>)
  *
  * @property minLength the shortest row that it takes, in tokens; equal to [maxLength] where the length is fixed.
  */
-class Function(val name: String, val minLength: Int, val maxLength: Int, val inputs: List<Tensor>, val outputs: List<Tensor>)
+class Function(val name: String, val minLength: Int, val maxLength: Int, val inputs: List<Tensor>, val outputs: List<Tensor>) {
+    /** Whether it runs at one length only. */
+    val fixed get() = minLength == maxLength
+}
 
 /** A row at the length at which it runs: each input by its name, padded. */
 class PaddedRow(val function: Function, val length: Int, val inputs: Map<String, IntArray>)
@@ -72,13 +75,20 @@ class Signature internal constructor(
     }
 
     internal companion object {
-        private const val VERSION = 1
         private val INPUTS = setOf("input_ids", "attention_mask", "token_type_ids")
         private val PLAIN = Regex("[A-Za-z0-9][A-Za-z0-9._-]*")
 
+        /** Names of the outputs by their kind, in the order in which they stand side by side. */
+        val OUTPUTS = mapOf(
+            "embedding" to listOf("sentence_embedding"),
+            "logits" to listOf("logits"),
+            "value" to listOf("logits"),
+            "token_logits" to listOf("logits"),
+            "spans" to listOf("start_logits", "end_logits"),
+        )
+
         /** Reads the fields, and refuses what no converted file can be; the same checks as the pipeline's. */
         fun read(json: JsonObject): Signature {
-            checkVersion(json, VERSION)
             val signature = Signature(
                 json.text("backend"), json.text("scheme"), json.text("task"), json.text("output_kind"), json.text("file"),
                 json.text("minimum_runtime"), json.number("pad_token_id"), json.present("labels")?.let { json.texts("labels") },
@@ -91,11 +101,8 @@ class Signature internal constructor(
         private fun Signature.check() {
             if (!PLAIN.matches(file)) throw WrongJson("file is $file, which is no plain name of a file in this folder")
             val lengths = functions.map { it.maxLength }
-            if (lengths.isEmpty() ||
-                lengths != lengths.distinct().sorted()
-            ) {
-                throw WrongJson("functions have the lengths $lengths, which have to rise")
-            }
+            val rise = lengths.isNotEmpty() && lengths == lengths.distinct().sorted()
+            if (!rise) throw WrongJson("functions have the lengths $lengths, which have to rise")
             if (padTokenId < 0) throw WrongJson("pad_token_id is $padTokenId")
             for (function in functions) {
                 if (function.minLength !in 1..function.maxLength) {
@@ -104,6 +111,16 @@ class Signature internal constructor(
                 val names = function.inputs.map { it.name }
                 if (names.toSet().size < names.size || !INPUTS.containsAll(names) || "input_ids" !in names || "attention_mask" !in names) {
                     throw WrongJson("functions: ${function.name} has the inputs $names")
+                }
+                val length = function.maxLength.takeIf { it == function.minLength }
+                function.inputs.firstOrNull { it.type != "int32" || it.shape != listOf(1, length) }?.let {
+                    throw WrongJson("functions: ${function.name}: ${it.name} is ${it.type} ${it.shape}")
+                }
+                val outputs = function.outputs.map { it.name }
+                if (outputs.sorted() !=
+                    OUTPUTS[outputKind]?.sorted()
+                ) {
+                    throw WrongJson("functions: ${function.name} has the outputs $outputs")
                 }
                 val width = function.outputs.firstOrNull()?.shape?.lastOrNull()
                 if (labels != null &&
@@ -130,10 +147,4 @@ class Signature internal constructor(
             },
         )
     }
-}
-
-/** Refuses a file of a schema that this version does not know. */
-internal fun checkVersion(json: JsonObject, known: Int) {
-    val version = json.number("schema_version")
-    if (version != known) throw WrongJson("its schema_version is $version, and this version reads $known; update the app, or ship again")
 }

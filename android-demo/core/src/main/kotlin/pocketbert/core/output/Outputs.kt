@@ -46,9 +46,9 @@ object Outputs {
     /** Returns the cosine of two embeddings of unit length, which is what the files give. */
     fun cosine(one: FloatArray, other: FloatArray): Float {
         require(one.size == other.size) { "the embeddings have ${one.size} and ${other.size} numbers" }
-        var sum = 0f
-        for (at in one.indices) sum += one[at] * other[at]
-        return sum
+        var sum = 0.0
+        for (at in one.indices) sum += one[at].toDouble() * other[at]
+        return sum.toFloat()
     }
 
     /** Returns the length of an embedding: 1, or 0 for a row of padding. */
@@ -61,15 +61,22 @@ object Outputs {
     /**
      * Returns the best answer over the windows of a passage, or null where no window has a token of it.
      *
-     * Source: Devlin et al. 2019, section 4.2: the pair of a start and a later end with the largest sum of logits.
+     * @param noAnswerMargin for models that were trained to say that there is no answer: null is returned where the score of
+     *     the first token (`[CLS]`) as start and end, in the window where it is lowest, is higher than the answer's by more
+     *     than this. Null takes the best answer, however poor.
+     *
+     * Source: Devlin et al. 2019, section 4.2: the pair of a start and a later end with the largest sum of logits; section
+     * 4.3 and `null_score_diff_threshold` of run_squad.py for no answer.
      */
-    fun answer(windows: List<AnsweredWindow>): Found? {
+    fun answer(windows: List<AnsweredWindow>, noAnswerMargin: Double? = null): Found? {
         var best: Found? = null
         for (window in windows) {
             val found = answer(window) ?: continue
             if (best == null || found.score > best.score) best = found
         }
-        return best
+        if (best == null || noAnswerMargin == null) return best
+        val none = windows.minOf { it.starts[0].toDouble() + it.ends[0].toDouble() }
+        return best.takeUnless { none - it.score > noAnswerMargin }
     }
 
     private fun answer(window: AnsweredWindow): Found? {
@@ -124,7 +131,7 @@ object Outputs {
             val kind = if (begins || tag.startsWith("I-")) tag.substring(2) else tag
             when {
                 tag == "O" -> open = ""
-                kind == open && !begins -> {
+                found.isNotEmpty() && kind == open && !begins -> {
                     scores.add(shares[best])
                     found[found.size - 1] = Found(found.last().from, word.last + 1, scores.average(), kind)
                 }

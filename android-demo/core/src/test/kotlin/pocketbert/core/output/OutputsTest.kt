@@ -5,7 +5,9 @@ import kotlinx.serialization.json.JsonArray
 import kotlinx.serialization.json.JsonElement
 import kotlinx.serialization.json.JsonNull
 import kotlinx.serialization.json.JsonObject
+import kotlinx.serialization.json.boolean
 import kotlinx.serialization.json.double
+import kotlinx.serialization.json.doubleOrNull
 import kotlinx.serialization.json.float
 import kotlinx.serialization.json.int
 import kotlinx.serialization.json.jsonArray
@@ -17,6 +19,7 @@ import org.junit.jupiter.api.Assertions.assertThrows
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
 import pocketbert.core.VECTORS
+import pocketbert.core.benchmark.Statistics
 import java.io.File
 
 /** Post-processing says what `pipeline.metrics.outputs` says, case by case (`tests/apps/outputs.py`). */
@@ -30,7 +33,7 @@ class OutputsTest {
             compare(kind, case)
             counts.merge(kind, 1, Int::plus)
         }
-        assertTrue(counts.keys == setOf("softmax", "words", "entities", "answer"), "cases of $counts")
+        assertTrue(counts.keys == setOf("softmax", "words", "entities", "answer", "nearest", "statistics"), "cases of $counts")
         println("post-processing: ${counts.values.sum()} cases, none differs")
     }
 
@@ -45,6 +48,23 @@ class OutputsTest {
             assertEquals(wanted.map { Triple(it[0].int, it[1].int, it[3].content) }, found.map { Triple(it.from, it.to, it.kind) })
             close(wanted.map { it[2].double }, found.map { it.score }, case)
         }
+        "nearest" -> {
+            val among = case.getValue("among").jsonArray.map { it.floats() }
+            val found = Outputs.nearest(case.floats("one"), among, case.getValue("top").jsonPrimitive.int)
+            assertEquals(case.ints("places").toList(), found.map { it.first })
+            case.doubles("cosines").zip(found).forEach { (wanted, one) -> assertEquals(wanted, one.second.toDouble(), 1e-6) }
+        }
+        "statistics" -> {
+            val samples = case.doubles("samples")
+            val found = Statistics.percentiles(samples)
+            val wanted = case.getValue("percentiles").jsonArray.map { it.jsonPrimitive.doubleOrNull }
+            wanted.zip(listOf(found.p50, found.p90, found.p99, found.mean)).forEach { (one, other) ->
+                if (one == null) assertNull(other) else assertEquals(one, checkNotNull(other), 1e-9 * one)
+            }
+            assertEquals(samples.size, found.n)
+            val mean = case.getValue("mean_of_medians").jsonPrimitive.double
+            assertEquals(mean, Statistics.meanOfMedians(samples, case.getValue("passes").jsonPrimitive.int), 1e-9 * mean)
+        }
         else -> {
             val windows = case.getValue("windows").jsonArray.map { it.jsonObject }
             val found = Outputs.answer(windows.map(::window))
@@ -54,6 +74,9 @@ class OutputsTest {
             } else {
                 assertEquals(Found(wanted[0].int, wanted[1].int, wanted[2].double), found)
             }
+            val margin = case.getValue("margin").jsonPrimitive.double
+            val answered = case.getValue("answered").jsonPrimitive.boolean
+            assertEquals(answered, Outputs.answer(windows.map(::window), noAnswerMargin = margin) != null)
         }
     }
 

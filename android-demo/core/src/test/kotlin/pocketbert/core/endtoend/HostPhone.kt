@@ -1,0 +1,51 @@
+package pocketbert.core.endtoend
+
+import pocketbert.core.benchmark.Machine
+import pocketbert.core.benchmark.Moment
+import pocketbert.core.benchmark.Phone
+import java.io.File
+import java.lang.management.ManagementFactory
+import java.lang.management.OperatingSystemMXBean
+
+/** The machine that runs the tests, as a phone. A test says how warm it is, since nobody warms it for a test. */
+internal class HostPhone(private val temperatures: List<Double>) : Phone {
+    private val system: OperatingSystemMXBean = ManagementFactory.getOperatingSystemMXBean()
+    private var asked = 0
+    override val source = "host"
+    override val machine = Machine(
+        platform = System.getProperty("os.name").lowercase(),
+        modelId = status("/proc/cpuinfo", "model name") ?: System.getProperty("os.arch"),
+        soc = null,
+        os = "${System.getProperty("os.name")} ${System.getProperty("os.version")}",
+        osBuild = null,
+        ramBytes = Runtime.getRuntime().maxMemory(),
+        cores = system.availableProcessors,
+        abi = System.getProperty("os.arch"),
+        pageSize = 4096,
+        coreMaxMhz = null,
+        cpuFeatures = emptyList(),
+    )
+    override val versions = mapOf("pocketbert-core" to "0.1.0", "java" to System.getProperty("java.version"))
+    override val processToReadyMs = System.currentTimeMillis() - ManagementFactory.getRuntimeMXBean().startTime.toDouble()
+    override val memoryKind = "rss"
+
+    override fun moment() = Moment(
+        temperatureC = temperatures.getOrNull(asked++) ?: temperatures.lastOrNull(),
+        foreground = true,
+        loadAverage = system.systemLoadAverage.takeIf { it >= 0 },
+    )
+
+    override fun residentBytes() = kilobytes("VmRSS") ?: heap()
+
+    override fun peakBytes() = kilobytes("VmHWM") ?: heap()
+
+    override fun cpuMs() = (system as? com.sun.management.OperatingSystemMXBean)?.processCpuTime?.let { it / 1e6 }
+
+    private fun heap() = ManagementFactory.getMemoryMXBean().heapMemoryUsage.used
+
+    private fun kilobytes(key: String) = status("/proc/self/status", key)?.removeSuffix(" kB")?.trim()?.toLong()?.times(1024)
+
+    private fun status(file: String, key: String) = File(file).takeIf { it.exists() }?.useLines { lines ->
+        lines.firstOrNull { it.startsWith(key) }?.substringAfter(':')?.trim()
+    }
+}

@@ -1,0 +1,60 @@
+"""JSON Schemas of what `ship` writes and apps read or write, generated from the pipeline's models.
+
+`python -m docs.schemas` writes them here and into both apps' cores, which check what they read against them;
+`python -m docs.schemas --check` fails if one is older than its model.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from pipeline.backends.signature import Signature
+from pipeline.benchmark.record import BenchmarkRecord
+from pipeline.devices.headless import BenchmarkRequest, BenchmarkStatus
+from pipeline.ship.placing import Index, Shipped
+from pipeline.student.golden import Golden
+
+HERE = Path(__file__).parent
+_PROJECT = HERE.parents[1]
+PLACES = (
+    HERE,
+    _PROJECT / "android-demo/core/src/main/resources/pocketbert/schemas",
+    _PROJECT / "ios-demo/Core/Sources/Core/Resources/schemas",
+)
+MODELS: dict[str, type[BaseModel]] = {
+    "models": Index,
+    "shipped": Shipped,
+    "signature": Signature,
+    "golden": Golden,
+    "benchmark-request": BenchmarkRequest,
+    "benchmark-status": BenchmarkStatus,
+    "benchmark-record": BenchmarkRecord,
+}
+"""By the name of the file: `models.schema.json` describes `models.json`."""
+
+
+def schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return a model's schema as apps need it: titles left out, and every field stated by who writes."""
+    made = model.model_json_schema(mode="serialization")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_plain(made)}
+
+
+def _plain(node: Any) -> Any:
+    """Leave out what pydantic adds for forms, and make every property required: defaults are for old Python records."""
+    if isinstance(node, list):
+        return [_plain(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    plain = {key: _plain(value) for key, value in node.items() if key not in ("default", "title")}
+    # Names of properties are not keywords: a field may be called `title`.
+    if isinstance(properties := node.get("properties"), dict):
+        plain["properties"] = {name: _plain(value) for name, value in properties.items()}
+        plain["required"] = list(properties)
+    return plain
+
+
+def text(name: str) -> str:
+    """Return the content of a schema's file."""
+    return json.dumps(schema(MODELS[name]), indent=1, ensure_ascii=True) + "\n"

@@ -1,0 +1,51 @@
+import Foundation
+
+@testable import Core
+
+/// The machine that runs the tests, as a phone. A test says how warm it is, since nobody warms it for a test.
+final class HostPhone: Phone {
+    private let temperatures: [Double]
+    private let asked = Locked(0)
+    let source = "host"
+    let memoryKind = "rss"
+    let versions = ["pocketbert-core": "0.1.0"]
+
+    init(_ temperatures: [Double]) { self.temperatures = temperatures }
+
+    var machine: Machine {
+        let system = ProcessInfo.processInfo
+        return Machine(
+            platform: "host", modelId: Self.status("/proc/cpuinfo", "model name") ?? "unknown", soc: nil,
+            os: system.operatingSystemVersionString, osBuild: nil, ramBytes: Int64(system.physicalMemory), cores: system.processorCount,
+            abi: "unknown", pageSize: Int(sysconf(Int32(_SC_PAGESIZE))), coreMaxMhz: nil, cpuFeatures: [])
+    }
+
+    var processToReadyMs: Double? { 1 }
+
+    func moment() -> Moment {
+        let number = asked.withLock { asked in
+            defer { asked += 1 }
+            return asked
+        }
+        return Moment(
+            temperatureC: number < temperatures.count ? temperatures[number] : temperatures.last, foreground: true, loadAverage: 0.5)
+    }
+
+    func residentBytes() -> Int64? { Self.bytes("VmRSS") }
+
+    func peakBytes() -> Int64? { Self.bytes("VmHWM") }
+
+    func cpuMs() -> Double? {
+        var time = timespec()
+        return clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time) == 0 ? Double(time.tv_sec) * 1e3 + Double(time.tv_nsec) / 1e6 : nil
+    }
+
+    private static func bytes(_ key: String) -> Int64? {
+        status("/proc/self/status", key).flatMap { Int64($0.split(separator: " ")[0]) }.map { $0 * 1024 }
+    }
+
+    private static func status(_ file: String, _ key: String) -> String? {
+        let lines = ((try? String(contentsOfFile: file, encoding: .utf8)) ?? "").split(separator: "\n")
+        return lines.first { $0.hasPrefix(key) }?.split(separator: ":").last?.trimmingCharacters(in: .whitespaces)
+    }
+}

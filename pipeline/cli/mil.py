@@ -1,0 +1,48 @@
+"""`pocketbert mil`: Core ML packages without Core ML."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.cli import documents, tables
+from pipeline.cli.documents import AsJson
+
+app = typer.Typer(
+    help="Inspect and run Core ML packages without Core ML.", no_args_is_help=True, rich_markup_mode="markdown"
+)
+
+PackagePath = Annotated[Path, typer.Argument(help="A .mlpackage, or a model folder that holds one.")]
+
+
+@app.command()
+def run(
+    package: PackagePath,
+    inputs: Annotated[Path, typer.Option(help="A .npz file with an array for each input.")],
+    function: Annotated[str | None, typer.Option(help="Function of the package; by default its default one.")] = None,
+    precision: Annotated[
+        str, typer.Option(help="fp16 rounds values that the program declares as half precision; fp32 does not.")
+    ] = "fp16",
+    outputs: Annotated[Path | None, typer.Option(help="Write the outputs to this .npz file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a package in the reference interpreter and summarise its outputs."""
+    from pipeline.mil import Interpreter, trial
+
+    chosen = trial.precision(precision)
+    interpreter = Interpreter(trial.find(package), function, precision=chosen)
+    result = trial.run(interpreter, trial.read_inputs(inputs), precision=chosen)
+    if outputs:
+        trial.write_outputs(result, outputs)
+    documents.show(as_json, documents.trial_document(result), partial(tables.print_trial, result))
+
+
+@app.command()
+def ops(package: PackagePath, as_json: AsJson = False) -> None:
+    """List a package's operations and weights."""
+    from pipeline import mil
+    from pipeline.mil import listing, trial
+
+    content = listing.take(mil.read(trial.find(package)))
+    documents.show(as_json, documents.listing_document(content), partial(tables.print_listing, content))

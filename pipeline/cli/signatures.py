@@ -1,0 +1,92 @@
+"""`pocketbert signing-key` and `pocketbert verify-signature`: keys, and whether a folder is as its owner signed it."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.cli import documents, tables
+from pipeline.cli.documents import AsJson
+from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError
+
+_BESIDE_BUNDLE = ("manifest.json", ".gitattributes", ".cache/")
+"""What lies beside a bundle that was made here or downloaded from the Hub, and is no part of it."""
+
+app = typer.Typer(help="Make keys that sign models, and show them.", no_args_is_help=True, rich_markup_mode="markdown")
+
+
+@app.command()
+def new(
+    place: Annotated[Path, typer.Argument(help="File for the private key; the public one goes into PLACE.pub.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make an ECDSA P-256 key. POCKETBERT_KEY_PASSWORD encrypts the private half."""
+    from pipeline.ship import signing
+
+    private, public = signing.new_key(place)
+    _show_key(public, as_json, f"wrote {private} (keep it secret, and a copy of it) and {public}")
+
+
+@app.command()
+def show(
+    public: Annotated[Path, typer.Argument(help="File with the public key.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show a public key's fingerprint, and the line for an app's list of trusted keys."""
+    _show_key(public, as_json, str(public))
+
+
+def _show_key(public: Path, as_json: bool, said: str) -> None:
+    from pipeline.ship import signing
+
+    key = signing.read_public_key(public)
+    document = {"public": str(public), "fingerprint": signing.fingerprint(key), "trusted_key": signing.compiled(key)}
+    text = (
+        f"{said}\nfingerprint {document['fingerprint']}\nfor the app's list of trusted keys:\n{document['trusted_key']}"
+    )
+    documents.show(as_json, document, partial(tables.say, text))
+
+
+def verify_signature(
+    folder: Annotated[
+        Path, typer.Argument(help="A shipped model, an app's folder of models, or a bundle that `push` wrote.")
+    ],
+    key: Annotated[list[Path], typer.Option("--key", help="File with a public key to trust; may be repeated.")],
+    as_json: AsJson = False,
+) -> None:
+    """Check that a trusted key signed a folder and that it is unchanged; exit with 1 if not, as a release app would."""
+    from pipeline.ship import signing
+
+    keys = [signing.read_public_key(path) for path in key]
+    rows: list[dict[str, object]] = []
+    for place, name, ignored in _folders(folder):
+        try:
+            signed = signing.verify(place, keys, name=name, ignored=ignored)
+        except signing.SignatureRefused as error:
+            rows.append({"folder": str(place), "reason": error.reason, "message": str(error)})
+        else:
+            said = f"{place}: {len(signed.files)} files as signed for {signed.name} by {signed.fingerprint[:16]}"
+            rows.append({"folder": str(place), "reason": None, "name": signed.name, "message": said})
+    code = EXIT_GATE_FAILED if any(row["reason"] for row in rows) else EXIT_DONE
+    text = "\n".join(str(row["message"]) for row in rows)
+    documents.show(as_json, {"folders": rows}, partial(tables.say, text), code)
+    raise typer.Exit(code)
+
+
+def _folders(folder: Path) -> Iterator[tuple[Path, str | None, tuple[str, ...]]]:
+    """Yield what is signed in a folder: its path, the name that it has to have, and what a signature may pass over."""
+    from pipeline.ship import placing, record
+
+    index = folder / placing.INDEX
+    if index.is_file():
+        found = placing.read_index(index)
+        if found is None or not found.models:
+            raise InputError(f"{index} lists no model that `pocketbert ship` wrote.")
+        for one in found.models:
+            if one.folder != f"{one.recipe}/{one.backend}-{one.scheme}" or "/" in one.recipe or one.recipe == "..":
+                raise InputError(f"{index} lists {one.folder!r}, which leads out of it or is none of its own model.")
+            yield folder / one.folder, one.folder, ()
+    else:
+        yield folder, None, _BESIDE_BUNDLE if (folder / record.BUNDLE).is_file() else ()

@@ -1,0 +1,217 @@
+"""From a text to an answer in both cores, on the real student in the real runtimes; Python says what is right.
+
+The files are the same and the runtimes too, so outputs have to be equal to the last bit, and answers as well.
+"""
+
+import json
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from apps import runtime_server, students
+from pipeline import artifact, strict
+from pipeline.backends import signature
+from pipeline.benchmark.record import BenchmarkRecord, texts_digest
+from pipeline.convert.model import Model, Prediction
+from pipeline.devices.headless import FINAL, RECORD, REQUEST, STATUS, BenchmarkRequest, BenchmarkStatus
+from pipeline.text.bundled import everyday_sentences, verification_texts
+
+FOLDER = students.FOLDER / "endtoend"
+SOCKET = students.FOLDER / "runtime.sock"
+_TEXTS, _ASKED = 60, 33
+_TRAPS = (
+    "I\u0307stanbul'da 3 Ana met two Bobs.",
+    "Zürich — Crème brûlée for 12,5 € 👩‍👩‍👧 and Pelé!",
+    "今天天气很好\uff0c我们去公园吧。 See you at 9 in Paris.",
+    "\u00a0 Ann\u200b  walked seven  miles \t to Łódź.",
+)
+"""Where a position in UTF-16 is not one in code points, and white space is of many kinds."""
+
+
+def write(folder: Path = FOLDER) -> int:
+    """Make the students, and write what Python answers; return the number of answers."""
+    keys = students.make(folder)
+    rows = [row for name, backend in _models() for row in _answers(name, backend)]
+    document = {"keys": keys, "rows": rows, "runs": _runs()} | runtime_server.versions()
+    (folder / "cases.json").write_text(json.dumps(document), encoding="utf-8")
+    return len(rows)
+
+
+@contextmanager
+def serving() -> Iterator[None]:
+    """Serve the real runtimes to the cores' tests."""
+    models = {f"{name}/{backend}-{students.SCHEME}": students.model_of(name, backend) for name, backend in _models()}
+    with runtime_server.serving(SOCKET, models):
+        yield
+
+
+def _models() -> Iterator[tuple[str, str]]:
+    for name in ("near", "mood", "alike", "names", "ask"):
+        for backend in students.BACKENDS:
+            yield name, backend
+
+
+# --- answers -------------------------------------------------------------------------------------------------------
+
+
+def _answers(name: str, backend: str) -> Iterator[dict[str, Any]]:
+    folder = students.model_of(name, backend).path
+    with Model(folder) as model:
+        inputs = list(_inputs(model.signature.task))
+        # One by one: what a text is answered does not depend on the others.
+        for first, second in inputs:
+            (found,) = model.predict([first if second is None else (first, second)])
+            yield {
+                "model": f"{name}/{backend}-{students.SCHEME}",
+                "first": first,
+                "second": second,
+                "tokens": found.tokens,
+                "length": found.length,
+                "answer": _answer(model.signature.output_kind, found),
+            }
+
+
+def _inputs(task: str) -> Iterator[tuple[str, str | None]]:
+    every = [text for text in verification_texts() if text.first.strip()]
+    if task == "regression":
+        pairs = [text for text in every if text.second and text.second.strip()]
+        yield from ((text.first, text.second) for text in pairs[:_TEXTS])
+    elif task == "question_answering":
+        questions = json.loads((students.TEXTS / "questions.json").read_text(encoding="utf-8"))
+        asked = [
+            (one["question"], paragraph["context"])
+            for article in questions["data"]
+            for paragraph in article["paragraphs"]
+            for one in paragraph["qas"]
+        ]
+        yield from asked[:_ASKED]
+        # Passages that need several windows, with characters outside the basic plane in front of the answer.
+        long = "😀 ".join(dict.fromkeys(context for _, context in asked))
+        yield from ((question, long[: 900 * (1 + number % 3)]) for number, (question, _) in enumerate(asked[::4]))
+    else:
+        texts = [text.first for text in every if text.second is None]
+        draw = random.Random(0)
+        yield from ((text, None) for text in (*draw.sample(texts, _TEXTS - len(_TRAPS)), *_TRAPS))
+
+
+def _answer(kind: str, found: Prediction) -> Any:
+    """Return an answer as the cores' tests read it; positions are UTF-16 code units."""
+    if kind == "logits":
+        assert found.scores is not None
+        return sorted(found.scores.items(), key=lambda pair: -pair[1])
+    if kind == "token_logits":
+        assert found.entities is not None
+        return [[*_utf16(found.text, one.start, one.end), one.score, one.kind] for one in found.entities]
+    if kind == "spans":
+        assert found.answer is not None
+        return [*_utf16(found.second or "", found.answer.start, found.answer.end), found.answer.score]
+    return found.vector.ravel().tolist()
+
+
+def _utf16(text: str, start: int, end: int) -> tuple[int, int]:
+    first, last = (len(text[:at].encode("utf-16-le")) // 2 for at in (start, end))
+    return first, last
+
+
+# --- headless benchmarks -------------------------------------------------------------------------------------------
+
+
+def _runs() -> list[dict[str, Any]]:
+    """Write the requests of headless runs, and return how each has to end.
+
+    `wanted` is the last state and a piece of its message; `does` is what the test does meanwhile.
+    """
+    texts = list(everyday_sentences()[:12])
+    good: dict[str, Any] = {
+        "run_id": "good", "model": "near/litert-int8_dynamic", "compute_units": None, "threads": 1,
+        "lengths": [32, 128], "texts": texts, "rounds": 2, "runs_per_round": 3, "round_ms": 1.0, "text_passes": 2,
+        "time_limit_s": 120.0, "start_below_c": None,
+    }  # fmt: skip
+    cases: list[tuple[str, dict[str, Any], str, str | None, str]] = [
+        ("litert", {}, "finished", None, ""),
+        ("executorch", {"model": "mood/executorch-int8_dynamic", "threads": 2}, "finished", None, ""),
+        ("spans", {"model": "ask/litert-int8_dynamic"}, "finished", None, ""),
+        ("cooled", {"start_below_c": 36.0}, "finished", None, "cools"),
+        ("no_such_model", {"model": "near/litert-fp32"}, "refused", "near/litert-fp32 was not shipped; there are", ""),
+        ("too_long", {"lengths": [32, 256]}, "refused", "length 256 does not fit", ""),
+        ("too_short", {"lengths": [2]}, "refused", "lengths is [2]", ""),
+        ("no_threads", {"threads": 0}, "refused", "threads is 0; it has to be 1 or more", ""),
+        ("no_texts", {"texts": []}, "refused", "texts is empty", ""),
+        ("no_units", {"compute_units": "npu"}, "refused", "npu", ""),
+        ("newer", {"schema_version": 2}, "refused", "its schema_version is 2, and this version reads 1", ""),
+        ("other_run", {"run_id": "another"}, "refused", "request.json is of run another", ""),
+        ("leads_out", {"run_id": "../good"}, "refused", "run_id is ../good", ""),
+        ("no_request", {}, "refused", "request.json: it is missing", "no request"),
+        ("cut_request", {}, "refused", "request.json: it cannot be read", "cut request"),
+        ("cancelled", {"rounds": 1000}, "cancelled", "it was cancelled", "cancels"),
+        ("out_of_time", {"rounds": 100_000, "time_limit_s": 1.0}, "out_of_time", "the time limit passed", ""),
+        ("too_hot", {"start_below_c": 20.0, "time_limit_s": 1.5}, "too_hot", "it did not cool down to 20", ""),
+        ("runtime_gone", {"rounds": 1000}, "failed", "the connection", "hangs up"),
+        ("no_room", {}, "failed", "a file cannot be written", "no room"),
+    ]  # fmt: skip
+    rows = []
+    for name, changes, state, message, does in cases:
+        request = BenchmarkRequest.model_validate(good).model_dump(mode="json") | {"run_id": name} | changes
+        text = json.dumps(request)
+        rows.append(
+            {
+                "run": name,
+                "request": None if does == "no request" else text[:100] if does == "cut request" else text,
+                "state": state,
+                "message": message,
+                "does": does,
+            }
+        )
+    return rows
+
+
+def check_runs(language: str, folder: Path = FOLDER) -> int:
+    """Check the statuses and records that a core wrote; return how many records are valid.
+
+    Raises:
+        AssertionError: one is not what the contract says.
+    """
+    document = json.loads((folder / "cases.json").read_text(encoding="utf-8"))
+    records = 0
+    for case in document["runs"]:
+        run = folder / f"runs-{language}" / case["run"]
+        status = strict.read(BenchmarkStatus, (run / STATUS).read_bytes())
+        assert status.state in FINAL, status
+        assert (status.run_id, status.state) == (case["run"], case["state"]), status
+        assert (case["message"] or "") in (status.message or ""), status
+        assert (run / RECORD).is_file() == (status.state == "finished"), run
+        if status.state == "finished":
+            assert status.done == 1.0
+            request = strict.read(BenchmarkRequest, (run / REQUEST).read_bytes())
+            _check_record(strict.read(BenchmarkRecord, (run / RECORD).read_bytes()), request)
+            records += 1
+    return records
+
+
+def _check_record(record: BenchmarkRecord, request: BenchmarkRequest) -> None:
+    """Compare a record with what Python knows of the model, the texts and the request."""
+    name, target = request.model.split("/")
+    model = students.model_of(name, target.partition("-")[0])
+    claimed = signature.read(model.path)
+    assert (record.run_id, record.model.sha256) == (request.run_id, model.digest)
+    assert record.model.file_sha256 == artifact.sha256_file(model.path / claimed.file)
+    assert record.timing.texts_sha256 == texts_digest(request.texts)
+    assert (record.backend.threads, record.backend.compute_units) == (request.threads, request.compute_units)
+    assert record.backend.version == runtime_server.versions()[claimed.backend]
+    with Model(model.path) as opened:
+        tokens = [len(opened.encoder.encode(text)) for text in request.texts]
+        ran_at = [opened.signature.choose(count)[1] for count in tokens]
+    texts = record.timing.texts
+    assert (texts.tokens, texts.ran_at) == (tokens, ran_at)
+    samples = request.text_passes * len(request.texts)
+    assert [len(texts.latencies_ms), len(texts.tokenise_ms), len(texts.cpu_ms or [])] == [samples] * 3
+    assert [one.seq_len for one in record.timing.lengths] == request.lengths
+    for one in record.timing.lengths:
+        assert one.ran_at == claimed.choose(one.seq_len)[1]
+        assert len(one.latencies_ms) >= request.rounds * request.runs_per_round
+        assert min(one.latencies_ms) > 0
+    assert record.source == "host"
+    assert (record.memory.baseline_bytes or 0) > 0
+    assert (record.memory.retained_bytes or 0) > 0
