@@ -7,30 +7,20 @@ import argparse
 import contextlib
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from apps import contract, end_to_end, model_signing, outputs, schemas, tampered
+from apps import contract, end_to_end, model_signing, outputs, schemas, tampered, toolchains
 from apps.tokenizers import kit, tables
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-VECTORS = REPOSITORY / "build" / "apps" / "vectors"
-SIGNING = REPOSITORY / "build" / "apps" / "model-signing"
-KOTLIN, SWIFT = REPOSITORY / "android-demo" / "core", REPOSITORY / "ios-demo" / "Core"
-SWIFT_TREE = Path(os.environ.get("POCKETBERT_SWIFT", "/opt/pocketbert/swift"))
-"""A Debian tree with Swift in it, for machines without a Swift of their own; `.ci/swift` makes it."""
+VECTORS = toolchains.APPS / "vectors"
+SIGNING = toolchains.APPS / "model-signing"
 _COUNTS = re.compile(
     r"^.*(?: rows, .* differ| cases(?:, .*)?| answers of .*|Tests run: \d+.*|Executed \d+ tests?.*)$", re.MULTILINE
 )
-
-
-class Lacking(Exception):
-    """The machine has no such tool; the message says how to get it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 check()
             if not options.no_students:
                 print(f"{name}: {end_to_end.check_runs(name)} records are valid", flush=True)
-        except Lacking as error:
+        except toolchains.Lacking as error:
             print(f"{name}: not checked: {error}", flush=True)
             if os.environ.get("CI"):
                 failed.append(name)
@@ -93,92 +83,27 @@ def _tables_are_right() -> bool:
     text = tables.write()
     wrong = [place for place in tables.PLACES if place.read_text(encoding="utf-8") != text]
     for place in wrong:
-        print(
-            f"{place.relative_to(REPOSITORY)} is not what `python -m apps.tokenizers.tables` writes; run it", flush=True
-        )
+        where = place.relative_to(toolchains.REPOSITORY)
+        print(f"{where} is not what `python -m apps.tokenizers.tables` writes; run it", flush=True)
     if not wrong:
         print(f"characters.txt: {len(text.splitlines()) - 1} tables, as the library has them", flush=True)
     return not wrong
 
 
-_SWIFT_TEST = "swift test -c release -Xswiftc -enable-testing"
-"""Optimised: the rows are millions of tokens."""
-
-
 def kotlin() -> None:
     """Compile, check against Android 8, lint and test the Kotlin core."""
-    _print_counts(_maven("verify"))
-
-
-def kotlin_speed(texts: Path) -> str:
-    """Time the Kotlin tokenizers and return what was printed."""
-    return _maven("test", "-Dtest=SpeedTest", f"-Dpocketbert.speed={texts}")
-
-
-def _maven(*arguments: str) -> str:
-    for tool, package in (("java", "openjdk-17-jdk"), ("mvn", "maven")):
-        if shutil.which(tool) is None:
-            raise Lacking(f"there is no {tool}; install {package} (JDK 17 or later, Maven 3.8 or later)")
-    students = [f"-Dpocketbert.endtoend={end_to_end.FOLDER}"] if _has_students() else []
-    return _run(["mvn", "-q", "-B", *arguments, f"-Dpocketbert.vectors={VECTORS}", *students], KOTLIN)
-
-
-def _has_students() -> bool:
-    return (end_to_end.FOLDER / "cases.json").is_file()
+    properties = {"vectors": VECTORS} | ({"endtoend": end_to_end.FOLDER} if _has_students() else {})
+    _print_counts(toolchains.maven("verify", *(f"-Dpocketbert.{name}={place}" for name, place in properties.items())))
 
 
 def swift() -> None:
     """Compile, lint and test the Swift core."""
-    _print_counts(_swift(_SWIFT_TEST, "swift-format lint --strict -r Sources Tests Package.swift"))
+    paths = {"POCKETBERT_VECTORS": VECTORS} | ({"POCKETBERT_ENDTOEND": end_to_end.FOLDER} if _has_students() else {})
+    _print_counts(toolchains.swift_test(paths=paths, lint=("Sources", "Tests", "Package.swift")))
 
 
-def swift_speed(texts: Path) -> str:
-    """Time the Swift tokenizers and return what was printed."""
-    return _swift(f"export POCKETBERT_SPEED=$POCKETBERT_VECTORS/{texts.name}", f"{_SWIFT_TEST} --filter SpeedTests")
-
-
-def _swift(*commands: str) -> str:
-    """Run commands in the Swift package, with the machine's own Swift or the one in a tree of its own."""
-
-    def exports(root: str) -> str:
-        named = {"POCKETBERT_VECTORS": VECTORS} | (
-            {"POCKETBERT_ENDTOEND": end_to_end.FOLDER} if _has_students() else {}
-        )
-        return " ".join(f"{name}={root}/{place.relative_to(REPOSITORY)}" for name, place in named.items())
-
-    if shutil.which("swift"):
-        # Xcode and swift.org have it as `swift format`, Debian as a tool of its own.
-        script = "; ".join(command.replace("swift-format", "swift format") for command in commands)
-        return _run(["sh", "-ec", f"export {exports(str(REPOSITORY))}; {script}"], SWIFT)
-    if not (SWIFT_TREE / "usr" / "libexec" / "swift").is_dir():
-        raise Lacking(
-            f"there is no swift, and none in {SWIFT_TREE}; install Swift 6, or on Debian run `sudo .ci/swift`, which "
-            "makes that tree"
-        )
-    if os.geteuid() != 0:
-        raise Lacking(f"Swift in {SWIFT_TREE} runs as root alone; use sudo, or install Swift 6")
-    inside = "/pocketbert"
-    environment = f"HOME=/root PATH=$PATH:/usr/libexec/swift/bin {exports(inside)}"
-    script = "; ".join((f"cd {inside}/ios-demo/Core", f"export {environment}", *commands))
-    script = script.replace(_SWIFT_TEST, f"{_SWIFT_TEST} --scratch-path {inside}/build/apps/swift")
-    mounts = (
-        f"mkdir -p {SWIFT_TREE}{inside}",
-        f"mount -t proc proc {SWIFT_TREE}/proc",
-        f"mount --rbind /dev {SWIFT_TREE}/dev",
-        f"mount --bind {REPOSITORY} {SWIFT_TREE}{inside}",
-        f"exec chroot {SWIFT_TREE} sh -ec {shlex.quote(script)}",
-    )
-    # The mounts are this process's alone and go with it.
-    return _run(["unshare", "--mount", "sh", "-ec", "; ".join(mounts)], REPOSITORY)
-
-
-def _run(command: Sequence[str], folder: Path) -> str:
-    """Run a tool and return what it printed; print that if it fails."""
-    log = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if log.returncode != 0:
-        print(log.stdout[-20_000:], flush=True)
-        log.check_returncode()
-    return log.stdout
+def _has_students() -> bool:
+    return (end_to_end.FOLDER / "cases.json").is_file()
 
 
 def _print_counts(log: str) -> None:

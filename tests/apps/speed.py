@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from tokenizers import Tokenizer
 
-from apps import check
+from apps import toolchains
 from apps.tokenizers import kit
 from pipeline.text.bundled import everyday_sentences
 
@@ -31,7 +31,7 @@ _LINE = re.compile(r"speed: (\{.*\})")
 
 def main() -> int:
     """Write the kit if it is absent, time all three, and print a table."""
-    home = check.VECTORS
+    home = toolchains.APPS / "vectors"
     if not (home / "outputs.jsonl").is_file():
         kit.write(home, strings=0)
     sentences = everyday_sentences()
@@ -39,14 +39,25 @@ def main() -> int:
     file = home / "speed.json"
     file.write_text(json.dumps(texts), encoding="utf-8")
     times = {"tokenizers": _reference(home, texts)}
-    for name, measure in {"Kotlin": check.kotlin_speed, "Swift": check.swift_speed}.items():
+    for name, measure in {"Kotlin": _kotlin, "Swift": _swift}.items():
         try:
             times[name] = _read(measure(file))
-        except check.Lacking as error:
+        except toolchains.Lacking as error:
             print(f"{name}: not measured: {error}")
     # A pipe has no width; nothing is cut there.
     Console(width=None if sys.stdout.isatty() else 120).print(_table(times))
     return 0
+
+
+def _kotlin(texts: Path) -> str:
+    return toolchains.maven(
+        "test", "-Dtest=SpeedTest", f"-Dpocketbert.speed={texts}", f"-Dpocketbert.vectors={texts.parent}"
+    )
+
+
+def _swift(texts: Path) -> str:
+    paths = {"POCKETBERT_VECTORS": texts.parent, "POCKETBERT_SPEED": texts}
+    return toolchains.swift_test("--filter", "SpeedTests", paths=paths)
 
 
 def _read(log: str) -> dict[str, dict[str, Any]]:

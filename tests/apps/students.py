@@ -17,6 +17,7 @@ from typing import Any
 
 import tomli_w
 
+from apps import toolchains
 from pipeline import artifact
 from pipeline.artifact import Artifact
 from pipeline.backends import signature
@@ -24,9 +25,8 @@ from pipeline.ship import placing, signing
 from pipeline.ship.placing import Shipped
 from pipeline.text.bundled import everyday_sentences
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-FOLDER = REPOSITORY / "build" / "apps"
-TEXTS = REPOSITORY / "pipeline" / "text" / "texts"
+FOLDER = toolchains.APPS
+TEXTS = toolchains.REPOSITORY / "pipeline" / "text" / "texts"
 BACKENDS = ("litert", "executorch")
 SCHEME = "int8_dynamic"
 _AT_ONCE = 2
@@ -86,7 +86,7 @@ def _pocketbert(*arguments: Any) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "POCKETBERT_DATA"}
     command = [sys.executable, "-m", "pipeline", *map(str, arguments)]
     done = subprocess.run(
-        command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, cwd=toolchains.REPOSITORY, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     if done.returncode != 0:
         print(done.stdout[-10_000:], flush=True)

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import textwrap
 import time
@@ -24,13 +23,13 @@ from xml.etree import ElementTree
 
 import tokenizers
 
-from apps import check
+from apps import toolchains
 from apps.tokenizers import kit, vectors
 from pipeline.text.bundled import verification_texts
 
-HOME = check.REPOSITORY / "build" / "apps" / "peers"
+HOME = toolchains.APPS / "peers"
 PROJECT = Path(__file__).with_name("peers")
-PAGE = check.REPOSITORY / "benchmarks" / "TOKENIZERS.md"
+PAGE = toolchains.REPOSITORY / "benchmarks" / "TOKENIZERS.md"
 STRINGS = 5_000
 """Generated for each tokenizer: enough to tell libraries apart."""
 GROUPS = {"texts": "project's texts", "characters": "code points", "strings": "generated strings"}
@@ -142,11 +141,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         ours = _ours()
         peers = _peers()
-    except check.Lacking as error:
+    except toolchains.Lacking as error:
         print(f"not compared: {error}")
         return 1
     PAGE.write_text(_page(ours, peers), encoding="utf-8")
-    print(f"{PAGE.relative_to(check.REPOSITORY)} written in {time.monotonic() - began:.0f} s")
+    print(f"{PAGE.relative_to(toolchains.REPOSITORY)} written in {time.monotonic() - began:.0f} s")
     return 0
 
 
@@ -172,10 +171,9 @@ _PEER = re.compile(r"peer: (\{.*\})")
 
 def _ours() -> dict[str, dict[str, int]]:
     """Return how many rows each core has right, by tokenizer. A core that has one wrong is an error."""
-    check.VECTORS = HOME
     logs = {
-        "Kotlin core": check._maven("test", "-Dtest=ConformanceTest"),
-        "Swift core": check._swift(f"{check._SWIFT_TEST} --filter ConformanceTests"),
+        "Kotlin core": toolchains.maven("test", "-Dtest=ConformanceTest", f"-Dpocketbert.vectors={HOME}"),
+        "Swift core": toolchains.swift_test("--filter", "ConformanceTests", paths={"POCKETBERT_VECTORS": HOME}),
     }
     rows = {}
     for core, log in logs.items():
@@ -189,25 +187,13 @@ def _ours() -> dict[str, dict[str, int]]:
 
 def _peers() -> list[dict[str, Any]]:
     """Let every peer answer the kit, and return a row for each peer and tokenizer."""
-    if shutil.which("mvn") is None:
-        raise check.Lacking("there is no mvn; install maven (JDK 17 or later, Maven 3.8 or later)")
     characters = sum(1 for _ in vectors.every_character())
-    command = ["mvn", "-q", "-B", "verify", "exec:java", f"-Dexec.args='{HOME}' {characters} 1"]
     # DJL unpacks its native libraries into a folder of its own; it shall not count its users, nor look for newer files.
     settings = {"DJL_CACHE_DIR": str(HOME / "djl"), "OPT_OUT_TRACKING": "true", "DJL_OFFLINE": "true"}
-    log = subprocess.run(
-        command,
-        cwd=PROJECT,
-        env={**os.environ, **settings},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
+    log = toolchains.maven(
+        "verify", "exec:java", f"-Dexec.args='{HOME}' {characters} 1", project=PROJECT, environment=settings
     )
-    if log.returncode != 0:
-        print(log.stdout[-20_000:], flush=True)
-        log.check_returncode()
-    rows = [json.loads(line) for line in _PEER.findall(log.stdout)]
+    rows = [json.loads(line) for line in _PEER.findall(log)]
     print(f"peers: {len(rows)} pairs of a library and a tokenizer", flush=True)
     return rows
 
