@@ -9,7 +9,7 @@ JOBS ?= 2
 POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
-.PHONY: help ready setup init run plan compress student convert verify benchmark report ship push recipes list \
+.PHONY: help ready setup init run plan compress student convert verify benchmark report ship demo push recipes list \
         train test test-quick test-durations test-cluster test-full check docs commands format compat peers pruned-speed faults mutations abuse core-check core-speed tokenizer-peers support compression ablation \
         clean distclean
 
@@ -55,6 +55,9 @@ report: ready  ## write build/RECIPE/report/
 
 ship: ready  ## copy the verified models into the demo apps
 	@$(POCKETBERT) ship $(RECIPE) $(ON_TARGET)
+
+demo: ready  ## make the demo apps' models from ready recipes and ship them (without POCKETBERT_DATA: two of five)
+	@$(POCKETBERT) demo
 
 push: ready  ## bundle the verified models with a model card for REPOSITORY; upload it with UPLOAD=1
 	@$(POCKETBERT) push $(RECIPE) $(REPOSITORY) $(ON_TARGET) $(if $(UPLOAD),--no-dry-run)

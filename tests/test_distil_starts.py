@@ -121,6 +121,19 @@ def test_a_random_start_has_the_shape_alone(teacher, tmp_path):
     assert weights[0].shape == load(teacher).get_input_embeddings().weight.shape
 
 
+def test_a_random_start_takes_a_shape_of_its_own(teacher, tmp_path):
+    shape = {"layers": 3, "hidden_size": 48, "attention_heads": 3, "intermediate_size": 80}
+    found = made(teacher, tmp_path / "out", kind="random", **shape)
+    (first, *_), whole = layers.layers(found), load(teacher)
+    assert (len(layers.layers(found)), first.heads, first.head_size, first.intermediate_size) == (3, 3, 16, 80)
+    assert found.get_input_embeddings().weight.shape == (whole.config.vocab_size, 48)
+
+
+def test_a_random_start_needs_equal_heads(teacher, tmp_path):
+    with pytest.raises(RecipeError, match="a hidden size of 50 has no 3 equal attention heads"):
+        made(teacher, tmp_path / "out", kind="random", hidden_size=50, attention_heads=3)
+
+
 def test_distilbert_is_the_same_on_single_texts(teacher, tmp_path):
     found = made(teacher, tmp_path / "out", kind="distilbert", teacher_layers=[0, 1])
     assert found.config.model_type == "distilbert"

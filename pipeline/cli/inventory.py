@@ -105,9 +105,14 @@ def _ready_recipe(name: str) -> ReadyRecipe:
         recipe.task,
         stages + [stage.name for stage in compress.stages(recipe)],
         [f"{backend}:{scheme}" for backend, section in recipe.targets.items() for scheme in section.schemes],
-        list(dict.fromkeys(_needs(recipe))),
+        needs(name),
         recipe.student.twin,
     )
+
+
+def needs(name: str) -> list[str]:
+    """Return what a ready recipe needs from outside and what is not known to be here; empty: it runs as it is."""
+    return list(dict.fromkeys(_needs(read(name)[0])))
 
 
 def _needs(recipe: Recipe) -> Iterator[str]:

@@ -126,7 +126,13 @@ class StartSection(Section):
     """The teacher's layers that are kept, from 0; `every_other` begins with the first. `albert` and `shared` take the
     first of them for all, and have as many passes as the teacher has layers."""
     hidden_size: Natural | None = None
-    """The hidden size that `width` leaves; whole heads."""
+    """The hidden size that `width` leaves; whole heads. That of a `random` start; the teacher's unless given."""
+    layers: Natural | None = None
+    """The layers of a `random` start, in the place of `teacher_layers`."""
+    attention_heads: Natural | None = None
+    """The attention heads of each layer of a `random` start; the teacher's unless given."""
+    intermediate_size: Natural | None = None
+    """The intermediate size of a `random` start; the teacher's unless given."""
     embedding_size: Natural | None = None
     """The embedding size of an `albert` start; the teacher's unless given."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0

@@ -110,6 +110,7 @@ def _checked(
         verdict=parity.verdict,
         reasons=parity.reasons,
         evaluator=parity.evaluator,
+        random_weights=parity.random_weights,
         licence=model.manifest.metrics["licence"],
         digest=model.digest,
         files=model.manifest.files,

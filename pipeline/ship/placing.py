@@ -48,6 +48,8 @@ class Shipped(_Frozen):
     reasons: list[str]
     evaluator: str | None
     """What ran the file for the verdict."""
+    random_weights: bool = False
+    """Whether nobody trained the weights: an app shows the latency, and not the answers."""
     licence: str | None
     digest: str
     files: list[artifact.FileEntry]

@@ -121,7 +121,7 @@ def _width(model: Any, section: StartSection) -> Any:
         raise RecipeError("start.kind = 'width' needs start.hidden_size.")
     if new % size or new > old:
         raise RecipeError(f"start.hidden_size = {new} has to be whole heads of {size} columns, up to {old}.")
-    key = {"distilbert": "hidden_dim"}.get(config.model_type, "intermediate_size")
+    key = _intermediate_key(config)
     setattr(config, key, getattr(config, key) * new // old)
     config.num_attention_heads = new // size
     config.hidden_size = new
@@ -134,11 +134,28 @@ def _width(model: Any, section: StartSection) -> Any:
 
 
 def _random(model: Any, section: StartSection) -> Any:
-    """Keep the shape alone, as transformers draws it."""
+    """Keep the architecture alone, with weights as transformers draws them; the section may change the shape."""
     config = type(model.config).from_dict(model.config.to_dict())
-    config.num_hidden_layers = len(kept_layers(section, int(config.num_hidden_layers)))
+    config.num_hidden_layers = section.layers or len(kept_layers(section, int(config.num_hidden_layers)))
+    hidden, heads = config.hidden_size, config.num_attention_heads
+    config.hidden_size = section.hidden_size or hidden
+    config.num_attention_heads = section.attention_heads or heads
+    if section.intermediate_size is not None:
+        setattr(config, _intermediate_key(config), section.intermediate_size)
+    if config.hidden_size % config.num_attention_heads:
+        raise RecipeError(
+            f"start: a hidden size of {config.hidden_size} has no {config.num_attention_heads} equal attention heads; "
+            "choose start.hidden_size and start.attention_heads so that the one is a multiple of the other."
+        )
+    if config.model_type == "electra" and config.embedding_size == hidden:
+        config.embedding_size = config.hidden_size
     torch.manual_seed(section.seed)
     return type(model)(config).eval()
+
+
+def _intermediate_key(config: Any) -> str:
+    """Return what an architecture's config calls the intermediate size."""
+    return {"distilbert": "hidden_dim"}.get(config.model_type, "intermediate_size")
 
 
 def _distilbert(model: Any, section: StartSection) -> Any:

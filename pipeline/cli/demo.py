@@ -1,0 +1,156 @@
+"""`pocketbert demo`: makes what the demo apps show from ready recipes, ships it, and says how large the apps become."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipeline.cli import documents, tables
+from pipeline.cli.documents import AsJson
+from pipeline.cli.inventory import needs
+from pipeline.cli.progress import Progress
+from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError
+
+if TYPE_CHECKING:
+    from pipeline.ship.placing import Shipped
+
+MODELS: Mapping[str, str] = {
+    "minilm": "semantic search",
+    "sst2": "sentiment",
+    "wnut17": "entities",
+    "xquad": "question answering, WEAK: it learned from a few hundred questions",
+    "bert-base-random": "BERT-base's shape with random weights, for latency alone",
+}
+"""What the apps show: ready recipes, and what each is for."""
+_APPS = ("android", "ios")
+
+
+@dataclass
+class _Demo:
+    """What became of it."""
+
+    shipped: list[tuple["Shipped", list[Path]]] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Recipes that were not made, or targets that were not shipped, with the reason."""
+    failed: bool = False
+    """Whether a verdict is `failed`."""
+    app_bytes: dict[str, int] = field(default_factory=dict)
+    """All models that lie in each app now, earlier ones included."""
+
+
+def demo(
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Only the models of this recipe; may be repeated.")
+    ] = None,
+    backend: Annotated[
+        list[str] | None, typer.Option("--backend", help="Only files of this backend; may be repeated.")
+    ] = None,
+    into: Annotated[Path, typer.Option(help="Project with android-demo/ and ios-demo/.")] = Path(),
+    build: Annotated[Path, typer.Option(help="Folder for artifacts.")] = Path("build"),
+    sign: Annotated[
+        Path | None, typer.Option("--sign", help="Sign with this private key; verification is thorough then.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be made; make nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make the demo apps' models from ready recipes and ship them: search, sentiment, entities, answers, BERT-base."""
+    chosen = _chosen(only)
+    _check_backends(backend)
+    missing = {name: needs(name) for name in chosen}
+    if not as_json:
+        tables.say(_plan(missing))
+    document: dict[str, Any] = {"models": {name: MODELS[name] for name in chosen}, "needs": missing}
+    if dry_run:
+        documents.show(as_json, document, lambda: None)
+        return
+    found = _Demo(left_out={name: "; ".join(reasons) for name, reasons in missing.items() if reasons})
+    with Progress(quiet=as_json) as progress:
+        for name in (name for name in chosen if name not in found.left_out):
+            _make(name, backend, build, into, sign, progress, found)
+    found.app_bytes = {app: _bytes(into, app) for app in _APPS}
+    code = EXIT_GATE_FAILED if found.failed else EXIT_DONE
+    document |= {
+        "shipped": [
+            one.model_dump(mode="json") | {"places": [str(place) for place in places]} for one, places in found.shipped
+        ],
+        "left_out": found.left_out,
+        "app_bytes": found.app_bytes,
+    }
+    documents.show(as_json, document, partial(_print, found), code)
+    raise typer.Exit(code)
+
+
+def _chosen(only: Sequence[str] | None) -> list[str]:
+    if unknown := [name for name in only or () if name not in MODELS]:
+        raise InputError(f"--only {unknown[0]} is no model of the demo; there are: {', '.join(MODELS)}.")
+    return [name for name in MODELS if not only or name in only]
+
+
+def _check_backends(asked: Sequence[str] | None) -> None:
+    from pipeline.schemes import BACKENDS
+
+    if unknown := [name for name in asked or () if name not in BACKENDS]:
+        raise InputError(f"--backend {unknown[0]} does not exist; there are: {', '.join(BACKENDS)}.")
+
+
+def _plan(missing: Mapping[str, Sequence[str]]) -> str:
+    lines = ["The demo's models:"]
+    for name, reasons in missing.items():
+        lines.append(f"  {name}: {MODELS[name]}")
+        lines += [f"    left out: it needs {reason}" for reason in reasons]
+    return "\n".join(lines)
+
+
+def _make(
+    name: str,
+    backend: Sequence[str] | None,
+    build: Path,
+    into: Path,
+    sign: Path | None,
+    progress: Progress,
+    found: _Demo,
+) -> None:
+    """Verify a recipe's smallest file of each backend, and ship those that passed."""
+    from pipeline.convert.targets import choose_targets
+    from pipeline.graph import run as running
+    from pipeline.graph.build import Request
+    from pipeline.recipe.loading import read
+    from pipeline.ship import apps
+
+    recipe, file = read(name)
+    targets = [
+        target
+        for target in apps.choose(recipe, choose_targets(recipe, []), explicit=False)
+        if not backend or target.backend in backend
+    ]
+    request = Request(recipe, file, "verify", targets, thorough=sign is not None)
+    verdicts = running.parities(running.run(request, build, progress), recipe.name)
+    for target in list(targets):
+        parity = verdicts[str(target)]
+        if parity.verdict != "passed":
+            found.failed |= parity.verdict == "failed"
+            found.left_out[f"{name}/{target}"] = f"its verdict is {parity.verdict}: {parity.reasons[0]}"
+            targets.remove(target)
+    if targets:
+        shipped = apps.ship(recipe, build, targets, into, allow_not_run=False, outdated={}, named=name, sign=sign)
+        found.shipped += shipped
+
+
+def _bytes(into: Path, app: str) -> int:
+    from pipeline.ship import apps, placing
+
+    index = into / {"android": apps.ANDROID, "ios": apps.IOS}[app] / placing.INDEX
+    if not index.is_file():
+        return 0
+    return sum(one.bytes for one in placing.Index.model_validate_json(index.read_bytes()).models)
+
+
+def _print(found: _Demo) -> None:
+    tables.print_shipped(found.shipped)
+    for name, reason in found.left_out.items():
+        tables.say(f"left out: {name}: {reason}")
+    for app, size in found.app_bytes.items():
+        tables.say(f"{app}: {size / 1e6:.0f} MB of models, beside the app itself")
