@@ -11,12 +11,17 @@ import PackageDescription
 let package = Package(
     name: "Core",
     platforms: [.iOS(.v15), .macOS(.v12)],
-    products: [.library(name: "Core", targets: ["Core"])],
+    products: [
+        .library(name: "Core", targets: ["Core"]),
+        // For tests alone, of this package and of the apps': no app links it.
+        .library(name: "CoreTestSupport", targets: ["CoreTestSupport"]),
+    ],
     targets: system + [
         .target(
             name: "Core",
             dependencies: system.map { .target(name: $0.name) },
             resources: [.process("Resources/characters.txt"), .copy("Resources/schemas")]),
-        .testTarget(name: "CoreTests", dependencies: ["Core"]),
+        .target(name: "CoreTestSupport", dependencies: ["Core"], path: "Tests/Support"),
+        .testTarget(name: "CoreTests", dependencies: ["Core", "CoreTestSupport"]),
     ]
 )

@@ -14,28 +14,44 @@ struct AddedTokens: Sendable {
         let right: Bool
     }
 
-    private let asWritten: [Code: [Added]]
-    private let normalised: [Code: [Added]]
+    /// Tokens by what they begin with, the longest first.
+    private struct Group {
+        private let all: [Code: [Added]]
+        // Few characters of a text begin a token, and a set is asked faster than a dictionary.
+        private let firsts: CharacterSet
+
+        init(_ tokens: [Added]) {
+            let longestFirst = tokens.filter { !$0.codes.isEmpty }.sorted { $0.codes.count > $1.codes.count }
+            all = Dictionary(grouping: longestFirst) { $0.codes[0] }
+            firsts = CharacterSet.union(all.keys.map { CharacterSet($0) })
+        }
+
+        var isEmpty: Bool { all.isEmpty }
+
+        func beginning(_ code: Code) -> [Added]? { firsts.contains(code) ? all[code] : nil }
+    }
+
+    private let asWritten: Group
+    private let normalised: Group
     private let normalizer: Normalizer?
-    private let word = CharacterTables.set("regex_word")
-    private let space = CharacterTables.set("space")
+    private let words = CharacterTables.set("regex_word")
+    private let spaces = CharacterTables.set("space")
 
     init(_ entries: [Json], _ normalizer: Normalizer?) throws {
         self.normalizer = normalizer
-        asWritten = try Self.group(try entries.filter { !(try $0.flag("normalized")) }) { $0 }
-        normalised = try Self.group(try entries.filter { try $0.flag("normalized") }) { codes in
-            normalizer?(AlignedText(codes: codes, from: codes.map { _ in 0 }, to: codes.map { _ in 0 })).codes ?? codes
+        asWritten = try Self.group(try entries.filter { !(try $0.flag("normalized")) }) { $0.codes }
+        normalised = try Self.group(try entries.filter { try $0.flag("normalized") }) { text in
+            normalizer?(AlignedText(text)).codes ?? text.codes
         }
     }
 
-    private static func group(_ entries: [Json], _ spell: ([Code]) -> [Code]) throws -> [Code: [Added]] {
-        let tokens = try entries.map { entry in
-            Added(
-                id: try entry.number("id"), codes: spell(try entry.text("content").codes),
-                singleWord: try entry.flag("single_word"), left: try entry.flag("lstrip"), right: try entry.flag("rstrip"))
-        }
-        return Dictionary(grouping: tokens.filter { !$0.codes.isEmpty }) { $0.codes[0] }
-            .mapValues { $0.sorted { $0.codes.count > $1.codes.count } }
+    private static func group(_ entries: [Json], _ spell: (String) -> [Code]) throws -> Group {
+        Group(
+            try entries.map { entry in
+                Added(
+                    id: try entry.number("id"), codes: spell(try entry.text("content")),
+                    singleWord: try entry.flag("single_word"), left: try entry.flag("lstrip"), right: try entry.flag("rstrip"))
+            })
     }
 
     /// Finds the tokens, and normalises what lies between them.
@@ -45,13 +61,14 @@ struct AddedTokens: Sendable {
         }
     }
 
-    private func find(_ text: AlignedText, _ tokens: [Code: [Added]]) -> [Part] {
+    private func find(_ text: AlignedText, _ tokens: Group) -> [Part] {
         if text.count == 0 { return [] }
+        if tokens.isEmpty { return [Part(text: text, id: nil)] }
         var parts: [Part] = []
         var kept = 0
         var at = 0
-        while at < text.count, !tokens.isEmpty {
-            guard let added = tokens[text.codes[at]]?.first(where: { text.codes[at...].starts(with: $0.codes) }) else {
+        while at < text.count {
+            guard let added = tokens.beginning(text.codes[at])?.first(where: { text.codes[at...].starts(with: $0.codes) }) else {
                 at += 1
                 continue
             }
@@ -69,17 +86,17 @@ struct AddedTokens: Sendable {
         return parts
     }
 
-    private func inWord(_ codes: [Code], _ at: Int) -> Bool { codes.indices.contains(at) && word.contains(codes[at]) }
+    private func inWord(_ codes: [Code], _ at: Int) -> Bool { codes.indices.contains(at) && words.contains(codes[at]) }
 
     private func spacesBefore(_ codes: [Code], _ at: Int, _ least: Int) -> Int {
         var first = at
-        while first > least, space.contains(codes[first - 1]) { first -= 1 }
+        while first > least, spaces.contains(codes[first - 1]) { first -= 1 }
         return first
     }
 
     private func spacesAfter(_ codes: [Code], _ at: Int) -> Int {
         var end = at
-        while end < codes.count, space.contains(codes[end]) { end += 1 }
+        while end < codes.count, spaces.contains(codes[end]) { end += 1 }
         return end
     }
 }

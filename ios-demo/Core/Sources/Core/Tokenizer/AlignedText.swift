@@ -48,7 +48,36 @@ struct AlignedText: Sendable {
     }
 }
 
+/// A part of a text that a pattern or a model looks at; what lies outside of it is not seen.
+struct Slice {
+    let codes: [Code]
+    let first: Int
+    let end: Int
+
+    init(_ codes: [Code], _ first: Int, _ end: Int) {
+        self.codes = codes
+        self.first = first
+        self.end = end
+    }
+
+    init(_ codes: [Code]) { self.init(codes, 0, codes.count) }
+
+    var count: Int { end - first }
+}
+
 extension String {
     /// The code points.
     var codes: [Code] { unicodeScalars.map(\.value) }
+}
+
+/// Calls `found` with each byte of a code point in UTF-8.
+@inline(__always)
+func utf8(_ code: Code, _ found: (Int) -> Void) {
+    let code = Int(code)
+    let more = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3
+    for left in stride(from: more, through: 0, by: -1) {
+        let bits = code >> (6 * left)
+        // The first byte tells how many follow, and each of those has six bits.
+        found(left < more ? 0x80 | bits & 0x3F : more == 0 ? bits : 0xFF00 >> (more + 1) & 0xFF | bits)
+    }
 }

@@ -94,39 +94,52 @@ enum Graphemes {
         case joiner = "ZWJ"
     }
 
-    private static let kinds = Kind.allCases.map { ($0, CharacterTables.set("break_\($0.rawValue)")) }
+    // The ranges of all kinds together, so that a character is searched for once and not once for each kind.
+    private static let ranges: [(first: Code, last: Code, kind: Kind)] = {
+        var all: [(first: Code, last: Code, kind: Kind)] = []
+        for kind in Kind.allCases { CharacterTables.set("break_\(kind.rawValue)").each { all.append(($0, $1, kind)) } }
+        return all.sorted { $0.first < $1.first }
+    }()
     private static let pictographic = CharacterTables.set("break_Pictographic")
 
     static func end(_ codes: [Code], _ first: Int) -> Int {
         var at = first + 1
-        var flags = kind(codes[first]) == .flag ? 1 : 0
+        var left = kind(codes[first])
+        var flags = left == .flag ? 1 : 0
         var picture = pictographic.contains(codes[first])
-        while at < codes.count, joins(codes[at - 1], codes[at], flags, picture) {
-            let kind = kind(codes[at])
-            if kind == .flag { flags += 1 }
-            picture = pictographic.contains(codes[at]) || (picture && (kind == .extend || kind == .joiner))
+        while at < codes.count {
+            let right = kind(codes[at])
+            let pictured = pictographic.contains(codes[at])
+            let line = codes[at - 1] == 0x0D && codes[at] == 0x0A
+            if !line, !joins(left, right, flags), !(left == .joiner && picture && pictured) { break }
+            if right == .flag { flags += 1 }
+            picture = pictured || (picture && (right == .extend || right == .joiner))
+            left = right
             at += 1
         }
         return at
     }
 
-    private static func joins(_ one: Code, _ other: Code, _ flags: Int, _ picture: Bool) -> Bool {
-        if one == 0x0D && other == 0x0A { return true }
-        let left = kind(one)
-        let right = kind(other)
+    private static func joins(_ left: Kind?, _ right: Kind?, _ flags: Int) -> Bool {
         if left == .control || right == .control { return false }
-        switch (left, right) {
-        case (.leading, .leading), (.leading, .vowel), (.leading, .syllable), (.leading, .closed): return true
-        case (.syllable, .vowel), (.syllable, .trailing), (.vowel, .vowel), (.vowel, .trailing): return true
-        case (.closed, .trailing), (.trailing, .trailing): return true
-        case (_, .extend), (_, .joiner), (_, .spacing), (.prepend, _): return true
-        case (.joiner, _) where picture && pictographic.contains(other): return true
-        case (.flag, .flag): return flags % 2 == 1
+        if right == .extend || right == .joiner || right == .spacing || left == .prepend { return true }
+        switch left {
+        case .leading: return right == .leading || right == .vowel || right == .syllable || right == .closed
+        case .syllable, .vowel: return right == .vowel || right == .trailing
+        case .closed, .trailing: return right == .trailing
+        case .flag: return right == .flag && flags % 2 == 1
         default: return false
         }
     }
 
     private static func kind(_ code: Code) -> Kind? {
-        (0x20...0x7E).contains(code) ? nil : kinds.first { $0.1.contains(code) }?.0
+        if (0x20...0x7E).contains(code) { return nil }
+        var low = 0
+        var high = ranges.count
+        while low < high {
+            let middle = (low + high) / 2
+            if ranges[middle].first <= code { low = middle + 1 } else { high = middle }
+        }
+        return low > 0 && code <= ranges[low - 1].last ? ranges[low - 1].kind : nil
     }
 }

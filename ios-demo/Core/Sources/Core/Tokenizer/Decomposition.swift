@@ -107,22 +107,24 @@ enum NormalForm: String, Sendable {
 
 /// The order of marks: 0 for what is none.
 private enum Ranks {
+    private static let lowest: Code = 0x300
     private static let ranks: [Code: Int] = {
         var found: [Code: Int] = [:]
         var rank = 1
         while let members = CharacterTables.find("order_\(rank)") {
-            for code in Code(0x300)...0x1FFFF where members.contains(code) { found[code] = rank }
+            members.each { first, last in for code in first...last { found[code] = rank } }
             rank += 1
         }
         return found
     }()
 
-    static func of(_ code: Code) -> Int { code < 0x300 ? 0 : ranks[code] ?? 0 }
+    static func of(_ code: Code) -> Int { code < lowest ? 0 : ranks[code] ?? 0 }
 }
 
 private enum Pairs {
-    static let composed: [UInt64: Code] = Dictionary(
-        uniqueKeysWithValues: CharacterTables.map("nfc").entries.map { to, pair in
-            (UInt64(pair[0]) << 32 | UInt64(pair[1]), to)
-        })
+    static let composed: [UInt64: Code] = {
+        var found: [UInt64: Code] = [:]
+        CharacterTables.map("nfc").each { to, pair in found[UInt64(pair[0]) << 32 | UInt64(pair[1])] = to }
+        return found
+    }()
 }

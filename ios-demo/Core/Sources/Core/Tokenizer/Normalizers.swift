@@ -83,6 +83,7 @@ enum Normalizers {
 
     private static func without(_ gone: CharacterSet) -> Normalizer {
         { text in
+            guard text.codes.contains(where: gone.contains) else { return text }
             var built = AlignedText(capacity: text.count)
             for at in 0..<text.count where !gone.contains(text.codes[at]) { built.add(text, at) }
             return built
@@ -103,10 +104,12 @@ enum Normalizers {
     private static func replace(_ pattern: Pattern, _ content: String) -> Normalizer {
         let codes = content.codes
         return { text in
-            var built = AlignedText(capacity: text.count)
+            // Most texts have nothing to replace, and are not copied.
+            var built = AlignedText(capacity: 0)
             var kept = 0
             var found = false
-            pattern.each(text.codes) { first, end in
+            pattern.each(Slice(text.codes, 0, text.count)) { first, end in
+                if !found { built = AlignedText(capacity: text.count) }
                 found = true
                 for at in kept..<first { built.add(text, at) }
                 // As in the reference, what is put in belongs to the last character that went out.

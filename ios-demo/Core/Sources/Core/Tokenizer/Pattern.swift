@@ -3,12 +3,12 @@
 /// A platform's own engine knows other classes of characters, so the patterns are read here and matched against the
 /// reference's tables. Backtracking; lookbehind of any bounded length.
 struct Pattern: Sendable {
-    private let root: Node
-    private let firsts: CharacterTest?
+    private let root: any Node
+    private let firsts: CharacterSet?
 
-    private init(root: Node) {
+    private init(root: any Node) {
         self.root = root
-        firsts = root.firsts
+        firsts = root.firsts()
     }
 
     /// Reads a pattern. Throws `UnsupportedTokenizer` where it holds what is not supported.
@@ -19,24 +19,27 @@ struct Pattern: Sendable {
 
     /// Makes a pattern that matches a text as it is.
     init(literal text: String) {
-        let parts = text.codes.map { code in One { $0 == code } }
+        let parts = text.codes.map { One(CharacterSet($0)) }
         self.init(root: parts.count == 1 ? parts[0] : Sequence(parts))
     }
 
-    /// Calls `found` with begin and end of each match in `codes`, from left to right.
-    func each(_ codes: [Code], _ found: (Int, Int) -> Void) {
-        var at = 0
-        while at <= codes.count {
-            let possible = firsts.map { at < codes.count && $0(codes[at]) } ?? true
-            let end = possible ? root.match(codes, at) { $0 } : -1
-            if end < 0 {
-                at += 1
-            } else {
-                found(at, end)
-                // An empty match behind a match that ended here would be found for ever.
-                at = end > at ? end : at + 1
-            }
+    /// Calls `found` with begin and end of each match in `slice`, from left to right.
+    func each(_ slice: Slice, _ found: (Int, Int) -> Void) {
+        var at = possible(slice, slice.first)
+        while at <= slice.end {
+            let end = root.match(slice, at) { $0 }
+            if end >= 0 { found(at, end) }
+            // An empty match behind a match that ended here would be found for ever.
+            at = possible(slice, end > at ? end : at + 1)
         }
+    }
+
+    /// The first place from `from` on where a match may begin, or one that is behind the slice's end.
+    private func possible(_ slice: Slice, _ from: Int) -> Int {
+        guard let firsts else { return from }
+        var at = from
+        while at < slice.end, !firsts.contains(slice.codes[at]) { at += 1 }
+        return at < slice.end ? at : slice.end + 1
     }
 }
 
@@ -49,14 +52,12 @@ extension Json {
     }
 }
 
-typealias CharacterTest = @Sendable (Code) -> Bool
-
-/// A part of a pattern; `match` returns where the whole match ends, or -1, by asking `next` about what follows.
-protocol Node: Sendable {
-    func match(_ codes: [Code], _ at: Int, _ next: (Int) -> Int) -> Int
+/// A part of a pattern; `match` returns where the whole match ends, or -1, by asking `rest` about what follows.
+protocol Node: AnyObject, Sendable {
+    func match(_ slice: Slice, _ at: Int, _ rest: (Int) -> Int) -> Int
 
     /// What the first character has to be, or nil where that is not known or none is needed.
-    var firsts: CharacterTest? { get }
+    func firsts() -> CharacterSet?
 
     /// How many characters it takes at most; a large number stands for no bound.
     var longest: Int { get }
@@ -67,21 +68,21 @@ protocol Node: Sendable {
 
 let unbounded = 1_000_000
 
-struct One: Node {
-    let test: CharacterTest
+final class One: Node {
+    private let set: CharacterSet
     let longest = 1
     let empty = false
 
-    init(_ test: @escaping CharacterTest) { self.test = test }
+    init(_ set: CharacterSet) { self.set = set }
 
-    func match(_ codes: [Code], _ at: Int, _ next: (Int) -> Int) -> Int {
-        at < codes.count && test(codes[at]) ? next(at + 1) : -1
-    }
+    func match(_ slice: Slice, _ at: Int, _ rest: (Int) -> Int) -> Int { fits(slice, at) ? rest(at + 1) : -1 }
 
-    var firsts: CharacterTest? { test }
+    func fits(_ slice: Slice, _ at: Int) -> Bool { at < slice.end && set.contains(slice.codes[at]) }
+
+    func firsts() -> CharacterSet? { set }
 }
 
-struct Sequence: Node {
+final class Sequence: Node {
     private let parts: [any Node]
     let longest: Int
     let empty: Bool
@@ -92,54 +93,54 @@ struct Sequence: Node {
         empty = parts.allSatisfy(\.empty)
     }
 
-    func match(_ codes: [Code], _ at: Int, _ next: (Int) -> Int) -> Int { from(0, codes, at, next) }
+    func match(_ slice: Slice, _ at: Int, _ rest: (Int) -> Int) -> Int { from(0, slice, at, rest) }
 
-    private func from(_ part: Int, _ codes: [Code], _ at: Int, _ next: (Int) -> Int) -> Int {
-        part == parts.count ? next(at) : parts[part].match(codes, at) { from(part + 1, codes, $0, next) }
+    private func from(_ part: Int, _ slice: Slice, _ at: Int, _ rest: (Int) -> Int) -> Int {
+        if part == parts.count { return rest(at) }
+        if part == parts.count - 1 { return parts[part].match(slice, at, rest) }
+        return parts[part].match(slice, at) { from(part + 1, slice, $0, rest) }
     }
 
-    var firsts: CharacterTest? {
-        var tests: [CharacterTest] = []
+    func firsts() -> CharacterSet? {
+        var sets: [CharacterSet] = []
         for part in parts where !(part is Look || part is Anchor) {
-            guard let test = part.firsts else { return nil }
-            tests.append(test)
-            if !part.empty {
-                let all = tests
-                return all.count == 1 ? all[0] : { code in all.contains { $0(code) } }
-            }
+            guard let set = part.firsts() else { return nil }
+            sets.append(set)
+            if !part.empty { return CharacterSet.union(sets) }
         }
         return nil
     }
 }
 
-struct Either: Node {
-    private let options: [(node: any Node, start: CharacterTest?)]
+final class Either: Node {
+    private let options: [any Node]
+    private let starts: [CharacterSet?]
     let longest: Int
     let empty: Bool
 
     init(_ options: [any Node]) {
-        self.options = options.map { ($0, $0.empty ? nil : $0.firsts) }
+        self.options = options
+        starts = options.map { $0.empty ? nil : $0.firsts() }
         longest = options.map(\.longest).max() ?? 0
         empty = options.contains(where: \.empty)
     }
 
-    func match(_ codes: [Code], _ at: Int, _ next: (Int) -> Int) -> Int {
-        for option in options {
-            if let start = option.start, at >= codes.count || !start(codes[at]) { continue }
-            let end = option.node.match(codes, at, next)
+    func match(_ slice: Slice, _ at: Int, _ rest: (Int) -> Int) -> Int {
+        for option in options.indices {
+            if let start = starts[option], at >= slice.end || !start.contains(slice.codes[at]) { continue }
+            let end = options[option].match(slice, at, rest)
             if end >= 0 { return end }
         }
         return -1
     }
 
-    var firsts: CharacterTest? {
-        let starts = options.compactMap(\.start)
-        if empty || starts.count < options.count { return nil }
-        return { code in starts.contains { $0(code) } }
+    func firsts() -> CharacterSet? {
+        let known = starts.compactMap { $0 }
+        return known.count == options.count ? CharacterSet.union(known) : nil
     }
 }
 
-struct Repeat: Node {
+final class Repeat: Node {
     enum Kind { case greedy, lazy, possessive }
 
     private let of: any Node
@@ -158,53 +159,53 @@ struct Repeat: Node {
         empty = least == 0 || of.empty
     }
 
-    func match(_ codes: [Code], _ at: Int, _ next: (Int) -> Int) -> Int {
-        if let one = of as? One { return simple(one, codes, at, next) }
-        return more(0, codes, at, next)
+    func match(_ slice: Slice, _ at: Int, _ rest: (Int) -> Int) -> Int {
+        if let one = of as? One { return simple(one, slice, at, rest) }
+        return more(0, slice, at, rest)
     }
 
     /// Repeats one character without a call for each.
-    private func simple(_ one: One, _ codes: [Code], _ at: Int, _ next: (Int) -> Int) -> Int {
+    private func simple(_ one: One, _ slice: Slice, _ at: Int, _ rest: (Int) -> Int) -> Int {
         var count = 0
         if kind == .lazy {
             while true {
                 if count >= least {
-                    let end = next(at + count)
+                    let end = rest(at + count)
                     if end >= 0 { return end }
                 }
-                if count == most || at + count >= codes.count || !one.test(codes[at + count]) { return -1 }
+                if count == most || !one.fits(slice, at + count) { return -1 }
                 count += 1
             }
         }
-        while count < most, at + count < codes.count, one.test(codes[at + count]) { count += 1 }
-        if kind == .possessive { return count >= least ? next(at + count) : -1 }
+        while count < most, one.fits(slice, at + count) { count += 1 }
+        if kind == .possessive { return count >= least ? rest(at + count) : -1 }
         while count >= least {
-            let end = next(at + count)
+            let end = rest(at + count)
             if end >= 0 { return end }
             count -= 1
         }
         return -1
     }
 
-    private func more(_ count: Int, _ codes: [Code], _ at: Int, _ next: (Int) -> Int) -> Int {
+    private func more(_ count: Int, _ slice: Slice, _ at: Int, _ rest: (Int) -> Int) -> Int {
         if count >= least && kind == .lazy {
-            let end = next(at)
-            return end >= 0 ? end : again(count, codes, at, next)
+            let end = rest(at)
+            return end >= 0 ? end : again(count, slice, at, rest)
         }
-        let end = again(count, codes, at, next)
-        return end >= 0 || count < least ? end : next(at)
+        let end = again(count, slice, at, rest)
+        return end >= 0 || count < least ? end : rest(at)
     }
 
-    private func again(_ count: Int, _ codes: [Code], _ at: Int, _ next: (Int) -> Int) -> Int {
+    private func again(_ count: Int, _ slice: Slice, _ at: Int, _ rest: (Int) -> Int) -> Int {
         if count >= most { return -1 }
-        return of.match(codes, at) { $0 == at && count >= least ? -1 : more(count + 1, codes, $0, next) }
+        return of.match(slice, at) { $0 == at && count >= least ? -1 : more(count + 1, slice, $0, rest) }
     }
 
-    var firsts: CharacterTest? { of.firsts }
+    func firsts() -> CharacterSet? { of.firsts() }
 }
 
 /// Looks ahead or behind without taking characters.
-struct Look: Node {
+final class Look: Node {
     private let of: any Node
     private let ahead: Bool
     private let wanted: Bool
@@ -218,31 +219,31 @@ struct Look: Node {
         self.wanted = wanted
     }
 
-    func match(_ codes: [Code], _ at: Int, _ next: (Int) -> Int) -> Int {
-        let there = ahead ? of.match(codes, at) { $0 } >= 0 : behind(codes, at)
-        return there == wanted ? next(at) : -1
+    func match(_ slice: Slice, _ at: Int, _ rest: (Int) -> Int) -> Int {
+        let there = ahead ? of.match(slice, at) { $0 } >= 0 : behind(slice, at)
+        return there == wanted ? rest(at) : -1
     }
 
-    private func behind(_ codes: [Code], _ at: Int) -> Bool {
-        for first in stride(from: at, through: max(0, at - of.longest), by: -1)
-        where of.match(codes, first, { $0 == at ? $0 : -1 }) >= 0 {
+    private func behind(_ slice: Slice, _ at: Int) -> Bool {
+        for first in stride(from: at, through: max(slice.first, at - of.longest), by: -1)
+        where of.match(slice, first, { $0 == at ? $0 : -1 }) >= 0 {
             return true
         }
         return false
     }
 
-    var firsts: CharacterTest? { nil }
+    func firsts() -> CharacterSet? { nil }
 }
 
 /// A place in the text.
-struct Anchor: Node {
-    private let holds: @Sendable ([Code], Int) -> Bool
+final class Anchor: Node {
+    private let holds: @Sendable (Slice, Int) -> Bool
     let longest = 0
     let empty = true
 
-    init(_ holds: @escaping @Sendable ([Code], Int) -> Bool) { self.holds = holds }
+    init(_ holds: @escaping @Sendable (Slice, Int) -> Bool) { self.holds = holds }
 
-    func match(_ codes: [Code], _ at: Int, _ next: (Int) -> Int) -> Int { holds(codes, at) ? next(at) : -1 }
+    func match(_ slice: Slice, _ at: Int, _ rest: (Int) -> Int) -> Int { holds(slice, at) ? rest(at) : -1 }
 
-    var firsts: CharacterTest? { nil }
+    func firsts() -> CharacterSet? { nil }
 }

@@ -84,14 +84,14 @@ struct PatternReader {
     private mutating func single() throws -> any Node {
         if takes("(") { return try group() }
         if takes("[") { return One(try characterClass()) }
-        if takes(".") { return One { $0 != 0x0A } }
-        if takes("^") { return Anchor { codes, at in at == 0 || codes[at - 1] == 0x0A } }
-        if takes("$") { return Anchor { codes, at in at == codes.count || codes[at] == 0x0A } }
+        if takes(".") { return One(CharacterSet(0x0A).inverted()) }
+        if takes("^") { return Anchor { slice, at in at == slice.first || slice.codes[at - 1] == 0x0A } }
+        if takes("$") { return Anchor { slice, at in at == slice.end || slice.codes[at] == 0x0A } }
         if takes("\\") { return try escaped() }
         if stands("*") || stands("+") || stands("?") { throw unsupported("a repetition of nothing") }
         let code = codes[at]
         at += 1
-        return One { $0 == code }
+        return One(CharacterSet(code))
     }
 
     private static let looks = [("?=", true, true), ("?!", true, false), ("?<=", false, true), ("?<!", false, false)]
@@ -108,38 +108,43 @@ struct PatternReader {
     }
 
     private mutating func escaped() throws -> any Node {
-        if takes("A") { return Anchor { _, at in at == 0 } }
-        if takes("z") { return Anchor { codes, at in at == codes.count } }
+        if takes("A") { return Anchor { slice, at in at == slice.first } }
+        if takes("z") { return Anchor { slice, at in at == slice.end } }
         if takes("Z") {
-            return Anchor { codes, at in at == codes.count || (at == codes.count - 1 && codes[at] == 0x0A) }
+            return Anchor { slice, at in at == slice.end || (at == slice.end - 1 && slice.codes[at] == 0x0A) }
         }
-        let word = CharacterTables.set("regex_word")
-        let inWord: @Sendable ([Code], Int) -> Bool = { codes, at in codes.indices.contains(at) && word.contains(codes[at]) }
-        if takes("b") { return Anchor { codes, at in inWord(codes, at - 1) != inWord(codes, at) } }
-        if takes("B") { return Anchor { codes, at in inWord(codes, at - 1) == inWord(codes, at) } }
+        if takes("b") { return edge(wanted: true) }
+        if takes("B") { return edge(wanted: false) }
         return One(try classOrCharacter())
+    }
+
+    /// Where a word begins or ends, or every other place.
+    private func edge(wanted: Bool) -> any Node {
+        let words = CharacterTables.set("regex_word")
+        let inWord: @Sendable (Slice, Int) -> Bool = { slice, at in
+            slice.first <= at && at < slice.end && words.contains(slice.codes[at])
+        }
+        return Anchor { slice, at in (inWord(slice, at - 1) != inWord(slice, at)) == wanted }
     }
 
     private static let classes = [("d", "category_Nd"), ("s", "regex_space"), ("w", "regex_word")]
 
     /// Reads what stands behind a backslash, in a class or outside.
-    private mutating func classOrCharacter() throws -> CharacterTest {
+    private mutating func classOrCharacter() throws -> CharacterSet {
         if at >= codes.count { throw unsupported("a backslash at its end") }
         for (letter, name) in Self.classes {
-            let set = CharacterTables.set(name)
-            if takes(letter) { return { set.contains($0) } }
-            if takes(letter.uppercased()) { return { !set.contains($0) } }
+            if takes(letter) { return CharacterTables.set(name) }
+            if takes(letter.uppercased()) { return CharacterTables.set(name).inverted() }
         }
         if takes("p{") { return try property(negated: false) }
         if takes("P{") { return try property(negated: true) }
-        let code = try character()
-        return { $0 == code }
+        return CharacterSet(try character())
     }
 
     /// Reads one character behind a backslash.
     private mutating func character() throws -> Code {
         if takes("x{") {
-            guard let code = Code(try until("}"), radix: 16) else { throw unsupported("a number that is none") }
+            guard let code = Code(try until("}"), radix: 16), code <= 0x10FFFF else { throw unsupported("a number that is none") }
             return code
         }
         if at >= codes.count { throw unsupported("a backslash at its end") }
@@ -178,7 +183,7 @@ struct PatternReader {
         "punct": "P", "control": "Cc", "cntrl": "Cc", "format": "Cf",
     ]
 
-    private mutating func property(negated: Bool) throws -> CharacterTest {
+    private mutating func property(negated: Bool) throws -> CharacterSet {
         let written = try until("}")
         let opposite = written.hasPrefix("^")
         let name = opposite ? String(written.dropFirst()) : written
@@ -192,21 +197,20 @@ struct PatternReader {
             default: CharacterTables.category(Self.longNames[plain] ?? plain.prefix(1).uppercased() + plain.dropFirst())
             }
         guard let set = found else { throw unsupported("the property \(name)") }
-        let outside = negated != opposite
-        return { set.contains($0) != outside }
+        return negated != opposite ? set.inverted() : set
     }
 
-    private mutating func characterClass() throws -> CharacterTest {
+    private mutating func characterClass() throws -> CharacterSet {
         let negated = takes("^")
-        var all: [CharacterTest] = []
-        var options: [CharacterTest] = []
+        var all: [CharacterSet] = []
+        var options: [CharacterSet] = []
         var empty = true
         while true {
             if at >= codes.count { throw unsupported("an open class") }
             if !empty, takes("]") { break }
             empty = false
             if takes("&&") {
-                all.append(Self.any(options))
+                all.append(CharacterSet.union(options))
                 options = []
             } else if takes("[:") {
                 throw unsupported("[:")
@@ -216,17 +220,13 @@ struct PatternReader {
                 options.append(try range())
             }
         }
-        all.append(Self.any(options))
-        let parts = all
-        return { code in parts.allSatisfy { $0(code) } != negated }
+        all.append(CharacterSet.union(options))
+        let inside = CharacterSet.intersection(all)
+        return negated ? inside.inverted() : inside
     }
 
-    private static func any(_ options: [CharacterTest]) -> CharacterTest {
-        if options.count == 1 { return options[0] }
-        return { code in options.contains { $0(code) } }
-    }
-
-    private mutating func range() throws -> CharacterTest {
+    private mutating func range() throws -> CharacterSet {
+        let begins = at
         var first = codes[at]
         if takes("\\") {
             if at < codes.count, "dDsSwWpP".codes.contains(codes[at]) { return try classOrCharacter() }
@@ -234,13 +234,14 @@ struct PatternReader {
         } else {
             at += 1
         }
-        let low = first
-        if at + 1 >= codes.count || !stands("-") || codes[at + 1] == ("]" as Unicode.Scalar).value { return { $0 == low } }
+        if at + 1 >= codes.count || !stands("-") || codes[at + 1] == ("]" as Unicode.Scalar).value { return CharacterSet(first) }
         at += 1
-        var high = codes[at]
-        if takes("\\") { high = try character() } else { at += 1 }
-        if high < low { throw unsupported("a range that ends before it begins") }
-        let last = high
-        return { low <= $0 && $0 <= last }
+        var last = codes[at]
+        if takes("\\") { last = try character() } else { at += 1 }
+        if last < first {
+            at = begins
+            throw unsupported("a range that ends before it begins")
+        }
+        return CharacterSet([first...last])
     }
 }

@@ -1,5 +1,16 @@
-/// A step that cuts a normalised text into words.
-typealias PreTokenizer = @Sendable (AlignedText) -> [AlignedText]
+/// A text, and where its words are in it.
+struct Words {
+    let text: AlignedText
+    let ranges: [Range<Int>]
+
+    /// Calls `found` with each word.
+    func each(_ found: (Slice) throws -> Void) rethrows {
+        for range in ranges { try found(Slice(text.codes, range.lowerBound, range.upperBound)) }
+    }
+}
+
+/// A step that cuts the words of a normalised text into smaller ones; at first the whole text is one.
+typealias PreTokenizer = @Sendable (Words) -> Words
 
 /// The `pre_tokenizer` of `tokenizer.json`.
 enum PreTokenizers {
@@ -9,11 +20,11 @@ enum PreTokenizers {
         switch kind {
         case "Sequence":
             let steps = try step.objects("pretokenizers").map(read)
-            return { text in steps.reduce([text]) { words, one in words.flatMap(one) } }
+            return { words in steps.reduce(words) { cut, one in one(cut) } }
         case "BertPreTokenizer":
             let spaces = atEach("space", .removed)
             let signs = atEach("bert_punctuation", .isolated)
-            return { text in spaces(text).flatMap(signs) }
+            return { words in signs(spaces(words)) }
         case "WhitespaceSplit": return atEach("space", .removed)
         case "Whitespace": return split(try Pattern(#"\w+|[^\w\s]+"#), .removed, invert: true)
         case "Punctuation": return atEach("bert_punctuation", try Behaviour.read(try step.textOrNil("behavior") ?? "Isolated"))
@@ -45,32 +56,47 @@ enum PreTokenizers {
 
     private static func atEach(_ set: String, _ behaviour: Behaviour) -> PreTokenizer {
         let members = CharacterTables.set(set)
-        return { text in
-            var cuts = Cuts(text, behaviour)
-            for at in 0..<text.count where members.contains(text.codes[at]) { cuts.match(at, at + 1) }
-            return cuts.words()
+        return { words in
+            var cuts = Cuts(behaviour)
+            words.each { word in
+                cuts.begin(word)
+                for at in word.first..<word.end where members.contains(word.codes[at]) { cuts.match(at, at + 1) }
+                cuts.end(word)
+            }
+            return Words(text: words.text, ranges: cuts.words)
         }
     }
 
     private static func split(_ pattern: Pattern, _ behaviour: Behaviour, invert: Bool) -> PreTokenizer {
-        { text in
-            var cuts = Cuts(text, behaviour, invert: invert)
-            pattern.each(text.codes) { cuts.match($0, $1) }
-            return cuts.words()
+        { words in
+            var cuts = Cuts(behaviour, invert: invert)
+            words.each { word in
+                cuts.begin(word)
+                pattern.each(word) { cuts.match($0, $1) }
+                cuts.end(word)
+            }
+            return Words(text: words.text, ranges: cuts.words)
         }
     }
 
-    /// Collects matches and what lies between them, and puts them together as the behaviour says.
+    /// Takes matches and what lies between them, and puts them together as the behaviour says.
     private struct Cuts {
-        private let text: AlignedText
         private let behaviour: Behaviour
         private let invert: Bool
-        private var ends: [(end: Int, match: Bool)] = []
+        private(set) var words: [Range<Int>] = []
+        // The piece that may still grow, and whether what it has last is a match.
+        private var first = 0
+        private var last = 0
+        private var matched = false
 
-        init(_ text: AlignedText, _ behaviour: Behaviour, invert: Bool = false) {
-            self.text = text
+        init(_ behaviour: Behaviour, invert: Bool = false) {
             self.behaviour = behaviour
             self.invert = invert
+        }
+
+        mutating func begin(_ word: Slice) {
+            first = word.first
+            last = first
         }
 
         mutating func match(_ first: Int, _ end: Int) {
@@ -78,29 +104,28 @@ enum PreTokenizers {
             add(end, !invert)
         }
 
+        mutating func end(_ word: Slice) {
+            add(word.end, invert)
+            finish()
+        }
+
         private mutating func add(_ end: Int, _ match: Bool) {
-            if end > ends.last?.end ?? 0 { ends.append((end, match)) }
+            if end <= last { return }
+            let joins =
+                switch behaviour {
+                case .removed, .isolated: false
+                case .mergedWithPrevious: !matched && match
+                case .mergedWithNext: matched && !match
+                case .contiguous: matched == match
+                }
+            if !joins { finish() }
+            last = end
+            matched = match
         }
 
-        mutating func words() -> [AlignedText] {
-            add(text.count, invert)
-            var words: [AlignedText] = []
-            var first = 0
-            for (at, cut) in ends.enumerated() {
-                if at + 1 < ends.count, joins(cut.match, ends[at + 1].match) { continue }
-                if behaviour != .removed || !cut.match { words.append(text.slice(first, cut.end)) }
-                first = cut.end
-            }
-            return words
-        }
-
-        private func joins(_ match: Bool, _ following: Bool) -> Bool {
-            switch behaviour {
-            case .removed, .isolated: false
-            case .mergedWithPrevious: !match && following
-            case .mergedWithNext: match && !following
-            case .contiguous: match == following
-            }
+        private mutating func finish() {
+            if first < last, behaviour != .removed || !matched { words.append(first..<last) }
+            first = last
         }
     }
 
@@ -109,41 +134,54 @@ enum PreTokenizers {
         guard let mark = replacement.codes.first else { throw UnsupportedTokenizer("tokenizer.json: replacement is empty") }
         let scheme = try step.textOrNil("prepend_scheme") ?? (try step.flag("add_prefix_space", true) ? "always" : "never")
         let cut = try step.flag("split", true) ? split(Pattern(literal: replacement), .mergedWithNext, invert: false) : nil
-        return { text in
-            var marked = text
-            marked.codes = text.codes.map { $0 == 0x20 ? mark : $0 }
-            let wanted = scheme == "always" || (scheme == "first" && text.from.first == 0)
-            if wanted, marked.codes.first != mark { marked = prefixed(marked, mark) }
-            return cut?(marked) ?? [marked]
+        return { words in
+            var marked = words.text
+            for at in 0..<marked.count where marked.codes[at] == 0x20 { marked.codes[at] = mark }
+            let whole = prefixed(Words(text: marked, ranges: words.ranges), mark) { at in
+                scheme == "always" || (scheme == "first" && words.text.from[at] == 0)
+            }
+            return cut?(whole) ?? whole
         }
     }
 
-    private static func prefixed(_ text: AlignedText, _ code: Code) -> AlignedText {
-        var built = AlignedText(capacity: text.count + 1)
-        let at = text.from.first ?? 0
-        built.add(code, at, at)
-        for index in 0..<text.count { built.add(text, index) }
-        return built
+    /// Puts a character before each word that does not begin with it, where `wanted` says so of the word's first place.
+    private static func prefixed(_ words: Words, _ code: Code, _ wanted: (Int) -> Bool) -> Words {
+        let text = words.text
+        return rebuilt(words, text.count + words.ranges.count) { built, word in
+            if text.codes[word.first] != code, wanted(word.first) { built.add(code, text.from[word.first], text.from[word.first]) }
+            for at in word.first..<word.end { built.add(text, at) }
+        }
+    }
+
+    private static func rebuilt(_ words: Words, _ size: Int, _ write: (inout AlignedText, Slice) -> Void) -> Words {
+        var built = AlignedText(capacity: size)
+        var ranges: [Range<Int>] = []
+        ranges.reserveCapacity(words.ranges.count)
+        words.each { word in
+            let first = built.count
+            if word.count > 0 { write(&built, word) }
+            ranges.append(first..<built.count)
+        }
+        return Words(text: built, ranges: ranges)
     }
 
     private static let gpt2 = #"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"#
 
     private static func byteLevel(prefix: Bool, regex: Bool) throws -> PreTokenizer {
-        let words = regex ? split(try Pattern(gpt2), .isolated, invert: false) : nil
-        return { text in
-            let spaced = prefix && text.codes.first != 0x20 ? prefixed(text, 0x20) : text
-            return (words?(spaced) ?? [spaced]).map(asBytes)
+        let cut = regex ? split(try Pattern(gpt2), .isolated, invert: false) : nil
+        return { words in
+            let spaced = prefix ? prefixed(words, 0x20) { _ in true } : words
+            return asBytes(cut?(spaced) ?? spaced)
         }
     }
 
-    private static func asBytes(_ text: AlignedText) -> AlignedText {
-        var built = AlignedText(capacity: text.count + text.count / 2)
-        for at in 0..<text.count {
-            for byte in UTF8.encode(Unicode.Scalar(text.codes[at])!)! {
-                built.add(ByteCharacters.all[Int(byte)], text.from[at], text.to[at])
+    private static func asBytes(_ words: Words) -> Words {
+        let text = words.text
+        return rebuilt(words, text.count + text.count / 2) { built, word in
+            for at in word.first..<word.end {
+                utf8(text.codes[at]) { built.add(ByteCharacters.all[$0], text.from[at], text.to[at]) }
             }
         }
-        return built
     }
 }
 

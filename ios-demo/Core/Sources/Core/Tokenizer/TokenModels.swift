@@ -1,9 +1,9 @@
-/// Receives a token: its id, and the first and one past the last code point of the word that it covers.
+/// Receives a token: its id, and the first and one past the last code point that it covers, counted as the word counts them.
 typealias TokenSink = (Int, Int, Int) -> Void
 
 /// What makes tokens of a word.
 protocol TokenModel: Sendable {
-    func tokens(_ word: [Code], _ sink: TokenSink) throws
+    func tokens(_ word: Slice, _ sink: TokenSink) throws
 
     /// The id of a token, or nil.
     func id(_ token: [Code]) -> Int?
@@ -53,18 +53,19 @@ struct WordPiece: TokenModel {
 
     func id(_ token: [Code]) -> Int? { words.id(token) }
 
-    func tokens(_ word: [Code], _ sink: TokenSink) {
-        if word.count > longestWord { return sink(unknown, 0, word.count) }
+    func tokens(_ word: Slice, _ sink: TokenSink) {
+        if word.count > longestWord { return sink(unknown, word.first, word.end) }
         var found: [(id: Int, end: Int)] = []
-        var first = 0
-        while first < word.count {
+        found.reserveCapacity(word.count)
+        var first = word.first
+        while first < word.end {
             var longest: (id: Int, end: Int)?
-            words.each(word, first, from: first > 0 ? continuation : 0) { end, id in longest = (id, end) }
-            guard let longest else { return sink(unknown, 0, word.count) }
+            words.each(word, first, from: first > word.first ? continuation : 0) { end, id in longest = (id, end) }
+            guard let longest else { return sink(unknown, word.first, word.end) }
             found.append(longest)
             first = longest.end
         }
-        first = 0
+        first = word.first
         for (id, end) in found {
             sink(id, first, end)
             first = end
@@ -102,55 +103,70 @@ struct Unigram: TokenModel {
 
     func id(_ token: [Code]) -> Int? { words.id(token) }
 
-    func tokens(_ word: [Code], _ sink: TokenSink) throws {
-        var best = [(score: Double, begin: Int, id: Int)](repeating: (0, -1, 0), count: word.count + 1)
-        for first in word.indices {
+    func tokens(_ word: Slice, _ sink: TokenSink) throws {
+        var best = [Best](repeating: Best(score: 0, begin: -1, id: 0), count: word.count + 1)
+        for first in 0..<word.count {
             let before = best[first].score
             var single = false
-            words.each(word, first, from: 0) { end, id in
-                if best[end].begin < 0 || before + scores[id] > best[end].score { best[end] = (before + scores[id], first, id) }
-                if end == first + 1 { single = true }
+            words.each(word, word.first + first, from: 0) { end, id in
+                best[end - word.first].relax(before + scores[id], first, id)
+                if end - word.first == first + 1 { single = true }
             }
             if single { continue }
             guard let unknown else { throw UnsupportedTokenizer("a character has no token, and tokenizer.json has no unk_id") }
-            if best[first + 1].begin < 0 || before + unknownScore > best[first + 1].score {
-                best[first + 1] = (before + unknownScore, first, unknown)
-            }
+            best[first + 1].relax(before + unknownScore, first, unknown)
         }
-        emit(word, best, sink)
+        emit(word, &best, sink)
     }
 
-    private func emit(_ word: [Code], _ best: [(score: Double, begin: Int, id: Int)], _ sink: TokenSink) {
-        var path: [Int] = []
+    /// The best way found so far to a place in a word: its score, and where its last token begins, and which that is.
+    private struct Best {
+        var score: Double
+        var begin: Int
+        var id: Int
+
+        mutating func relax(_ score: Double, _ begin: Int, _ id: Int) {
+            if self.begin < 0 || score > self.score { self = Best(score: score, begin: begin, id: id) }
+        }
+    }
+
+    private func emit(_ word: Slice, _ best: inout [Best], _ sink: TokenSink) {
+        // The way is found from its end, and written over what it no longer needs: where each token's next one ends.
         var end = word.count
+        var next = 0
         while end > 0 {
-            path.append(end)
-            end = best[end].begin
+            let begin = best[end].begin
+            best[end].begin = next
+            next = end
+            end = begin
         }
-        path.reverse()
         var first = 0
-        var at = 0
-        while at < path.count {
+        var last = next
+        while last > 0 {
             // Unknown characters side by side are one unknown token.
-            if best[path[at]].id == unknown { while at + 1 < path.count, best[path[at + 1]].id == unknown { at += 1 } }
-            let last = path[at]
-            at += 1
-            if best[last].id == unknown { unknownTokens(word, first, last, sink) } else { sink(best[last].id, first, last) }
+            while best[last].id == unknown, best[last].begin > 0, best[best[last].begin].id == unknown { last = best[last].begin }
+            let id = best[last].id
+            if id == unknown { unknownTokens(word, first, last, sink) } else { sink(id, word.first + first, word.first + last) }
             first = last
+            last = best[last].begin
         }
     }
 
-    private func unknownTokens(_ word: [Code], _ first: Int, _ end: Int, _ sink: TokenSink) {
-        let whole = words.id(Array(word[first..<end]))
+    private func unknownTokens(_ word: Slice, _ first: Int, _ last: Int, _ sink: TokenSink) {
+        let begin = word.first + first
+        let end = word.first + last
+        let text = Array(word.codes[begin..<end])
+        let whole = words.id(text)
         if byteFallback && whole == nil {
-            let bytes = word[first..<end].flatMap { Array(UTF8.encode(Unicode.Scalar($0)!)!) }
+            var bytes: [Int] = []
+            for code in text { utf8(code) { bytes.append($0) } }
             let ids = bytes.compactMap { words.id(Self.byteToken($0)) }
-            if ids.count == bytes.count { return ids.forEach { sink($0, first, end) } }
+            if ids.count == bytes.count { return ids.forEach { sink($0, begin, end) } }
         }
-        sink(whole ?? unknown!, first, end)
+        sink(whole ?? unknown!, begin, end)
     }
 
-    private static func byteToken(_ byte: UInt8) -> [Code] {
+    private static func byteToken(_ byte: Int) -> [Code] {
         let digits = String(byte, radix: 16, uppercase: true)
         return "<0x\(digits.count < 2 ? "0" : "")\(digits)>".codes
     }
@@ -199,32 +215,54 @@ struct BytePairs: TokenModel {
 
     func id(_ token: [Code]) -> Int? { words.id(token) }
 
-    func tokens(_ word: [Code], _ sink: TokenSink) {
-        if whole, let id = words.id(word) { return sink(id, 0, word.count) }
-        var parts: [(id: Int, end: Int)] = []
-        for at in word.indices {
-            guard let id = words.id([word[at]]) ?? unknown else { continue }
-            if fuse, id == unknown, parts.last?.id == unknown { parts[parts.count - 1].end = at + 1 } else { parts.append((id, at + 1)) }
+    func tokens(_ word: Slice, _ sink: TokenSink) {
+        if whole, let id = words.id(Array(word.codes[word.first..<word.end])) { return sink(id, word.first, word.end) }
+        var parts: [Part] = []
+        parts.reserveCapacity(word.count)
+        for at in word.first..<word.end {
+            guard let id = words.id(word.codes[at]) ?? unknown else { continue }
+            if fuse, id == unknown, parts.last?.id == unknown {
+                parts[parts.count - 1].end = at + 1
+            } else {
+                parts.append(Part(id: id, end: at + 1))
+            }
         }
         merge(&parts)
-        var first = 0
-        for (id, end) in parts {
-            sink(id, first, end)
-            first = end
+        var first = word.first
+        for part in parts {
+            sink(part.id, first, part.end)
+            first = part.end
         }
     }
 
-    private func merge(_ parts: inout [(id: Int, end: Int)]) {
-        while parts.count > 1 {
-            var best: (rank: Int, id: Int, place: Int)?
-            for at in 0..<parts.count - 1 {
-                guard let merge = merges[Self.pair(parts[at].id, parts[at + 1].id)] else { continue }
-                if best.map({ merge.rank < $0.rank }) ?? true { best = (merge.rank, merge.id, at) }
+    private struct Part {
+        var id: Int
+        var end: Int
+        // What it makes with the part behind it.
+        var merge: (rank: Int, id: Int)?
+    }
+
+    /// Merges until no neighbours can be.
+    private func merge(_ parts: inout [Part]) {
+        // Only what lies beside a merge changes with it.
+        for at in parts.indices { look(&parts, at) }
+        while true {
+            var place = -1
+            var lowest = Int.max
+            for at in parts.indices {
+                if let rank = parts[at].merge?.rank, rank < lowest { (place, lowest) = (at, rank) }
             }
-            guard let best else { return }
-            parts[best.place] = (best.id, parts[best.place + 1].end)
-            parts.remove(at: best.place + 1)
+            if place < 0 { return }
+            parts[place].id = parts[place].merge!.id
+            parts[place].end = parts[place + 1].end
+            parts.remove(at: place + 1)
+            look(&parts, place)
+            if place > 0 { look(&parts, place - 1) }
         }
+    }
+
+    private func look(_ parts: inout [Part], _ at: Int) {
+        parts[at].merge = at + 1 < parts.count ? merges[Self.pair(parts[at].id, parts[at + 1].id)] : nil
     }
 }
 
@@ -255,6 +293,12 @@ struct Trie: Sendable {
         return node >= 0 && ids[node] >= 0 ? Int(ids[node]) : nil
     }
 
+    /// Returns the id of a word of one character, or nil.
+    func id(_ code: Code) -> Int? {
+        let node = child(0, code)
+        return node >= 0 && ids[node] >= 0 ? Int(ids[node]) : nil
+    }
+
     /// Returns where words that begin so go on, or -1.
     func node(_ beginning: [Code]) -> Int {
         var node = 0
@@ -268,11 +312,11 @@ struct Trie: Sendable {
     /// Calls `found` with the end and id of each word that `text` has at `first`, the shortest first.
     ///
     /// `node` is what the words begin with, as `node(_:)` returns it; 0 for nothing.
-    func each(_ text: [Code], _ first: Int, from start: Int, _ found: (Int, Int) -> Void) {
+    func each(_ text: Slice, _ first: Int, from start: Int, _ found: (Int, Int) -> Void) {
         var node = start
         var at = first
-        while node >= 0, at < text.count {
-            node = child(node, text[at])
+        while node >= 0, at < text.end {
+            node = child(node, text.codes[at])
             at += 1
             if node >= 0, ids[node] >= 0 { found(at, Int(ids[node])) }
         }

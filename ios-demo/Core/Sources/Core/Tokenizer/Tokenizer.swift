@@ -24,6 +24,14 @@ public struct Encoding: Sendable, Equatable {
 
     /// The number of tokens.
     public var count: Int { ids.count }
+
+    fileprivate init(capacity: Int) {
+        ids.reserveCapacity(capacity)
+        types.reserveCapacity(capacity)
+        texts.reserveCapacity(capacity)
+        from.reserveCapacity(capacity)
+        to.reserveCapacity(capacity)
+    }
 }
 
 /// A row that cannot be made of these texts.
@@ -139,9 +147,12 @@ public struct Tokenizer: Sendable {
                 found.append(Token(id: id, from: part.text.from[0], to: part.text.to[part.text.count - 1]))
                 continue
             }
-            for word in preTokenizer?(part.text) ?? [part.text] where word.count > 0 {
-                try model.tokens(word.codes) { id, first, end in
-                    found.append(Token(id: id, from: word.from[first], to: word.to[end - 1]))
+            let whole = Words(text: part.text, ranges: [0..<part.text.count])
+            let words = preTokenizer?(whole) ?? whole
+            try words.each { word in
+                if word.count == 0 { return }
+                try model.tokens(word) { id, first, end in
+                    found.append(Token(id: id, from: words.text.from[first], to: words.text.to[end - 1]))
                 }
             }
         }
@@ -160,7 +171,7 @@ public struct Tokenizer: Sendable {
     }
 
     private func row(_ one: ArraySlice<Token>, _ two: ArraySlice<Token>?, _ first: String, _ second: String) -> Encoding {
-        var row = Encoding()
+        var row = Encoding(capacity: template.added(two != nil) + one.count + (two?.count ?? 0))
         for slot in template.slots(two != nil) {
             if let id = slot.id {
                 add(Token(id: id, from: 0, to: 0), slot.type, -1, to: &row)
@@ -175,18 +186,18 @@ public struct Tokenizer: Sendable {
 
     /// Leaves out spaces around tokens, and includes accents that were stripped behind a token.
     private func tidy(_ row: inout Encoding, _ of: Int, _ text: [UInt16]) {
-        let inside = row.texts.indices.filter { row.texts[$0] == of }
-        for at in inside where row.ids[at] == spaceMark && !text[row.from[at]..<row.to[at]].elementsEqual([Self.mark]) {
-            // The space that SentencePiece puts in front of a text has no character there.
-            row.to[at] = row.from[at]
-        }
-        for (number, at) in inside.enumerated() {
-            let following = number + 1 < inside.count ? row.from[inside[number + 1]] : text.count
+        // From the end on, since what follows a token ends where the next one begins.
+        var following = text.count
+        for at in row.texts.indices.reversed() where row.texts[at] == of {
             var first = row.from[at]
             var end = row.to[at]
+            let next = following
+            following = first
+            // The space that SentencePiece puts in front of a text has no character there.
+            if row.ids[at] == spaceMark, !(end - first == 1 && text[first] == Self.mark) { end = first }
             while first < end, spaces.contains(Code(text[first])) { first += 1 }
             while first < end, spaces.contains(Code(text[end - 1])) { end -= 1 }
-            while first < end, end < following, accents.contains(Self.code(text, end)) { end += Self.code(text, end) > 0xFFFF ? 2 : 1 }
+            while first < end, end < next, accents.contains(Self.code(text, end)) { end += Self.code(text, end) > 0xFFFF ? 2 : 1 }
             row.from[at] = first
             row.to[at] = end
         }

@@ -12,8 +12,22 @@ internal class Part(val text: AlignedText, val id: Int?)
 internal class AddedTokens(entries: List<JsonObject>, private val normalizer: Normalizer?) {
     private class Added(val id: Int, val codes: IntArray, val singleWord: Boolean, val left: Boolean, val right: Boolean)
 
-    private val asWritten: Map<Int, List<Added>>
-    private val normalised: Map<Int, List<Added>>
+    /** Tokens by what they begin with, the longest first. */
+    private class Group(tokens: List<Added>) {
+        private val all = tokens.filter { it.codes.isNotEmpty() }.sortedByDescending { it.codes.size }.groupBy { it.codes[0] }
+
+        // Few characters of a text begin a token, and a set is asked faster than a map.
+        private val firsts = CharacterSet.union(all.keys.map { CharacterSet.of(it) })
+
+        val isEmpty get() = all.isEmpty()
+
+        fun beginning(code: Int): List<Added>? = if (code in firsts) all[code] else null
+    }
+
+    private val asWritten: Group
+    private val normalised: Group
+    private val words = CharacterTables.set("regex_word")
+    private val spaces = CharacterTables.set("space")
 
     init {
         val (later, first) = entries.partition { it.flag("normalized") }
@@ -21,27 +35,26 @@ internal class AddedTokens(entries: List<JsonObject>, private val normalizer: No
         normalised = group(later) { normalizer?.apply(AlignedText.of(it))?.toString() ?: it }
     }
 
-    private fun group(entries: List<JsonObject>, spell: (String) -> String): Map<Int, List<Added>> = entries
-        .map { entry ->
+    private fun group(entries: List<JsonObject>, spell: (String) -> String) = Group(
+        entries.map { entry ->
             val codes = spell(entry.text("content")).codePoints().toArray()
             Added(entry.number("id"), codes, entry.flag("single_word"), entry.flag("lstrip"), entry.flag("rstrip"))
-        }
-        .filter { it.codes.isNotEmpty() }
-        .groupBy { it.codes[0] }
-        .mapValues { (_, tokens) -> tokens.sortedByDescending { it.codes.size } }
+        },
+    )
 
     /** Finds the tokens, and normalises what lies between them. */
     fun split(text: AlignedText): List<Part> = find(text, asWritten).flatMap { part ->
         if (part.id != null) listOf(part) else find(normalizer?.apply(part.text) ?: part.text, normalised)
     }
 
-    private fun find(text: AlignedText, tokens: Map<Int, List<Added>>): List<Part> {
+    private fun find(text: AlignedText, tokens: Group): List<Part> {
         if (text.size == 0) return emptyList()
+        if (tokens.isEmpty) return listOf(Part(text, null))
         val parts = ArrayList<Part>()
         var kept = 0
         var at = 0
-        while (at < text.size && tokens.isNotEmpty()) {
-            val added = tokens[text.codes[at]]?.firstOrNull { fits(it, text.codes, at) }
+        while (at < text.size) {
+            val added = tokens.beginning(text.codes[at])?.firstOrNull { fits(it, text.codes, at) }
             if (added == null) {
                 at++
                 continue
@@ -63,17 +76,17 @@ internal class AddedTokens(entries: List<JsonObject>, private val normalizer: No
     private fun fits(added: Added, codes: IntArray, at: Int) =
         at + added.codes.size <= codes.size && added.codes.indices.all { codes[at + it] == added.codes[it] }
 
-    private fun word(codes: IntArray, at: Int) = at in codes.indices && codes[at] in CharacterTables.set("regex_word")
+    private fun word(codes: IntArray, at: Int) = at in codes.indices && codes[at] in words
 
     private fun spacesBefore(codes: IntArray, at: Int, least: Int): Int {
         var first = at
-        while (first > least && codes[first - 1] in CharacterTables.set("space")) first--
+        while (first > least && codes[first - 1] in spaces) first--
         return first
     }
 
     private fun spacesAfter(codes: IntArray, at: Int): Int {
         var end = at
-        while (end < codes.size && codes[end] in CharacterTables.set("space")) end++
+        while (end < codes.size && codes[end] in spaces) end++
         return end
     }
 }

@@ -10,11 +10,12 @@ import java.util.Base64
  */
 internal class CharacterMapOfSentencePiece private constructor(private val trie: IntArray, private val texts: ByteArray) : Normalizer {
     override fun apply(text: AlignedText): AlignedText {
-        val built = AlignedText.Builder(text.size)
+        val built = Spans(text.size)
         var first = 0
         while (first < text.size) {
             val end = Graphemes.end(text.codes, first)
-            val bytes = (first until end).sumOf { utf8Length(text.codes[it]) }
+            var bytes = 0
+            for (at in first until end) utf8(text.codes[at]) { bytes++ }
             val whole = if (bytes < LARGEST_GROUP) find(text.codes, first, end) else null
             if (whole != null) {
                 for (code in whole) built.add(code, text.from[first], text.to[end - 1])
@@ -30,18 +31,16 @@ internal class CharacterMapOfSentencePiece private constructor(private val trie:
     }
 
     private fun find(codes: IntArray, first: Int, end: Int): IntArray? {
-        val key = String(codes, first, end - first).toByteArray()
-        var place = 0
-        var unit = trie[0]
-        place = place xor offset(unit)
-        for (byte in key) {
-            val value = byte.toInt() and BYTE
-            if (value == 0) return null
-            place = place xor value
-            unit = trie.getOrElse(place) { return null }
-            if (unit and LABEL != value) return null
-            place = place xor offset(unit)
-            if (unit ushr HAS_LEAF and 1 == 1) return text(trie[place] and VALUE)
+        var place = offset(trie[0])
+        for (at in first until end) {
+            utf8(codes[at]) { byte ->
+                if (byte == 0) return null
+                place = place xor byte
+                val unit = trie.getOrElse(place) { return null }
+                if (unit and LABEL != byte) return null
+                place = place xor offset(unit)
+                if (unit ushr HAS_LEAF and 1 == 1) return text(trie.getOrElse(place) { return null } and VALUE)
+            }
         }
         return null
     }
@@ -49,6 +48,7 @@ internal class CharacterMapOfSentencePiece private constructor(private val trie:
     private fun offset(unit: Int) = (unit ushr OFFSET_SHIFT) shl ((unit and WIDE) ushr WIDE_SHIFT)
 
     private fun text(at: Int): IntArray {
+        if (at >= texts.size) return IntArray(0)
         var end = at
         while (end < texts.size && texts[end] != 0.toByte()) end++
         return String(texts, at, end - at, Charsets.UTF_8).codePoints().toArray()
@@ -56,7 +56,6 @@ internal class CharacterMapOfSentencePiece private constructor(private val trie:
 
     companion object {
         private const val LARGEST_GROUP = 6
-        private const val BYTE = 0xFF
         private const val LABEL = (1 shl 31) or 0xFF
         private const val VALUE = 0x7FFFFFFF
         private const val HAS_LEAF = 8
@@ -79,51 +78,71 @@ internal class CharacterMapOfSentencePiece private constructor(private val trie:
             val trie = IntArray(size / Int.SIZE_BYTES) { words.int }
             return CharacterMapOfSentencePiece(trie, ByteArray(words.remaining()).also(words::get))
         }
-
-        private fun utf8Length(code: Int) = when {
-            code < 0x80 -> 1
-            code < 0x800 -> 2
-            code < 0x10000 -> 3
-            else -> 4
-        }
     }
 }
 
 /** Where a group of code points that is shown as one character ends (Unicode's text segmentation, UAX 29). */
 internal object Graphemes {
-    private val kinds = listOf("Control", "Prepend", "Extend", "Regional_Indicator", "SpacingMark", "L", "V", "T", "LV", "LVT", "ZWJ")
-        .associateWith { CharacterTables.set("break_$it") }
+    private enum class Kind(val set: String) {
+        CONTROL("Control"),
+        PREPEND("Prepend"),
+        EXTEND("Extend"),
+        FLAG("Regional_Indicator"),
+        SPACING("SpacingMark"),
+        LEADING("L"),
+        VOWEL("V"),
+        TRAILING("T"),
+        SYLLABLE("LV"),
+        CLOSED("LVT"),
+        JOINER("ZWJ"),
+    }
+
+    // The ranges of all kinds together, so that a character is searched for once and not once for each kind.
+    private val firsts: IntArray
+    private val lasts: IntArray
+    private val kinds: Array<Kind>
+
+    init {
+        val ranges = ArrayList<Triple<Int, Int, Kind>>()
+        for (kind in Kind.entries) CharacterTables.set("break_${kind.set}").each { first, last -> ranges.add(Triple(first, last, kind)) }
+        ranges.sortBy { it.first }
+        firsts = IntArray(ranges.size) { ranges[it].first }
+        lasts = IntArray(ranges.size) { ranges[it].second }
+        kinds = Array(ranges.size) { ranges[it].third }
+    }
+
     private val pictographic = CharacterTables.set("break_Pictographic")
 
     fun end(codes: IntArray, first: Int): Int {
         var at = first + 1
-        var flags = if (kind(codes[first]) == "Regional_Indicator") 1 else 0
+        var left = kind(codes[first])
+        var flags = if (left == Kind.FLAG) 1 else 0
         var picture = codes[first] in pictographic
-        while (at < codes.size && joins(codes[at - 1], codes[at], flags, picture)) {
-            val kind = kind(codes[at])
-            if (kind == "Regional_Indicator") flags++
-            picture = codes[at] in pictographic || (picture && (kind == "Extend" || kind == "ZWJ"))
+        while (at < codes.size) {
+            val right = kind(codes[at])
+            val pictured = codes[at] in pictographic
+            val line = codes[at - 1] == '\r'.code && codes[at] == '\n'.code
+            if (!line && !joins(left, right, flags) && !(left == Kind.JOINER && picture && pictured)) break
+            if (right == Kind.FLAG) flags++
+            picture = pictured || (picture && (right == Kind.EXTEND || right == Kind.JOINER))
+            left = right
             at++
         }
         return at
     }
 
-    private fun joins(one: Int, other: Int, flags: Int, picture: Boolean): Boolean {
-        if (one == '\r'.code && other == '\n'.code) return true
-        val left = kind(one)
-        val right = kind(other)
-        return when {
-            left == "Control" || right == "Control" -> false
-            left == "L" && right in AFTER_L -> true
-            (left == "LV" || left == "V") && (right == "V" || right == "T") -> true
-            (left == "LVT" || left == "T") && right == "T" -> true
-            right == "Extend" || right == "ZWJ" || right == "SpacingMark" || left == "Prepend" -> true
-            left == "ZWJ" && picture && other in pictographic -> true
-            else -> left == "Regional_Indicator" && right == left && flags % 2 == 1
-        }
+    private fun joins(left: Kind?, right: Kind?, flags: Int): Boolean = when {
+        left == Kind.CONTROL || right == Kind.CONTROL -> false
+        right == Kind.EXTEND || right == Kind.JOINER || right == Kind.SPACING || left == Kind.PREPEND -> true
+        left == Kind.LEADING -> right == Kind.LEADING || right == Kind.VOWEL || right == Kind.SYLLABLE || right == Kind.CLOSED
+        left == Kind.SYLLABLE || left == Kind.VOWEL -> right == Kind.VOWEL || right == Kind.TRAILING
+        left == Kind.CLOSED || left == Kind.TRAILING -> right == Kind.TRAILING
+        else -> left == Kind.FLAG && right == Kind.FLAG && flags % 2 == 1
     }
 
-    private fun kind(code: Int): String? = if (code in ' '.code..'~'.code) null else kinds.entries.firstOrNull { code in it.value }?.key
-
-    private val AFTER_L = setOf("L", "V", "LV", "LVT")
+    private fun kind(code: Int): Kind? {
+        if (code in ' '.code..'~'.code) return null
+        val at = firsts.binarySearch(code).let { if (it < 0) -it - 2 else it }
+        return if (at >= 0 && code <= lasts[at]) kinds[at] else null
+    }
 }

@@ -1,61 +1,12 @@
 package pocketbert.core.tokenizer
 
-/** A set of code points, kept as ranges. */
-internal class CharacterSet(private val firsts: IntArray, private val lasts: IntArray) {
-    private val low = BooleanArray(LOW) { search(it) }
-
-    operator fun contains(code: Int): Boolean = if (code < LOW) low[code] else search(code)
-
-    private fun search(code: Int): Boolean {
-        val at = firsts.binarySearch(code)
-        return at >= 0 || (at < -1 && code <= lasts[-at - 2])
-    }
-
-    companion object {
-        private const val LOW = 0x180
-        private const val BITS = 0x110000
-
-        val NONE = CharacterSet(IntArray(0), IntArray(0))
-
-        /** Returns the set of the code points for which [has] is true. Looks at each of them, so it is for few sets. */
-        fun of(has: (Int) -> Boolean): CharacterSet {
-            val firsts = ArrayList<Int>()
-            val lasts = ArrayList<Int>()
-            for (code in 0 until BITS) {
-                if (!has(code)) continue
-                if (lasts.isNotEmpty() && lasts.last() == code - 1) {
-                    lasts[lasts.size - 1] = code
-                } else {
-                    firsts.add(code)
-                    lasts.add(code)
-                }
-            }
-            return CharacterSet(firsts.toIntArray(), lasts.toIntArray())
-        }
-    }
-}
-
 /**
  * What the reference tokenizer knows of characters, as `characters.txt` has it.
  *
  * A phone's own Unicode tables are of another version (Android 8 has Unicode 9), so none of them is asked.
  */
 internal object CharacterTables {
-    private val lines: Map<String, String> by lazy {
-        val stream = checkNotNull(CharacterTables::class.java.getResourceAsStream("/pocketbert/characters.txt")) {
-            "characters.txt is missing from the library"
-        }
-        val kept = HashMap<String, String>()
-        stream.bufferedReader().useLines { all ->
-            for (line in all) {
-                if (line.startsWith("#")) continue
-                val kind = line.indexOf(' ')
-                val name = line.indexOf(' ', kind + 1).let { if (it < 0) line.length else it }
-                kept[line.substring(0, name)] = line.substring(minOf(name + 1, line.length))
-            }
-        }
-        kept
-    }
+    private val lines = readLines()
     private val sets = HashMap<String, CharacterSet>()
     private val maps = HashMap<String, CharacterMap>()
 
@@ -64,34 +15,54 @@ internal object CharacterTables {
 
     /** Returns the set of a name, or null where there is none. */
     fun find(name: String): CharacterSet? = synchronized(sets) {
-        sets[name] ?: lines["set $name"]?.let { line -> readSet(line).also { sets[name] = it } }
+        sets[name] ?: lines[name]?.let { line -> readSet(line).also { sets[name] = it } }
     }
 
     /** Returns the map of a name; it is read when it is asked for first. */
     fun map(name: String): CharacterMap = synchronized(maps) {
-        maps.getOrPut(name) { readMap(checkNotNull(lines["map $name"]) { "characters.txt has no map $name" }) }
+        maps.getOrPut(name) { readMap(checkNotNull(lines[name]) { "characters.txt has no map $name" }) }
     }
 
     /** Returns the general categories whose names begin so, as one set: `L`, `Lu`, `P`. */
     fun category(name: String): CharacterSet? {
         find("category_$name")?.let { return it }
-        val parts = lines.keys.filter { it.startsWith("set category_$name") }.map { set(it.substring(4)) }
-        val unassigned = name == "C" || name == "Cn"
-        if (parts.isEmpty() && !unassigned) return null
-        val all = if (unassigned) lines.keys.filter { it.startsWith("set category_") }.map { set(it.substring(4)) } else parts
-        return synchronized(sets) {
-            sets.getOrPut("category_$name") {
-                if (!unassigned) {
-                    CharacterSet.of { code -> parts.any { code in it } }
-                } else {
-                    val others = if (name == "C") parts else emptyList()
-                    CharacterSet.of { code -> code !in SURROGATES && (others.any { code in it } || all.none { code in it }) }
-                }
-            }
+        val parts = categories(name)
+        val whole = when {
+            name == "Cn" -> unassigned()
+            name == "C" -> CharacterSet.union(parts + unassigned())
+            parts.isEmpty() -> return null
+            else -> CharacterSet.union(parts)
         }
+        return synchronized(sets) { sets.getOrPut("category_$name") { whole } }
     }
 
+    private fun categories(beginning: String) = lines.keys.filter { it.startsWith("category_$beginning") }.map(::set)
+
+    private fun unassigned() = CharacterSet.union(categories("") + CharacterSet.of(SURROGATES.first, SURROGATES.last)).inverted()
+
     private val SURROGATES = 0xD800..0xDFFF
+
+    /** The numbers of each line by its name. They are read when they are asked for: few tokenizers need many. */
+    private fun readLines(): Map<String, String> {
+        val stream = checkNotNull(CharacterTables::class.java.getResourceAsStream("/pocketbert/characters.txt")) {
+            "characters.txt is missing from the library"
+        }
+        val text = String(stream.use { it.readBytes() }, Charsets.ISO_8859_1)
+        val found = HashMap<String, String>()
+        var first = 0
+        while (first < text.length) {
+            val end = text.indexOf('\n', first)
+            if (text[first] != '#') {
+                // `set` or `map`, which the name tells as well.
+                val name = text.indexOf(' ', first) + 1
+                val space = text.indexOf(' ', name)
+                val last = if (space in name..<end) space else end
+                found[text.substring(name, last)] = text.substring(minOf(last + 1, end), end)
+            }
+            first = end + 1
+        }
+        return found
+    }
 
     private fun readSet(line: String): CharacterSet {
         val numbers = Numbers(line)
@@ -115,35 +86,43 @@ internal object CharacterTables {
 
     private fun readMap(line: String): CharacterMap {
         val numbers = Numbers(line)
-        val becomes = HashMap<Int, IntArray>()
+        var keys = IntArray(INITIAL)
+        val becomes = ArrayList<IntArray>()
+        val to = IntArray(LONGEST)
         var from = 0
         while (!numbers.ended) {
+            if (becomes.size == keys.size) keys = keys.copyOf(2 * keys.size)
             from += numbers.next()
             numbers.takes('=')
-            val to = ArrayList<Int>(2)
+            var count = 0
             do {
-                if (numbers.atNumber) to.add(numbers.next())
+                if (numbers.atNumber) to[count++] = numbers.next()
             } while (numbers.takes('.'))
             numbers.takes(' ')
-            becomes[from] = to.toIntArray()
+            keys[becomes.size] = from
+            becomes.add(to.copyOf(count))
         }
-        return CharacterMap(becomes)
+        return CharacterMap(keys.copyOf(becomes.size), becomes)
     }
 
     private const val INITIAL = 64
-    private const val RADIX = 16
+
+    // U+FDFA becomes eighteen characters.
+    private const val LONGEST = 32
 
     /** Reads hexadecimal numbers one after the other. */
     private class Numbers(private val line: String) {
         private var at = 0
         val ended get() = at >= line.length
-        val atNumber get() = at < line.length && Character.digit(line[at], RADIX) >= 0
+        val atNumber get() = at < line.length && line[at].isHexadecimal
 
         fun next(): Int {
             var value = 0
-            while (atNumber) value = value * RADIX + Character.digit(line[at++], RADIX)
+            while (atNumber) value = (value shl 4) or line[at++].let { if (it <= '9') it - '0' else it - 'a' + 10 }
             return value
         }
+
+        private val Char.isHexadecimal get() = this in '0'..'9' || this in 'a'..'f'
 
         fun takes(sign: Char): Boolean {
             val there = at < line.length && line[at] == sign
@@ -151,15 +130,4 @@ internal object CharacterTables {
             return there
         }
     }
-}
-
-/** What characters become; those that are not in it stay. */
-internal class CharacterMap(private val becomes: Map<Int, IntArray>) {
-    private val lowest = becomes.keys.minOrNull() ?: Int.MAX_VALUE
-
-    /** Returns what a character becomes, or null where it stays. */
-    operator fun get(code: Int): IntArray? = if (code < lowest) null else becomes[code]
-
-    /** All characters that become something else. */
-    val entries get() = becomes.entries
 }

@@ -18,7 +18,7 @@ internal enum class NormalForm(private val compatible: Boolean, private val comp
     private fun decompose(text: AlignedText): AlignedText {
         val canonical = CharacterTables.map("nfd")
         val more = if (compatible) CharacterTables.map("nfkd") else null
-        val built = AlignedText.Builder(text.size + text.size / 2)
+        val built = Spans(text.size + text.size / 2)
         for (at in 0 until text.size) {
             val code = text.codes[at]
             val syllable = code - SYLLABLES
@@ -53,7 +53,7 @@ internal enum class NormalForm(private val compatible: Boolean, private val comp
     }
 
     private fun compose(text: AlignedText): AlignedText {
-        val built = AlignedText.Builder(text.size)
+        val built = Spans(text.size)
         val codes = text.codes.copyOf()
         val gone = BooleanArray(codes.size)
         var starter = -1
@@ -109,22 +109,26 @@ internal enum class NormalForm(private val compatible: Boolean, private val comp
 
 /** The order of marks: 0 for what is none. */
 private object Ranks {
-    private val ranks: Map<Int, Int> by lazy {
-        val found = HashMap<Int, Int>()
+    private val ranks = HashMap<Int, Int>()
+
+    init {
         var rank = 1
         while (true) {
             val members = CharacterTables.find("order_$rank") ?: break
-            for (code in 0x300..0x1FFFF) if (code in members) found[code] = rank
+            members.each { first, last -> for (code in first..last) ranks[code] = rank }
             rank++
         }
-        found
     }
 
-    fun of(code: Int) = if (code < 0x300) 0 else ranks[code] ?: 0
+    fun of(code: Int) = if (code < LOWEST) 0 else ranks[code] ?: 0
+
+    private const val LOWEST = 0x300
 }
 
 private object Pairs {
-    val composed: Map<Long, Int> by lazy {
-        CharacterTables.map("nfc").entries.associate { (to, pair) -> ((pair[0].toLong() shl 32) or pair[1].toLong()) to to }
+    val composed = HashMap<Long, Int>()
+
+    init {
+        CharacterTables.map("nfc").each { to, pair -> composed[(pair[0].toLong() shl 32) or pair[1].toLong()] = to }
     }
 }

@@ -21,7 +21,7 @@ internal object Normalizers {
         }
         "BertNormalizer" -> bert(step)
         "NFD", "NFC", "NFKD", "NFKC" -> NormalForm.valueOf(kind).let { form -> Normalizer(form::apply) }
-        "Lowercase" -> Normalizer(::lower)
+        "Lowercase" -> lower()
         "StripAccents" -> without(CharacterTables.set("mark"))
         "Strip" -> strip(step.flag("strip_left"), step.flag("strip_right"))
         "Replace" -> replace(step.pattern(), step.text("content"))
@@ -33,56 +33,59 @@ internal object Normalizers {
     private fun bert(step: JsonObject): Normalizer {
         val lower = step.flag("lowercase", true)
         val steps = ArrayList<Normalizer>()
-        if (step.flag("clean_text", true)) steps.add(Normalizer(::clean))
-        if (step.flag("handle_chinese_chars", true)) steps.add(Normalizer(::spaceIdeographs))
+        if (step.flag("clean_text", true)) steps.add(clean())
+        if (step.flag("handle_chinese_chars", true)) steps.add(spaceIdeographs())
         if (step.flagOrNull("strip_accents") ?: lower) {
             val marks = without(CharacterTables.set("bert_mark"))
             steps.add(Normalizer { marks.apply(NormalForm.NFD.apply(it)) })
         }
-        if (lower) steps.add(Normalizer(::lower))
+        if (lower) steps.add(lower())
         return Normalizer { text -> steps.fold(text) { changed, one -> one.apply(changed) } }
     }
 
-    private fun clean(text: AlignedText): AlignedText {
+    private fun clean(): Normalizer {
         val controls = CharacterTables.set("bert_control")
         val spaces = CharacterTables.set("bert_space")
-        val built = AlignedText.Builder(text.size)
-        for (at in 0 until text.size) {
-            val code = text.codes[at]
-            if (code in controls) continue
-            built.add(if (code in spaces) ' '.code else code, text.from[at], text.to[at])
-        }
-        return built.text()
-    }
-
-    private fun spaceIdeographs(text: AlignedText): AlignedText {
-        val ideographs = CharacterTables.set("bert_ideograph")
-        if (text.codes.none { it in ideographs }) return text
-        val built = AlignedText.Builder(text.size + text.size / 2)
-        for (at in 0 until text.size) {
-            if (text.codes[at] in ideographs) {
-                built.add(' '.code, text.from[at], text.to[at])
-                built.add(text, at)
-                built.add(' '.code, text.from[at], text.to[at])
-            } else {
-                built.add(text, at)
+        return Normalizer { text ->
+            val built = Spans(text.size)
+            for (at in 0 until text.size) {
+                val code = text.codes[at]
+                if (code !in controls) built.add(if (code in spaces) ' '.code else code, text.from[at], text.to[at])
             }
+            built.text()
         }
-        return built.text()
     }
 
-    private fun lower(text: AlignedText): AlignedText {
-        val becomes = CharacterTables.map("lower")
-        val built = AlignedText.Builder(text.size)
-        for (at in 0 until text.size) {
-            val lower = becomes[text.codes[at]]
-            if (lower == null) built.add(text, at) else for (code in lower) built.add(code, text.from[at], text.to[at])
+    private fun spaceIdeographs(): Normalizer {
+        val ideographs = CharacterTables.set("bert_ideograph")
+        return Normalizer { text ->
+            if (text.codes.none { it in ideographs }) return@Normalizer text
+            val built = Spans(text.size + text.size / 2)
+            for (at in 0 until text.size) {
+                val alone = text.codes[at] in ideographs
+                if (alone) built.add(' '.code, text.from[at], text.to[at])
+                built.add(text, at)
+                if (alone) built.add(' '.code, text.from[at], text.to[at])
+            }
+            built.text()
         }
-        return built.text()
+    }
+
+    private fun lower(): Normalizer {
+        val becomes = CharacterTables.map("lower")
+        return Normalizer { text ->
+            val built = Spans(text.size)
+            for (at in 0 until text.size) {
+                val lower = becomes[text.codes[at]]
+                if (lower == null) built.add(text, at) else for (code in lower) built.add(code, text.from[at], text.to[at])
+            }
+            built.text()
+        }
     }
 
     private fun without(gone: CharacterSet) = Normalizer { text ->
-        val built = AlignedText.Builder(text.size)
+        if (text.codes.none { it in gone }) return@Normalizer text
+        val built = Spans(text.size)
         for (at in 0 until text.size) if (text.codes[at] !in gone) built.add(text, at)
         built.text()
     }
@@ -101,20 +104,20 @@ internal object Normalizers {
     private fun replace(pattern: Pattern, content: String): Normalizer {
         val codes = content.codePoints().toArray()
         return Normalizer { text ->
-            val built = AlignedText.Builder(text.size)
+            // Most texts have nothing to replace, and are not copied.
+            var built: Spans? = null
             var kept = 0
-            pattern.each(text.codes) { first, end ->
-                for (at in kept until first) built.add(text, at)
+            pattern.each(Slice(text.codes, 0, text.size)) { first, end ->
+                val more = built ?: Spans(text.size).also { built = it }
+                for (at in kept until first) more.add(text, at)
                 // As in the reference, what is put in belongs to the last character that went out.
-                for (code in codes) built.add(code, text.from.getOrElse(end - 1) { 0 }, text.to.getOrElse(end - 1) { 0 })
+                for (code in codes) more.add(code, text.from.getOrElse(end - 1) { 0 }, text.to.getOrElse(end - 1) { 0 })
                 kept = end
             }
-            if (kept == 0 && built.size == 0) {
-                text
-            } else {
-                for (at in kept until text.size) built.add(text, at)
-                built.text()
-            }
+            built?.let { whole ->
+                for (at in kept until text.size) whole.add(text, at)
+                whole.text()
+            } ?: text
         }
     }
 
@@ -125,7 +128,7 @@ internal object Normalizers {
             if (whole.size == 0) {
                 whole
             } else {
-                val built = AlignedText.Builder(whole.size + codes.size)
+                val built = Spans(whole.size + codes.size)
                 for (code in codes) built.add(code, whole.from[0], whole.to[0])
                 for (at in 0 until whole.size) built.add(whole, at)
                 built.text()

@@ -15,36 +15,37 @@ class UnsupportedTokenizer(message: String) : IllegalArgumentException(message)
  * A platform's own engine knows other classes of characters (and Java's lacks `\p{Case_Ignorable}`), so the patterns are
  * read here and matched against the reference's tables. Backtracking; lookbehind of any bounded length.
  */
-internal class Pattern private constructor(private val root: Node, private val firsts: CharacterTest?) {
-    /** Calls [found] with begin and end of each match in [codes], from left to right. */
-    fun each(codes: IntArray, found: (Int, Int) -> Unit) {
-        var at = 0
-        val match = Match(codes)
-        while (at <= codes.size) {
-            val possible = firsts == null || (at < codes.size && firsts.test(codes[at]))
-            val end = if (possible) match.end(root, at) else -1
-            if (end < 0) {
-                at++
-            } else {
-                found(at, end)
-                // An empty match behind a match that ended here would be found for ever.
-                at = if (end > at) end else at + 1
-            }
+internal class Pattern private constructor(private val root: Node) {
+    private val firsts = root.firsts()
+
+    /** Calls [found] with begin and end of each match in [slice], from left to right. */
+    inline fun each(slice: Slice, found: (Int, Int) -> Unit) {
+        var at = possible(slice, slice.first)
+        while (at <= slice.end) {
+            val end = end(slice, at)
+            if (end >= 0) found(at, end)
+            // An empty match behind a match that ended here would be found for ever.
+            at = possible(slice, if (end > at) end else at + 1)
         }
     }
 
+    /** Where a match that begins at [at] ends, or -1. */
+    fun end(slice: Slice, at: Int) = root.match(slice, at, Rest.NONE)
+
+    /** The first place from [from] on where a match may begin, or one that is behind the slice's end. */
+    fun possible(slice: Slice, from: Int): Int {
+        if (firsts == null) return from
+        for (at in from until slice.end) if (slice.codes[at] in firsts) return at
+        return slice.end + 1
+    }
+
     companion object {
-        fun of(source: String): Pattern {
-            val root = PatternReader(source).read()
-            return Pattern(root, root.firsts())
-        }
+        fun of(source: String) = Pattern(PatternReader(source).read())
 
         /** Returns a pattern that matches a text as it is. */
         fun literal(text: String): Pattern {
-            val codes = text.codePoints().toArray()
-            val parts = codes.map { code -> One { it == code } }
-            val root = if (parts.size == 1) parts[0] else Sequence(parts)
-            return Pattern(root, root.firsts())
+            val parts = text.codePoints().toArray().map { One(CharacterSet.of(it)) }
+            return Pattern(parts.singleOrNull() ?: Sequence(parts))
         }
     }
 }
@@ -55,21 +56,21 @@ internal fun JsonObject.pattern(): Pattern {
     return pattern.textOrNull("Regex")?.let(Pattern::of) ?: Pattern.literal(pattern.text("String"))
 }
 
-internal fun interface CharacterTest {
-    fun test(code: Int): Boolean
+/** What follows in a pattern: where the whole match ends if this part of it begins at [match]'s place, or -1. */
+internal fun interface Rest {
+    fun match(at: Int): Int
+
+    companion object {
+        val NONE = Rest { it }
+    }
 }
 
-/** One attempt in one text. */
-internal class Match(val codes: IntArray) {
-    fun end(node: Node, at: Int): Int = node.match(this, at) { it }
-}
-
-/** A part of a pattern; [match] returns where the whole match ends, or -1, by asking [next] about what follows. */
+/** A part of a pattern; [match] returns where the whole match ends, or -1, by asking `rest` about what follows. */
 internal sealed class Node {
-    abstract fun match(match: Match, at: Int, next: (Int) -> Int): Int
+    abstract fun match(slice: Slice, at: Int, rest: Rest): Int
 
     /** What the first character has to be, or null where that is not known or none is needed. */
-    abstract fun firsts(): CharacterTest?
+    abstract fun firsts(): CharacterSet?
 
     /** How many characters it takes at most; a large number stands for no bound. */
     abstract val longest: Int
@@ -82,31 +83,35 @@ internal sealed class Node {
     }
 }
 
-internal class One(private val test: CharacterTest) : Node() {
+internal class One(private val set: CharacterSet) : Node() {
     override val longest = 1
     override val empty = false
 
-    override fun match(match: Match, at: Int, next: (Int) -> Int) =
-        if (at < match.codes.size && test.test(match.codes[at])) next(at + 1) else -1
+    override fun match(slice: Slice, at: Int, rest: Rest) = if (fits(slice, at)) rest.match(at + 1) else -1
 
-    override fun firsts() = test
+    fun fits(slice: Slice, at: Int) = at < slice.end && slice.codes[at] in set
+
+    override fun firsts() = set
 }
 
 internal class Sequence(private val parts: List<Node>) : Node() {
     override val longest = minOf(UNBOUNDED, parts.sumOf { it.longest })
     override val empty = parts.all { it.empty }
 
-    override fun match(match: Match, at: Int, next: (Int) -> Int) = from(0, match, at, next)
+    override fun match(slice: Slice, at: Int, rest: Rest) = from(0, slice, at, rest)
 
-    private fun from(part: Int, match: Match, at: Int, next: (Int) -> Int): Int =
-        if (part == parts.size) next(at) else parts[part].match(match, at) { from(part + 1, match, it, next) }
+    private fun from(part: Int, slice: Slice, at: Int, rest: Rest): Int = when (part) {
+        parts.size -> rest.match(at)
+        parts.size - 1 -> parts[part].match(slice, at, rest)
+        else -> parts[part].match(slice, at) { from(part + 1, slice, it, rest) }
+    }
 
-    override fun firsts(): CharacterTest? {
-        val tests = ArrayList<CharacterTest>()
+    override fun firsts(): CharacterSet? {
+        val sets = ArrayList<CharacterSet>()
         for (part in parts) {
             if (part is Look || part is Anchor) continue
-            tests.add(part.firsts() ?: return null)
-            if (!part.empty) return if (tests.size == 1) tests[0] else CharacterTest { code -> tests.any { it.test(code) } }
+            sets.add(part.firsts() ?: return null)
+            if (!part.empty) return CharacterSet.union(sets)
         }
         return null
     }
@@ -117,19 +122,17 @@ internal class Either(private val options: List<Node>) : Node() {
     override val empty = options.any { it.empty }
     private val starts = options.map { if (it.empty) null else it.firsts() }
 
-    override fun match(match: Match, at: Int, next: (Int) -> Int): Int {
-        for ((option, start) in options.zip(starts)) {
-            if (start != null && (at >= match.codes.size || !start.test(match.codes[at]))) continue
-            val end = option.match(match, at, next)
+    override fun match(slice: Slice, at: Int, rest: Rest): Int {
+        for (option in options.indices) {
+            val start = starts[option]
+            if (start != null && (at >= slice.end || slice.codes[at] !in start)) continue
+            val end = options[option].match(slice, at, rest)
             if (end >= 0) return end
         }
         return -1
     }
 
-    override fun firsts(): CharacterTest? {
-        if (empty || starts.any { it == null }) return null
-        return CharacterTest { code -> starts.any { it!!.test(code) } }
-    }
+    override fun firsts() = starts.filterNotNull().takeIf { it.size == options.size }?.let(CharacterSet::union)
 }
 
 internal class Repeat(private val of: Node, private val least: Int, private val most: Int, private val kind: Kind) : Node() {
@@ -139,41 +142,39 @@ internal class Repeat(private val of: Node, private val least: Int, private val 
         if (most == Int.MAX_VALUE) UNBOUNDED else minOf(UNBOUNDED.toLong(), most.toLong() * of.longest).toInt()
     override val empty = least == 0 || of.empty
 
-    override fun match(match: Match, at: Int, next: (Int) -> Int): Int =
-        if (of is One) simple(match, at, next) else more(0, match, at, next)
+    override fun match(slice: Slice, at: Int, rest: Rest): Int = if (of is One) simple(of, slice, at, rest) else more(0, slice, at, rest)
 
     /** Repeats one character without a call for each. */
-    private fun simple(match: Match, at: Int, next: (Int) -> Int): Int {
+    private fun simple(one: One, slice: Slice, at: Int, rest: Rest): Int {
         var count = 0
         if (kind == Kind.LAZY) {
             while (true) {
-                if (count >= least) next(at + count).let { if (it >= 0) return it }
-                if (count == most || of.match(match, at + count) { it } < 0) return -1
+                if (count >= least) rest.match(at + count).let { if (it >= 0) return it }
+                if (count == most || !one.fits(slice, at + count)) return -1
                 count++
             }
         }
-        while (count < most && of.match(match, at + count) { it } >= 0) count++
-        if (kind == Kind.POSSESSIVE) return if (count >= least) next(at + count) else -1
+        while (count < most && one.fits(slice, at + count)) count++
+        if (kind == Kind.POSSESSIVE) return if (count >= least) rest.match(at + count) else -1
         while (count >= least) {
-            val end = next(at + count)
+            val end = rest.match(at + count)
             if (end >= 0) return end
             count--
         }
         return -1
     }
 
-    private fun more(count: Int, match: Match, at: Int, next: (Int) -> Int): Int {
-        val again = {
-            if (count >= most) -1 else of.match(match, at) { if (it == at && count >= least) -1 else more(count + 1, match, it, next) }
+    private fun more(count: Int, slice: Slice, at: Int, rest: Rest): Int {
+        if (count >= least && kind == Kind.LAZY) {
+            val end = rest.match(at)
+            return if (end >= 0) end else again(count, slice, at, rest)
         }
-        if (count < least) return again()
-        if (kind == Kind.LAZY) {
-            val end = next(at)
-            return if (end >= 0) end else again()
-        }
-        val end = again()
-        return if (end >= 0) end else next(at)
+        val end = again(count, slice, at, rest)
+        return if (end >= 0 || count < least) end else rest.match(at)
     }
+
+    private fun again(count: Int, slice: Slice, at: Int, rest: Rest): Int =
+        if (count >= most) -1 else of.match(slice, at) { if (it == at && count >= least) -1 else more(count + 1, slice, it, rest) }
 
     override fun firsts() = of.firsts()
 }
@@ -187,27 +188,27 @@ internal class Look(private val of: Node, private val ahead: Boolean, private va
         if (!ahead && of.longest >= UNBOUNDED) throw UnsupportedTokenizer("a lookbehind without bounds is not supported")
     }
 
-    override fun match(match: Match, at: Int, next: (Int) -> Int): Int {
-        val there = if (ahead) of.match(match, at) { it } >= 0 else behind(match, at)
-        return if (there == wanted) next(at) else -1
+    override fun match(slice: Slice, at: Int, rest: Rest): Int {
+        val there = if (ahead) of.match(slice, at, Rest.NONE) >= 0 else behind(slice, at)
+        return if (there == wanted) rest.match(at) else -1
     }
 
-    private fun behind(match: Match, at: Int): Boolean {
-        for (first in at downTo maxOf(0, at - of.longest)) {
-            if (of.match(match, first) { if (it == at) it else -1 } >= 0) return true
+    private fun behind(slice: Slice, at: Int): Boolean {
+        for (first in at downTo maxOf(slice.first, at - of.longest)) {
+            if (of.match(slice, first) { if (it == at) it else -1 } >= 0) return true
         }
         return false
     }
 
-    override fun firsts(): CharacterTest? = null
+    override fun firsts(): CharacterSet? = null
 }
 
 /** A place in the text. */
-internal class Anchor(private val holds: (IntArray, Int) -> Boolean) : Node() {
+internal class Anchor(private val holds: (Slice, Int) -> Boolean) : Node() {
     override val longest = 0
     override val empty = true
 
-    override fun match(match: Match, at: Int, next: (Int) -> Int) = if (holds(match.codes, at)) next(at) else -1
+    override fun match(slice: Slice, at: Int, rest: Rest) = if (holds(slice, at)) rest.match(at) else -1
 
-    override fun firsts(): CharacterTest? = null
+    override fun firsts(): CharacterSet? = null
 }

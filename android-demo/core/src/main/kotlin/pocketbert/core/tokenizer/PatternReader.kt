@@ -54,22 +54,36 @@ internal class PatternReader(source: String) {
     }
 
     private fun counted(): Pair<Int, Int>? {
-        val found = COUNT.find(String(codes, at, minOf(codes.size - at, LONGEST_COUNT))) ?: return null
-        at += found.value.length
-        val (least, comma, most) = found.destructured
-        val low = least.toIntOrNull() ?: 0
-        return low to if (comma.isEmpty()) low else most.toIntOrNull() ?: Int.MAX_VALUE
+        val begins = at
+        if (takes("{")) {
+            val least = digits()
+            val comma = takes(",")
+            val most = digits()
+            if (takes("}") && (least != null || most != null)) {
+                return (least ?: 0) to if (comma) most ?: Int.MAX_VALUE else least ?: 0
+            }
+        }
+        at = begins
+        return null
+    }
+
+    private fun digits(): Int? {
+        var value: Int? = null
+        while (at < codes.size && codes[at] in '0'.code..'9'.code && (value ?: 0) < Node.UNBOUNDED) {
+            value = (value ?: 0) * 10 + (codes[at++] - '0'.code)
+        }
+        return value
     }
 
     private fun single(): Node = when {
         takes("(") -> group()
         takes("[") -> One(characterClass())
-        takes(".") -> One { it != '\n'.code }
-        takes("^") -> Anchor { codes, at -> at == 0 || codes[at - 1] == '\n'.code }
-        takes("$") -> Anchor { codes, at -> at == codes.size || codes[at] == '\n'.code }
+        takes(".") -> One(CharacterSet.of('\n'.code).inverted())
+        takes("^") -> Anchor { slice, at -> at == slice.first || slice.codes[at - 1] == '\n'.code }
+        takes("$") -> Anchor { slice, at -> at == slice.end || slice.codes[at] == '\n'.code }
         takes("\\") -> escaped()
         codes[at] == '*'.code || codes[at] == '+'.code || codes[at] == '?'.code -> fail("a repetition of nothing")
-        else -> codes[at++].let { code -> One { it == code } }
+        else -> One(CharacterSet.of(codes[at++]))
     }
 
     private fun group(): Node {
@@ -82,34 +96,36 @@ internal class PatternReader(source: String) {
     }
 
     private fun escaped(): Node = when {
-        takes("A") -> Anchor { _, at -> at == 0 }
-        takes("z") -> Anchor { codes, at -> at == codes.size }
-        takes("Z") -> Anchor { codes, at -> at == codes.size || (at == codes.size - 1 && codes[at] == '\n'.code) }
-        takes("b") -> Anchor { codes, at -> wordAt(codes, at - 1) != wordAt(codes, at) }
-        takes("B") -> Anchor { codes, at -> wordAt(codes, at - 1) == wordAt(codes, at) }
+        takes("A") -> Anchor { slice, at -> at == slice.first }
+        takes("z") -> Anchor { slice, at -> at == slice.end }
+        takes("Z") -> Anchor { slice, at -> at == slice.end || (at == slice.end - 1 && slice.codes[at] == '\n'.code) }
+        takes("b") -> edge(wanted = true)
+        takes("B") -> edge(wanted = false)
         else -> One(classOrCharacter())
     }
 
-    private fun wordAt(codes: IntArray, at: Int) = at in codes.indices && codes[at] in CharacterTables.set("regex_word")
+    /** Where a word begins or ends, or every other place. */
+    private fun edge(wanted: Boolean): Node {
+        val words = CharacterTables.set("regex_word")
+        fun inWord(slice: Slice, at: Int) = at in slice.first..<slice.end && slice.codes[at] in words
+        return Anchor { slice, at -> (inWord(slice, at - 1) != inWord(slice, at)) == wanted }
+    }
 
     /** Reads what stands behind a backslash, in a class or outside. */
-    private fun classOrCharacter(): CharacterTest {
+    private fun classOrCharacter(): CharacterSet {
         if (at >= codes.size) fail("a backslash at its end")
-        val negated = at
         for ((letter, name) in CLASSES) {
-            if (takes(letter)) return named(name)
-            if (takes(letter.uppercase())) return not(named(name))
+            if (takes(letter)) return CharacterTables.set(name)
+            if (takes(letter.uppercase())) return CharacterTables.set(name).inverted()
         }
         if (takes("p{")) return property(false)
         if (takes("P{")) return property(true)
-        at = negated
-        val code = character()
-        return CharacterTest { it == code }
+        return CharacterSet.of(character())
     }
 
     /** Reads one character behind a backslash. */
     private fun character(): Int {
-        if (takes("x{")) return until('}').toIntOrNull(HEX) ?: fail("a number that is none")
+        if (takes("x{")) return until('}').toIntOrNull(HEX)?.takeIf { it in 0..Character.MAX_CODE_POINT } ?: fail("a number that is none")
         if (at >= codes.size) fail("a backslash at its end")
         val sign = codes[at++]
         return when (sign.toChar()) {
@@ -131,7 +147,7 @@ internal class PatternReader(source: String) {
         return String(codes, first, at++ - first)
     }
 
-    private fun property(negated: Boolean): CharacterTest {
+    private fun property(negated: Boolean): CharacterSet {
         val written = until('}')
         val name = written.removePrefix("^")
         val plain = name.lowercase().filter { it.isLetterOrDigit() }
@@ -142,41 +158,31 @@ internal class PatternReader(source: String) {
             "word" -> CharacterTables.set("regex_word")
             else -> CharacterTables.category(LONG_NAMES[plain] ?: plain.replaceFirstChar { it.uppercase() })
         } ?: fail("the property $name")
-        val test = CharacterTest { it in set }
-        return if (negated != written.startsWith("^")) not(test) else test
+        return if (negated != written.startsWith("^")) set.inverted() else set
     }
 
-    private fun named(name: String): CharacterTest {
-        val set = if (name == "digit") CharacterTables.set("category_Nd") else CharacterTables.set("regex_$name")
-        return CharacterTest { it in set }
-    }
-
-    private fun not(test: CharacterTest) = CharacterTest { !test.test(it) }
-
-    private fun characterClass(): CharacterTest {
+    private fun characterClass(): CharacterSet {
         val negated = takes("^")
-        val all = ArrayList<CharacterTest>()
-        var options = ArrayList<CharacterTest>()
+        val all = ArrayList<CharacterSet>()
+        var options = ArrayList<CharacterSet>()
         var empty = true
         while (true) {
             if (at >= codes.size) fail("an open class")
             if (!empty && takes("]")) break
             empty = false
             when {
-                takes("&&") -> all.add(any(options)).also { options = ArrayList() }
+                takes("&&") -> all.add(CharacterSet.union(options)).also { options = ArrayList() }
                 takes("[:") -> fail("[:")
                 takes("[") -> options.add(characterClass())
                 else -> options.add(range())
             }
         }
-        all.add(any(options))
-        val inside = all.singleOrNull() ?: CharacterTest { code -> all.all { it.test(code) } }
-        return if (negated) not(inside) else inside
+        all.add(CharacterSet.union(options))
+        val inside = CharacterSet.intersection(all)
+        return if (negated) inside.inverted() else inside
     }
 
-    private fun any(options: List<CharacterTest>) = options.singleOrNull() ?: CharacterTest { code -> options.any { it.test(code) } }
-
-    private fun range(): CharacterTest {
+    private fun range(): CharacterSet {
         val begins = at
         val first = if (takes("\\")) {
             if (at < codes.size && codes[at].toChar() in "dDsSwWpP") return classOrCharacter()
@@ -185,24 +191,22 @@ internal class PatternReader(source: String) {
             codes[at++]
         }
         val dash = at + 1 < codes.size && codes[at] == '-'.code && codes[at + 1] != ']'.code
-        if (!dash) return CharacterTest { it == first }
+        if (!dash) return CharacterSet.of(first)
         at++
         val last = if (takes("\\")) character() else codes[at++]
         if (last < first) {
             at = begins
             fail("a range that ends before it begins")
         }
-        return CharacterTest { it in first..last }
+        return CharacterSet.of(first, last)
     }
 
     private companion object {
         const val HEX = 16
         const val FORM_FEED = 0x0C
         const val VERTICAL_TAB = 0x0B
-        const val LONGEST_COUNT = 24
-        val COUNT = Regex("""^\{(\d*)(,?)(\d*)\}""")
         val LOOKS = mapOf("?=" to (true to true), "?!" to (true to false), "?<=" to (false to true), "?<!" to (false to false))
-        val CLASSES = mapOf("d" to "digit", "s" to "space", "w" to "word")
+        val CLASSES = mapOf("d" to "category_Nd", "s" to "regex_space", "w" to "regex_word")
         val LONG_NAMES = mapOf(
             "letter" to "L", "mark" to "M", "number" to "N", "punctuation" to "P", "symbol" to "S", "separator" to "Z",
             "punct" to "P", "control" to "Cc", "cntrl" to "Cc", "format" to "Cf",

@@ -6,9 +6,17 @@ import pocketbert.core.objects
 import pocketbert.core.text
 import pocketbert.core.textOrNull
 
-/** A step that cuts a normalised text into words. */
+/** A text, and where its words are in it. */
+internal class Words(val text: AlignedText, val ranges: List<IntRange>) {
+    /** Calls [found] with each word. */
+    inline fun each(found: (Slice) -> Unit) {
+        for (range in ranges) found(Slice(text.codes, range.first, range.last + 1))
+    }
+}
+
+/** A step that cuts the words of a normalised text into smaller ones; at first the whole text is one. */
 internal fun interface PreTokenizer {
-    fun cut(text: AlignedText): List<AlignedText>
+    fun cut(words: Words): Words
 }
 
 /** The `pre_tokenizer` of `tokenizer.json`. */
@@ -17,12 +25,12 @@ internal object PreTokenizers {
     fun read(step: JsonObject): PreTokenizer = when (val kind = step.text("type")) {
         "Sequence" -> {
             val steps = step.objects("pretokenizers").map(::read)
-            PreTokenizer { text -> steps.fold(listOf(text)) { words, one -> words.flatMap(one::cut) } }
+            PreTokenizer { words -> steps.fold(words) { cut, one -> one.cut(cut) } }
         }
         "BertPreTokenizer" -> {
             val spaces = atEach("space", Behaviour.REMOVED)
             val signs = atEach("bert_punctuation", Behaviour.ISOLATED)
-            PreTokenizer { text -> spaces.cut(text).flatMap(signs::cut) }
+            PreTokenizer { words -> signs.cut(spaces.cut(words)) }
         }
         "WhitespaceSplit" -> atEach("space", Behaviour.REMOVED)
         "Whitespace" -> split(Pattern.of("""\w+|[^\w\s]+"""), Behaviour.REMOVED, invert = true)
@@ -53,101 +61,118 @@ internal object PreTokenizers {
 
     private fun atEach(set: String, behaviour: Behaviour): PreTokenizer {
         val members = CharacterTables.set(set)
-        return PreTokenizer { text ->
-            val cuts = Cuts(text, behaviour)
-            for (at in 0 until text.size) if (text.codes[at] in members) cuts.match(at, at + 1)
-            cuts.words()
+        return PreTokenizer { words ->
+            val cuts = Cuts(behaviour)
+            words.each { word ->
+                cuts.begin(word)
+                for (at in word.first until word.end) if (word.codes[at] in members) cuts.match(at, at + 1)
+                cuts.end(word)
+            }
+            Words(words.text, cuts.words)
         }
     }
 
-    private fun split(pattern: Pattern, behaviour: Behaviour, invert: Boolean) = PreTokenizer { text ->
-        val cuts = Cuts(text, behaviour, invert)
-        pattern.each(text.codes, cuts::match)
-        cuts.words()
+    private fun split(pattern: Pattern, behaviour: Behaviour, invert: Boolean) = PreTokenizer { words ->
+        val cuts = Cuts(behaviour, invert)
+        words.each { word ->
+            cuts.begin(word)
+            pattern.each(word) { first, end -> cuts.match(first, end) }
+            cuts.end(word)
+        }
+        Words(words.text, cuts.words)
     }
 
-    /** Collects matches and what lies between them, and puts them together as the behaviour says. */
-    private class Cuts(private val text: AlignedText, private val behaviour: Behaviour, private val invert: Boolean = false) {
-        private val ends = ArrayList<Int>()
-        private val matched = ArrayList<Boolean>()
+    /** Takes matches and what lies between them, and puts them together as the behaviour says. */
+    private class Cuts(private val behaviour: Behaviour, private val invert: Boolean = false) {
+        val words = ArrayList<IntRange>()
+
+        // The piece that may still grow, and whether what it has last is a match.
+        private var first = 0
+        private var last = 0
+        private var matched = false
+
+        fun begin(word: Slice) {
+            first = word.first
+            last = first
+        }
 
         fun match(first: Int, end: Int) {
             add(first, invert)
             add(end, !invert)
         }
 
-        private fun add(end: Int, match: Boolean) {
-            if (end > (ends.lastOrNull() ?: 0)) {
-                ends.add(end)
-                matched.add(match)
-            }
+        fun end(word: Slice) {
+            add(word.end, invert)
+            finish()
         }
 
-        fun words(): List<AlignedText> {
-            add(text.size, invert)
-            val words = ArrayList<AlignedText>()
-            var first = 0
-            for (at in ends.indices) {
-                val joins = at + 1 < ends.size &&
-                    when (behaviour) {
-                        Behaviour.REMOVED, Behaviour.ISOLATED -> false
-                        Behaviour.MERGED_WITH_PREVIOUS -> !matched[at] && matched[at + 1]
-                        Behaviour.MERGED_WITH_NEXT -> matched[at] && !matched[at + 1]
-                        Behaviour.CONTIGUOUS -> matched[at] == matched[at + 1]
-                    }
-                if (joins) continue
-                if (behaviour != Behaviour.REMOVED || !matched[at]) words.add(text.slice(first, ends[at]))
-                first = ends[at]
+        private fun add(end: Int, match: Boolean) {
+            if (end <= last) return
+            val joins = when (behaviour) {
+                Behaviour.REMOVED, Behaviour.ISOLATED -> false
+                Behaviour.MERGED_WITH_PREVIOUS -> !matched && match
+                Behaviour.MERGED_WITH_NEXT -> matched && !match
+                Behaviour.CONTIGUOUS -> matched == match
             }
-            return words
+            if (!joins) finish()
+            last = end
+            matched = match
+        }
+
+        private fun finish() {
+            if (first < last && (behaviour != Behaviour.REMOVED || !matched)) words.add(first until last)
+            first = last
         }
     }
 
     private fun metaspace(step: JsonObject): PreTokenizer {
         val mark = step.text("replacement").codePointAt(0)
         val scheme = step.textOrNull("prepend_scheme") ?: if (step.flag("add_prefix_space", true)) "always" else "never"
-        val split = if (step.flag(
-                "split",
-                true,
-            )
-        ) {
-            split(Pattern.literal(step.text("replacement")), Behaviour.MERGED_WITH_NEXT, false)
-        } else {
-            null
-        }
-        return PreTokenizer { text ->
-            val codes = IntArray(text.size) { if (text.codes[it] == ' '.code) mark else text.codes[it] }
-            var marked = AlignedText(codes, text.from, text.to)
-            val wanted = scheme == "always" || (scheme == "first" && text.size > 0 && text.from[0] == 0)
-            if (wanted && codes.firstOrNull() != mark) marked = prefixed(marked, mark)
-            split?.cut(marked) ?: listOf(marked)
+        val split = split(Pattern.literal(step.text("replacement")), Behaviour.MERGED_WITH_NEXT, false).takeIf { step.flag("split", true) }
+        return PreTokenizer { words ->
+            val codes = words.text.codes.copyOf()
+            for (at in codes.indices) if (codes[at] == ' '.code) codes[at] = mark
+            val marked = Words(AlignedText(codes, words.text.from, words.text.to), words.ranges)
+            val prefixed = prefixed(marked, mark) { scheme == "always" || (scheme == "first" && words.text.from[it] == 0) }
+            split?.cut(prefixed) ?: prefixed
         }
     }
 
-    private fun prefixed(text: AlignedText, code: Int): AlignedText {
-        val built = AlignedText.Builder(text.size + 1)
-        val at = text.from.firstOrNull() ?: 0
-        built.add(code, at, at)
-        for (index in 0 until text.size) built.add(text, index)
-        return built.text()
+    /** Puts a character before each word that does not begin with it, where [wanted] says so of the word's first place. */
+    private inline fun prefixed(words: Words, code: Int, wanted: (Int) -> Boolean): Words {
+        val text = words.text
+        return rebuilt(words, text.size + words.ranges.size) { built, word ->
+            if (text.codes[word.first] != code && wanted(word.first)) built.add(code, text.from[word.first], text.from[word.first])
+            for (at in word.first until word.end) built.add(text, at)
+        }
+    }
+
+    private inline fun rebuilt(words: Words, size: Int, write: (Spans, Slice) -> Unit): Words {
+        val built = Spans(size)
+        val ranges = ArrayList<IntRange>(words.ranges.size)
+        words.each { word ->
+            val first = built.size
+            if (word.size > 0) write(built, word)
+            ranges.add(first until built.size)
+        }
+        return Words(built.text(), ranges)
     }
 
     private fun byteLevel(prefix: Boolean, regex: Boolean): PreTokenizer {
-        val words = if (regex) split(Pattern.of(GPT2), Behaviour.ISOLATED, invert = false) else null
-        return PreTokenizer { text ->
-            val spaced = if (prefix && text.codes.firstOrNull() != ' '.code) prefixed(text, ' '.code) else text
-            (words?.cut(spaced) ?: listOf(spaced)).map(::asBytes)
+        val split = if (regex) split(Pattern.of(GPT2), Behaviour.ISOLATED, invert = false) else null
+        return PreTokenizer { words ->
+            val spaced = if (prefix) prefixed(words, ' '.code) { true } else words
+            asBytes(split?.cut(spaced) ?: spaced)
         }
     }
 
-    private fun asBytes(text: AlignedText): AlignedText {
-        val built = AlignedText.Builder(text.size + text.size / 2)
-        for (at in 0 until text.size) {
-            for (byte in String(text.codes, at, 1).toByteArray()) {
-                built.add(ByteCharacters.of(byte), text.from[at], text.to[at])
+    private fun asBytes(words: Words): Words {
+        val text = words.text
+        return rebuilt(words, text.size + text.size / 2) { built, word ->
+            for (at in word.first until word.end) {
+                utf8(text.codes[at]) { built.add(ByteCharacters.of(it), text.from[at], text.to[at]) }
             }
         }
-        return built.text()
     }
 
     private const val GPT2 = """'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
@@ -163,5 +188,5 @@ internal object ByteCharacters {
         }
     }
 
-    fun of(byte: Byte) = characters[byte.toInt() and 0xFF]
+    fun of(byte: Int) = characters[byte]
 }

@@ -4,7 +4,6 @@ import kotlinx.serialization.json.JsonArray
 import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.JsonPrimitive
 import kotlinx.serialization.json.double
-import kotlinx.serialization.json.int
 import pocketbert.core.array
 import pocketbert.core.child
 import pocketbert.core.flag
@@ -13,14 +12,14 @@ import pocketbert.core.present
 import pocketbert.core.text
 import pocketbert.core.textOrNull
 
-/** Receives a token: its id, and the first and one past the last code point of the word that it covers. */
+/** Receives a token: its id, and the first and one past the last code point that it covers, counted as the word counts them. */
 internal fun interface TokenSink {
     fun token(id: Int, first: Int, end: Int)
 }
 
 /** What makes tokens of a word. */
 internal interface TokenModel {
-    fun tokens(word: IntArray, sink: TokenSink)
+    fun tokens(word: Slice, sink: TokenSink)
 
     /** The id of a token, or null. */
     fun id(token: String): Int?
@@ -39,7 +38,10 @@ internal interface TokenModel {
 private fun vocabulary(model: JsonObject): Map<String, Int> {
     val words = model.child("vocab") ?: throw UnsupportedTokenizer("tokenizer.json has no vocab")
     val ids = HashMap<String, Int>(2 * words.size)
-    for ((word, id) in words) ids[word] = (id as JsonPrimitive).int
+    for ((word, id) in words) {
+        val number = (id as? JsonPrimitive)?.takeUnless(JsonPrimitive::isString)?.content?.toIntOrNull()
+        ids[word] = number ?: throw UnsupportedTokenizer("tokenizer.json: the id of $word is no whole number")
+    }
     return ids
 }
 
@@ -54,26 +56,26 @@ internal class WordPiece private constructor(
 
     override fun id(token: String) = ids[token]
 
-    override fun tokens(word: IntArray, sink: TokenSink) {
-        if (word.size > longestWord) return sink.token(unknown, 0, word.size)
+    override fun tokens(word: Slice, sink: TokenSink) {
+        if (word.size > longestWord) return sink.token(unknown, word.first, word.end)
         val found = IntArray(2 * word.size)
         var count = 0
-        var first = 0
-        while (first < word.size) {
-            var end = minOf(word.size, first + longestToken)
+        var first = word.first
+        while (first < word.end) {
+            var end = minOf(word.end, first + longestToken)
             var id: Int? = null
             while (end > first) {
-                val part = String(word, first, end - first)
-                id = ids[if (first > 0) prefix + part else part]
+                val part = String(word.codes, first, end - first)
+                id = ids[if (first > word.first) prefix + part else part]
                 if (id != null) break
                 end--
             }
-            if (id == null) return sink.token(unknown, 0, word.size)
+            if (id == null) return sink.token(unknown, word.first, word.end)
             found[count++] = id
             found[count++] = end
             first = end
         }
-        first = 0
+        first = word.first
         for (at in 0 until count step 2) {
             sink.token(found[at], first, found[at + 1])
             first = found[at + 1]
@@ -106,15 +108,15 @@ internal class Unigram private constructor(
 
     override fun id(token: String) = ids[token]
 
-    override fun tokens(word: IntArray, sink: TokenSink) {
+    override fun tokens(word: Slice, sink: TokenSink) {
         val best = DoubleArray(word.size + 1)
         val begins = IntArray(word.size + 1) { -1 }
         val chosen = IntArray(word.size + 1)
-        for (first in word.indices) {
+        for (first in 0 until word.size) {
             var single = false
-            trie.each(word, first) { end, id ->
-                relax(best, begins, chosen, first, end, id, scores[id])
-                if (end == first + 1) single = true
+            trie.each(word, word.first + first) { end, id ->
+                relax(best, begins, chosen, first, end - word.first, id, scores[id])
+                if (end - word.first == first + 1) single = true
             }
             if (!single) {
                 val id = unknown ?: throw IllegalArgumentException("a character has no token, and tokenizer.json has no unk_id")
@@ -133,35 +135,43 @@ internal class Unigram private constructor(
         }
     }
 
-    private fun emit(word: IntArray, begins: IntArray, chosen: IntArray, sink: TokenSink) {
-        val path = ArrayList<Int>()
+    private fun emit(word: Slice, begins: IntArray, chosen: IntArray, sink: TokenSink) {
+        // The path is found from its end, and written over what it no longer needs: where each token's next one ends.
         var end = word.size
+        var next = 0
         while (end > 0) {
-            path.add(end)
-            end = begins[end]
+            val begin = begins[end]
+            begins[end] = next
+            next = end
+            end = begin
         }
-        path.reverse()
         var first = 0
-        var at = 0
-        while (at < path.size) {
+        var last = next
+        while (last > 0) {
             // Unknown characters side by side are one unknown token.
-            if (chosen[path[at]] == unknown) while (at + 1 < path.size && chosen[path[at + 1]] == unknown) at++
-            val last = path[at++]
-            if (chosen[last] == unknown) unknownTokens(word, first, last, sink) else sink.token(chosen[last], first, last)
+            while (chosen[last] == unknown && begins[last] > 0 && chosen[begins[last]] == unknown) last = begins[last]
+            if (chosen[last] ==
+                unknown
+            ) {
+                unknownTokens(word, first, last, sink)
+            } else {
+                sink.token(chosen[last], word.first + first, word.first + last)
+            }
             first = last
+            last = begins[last]
         }
     }
 
-    private fun unknownTokens(word: IntArray, first: Int, end: Int, sink: TokenSink) {
-        val text = String(word, first, end - first)
+    private fun unknownTokens(word: Slice, first: Int, last: Int, sink: TokenSink) {
+        val begin = word.first + first
+        val end = word.first + last
+        val text = String(word.codes, begin, end - begin)
         val whole = ids[text]
         val bytes = if (byteFallback && whole == null) text.toByteArray().map { ids[byteToken(it)] } else listOf(null)
-        if (null in
-            bytes
-        ) {
-            sink.token(whole ?: checkNotNull(unknown), first, end)
+        if (null in bytes) {
+            sink.token(whole ?: checkNotNull(unknown), begin, end)
         } else {
-            for (id in bytes) sink.token(checkNotNull(id), first, end)
+            for (id in bytes) sink.token(checkNotNull(id), begin, end)
         }
     }
 
@@ -193,13 +203,13 @@ internal class BytePairs private constructor(
 
     override fun id(token: String) = ids[token]
 
-    override fun tokens(word: IntArray, sink: TokenSink) {
-        if (whole) ids[String(word, 0, word.size)]?.let { return sink.token(it, 0, word.size) }
+    override fun tokens(word: Slice, sink: TokenSink) {
+        if (whole) ids[String(word.codes, word.first, word.size)]?.let { return sink.token(it, word.first, word.end) }
         val parts = IntArray(word.size)
         val ends = IntArray(word.size)
         var count = 0
-        for (at in word.indices) {
-            val id = ids[String(word, at, 1)] ?: unknown ?: continue
+        for (at in word.first until word.end) {
+            val id = ids[String(word.codes, at, 1)] ?: unknown ?: continue
             if (fuse && id == unknown && count > 0 && parts[count - 1] == unknown) {
                 ends[count - 1] = at + 1
                 continue
@@ -208,32 +218,34 @@ internal class BytePairs private constructor(
             ends[count++] = at + 1
         }
         count = merge(parts, ends, count)
-        var first = 0
+        var first = word.first
         for (at in 0 until count) {
             sink.token(parts[at], first, ends[at])
             first = ends[at]
         }
     }
 
+    /** Merges until no neighbours can be, and returns how many parts are left. */
     private fun merge(parts: IntArray, ends: IntArray, size: Int): Int {
         var count = size
-        while (count > 1) {
-            var best: Merge? = null
+        // What each part makes with the one behind it; only those beside a merge change with it.
+        val found = arrayOfNulls<Merge>(size)
+        for (at in 0 until count - 1) found[at] = merges[pair(parts[at], parts[at + 1])]
+        while (true) {
             var place = -1
             for (at in 0 until count - 1) {
-                val merge = merges[pair(parts[at], parts[at + 1])] ?: continue
-                if (best == null || merge.rank < best.rank) {
-                    best = merge
-                    place = at
-                }
+                val merge = found[at] ?: continue
+                if (place < 0 || merge.rank < found[place]!!.rank) place = at
             }
-            if (best == null) break
-            parts[place] = best.id
+            if (place < 0) return count
+            parts[place] = found[place]!!.id
             parts.copyInto(parts, place + 1, place + 2, count)
             ends.copyInto(ends, place, place + 1, count)
+            found.copyInto(found, place + 1, place + 2, count)
             count--
+            found[place] = if (place + 1 < count) merges[pair(parts[place], parts[place + 1])] else null
+            if (place > 0) found[place - 1] = merges[pair(parts[place - 1], parts[place])]
         }
-        return count
     }
 
     companion object {
@@ -291,10 +303,10 @@ internal class Trie(words: Map<String, Int>) {
     }
 
     /** Calls [found] with the end and id of each word that [text] has at [first], the shortest first. */
-    inline fun each(text: IntArray, first: Int, found: (Int, Int) -> Unit) {
+    inline fun each(text: Slice, first: Int, found: (Int, Int) -> Unit) {
         var node = 0
-        for (at in first until text.size) {
-            node = child(node, text[at])
+        for (at in first until text.end) {
+            node = child(node, text.codes[at])
             if (node < 0) return
             val id = word(node)
             if (id >= 0) found(at + 1, id)

@@ -96,32 +96,25 @@ class Tokenizer private constructor(
     fun id(token: String): Int? = addedIds[token] ?: model.id(token)
 
     private class Tokens(val text: String) {
-        var ids = IntArray(64)
-        var from = IntArray(64)
-        var to = IntArray(64)
-        var size = 0
-
-        fun add(id: Int, first: Int, end: Int) {
-            if (size == ids.size) {
-                ids = ids.copyOf(2 * size)
-                from = from.copyOf(2 * size)
-                to = to.copyOf(2 * size)
-            }
-            ids[size] = id
-            from[size] = first
-            to[size++] = end
-        }
+        val spans = Spans(text.length / 4 + 8)
+        val size get() = spans.size
     }
 
     private fun tokens(text: String): Tokens {
         val found = Tokens(text)
         for (part in added.split(AlignedText.of(text))) {
             if (part.id != null) {
-                found.add(part.id, part.text.from[0], part.text.to[part.text.size - 1])
+                found.spans.add(part.id, part.text.from[0], part.text.to[part.text.size - 1])
                 continue
             }
-            for (word in preTokenizer?.cut(part.text) ?: listOf(part.text)) {
-                if (word.size > 0) model.tokens(word.codes) { id, first, end -> found.add(id, word.from[first], word.to[end - 1]) }
+            val whole = Words(part.text, listOf(0 until part.text.size))
+            val words = preTokenizer?.cut(whole) ?: whole
+            words.each { word ->
+                if (word.size >
+                    0
+                ) {
+                    model.tokens(word) { id, first, end -> found.spans.add(id, words.text.from[first], words.text.to[end - 1]) }
+                }
             }
         }
         return found
@@ -151,11 +144,11 @@ class Tokenizer private constructor(
             }
             val (tokens, begin, end) = if (slot.text == 0) Triple(one, oneBegin, oneEnd) else Triple(checkNotNull(two), twoBegin, twoEnd)
             for (token in begin until end) {
-                row.ids[at] = tokens.ids[token]
+                row.ids[at] = tokens.spans.values[token]
                 row.types[at] = slot.type
                 row.texts[at] = slot.text
-                row.from[at] = tokens.from[token]
-                row.to[at++] = tokens.to[token]
+                row.from[at] = tokens.spans.from[token]
+                row.to[at++] = tokens.spans.to[token]
             }
         }
         tidy(row, 0, one.text)
@@ -165,29 +158,30 @@ class Tokenizer private constructor(
 
     /** Leaves out spaces around tokens, and includes accents that were stripped behind a token. */
     private fun tidy(row: Encoding, of: Int, text: String) {
-        val inside = row.texts.indices.filter { row.texts[it] == of }
-        for (at in inside) {
-            // The space that SentencePiece puts in front of a text has no character there.
-            if (row.ids[at] == spaceMark && text.substring(row.from[at], row.to[at]) != SPACE_MARK) row.to[at] = row.from[at]
-        }
-        for ((number, at) in inside.withIndex()) {
-            val following = if (number + 1 < inside.size) row.from[inside[number + 1]] else text.length
+        // From the end on, since what follows a token ends where the next one begins.
+        var following = text.length
+        for (at in row.size - 1 downTo 0) {
+            if (row.texts[at] != of) continue
             var first = row.from[at]
             var end = row.to[at]
+            val next = following
+            following = first
+            // The space that SentencePiece puts in front of a text has no character there.
+            if (row.ids[at] == spaceMark && !(end - first == 1 && text[first] == SPACE_MARK)) end = first
             while (first < end && text[first].code in spaces) first++
             while (first < end && text[end - 1].code in spaces) end--
-            while (end in first + 1..<following && text.codePointAt(end) in accents) end += Character.charCount(text.codePointAt(end))
+            while (end in first + 1..<next && text.codePointAt(end) in accents) end += Character.charCount(text.codePointAt(end))
             row.from[at] = first
             row.to[at] = end
         }
     }
 
-    private val spaceMark = model.id(SPACE_MARK)
+    private val spaceMark = model.id(SPACE_MARK.toString())
     private val spaces = CharacterTables.set("text_space")
     private val accents = CharacterTables.set("category_Mn")
 
     companion object {
-        private const val SPACE_MARK = "▁"
+        private const val SPACE_MARK = '▁'
 
         /**
          * Reads the text of a `tokenizer.json`.

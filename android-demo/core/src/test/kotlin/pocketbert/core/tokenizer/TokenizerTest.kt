@@ -84,7 +84,7 @@ class TokenizerTest {
     @Test
     fun `patterns are read as Oniguruma reads them`() {
         fun matches(pattern: String, text: String) = buildList {
-            Pattern.of(pattern).each(text.codePoints().toArray()) { first, end -> add(first until end) }
+            Pattern.of(pattern).each(Slice(text.codePoints().toArray())) { first, end -> add(first until end) }
         }
         assertEquals(listOf(0 until 2, 3 until 5), matches("""a+""", "aa aa"))
         assertEquals(listOf(0 until 1, 1 until 2), matches("""a+?""", "aa"))

@@ -1,18 +1,18 @@
+import Core
 import Foundation
 
-@testable import Core
-
 /// The machine that runs the tests, as a phone. A test says how warm it is, since nobody warms it for a test.
-final class HostPhone: Phone {
+public final class HostPhone: Phone, @unchecked Sendable {
     private let temperatures: [Double]
-    private let asked = Locked(0)
-    let source = "host"
-    let memoryKind = "rss"
-    let versions = ["pocketbert-core": "0.1.0"]
+    private let lock = NSLock()
+    private var asked = 0
+    public let source = "host"
+    public let memoryKind = "rss"
+    public let versions = ["pocketbert-core": "0.1.0"]
 
-    init(_ temperatures: [Double]) { self.temperatures = temperatures }
+    public init(_ temperatures: [Double]) { self.temperatures = temperatures }
 
-    var machine: Machine {
+    public var machine: Machine {
         let system = ProcessInfo.processInfo
         return Machine(
             platform: "host", modelId: Self.status("/proc/cpuinfo", "model name") ?? "unknown", soc: nil,
@@ -20,10 +20,10 @@ final class HostPhone: Phone {
             abi: "unknown", pageSize: Int(sysconf(Int32(_SC_PAGESIZE))), coreMaxMhz: nil, cpuFeatures: [])
     }
 
-    var processToReadyMs: Double? { 1 }
+    public var processToReadyMs: Double? { 1 }
 
-    func moment() -> Moment {
-        let number = asked.withLock { asked in
+    public func moment() -> Moment {
+        let number = lock.withLock {
             defer { asked += 1 }
             return asked
         }
@@ -31,11 +31,11 @@ final class HostPhone: Phone {
             temperatureC: number < temperatures.count ? temperatures[number] : temperatures.last, foreground: true, loadAverage: 0.5)
     }
 
-    func residentBytes() -> Int64? { Self.bytes("VmRSS") }
+    public func residentBytes() -> Int64? { Self.bytes("VmRSS") }
 
-    func peakBytes() -> Int64? { Self.bytes("VmHWM") }
+    public func peakBytes() -> Int64? { Self.bytes("VmHWM") }
 
-    func cpuMs() -> Double? {
+    public func cpuMs() -> Double? {
         var time = timespec()
         return clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time) == 0 ? Double(time.tv_sec) * 1e3 + Double(time.tv_nsec) / 1e6 : nil
     }
