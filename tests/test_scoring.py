@@ -160,6 +160,11 @@ def test_tags_become_entities():
     assert found[0].score == pytest.approx(0.8)
 
 
+def test_a_label_may_be_an_empty_text():
+    found = entities(["", "", "B-", "I-", "O", ""], [0.5, 0.7, 1, 0.6, 1, 0.4], word_spans("a b c d e f"))
+    assert [(entity.kind, entity.start, entity.end) for entity in found] == [("", 0, 3), ("", 4, 7), ("", 10, 11)]
+
+
 def test_words_begin_at_their_first_token():
     # "  un" and "aware" are tokens of one word; the first token counts its space, as SentencePiece does.
     words = word_spans("I am unaware")

@@ -146,11 +146,12 @@ def entities(tags: Sequence[str], scores: Sequence[float], spans: Sequence[tuple
     """
     joined: list[Entity] = []
     members: list[float] = []
-    open_kind = ""
+    # Not an empty text, which a label may be as well.
+    open_kind: str | None = None
     for tag, score, (start, end) in zip(tags, scores, spans, strict=True):
         position, _, kind = tag.partition("-") if tag[:2] in ("B-", "I-") else ("I", "-", tag)
         if tag == "O":
-            open_kind = ""
+            open_kind = None
         elif kind == open_kind and position == "I":
             members.append(score)
             joined[-1] = Entity(joined[-1].start, end, float(np.mean(members)), kind)

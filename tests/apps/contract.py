@@ -1,6 +1,7 @@
 """Shipped folders, whole and spoilt, that both cores have to read or refuse with the same reason."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -91,8 +92,8 @@ def shipped(place: str) -> Shipped:
     recipe, target = place.split("/")
     return Shipped(
         recipe=recipe, target=target, backend=signature.backend, scheme=signature.scheme, task=signature.task,
-        verdict="passed", reasons=[], evaluator="LiteRT", licence="Apache-2.0", digest=recipe[0] * 64,
-        files=[FileEntry(path="model.tflite", sha256="0" * 64, bytes=1)], bytes=1 << 32,
+        verdict="passed", reasons=[], evaluator="LiteRT", random_weights=place == MODELS[1], licence="Apache-2.0",
+        digest=recipe[0] * 64, files=[FileEntry(path="model.tflite", sha256="0" * 64, bytes=1)], bytes=1 << 32,
     )  # fmt: skip
 
 
@@ -194,6 +195,22 @@ def _remove(file: str) -> Callable[[Path], None]:
     return lambda folder: (folder / file).unlink()
 
 
+def _link(file: str) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        (folder / file).rename(folder / "elsewhere.json")
+        (folder / file).symlink_to("elsewhere.json")
+
+    return spoil
+
+
+def _pipe(file: str) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        (folder / file).unlink()
+        os.mkfifo(folder / file)
+
+    return spoil
+
+
 def _fill(file: str, text: str) -> Callable[[Path], None]:
     def spoil(folder: Path) -> None:
         (folder / file).write_text(text, encoding="utf-8")
@@ -219,6 +236,8 @@ _TOKENIZER, _GOLDEN = f"{_FIRST}/tokenizer.json", f"{_FIRST}/golden.json"
 CASES = (
     Case("whole", lambda folder: None),
     Case("index_missing", _remove("models.json"), error="models.json: it is missing"),
+    Case("index_is_link", _link("models.json"), error="models.json: it is missing"),
+    Case("index_is_pipe", _pipe("models.json"), error="models.json: it is missing"),
     Case("index_cut", _cut("models.json"), error="models.json: it cannot be read"),
     Case(
         "index_newer", _edit("models.json", schema_version=2), error="its schema_version is 2, and this version reads 1"

@@ -13,7 +13,7 @@ from pipeline.metrics import measures, outputs
 from pipeline.text.bundled import verification_texts
 
 CASES = 400
-_TAGS = ["O", "B-person", "I-person", "B-place", "I-place", "thing"]
+_TAGS = ["O", "B-person", "I-person", "B-place", "I-place", "thing", ""]
 
 
 def write(file: Path, *, seed: int = 0) -> int:

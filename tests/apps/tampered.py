@@ -15,7 +15,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
 from apps import contract
 from pipeline.ship import signing
@@ -211,6 +211,29 @@ def _as_p1363(envelope: Document) -> None:
     envelope["signatures"][0]["sig"] = base64.b64encode(r.to_bytes(32, "big") + s.to_bytes(32, "big")).decode()
 
 
+def _zeros(envelope: Document) -> None:
+    """Write r = 0 and s = 0, which some verifiers took for any text (CVE-2022-21449)."""
+    envelope["signatures"][0]["sig"] = base64.b64encode(bytes.fromhex("3006020100020100")).decode()
+
+
+def _high_s(envelope: Document) -> None:
+    """Write the other of the two signatures that follow from one; both are right."""
+    r, s = decode_dss_signature(base64.b64decode(envelope["signatures"][0]["sig"]))
+    envelope["signatures"][0]["sig"] = base64.b64encode(encode_dss_signature(r, _ORDER - s)).decode()
+
+
+def _long_form(envelope: Document) -> None:
+    """Write the length of the signature's sequence in two bytes, which DER does not allow."""
+    raw = base64.b64decode(envelope["signatures"][0]["sig"])
+    envelope["signatures"][0]["sig"] = base64.b64encode(raw[:1] + b"\x81" + raw[1:]).decode()
+
+
+def _unpadded(envelope: Document) -> None:
+    raw = base64.b64decode(envelope["payload"])
+    # Of a length that base64 pads.
+    envelope["payload"] = base64.b64encode(raw + b" " * (3 - len(raw) % 3 + 1)).decode().rstrip("=")
+
+
 def _payload(edit: Callable[[bytes], bytes]) -> Callable[[Document], None]:
     def change(envelope: Document) -> None:
         envelope["payload"] = base64.b64encode(edit(base64.b64decode(envelope["payload"]))).decode()
@@ -312,6 +335,8 @@ def _other_root(statement: Document) -> None:
     statement["subject"][0]["digest"]["sha256"] = "0" * 64
 
 
+_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+"""How many points P-256 has. Source: FIPS 186-4, D.1.2.3."""
 _ENVELOPE, _HINT = "dsseEnvelope", ("verificationMaterial", "publicKey", "hint")
 _NAMES = {
     "parent": "../golden.json",
@@ -367,6 +392,10 @@ CASES = (
     Case("not_base64", _bundle_says(_ENVELOPE, "signatures", 0, "sig", value="%%%"), "unreadable"),
     Case("garbage_for_signature", _bundle_says(_ENVELOPE, "signatures", 0, "sig", value="AAAA"), "forged"),
     Case("empty_for_signature", _bundle_says(_ENVELOPE, "signatures", 0, "sig", value=""), "forged"),
+    Case("not_padded", _envelope(_unpadded), "unreadable"),
+    Case("zeros_for_signature", _envelope(_zeros), "forged"),
+    Case("signature_in_long_form", _envelope(_long_form), "forged"),
+    Case("signature_s_high", _envelope(_high_s), None),
     Case("signature_as_two_numbers", _envelope(_as_p1363), "forged"),
     Case("payload_changed", _envelope(_payload(lambda payload: payload.replace(b"golden", b"g0lden"))), "forged"),
     Case("payload_longer", _envelope(_payload(lambda payload: payload + b" ")), "forged"),

@@ -86,4 +86,8 @@ final class ContractTests: XCTestCase {
         XCTAssertEqual(try [1, 16, 17, 64].map { try signatures[0].choose($0).1 }, [16, 16, 32, 64])
         XCTAssertEqual(try [1, 17, 64].map { try signatures[1].choose($0).1 }, [1, 17, 64])
     }
+
+    func testWeightsThatNobodyTrainedAreSaidToBeRandom() throws {
+        XCTAssertEqual(try whole().map(\.hasRandomWeights), [false, true])
+    }
 }

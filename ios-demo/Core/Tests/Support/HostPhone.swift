@@ -23,25 +23,44 @@ public final class HostPhone: Phone, @unchecked Sendable {
     public var processToReadyMs: Double? { 1 }
 
     public func moment() -> Moment {
-        let number = lock.withLock {
-            defer { asked += 1 }
-            return asked
-        }
+        lock.lock()
+        let number = asked
+        asked += 1
+        lock.unlock()
         return Moment(
             temperatureC: number < temperatures.count ? temperatures[number] : temperatures.last, foreground: true, loadAverage: 0.5)
     }
 
-    public func residentBytes() -> Int64? { Self.bytes("VmRSS") }
+    #if canImport(Darwin)
+        private static let task = task_self_trap()
 
-    public func peakBytes() -> Int64? { Self.bytes("VmHWM") }
+        public func residentBytes() -> Int64? { memory().map { Int64($0.resident_size) } }
+
+        public func peakBytes() -> Int64? { memory().map { Int64($0.resident_size_max) } }
+
+        private func memory() -> mach_task_basic_info_data_t? {
+            var info = mach_task_basic_info_data_t()
+            var count = mach_msg_type_number_t(MemoryLayout<mach_task_basic_info_data_t>.size / MemoryLayout<natural_t>.size)
+            let result = withUnsafeMutablePointer(to: &info) { pointer in
+                pointer.withMemoryRebound(to: integer_t.self, capacity: Int(count)) {
+                    task_info(Self.task, task_flavor_t(MACH_TASK_BASIC_INFO), $0, &count)
+                }
+            }
+            return result == KERN_SUCCESS ? info : nil
+        }
+    #else
+        public func residentBytes() -> Int64? { Self.bytes("VmRSS") }
+
+        public func peakBytes() -> Int64? { Self.bytes("VmHWM") }
+
+        private static func bytes(_ key: String) -> Int64? {
+            status("/proc/self/status", key).flatMap { Int64($0.split(separator: " ")[0]) }.map { $0 * 1024 }
+        }
+    #endif
 
     public func cpuMs() -> Double? {
         var time = timespec()
         return clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time) == 0 ? Double(time.tv_sec) * 1e3 + Double(time.tv_nsec) / 1e6 : nil
-    }
-
-    private static func bytes(_ key: String) -> Int64? {
-        status("/proc/self/status", key).flatMap { Int64($0.split(separator: " ")[0]) }.map { $0 * 1024 }
     }
 
     private static func status(_ file: String, _ key: String) -> String? {

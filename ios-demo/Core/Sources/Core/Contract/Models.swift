@@ -43,6 +43,8 @@ public struct Model: Sendable {
     public let verdict: String
     public let reasons: [String]
     public let licence: String?
+    /// Whether nobody trained it: its latency says something, and its answers nothing.
+    public let hasRandomWeights: Bool
     /// The fingerprint of the trusted key that signed it; nil for one that is used unsigned, under a banner.
     public let signedBy: String?
     /// The sha256 of the model file, as it was shipped; nil for a package of several files.
@@ -75,7 +77,7 @@ public struct Model: Sendable {
             if signedBy == nil { try bundle.compareWith(digests, listed.mapValues { try $0.long("bytes") }, itself: "shipped.json") }
             return (
                 verdict: try json.text("verdict"), reasons: try json.texts("reasons"), licence: try json.textOrNil("licence"),
-                digests: digests
+                random: try json.flag("random_weights"), digests: digests
             )
         }
         self.files = files
@@ -85,6 +87,7 @@ public struct Model: Sendable {
         verdict = shipped.verdict
         reasons = shipped.reasons
         licence = shipped.licence
+        hasRandomWeights = shipped.random
         fileDigest = shipped.digests[ExactText(signature.file)]
     }
 

@@ -45,10 +45,10 @@ interface Files {
 /** Files below a folder of the file system. */
 class Folder(private val root: File) : Files {
     override fun open(path: String): InputStream {
-        val file = File(root, path)
-        // A pipe would be waited for, and a device never ends.
-        if (!file.isFile) throw IOException("$file is no regular file")
-        return file.inputStream()
+        val file = File(root, path).toPath()
+        // A pipe would be waited for, and a device never ends; what a link leads to is not what was listed.
+        if (!java.nio.file.Files.isRegularFile(file, LinkOption.NOFOLLOW_LINKS)) throw IOException("$file is no regular file")
+        return java.nio.file.Files.newInputStream(file, LinkOption.NOFOLLOW_LINKS)
     }
 
     override fun list(folder: String): List<FoundFile> {

@@ -7,6 +7,7 @@ import pocketbert.core.Cancellation
 import pocketbert.core.WrongJson
 import pocketbert.core.array
 import pocketbert.core.doubleOrNull
+import pocketbert.core.flag
 import pocketbert.core.long
 import pocketbert.core.number
 import pocketbert.core.numbers
@@ -49,6 +50,7 @@ class Golden(val task: String, val maxLength: Int, val minCosine: Double?, val m
  * One shipped model.
  *
  * @property verdict `passed`, or `not_run` where the file could not be run when it was verified.
+ * @property hasRandomWeights whether nobody trained it: its latency says something, and its answers nothing.
  * @property signedBy the fingerprint of the trusted key that signed it; null for one that is used unsigned, under a banner.
  */
 class Model internal constructor(
@@ -58,6 +60,7 @@ class Model internal constructor(
     val verdict: String,
     val reasons: List<String>,
     val licence: String?,
+    val hasRandomWeights: Boolean,
     val signedBy: String?,
     private val digests: Map<String, String>,
 ) {
@@ -170,7 +173,8 @@ object Models {
             val digests = listed.mapValues { it.value.text("sha256") }
             // What is signed was compared with the signature already.
             if (signedBy == null) bundle.compareWith(digests, listed.mapValues { it.value.long("bytes") }, itself = "shipped.json")
-            Model(files, entry, signature, json.text("verdict"), json.texts("reasons"), json.textOrNull("licence"), signedBy, digests)
+            val (verdict, licence) = json.text("verdict") to json.textOrNull("licence")
+            Model(files, entry, signature, verdict, json.texts("reasons"), licence, json.flag("random_weights"), signedBy, digests)
         }
     }
 

@@ -52,7 +52,7 @@ class TrustedKeys(encoded: List<String>) {
 
     internal val keys = encoded.map { text ->
         try {
-            val der = Base64.getDecoder().decode(text)
+            val der = base64(text)
             // Other curves of 256 bits have another beginning.
             require(der.size == P256_BYTES && hex(der).startsWith(P256)) { "a trusted key is not of ECDSA P-256" }
             val key = KeyFactory.getInstance("EC").generatePublic(X509EncodedKeySpec(der))
@@ -123,7 +123,7 @@ internal class SignedBundle(private val files: Files, private val folder: String
             val hint = document.child("verificationMaterial")?.child("publicKey")?.text("hint") ?: throw WrongJson("hint")
             if (document.text("mediaType") != MEDIA_TYPE || envelope.text("payloadType") != PAYLOAD_TYPE) throw WrongJson("its type")
             val (payload, signature) = listOf(envelope.text("payload"), envelope.objects("signatures").single().text("sig"))
-                .map(Base64.getDecoder()::decode)
+                .map(::base64)
             Triple(payload, signature, hint)
         }
         val signed = "DSSEv1 ${PAYLOAD_TYPE.length} $PAYLOAD_TYPE ${payload.size} ".toByteArray() + payload
@@ -258,6 +258,14 @@ private val NAME = Regex("[A-Za-z0-9._-]+")
 
 /** Returns whether a path can only lead to a file below the folder at hand. */
 internal fun isPlainPath(path: String) = path.split('/').all { NAME.matches(it) && it != "." && it != ".." }
+
+/** Reads base64 as the pipeline and Swift do: Java's own takes it without padding as well. */
+private fun base64(text: String): ByteArray {
+    require(text.length % BASE64_GROUP == 0) { "it is no base64" }
+    return Base64.getDecoder().decode(text)
+}
+
+private const val BASE64_GROUP = 4
 
 private fun sha256(bytes: ByteArray): String = hex(MessageDigest.getInstance("SHA-256").digest(bytes))
 

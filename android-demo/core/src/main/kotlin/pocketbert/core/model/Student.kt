@@ -7,6 +7,7 @@ import pocketbert.core.contract.Model
 import pocketbert.core.contract.Signature
 import pocketbert.core.output.AnsweredWindow
 import pocketbert.core.output.Found
+import pocketbert.core.output.OutputError
 import pocketbert.core.output.Outputs
 import pocketbert.core.output.Share
 import pocketbert.core.tokenizer.Encoding
@@ -48,11 +49,13 @@ class Student(val model: Model, private val tokenizer: Tokenizer, private val ru
         one("logits", first, second) { _, output -> Outputs.labels(labels, output) }
 
     /** Returns the value of a regression, such as how alike two texts are. */
-    fun value(first: String, second: String? = null): Answered<Float> = one("value", first, second) { _, output -> output[0] }
+    fun value(first: String, second: String? = null): Answered<Float> =
+        one("value", first, second) { _, output -> output.firstOrNull() ?: throw RunnerFailed("the runtime gave no number") }
 
     /** Returns the entities of a text; what is longer than the file takes is cut off and has none. */
     fun entities(text: String): Answered<List<Found>> = one("token_logits", text, null) { row, output ->
-        val width = output.size / row.size
+        val width = if (row.size == 0) labels.size else output.size / row.size
+        if (width != labels.size) throw OutputError("there are ${labels.size} labels for $width logits")
         val logits = List(row.size) { token -> output.copyOfRange(token * width, (token + 1) * width) }
         Outputs.entities(text, labels, row.from, row.to, logits)
     }
@@ -146,8 +149,8 @@ class Student(val model: Model, private val tokenizer: Tokenizer, private val ru
         return Answered(value, row.size, padded.length, (tokenized - began) / NANOS_IN_MS, (ended - tokenized) / NANOS_IN_MS)
     }
 
-    private fun expect(kind: String) = require(signature.outputKind == kind) {
-        "${model.entry.folder} gives ${signature.outputKind}, not $kind"
+    private fun expect(kind: String) {
+        if (signature.outputKind != kind) throw OutputError("${model.entry.folder} gives ${signature.outputKind}, not $kind")
     }
 
     companion object {
@@ -204,13 +207,13 @@ internal object Rows {
             outputs[it] ?: throw RunnerFailed("the runtime gave no $it; it gave ${outputs.keys}")
         }
         if (signature.outputKind !in PER_TOKEN) {
-            val wanted = signature.functions.first().outputs.first().shape.last()
+            val wanted = lastSize(signature, Signature.OUTPUTS.getValue(signature.outputKind)[0])
             if (arrays[0].size != wanted) throw RunnerFailed("the runtime gave ${arrays[0].size} numbers, and the file says $wanted")
             return arrays[0]
         }
         val widths = arrays.mapIndexed { number, _ -> width(signature, number) }
         for ((array, width) in arrays.zip(widths)) {
-            if (array.size < tokens * width || array.size % width != 0) {
+            if (width < 1 || array.size < tokens * width || array.size % width != 0) {
                 throw RunnerFailed("the runtime gave ${array.size} numbers for $tokens tokens with $width each")
             }
         }
@@ -225,12 +228,15 @@ internal object Rows {
         return joined
     }
 
-    /** Numbers of each token in an output: labels, or one. */
-    private fun width(signature: Signature, number: Int): Int {
-        val name = Signature.OUTPUTS.getValue(signature.outputKind)[number]
-        val shape = signature.functions.first().outputs.first { it.name == name }.shape
-        return if (signature.outputKind == "spans") 1 else checkNotNull(shape.last())
+    /** Numbers of each token in an output: labels, or one; 0 where the file does not say. */
+    private fun width(signature: Signature, number: Int): Int = if (signature.outputKind == "spans") {
+        1
+    } else {
+        lastSize(signature, Signature.OUTPUTS.getValue(signature.outputKind)[number]) ?: 0
     }
+
+    private fun lastSize(signature: Signature, name: String): Int? =
+        signature.functions.firstOrNull()?.outputs?.firstOrNull { it.name == name }?.shape?.lastOrNull()
 
     private val PER_TOKEN = setOf("token_logits", "spans")
 }

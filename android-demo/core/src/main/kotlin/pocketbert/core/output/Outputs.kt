@@ -21,6 +21,9 @@ data class Found(val from: Int, val to: Int, val score: Double, val kind: String
 /** A window over a passage: where its tokens are (-1 for those that are not of the passage), and their logits. */
 class AnsweredWindow(val from: IntArray, val to: IntArray, val starts: FloatArray, val ends: FloatArray)
 
+/** Outputs that do not fit what is asked of them; the message is a sentence. */
+class OutputError(message: String) : Exception(message)
+
 /** What people read out of a model's outputs; the same arithmetic as `pipeline/metrics/outputs.py`. */
 object Outputs {
     /** The longest answer in tokens. Source: `max_answer_length` of google-research/bert, run_squad.py. */
@@ -36,10 +39,10 @@ object Outputs {
     /**
      * Returns each label with its probability, the most probable first.
      *
-     * @throws IllegalArgumentException there are not as many labels as logits.
+     * @throws OutputError there are not as many labels as logits.
      */
     fun labels(labels: List<String>, logits: FloatArray): List<Share> {
-        require(labels.size == logits.size) { "there are ${labels.size} labels for ${logits.size} logits" }
+        if (labels.size != logits.size) throw OutputError("there are ${labels.size} labels for ${logits.size} logits")
         return labels.zip(softmax(logits).asList()) { label, share -> Share(label, share) }.sortedByDescending { it.share }
     }
 
@@ -75,7 +78,8 @@ object Outputs {
             if (best == null || found.score > best.score) best = found
         }
         if (best == null || noAnswerMargin == null) return best
-        val none = windows.minOf { it.starts[0].toDouble() + it.ends[0].toDouble() }
+        val scores = windows.mapNotNull { window -> window.starts.firstOrNull()?.let { it.toDouble() + window.ends[0] } }
+        val none = scores.minOrNull() ?: return best
         return best.takeUnless { none - it.score > noAnswerMargin }
     }
 
@@ -121,7 +125,8 @@ object Outputs {
     fun entities(text: String, labels: List<String>, from: IntArray, to: IntArray, logits: List<FloatArray>): List<Found> {
         val found = ArrayList<Found>()
         var scores = ArrayList<Double>()
-        var open = ""
+        // Not an empty text, which a label may be as well.
+        var open: String? = null
         for (word in words(text)) {
             val token = from.indices.firstOrNull { from[it] <= word.last && to[it] > word.first } ?: continue
             val shares = softmax(logits[token])
@@ -130,8 +135,8 @@ object Outputs {
             val begins = tag.startsWith("B-")
             val kind = if (begins || tag.startsWith("I-")) tag.substring(2) else tag
             when {
-                tag == "O" -> open = ""
-                found.isNotEmpty() && kind == open && !begins -> {
+                tag == "O" -> open = null
+                kind == open && !begins -> {
                     scores.add(shares[best])
                     found[found.size - 1] = Found(found.last().from, word.last + 1, scores.average(), kind)
                 }

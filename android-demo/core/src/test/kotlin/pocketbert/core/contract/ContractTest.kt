@@ -88,4 +88,9 @@ class ContractTest {
         assertEquals(listOf(16, 16, 32, 64), listOf(1, 16, 17, 64).map { fixed.choose(it).second })
         assertEquals(listOf(1, 17, 64), listOf(1, 17, 64).map { free.choose(it).second })
     }
+
+    @Test
+    fun `weights that nobody trained are said to be random`() {
+        assertEquals(listOf(false, true), open("whole").map { (it as Listed.Usable).model.hasRandomWeights })
+    }
 }

@@ -92,7 +92,7 @@ class OutputsTest {
         val shares = Outputs.labels(listOf("a", "b", "c"), floatArrayOf(0f, 2f, 1f))
         assertEquals(listOf("b", "c", "a"), shares.map { it.label })
         assertEquals(1.0, shares.sumOf { it.share }, 1e-12)
-        assertThrows(IllegalArgumentException::class.java) { Outputs.labels(listOf("a"), floatArrayOf(0f, 1f)) }
+        assertThrows(OutputError::class.java) { Outputs.labels(listOf("a"), floatArrayOf(0f, 1f)) }
     }
 
     @Test
