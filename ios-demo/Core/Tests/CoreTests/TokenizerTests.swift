@@ -51,6 +51,30 @@ final class TokenizerTests: XCTestCase {
         }
     }
 
+    func testALongTextIsGivenUpWhenAsked() async throws {
+        let tokenizer = try tokenizer()
+        let long = String(repeating: "a long passage about nothing, ", count: 100_000)
+        let (begun, begins) = AsyncStream<Void>.makeStream()
+        let work = Task {
+            try await Background().run { cancellation in
+                begins.yield()
+                return try tokenizer.encode(long, cancellation: cancellation).count
+            }
+        }
+        for await _ in begun { break }
+        try await Task.sleep(nanoseconds: 20_000_000)
+        work.cancel()
+        let ended = await work.result
+        XCTAssertThrowsError(try ended.get()) { XCTAssertTrue($0 is Cancelled, "\($0)") }
+        let asked = Cancellation()
+        asked.cancel()
+        XCTAssertThrowsError(try tokenizer.windows("Who?", long, maxLength: 64, stride: 8, cancellation: asked)) {
+            XCTAssertTrue($0 is Cancelled)
+        }
+        // The next text is encoded as if nothing had been.
+        XCTAssertEqual(try tokenizer.encode("A text.").count, 5)
+    }
+
     func testWordsThatLookAlikeAreTwo() throws {
         // Swift takes é as one code point and as two for the same string; a vocabulary does not.
         let json = #"{"model": {"type": "WordPiece", "unk_token": "u", "vocab": {"u": 0, "\u00e9": 1, "e\u0301": 2}}}"#

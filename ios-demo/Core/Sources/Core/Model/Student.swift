@@ -59,24 +59,26 @@ public final class Student: Sendable {
     private var labels: [String] { signature.labels ?? [] }
 
     /// Returns the embedding of a text, of unit length.
-    public func embedding(_ text: String) throws -> Answered<[Float]> { try one("embedding", text, nil) { _, output in output } }
+    public func embedding(_ text: String, cancellation: Cancellation? = nil) throws -> Answered<[Float]> {
+        try one("embedding", text, nil, cancellation) { _, output in output }
+    }
 
     /// Returns each label with its probability, the most probable first.
-    public func labels(_ first: String, _ second: String? = nil) throws -> Answered<[Share]> {
-        try one("logits", first, second) { _, output in try Outputs.labels(labels, output) }
+    public func labels(_ first: String, _ second: String? = nil, cancellation: Cancellation? = nil) throws -> Answered<[Share]> {
+        try one("logits", first, second, cancellation) { _, output in try Outputs.labels(labels, output) }
     }
 
     /// Returns the value of a regression, such as how alike two texts are.
-    public func value(_ first: String, _ second: String? = nil) throws -> Answered<Float> {
-        try one("value", first, second) { _, output in
+    public func value(_ first: String, _ second: String? = nil, cancellation: Cancellation? = nil) throws -> Answered<Float> {
+        try one("value", first, second, cancellation) { _, output in
             guard let value = output.first else { throw RunnerFailed("the runtime gave no number") }
             return value
         }
     }
 
     /// Returns the entities of a text; what is longer than the file takes is cut off and has none.
-    public func entities(_ text: String) throws -> Answered<[Found]> {
-        try one("token_logits", text, nil) { row, output in
+    public func entities(_ text: String, cancellation: Cancellation? = nil) throws -> Answered<[Found]> {
+        try one("token_logits", text, nil, cancellation) { row, output in
             if row.count == 0 { return [] }
             let width = output.count / row.count
             if width != labels.count { throw OutputError(description: "there are \(labels.count) labels for \(width) logits") }
@@ -92,7 +94,7 @@ public final class Student: Sendable {
     ) throws -> Answered<Found?> {
         try expect("spans")
         let began = Ticks.nanoseconds()
-        let rows = try windows(question, passage, signature.maxLength)
+        let rows = try windows(question, passage, signature.maxLength, cancellation)
         let padded = try rows.map(signature.pad)
         let tokenized = Ticks.nanoseconds()
         let windows = try zip(rows, padded).map { row, inputs in
@@ -116,7 +118,7 @@ public final class Student: Sendable {
         var outputs: [(wanted: [Float], found: [Float])] = []
         let results = try golden.rows.filter { $0.ids.count <= signature.maxLength }.map { row in
             try cancellation.check()
-            let encoded = try encoded(row, golden)
+            let encoded = try encoded(row, golden, cancellation)
             let same = encoded?.ids == row.ids && encoded?.types == row.types
             guard same, let encoded else { return GoldenResult(row: row, sameIds: false, cosine: nil) }
             let output = try output(encoded)
@@ -127,9 +129,9 @@ public final class Student: Sendable {
         return Self.verdict(results, outputs, golden)
     }
 
-    private func encoded(_ row: GoldenRow, _ golden: Golden) throws -> Encoding? {
+    private func encoded(_ row: GoldenRow, _ golden: Golden, _ cancellation: Cancellation) throws -> Encoding? {
         guard let window = row.window else { return try tokenizer.encode(row.first, row.second, maxLength: golden.maxLength) }
-        let all = try windows(row.first, row.second ?? "", golden.maxLength)
+        let all = try windows(row.first, row.second ?? "", golden.maxLength, cancellation)
         return all.indices.contains(window) ? all[window] : nil
     }
 
@@ -156,18 +158,23 @@ public final class Student: Sendable {
         try Rows.output(signature, try runner.run(try signature.pad(row)), row.count)
     }
 
-    private func windows(_ question: String, _ passage: String, _ maxLength: Int) throws -> [Encoding] {
-        try tokenizer.windows(question, passage, maxLength: maxLength, stride: maxLength / Self.overlap)
+    private func windows(
+        _ question: String, _ passage: String, _ maxLength: Int, _ cancellation: Cancellation?
+    ) throws -> [Encoding] {
+        try tokenizer.windows(
+            question, passage, maxLength: maxLength, stride: maxLength / Self.overlap, cancellation: cancellation)
     }
 
     private func one<Value: Sendable>(
-        _ kind: String, _ first: String, _ second: String?, _ read: (Encoding, [Float]) throws -> Value
+        _ kind: String, _ first: String, _ second: String?, _ cancellation: Cancellation?,
+        _ read: (Encoding, [Float]) throws -> Value
     ) throws -> Answered<Value> {
         try expect(kind)
         let began = Ticks.nanoseconds()
-        let row = try tokenizer.encode(first, second, maxLength: signature.maxLength)
+        let row = try tokenizer.encode(first, second, maxLength: signature.maxLength, cancellation: cancellation)
         let padded = try signature.pad(row)
         let tokenized = Ticks.nanoseconds()
+        try cancellation?.check()
         let outputs = try runner.run(padded)
         let ended = Ticks.nanoseconds()
         let value = try read(row, try Rows.output(signature, outputs, row.count))

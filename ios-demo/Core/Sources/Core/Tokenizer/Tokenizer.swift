@@ -84,9 +84,12 @@ public struct Tokenizer: Sendable {
     ///   - second: the second text.
     ///   - maxLength: how many tokens the row may have, special ones included; of two texts the longer one is cut first.
     ///     Nil cuts nothing.
-    public func encode(_ first: String, _ second: String? = nil, maxLength: Int? = nil) throws -> Encoding {
-        let one = try tokens(first)
-        let two = try second.map(tokens)
+    ///   - cancellation: gives up a long text word by word.
+    public func encode(
+        _ first: String, _ second: String? = nil, maxLength: Int? = nil, cancellation: Cancellation? = nil
+    ) throws -> Encoding {
+        let one = try tokens(first, cancellation)
+        let two = try second.map { try tokens($0, cancellation) }
         var room = one.count
         var more = two?.count ?? 0
         if let maxLength {
@@ -105,10 +108,13 @@ public struct Tokenizer: Sendable {
     ///   - passage: is cut where needed; an empty one gives one window.
     ///   - maxLength: how many tokens a window may have, special ones included.
     ///   - stride: how many tokens of the passage each window shares with the one before.
+    ///   - cancellation: gives up a long passage word by word.
     /// - Throws: `EncodingError` where the question leaves no room for a token of the passage that the window before lacks.
-    public func windows(_ question: String, _ passage: String, maxLength: Int, stride: Int) throws -> [Encoding] {
-        let one = try tokens(question)
-        let two = try tokens(passage)
+    public func windows(
+        _ question: String, _ passage: String, maxLength: Int, stride: Int, cancellation: Cancellation? = nil
+    ) throws -> [Encoding] {
+        let one = try tokens(question, cancellation)
+        let two = try tokens(passage, cancellation)
         let room = maxLength - template.added(true) - one.count
         if room < 1 {
             throw EncodingError(
@@ -140,7 +146,8 @@ public struct Tokenizer: Sendable {
         let to: Int
     }
 
-    private func tokens(_ text: String) throws -> [Token] {
+    private func tokens(_ text: String, _ cancellation: Cancellation?) throws -> [Token] {
+        try cancellation?.check()
         var found: [Token] = []
         for part in added.split(AlignedText(text)) {
             if let id = part.id {
@@ -150,6 +157,7 @@ public struct Tokenizer: Sendable {
             let whole = Words(text: part.text, ranges: [0..<part.text.count])
             let words = preTokenizer?(whole) ?? whole
             try words.each { word in
+                try cancellation?.check()
                 if word.count == 0 { return }
                 try model.tokens(word) { id, first, end in
                     found.append(Token(id: id, from: words.text.from[first], to: words.text.to[end - 1]))

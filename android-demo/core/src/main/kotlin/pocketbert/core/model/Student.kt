@@ -42,23 +42,25 @@ class Student(val model: Model, private val tokenizer: Tokenizer, private val ru
     private val labels get() = signature.labels.orEmpty()
 
     /** Returns the embedding of a text, of unit length. */
-    fun embedding(text: String): Answered<FloatArray> = one("embedding", text, null) { _, output -> output }
+    fun embedding(text: String, cancellation: Cancellation? = null): Answered<FloatArray> =
+        one("embedding", text, null, cancellation) { _, output -> output }
 
     /** Returns each label with its probability, the most probable first. */
-    fun labels(first: String, second: String? = null): Answered<List<Share>> =
-        one("logits", first, second) { _, output -> Outputs.labels(labels, output) }
+    fun labels(first: String, second: String? = null, cancellation: Cancellation? = null): Answered<List<Share>> =
+        one("logits", first, second, cancellation) { _, output -> Outputs.labels(labels, output) }
 
     /** Returns the value of a regression, such as how alike two texts are. */
-    fun value(first: String, second: String? = null): Answered<Float> =
-        one("value", first, second) { _, output -> output.firstOrNull() ?: throw RunnerFailed("the runtime gave no number") }
+    fun value(first: String, second: String? = null, cancellation: Cancellation? = null): Answered<Float> =
+        one("value", first, second, cancellation) { _, output -> output.firstOrNull() ?: throw RunnerFailed("the runtime gave no number") }
 
     /** Returns the entities of a text; what is longer than the file takes is cut off and has none. */
-    fun entities(text: String): Answered<List<Found>> = one("token_logits", text, null) { row, output ->
-        val width = if (row.size == 0) labels.size else output.size / row.size
-        if (width != labels.size) throw OutputError("there are ${labels.size} labels for $width logits")
-        val logits = List(row.size) { token -> output.copyOfRange(token * width, (token + 1) * width) }
-        Outputs.entities(text, labels, row.from, row.to, logits)
-    }
+    fun entities(text: String, cancellation: Cancellation? = null): Answered<List<Found>> =
+        one("token_logits", text, null, cancellation) { row, output ->
+            val width = if (row.size == 0) labels.size else output.size / row.size
+            if (width != labels.size) throw OutputError("there are ${labels.size} labels for $width logits")
+            val logits = List(row.size) { token -> output.copyOfRange(token * width, (token + 1) * width) }
+            Outputs.entities(text, labels, row.from, row.to, logits)
+        }
 
     /**
      * Returns the best answer to a question over all windows of a passage; null where the passage is empty, or where no
@@ -67,7 +69,7 @@ class Student(val model: Model, private val tokenizer: Tokenizer, private val ru
     fun answer(question: String, passage: String, noAnswerMargin: Double? = null, cancellation: Cancellation? = null): Answered<Found?> {
         expect("spans")
         val began = System.nanoTime()
-        val rows = windows(question, passage, signature.maxLength)
+        val rows = windows(question, passage, signature.maxLength, cancellation)
         val padded = rows.map(signature::pad)
         val tokenized = System.nanoTime()
         val windows = rows.zip(padded).map { (row, inputs) ->
@@ -102,7 +104,7 @@ class Student(val model: Model, private val tokenizer: Tokenizer, private val ru
             cancellation.check()
             val encoded = when (val window = row.window) {
                 null -> tokenizer.encode(row.first, row.second, golden.maxLength)
-                else -> windows(row.first, row.second.orEmpty(), golden.maxLength).getOrNull(window)
+                else -> windows(row.first, row.second.orEmpty(), golden.maxLength, cancellation).getOrNull(window)
             }
             val same = encoded != null && encoded.ids.toList() == row.ids && encoded.types.toList() == row.types
             val output = if (same) output(checkNotNull(encoded)) else FloatArray(0)
@@ -134,15 +136,22 @@ class Student(val model: Model, private val tokenizer: Tokenizer, private val ru
 
     override fun close() = runner.close()
 
-    private fun windows(question: String, passage: String, maxLength: Int) =
-        tokenizer.windows(question, passage, maxLength, maxLength / OVERLAP)
+    private fun windows(question: String, passage: String, maxLength: Int, cancellation: Cancellation?) =
+        tokenizer.windows(question, passage, maxLength, maxLength / OVERLAP, cancellation)
 
-    private fun <T> one(kind: String, first: String, second: String?, read: (Encoding, FloatArray) -> T): Answered<T> {
+    private fun <T> one(
+        kind: String,
+        first: String,
+        second: String?,
+        cancellation: Cancellation?,
+        read: (Encoding, FloatArray) -> T,
+    ): Answered<T> {
         expect(kind)
         val began = System.nanoTime()
-        val row = tokenizer.encode(first, second, signature.maxLength)
+        val row = tokenizer.encode(first, second, signature.maxLength, cancellation)
         val padded = signature.pad(row)
         val tokenized = System.nanoTime()
+        cancellation?.check()
         val outputs = runner.run(padded)
         val ended = System.nanoTime()
         val value = read(row, Rows.output(signature, outputs, row.size))

@@ -1,6 +1,7 @@
 package pocketbert.core.tokenizer
 
 import kotlinx.serialization.json.JsonObject
+import pocketbert.core.Cancellation
 import pocketbert.core.WrongJson
 import pocketbert.core.child
 import pocketbert.core.number
@@ -44,10 +45,11 @@ class Tokenizer private constructor(
      * @param second the second text.
      * @param maxLength how many tokens the row may have, special ones included; of two texts the longer one is cut first.
      *     Null cuts nothing.
+     * @param cancellation gives up a long text word by word.
      */
-    fun encode(first: String, second: String? = null, maxLength: Int? = null): Encoding {
-        val one = tokens(first)
-        val two = second?.let(::tokens)
+    fun encode(first: String, second: String? = null, maxLength: Int? = null, cancellation: Cancellation? = null): Encoding {
+        val one = tokens(first, cancellation)
+        val two = second?.let { tokens(it, cancellation) }
         var (room, more) = one.size to (two?.size ?: 0)
         if (maxLength != null) {
             val both = maxOf(0, maxLength - template.added(two != null))
@@ -72,11 +74,12 @@ class Tokenizer private constructor(
      * @param passage is cut where needed; an empty one gives one window.
      * @param maxLength how many tokens a window may have, special ones included.
      * @param stride how many tokens of the passage each window shares with the one before.
+     * @param cancellation gives up a long passage word by word.
      * @throws IllegalArgumentException the question leaves no room for a token of the passage that the window before lacks.
      */
-    fun windows(question: String, passage: String, maxLength: Int, stride: Int): List<Encoding> {
-        val one = tokens(question)
-        val two = tokens(passage)
+    fun windows(question: String, passage: String, maxLength: Int, stride: Int, cancellation: Cancellation? = null): List<Encoding> {
+        val one = tokens(question, cancellation)
+        val two = tokens(passage, cancellation)
         val room = maxLength - template.added(true) - one.size
         require(room >= 1) {
             "the question has ${one.size} tokens; a row of $maxLength has no room for a passage beside it"
@@ -100,7 +103,8 @@ class Tokenizer private constructor(
         val size get() = spans.size
     }
 
-    private fun tokens(text: String): Tokens {
+    private fun tokens(text: String, cancellation: Cancellation?): Tokens {
+        cancellation?.check()
         val found = Tokens(text)
         for (part in added.split(AlignedText.of(text))) {
             if (part.id != null) {
@@ -110,11 +114,9 @@ class Tokenizer private constructor(
             val whole = Words(part.text, listOf(0 until part.text.size))
             val words = preTokenizer?.cut(whole) ?: whole
             words.each { word ->
-                if (word.size >
-                    0
-                ) {
-                    model.tokens(word) { id, first, end -> found.spans.add(id, words.text.from[first], words.text.to[end - 1]) }
-                }
+                cancellation?.check()
+                if (word.size == 0) return@each
+                model.tokens(word) { id, first, end -> found.spans.add(id, words.text.from[first], words.text.to[end - 1]) }
             }
         }
         return found

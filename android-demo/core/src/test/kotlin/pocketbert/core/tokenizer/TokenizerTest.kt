@@ -6,9 +6,13 @@ import org.junit.jupiter.api.Assertions.assertNull
 import org.junit.jupiter.api.Assertions.assertThrows
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
+import pocketbert.core.Background
+import pocketbert.core.Cancelled
 import pocketbert.core.VECTORS
 import java.io.File
 import java.util.concurrent.Callable
+import java.util.concurrent.CompletableFuture
+import java.util.concurrent.CountDownLatch
 import java.util.concurrent.Executors
 
 class TokenizerTest {
@@ -79,6 +83,26 @@ class TokenizerTest {
         assertTrue(refused("""{$model, "pre_tokenizer": {"type": "UnicodeScripts"}}""").contains("UnicodeScripts"))
         assertTrue(refused("""{"model": {"type": "WordPiece", "unk_token": "x", "vocab": {"u": 0}}}""").contains("unk_token x"))
         assertTrue(refused("""{"model": {"type": "WordPiece", "unk_token": 7, "vocab": {"u": 0}}}""").contains("unk_token is 7"))
+    }
+
+    @Test
+    fun `a long text is given up when asked`() {
+        val long = "a long passage about nothing, ".repeat(100_000)
+        val begun = CountDownLatch(1)
+        val ended = CompletableFuture<Result<Encoding>>()
+        Background().use { background ->
+            val asked = background.start({ cancellation ->
+                begun.countDown()
+                tokenizer.encode(long, cancellation = cancellation)
+            }) { ended.complete(it) }
+            begun.await()
+            Thread.sleep(20)
+            asked.cancel()
+            assertTrue(ended.get().exceptionOrNull() is Cancelled)
+            assertThrows(Cancelled::class.java) { tokenizer.windows("Who?", long, 64, 8, asked) }
+        }
+        // The next text is encoded as if nothing had been.
+        assertEquals(5, tokenizer.encode("A text.").size)
     }
 
     @Test
