@@ -1,0 +1,1 @@
+#include "Runners/Threads.h"

@@ -1,0 +1,33 @@
+import AppParts
+import Core
+import Foundation
+
+/// What this app has beside its screens: where things lie, whose models it takes, and its runtimes.
+enum AppEquipment {
+    static func make() throws -> Equipment {
+        guard let resources = Bundle.main.resourceURL else { throw NoModels() }
+        // `pocketbert ship` writes it; the project takes the folder as it is.
+        let models = resources.appendingPathComponent("Model", isDirectory: true)
+        let caches = try FileManager.default.url(for: .cachesDirectory, in: .userDomainMask, appropriateFor: nil, create: true)
+        let build = System.text("kern.osversion") ?? "unknown"
+        let compiled = CompiledModels(root: caches.appendingPathComponent("Compiled", isDirectory: true), system: build)
+        let coreml = CoreMLRuntime(build: build, compiled: compiled, models: models).linked
+        let executorch = ExecuTorchRuntime(models: models).linked
+        let runtimes = [coreml, executorch]
+        let versions = Dictionary(uniqueKeysWithValues: runtimes.map { ($0.runtime.name, $0.runtime.version) })
+        let policy = try TrustedKeysOfApp.policy()
+        DispatchQueue.global(qos: .utility).async {
+            // Reading the index is enough here: what is refused is compiled by nobody.
+            let listed = (try? Models.open(models, policy: policy)) ?? []
+            compiled.keep(only: Set(listed.map(\.entry.digest)))
+        }
+        return Equipment(
+            models: models, policy: policy, runtimes: runtimes, phone: IPhone(runtimes: versions), runs: try RunFolders.ofApp())
+    }
+
+    /// Where the set of sentences that one searches is kept.
+    static var sentences: URL? {
+        try? FileManager.default.url(for: .applicationSupportDirectory, in: .userDomainMask, appropriateFor: nil, create: true)
+            .appendingPathComponent("sentences.txt")
+    }
+}

@@ -1,0 +1,154 @@
+import AppModels
+import AppParts
+import Charts
+import SwiftUI
+import UIKit
+
+/// Measures a model, and leaves a record that a computer reads.
+struct BenchmarkScreen: View {
+    @Bindable var model: BenchmarkModel
+
+    var body: some View {
+        Cards {
+            Card {
+                settings.disabled(model.isRunning)
+                Button(model.isRunning ? "Stop" : "Measure", systemImage: model.isRunning ? "stop.fill" : "stopwatch") {
+                    if model.isRunning { model.cancel() } else { model.start() }
+                }
+                .buttonStyle(.borderedProminent)
+                .frame(minHeight: Theme.target)
+            }
+            StateCard(state: model.state)
+            ForEach(model.records) { record in
+                RecordCard(record: record) { await model.remove(record) }
+            }
+        }
+        .navigationTitle("Benchmark")
+        .task { await model.readRecords() }
+        .onChange(of: model.isRunning) { _, isRunning in
+            // A phone that sleeps measures nothing.
+            UIApplication.shared.isIdleTimerDisabled = isRunning
+        }
+    }
+
+    @ViewBuilder private var settings: some View {
+        ModelPicker(
+            title: "Model", models: model.models, selection: Binding(get: { model.chosen?.id ?? "" }, set: { model.choose($0) }))
+        if let linked = model.chosen?.linked {
+            if !linked.computeUnits.isEmpty {
+                Picker("Compute units", selection: $model.computeUnits) {
+                    Text("The runtime's choice").tag(String?.none)
+                    ForEach(linked.computeUnits, id: \.self) { Text(verbatim: $0).tag(String?.some($0)) }
+                }
+                .frame(minHeight: Theme.target)
+            }
+            if linked.threads.count > 1 {
+                Stepper(value: $model.threads, in: linked.threads) { Fact("Threads", "\(model.threads)") }
+            }
+        }
+        Picker("Minutes", selection: $model.minutes) {
+            ForEach(BenchmarkModel.minutesOffered, id: \.self) { Text(verbatim: "\(Int($0))").tag($0) }
+        }
+        .frame(minHeight: Theme.target)
+        if model.tellsTemperature { CoolDown(startBelowC: $model.startBelowC) }
+        Text("Lengths, in tokens").font(.caption).foregroundStyle(.secondary)
+        ForEach(model.lengthsOffered, id: \.self) { length in
+            Toggle(isOn: chosen(length)) { Text(verbatim: "\(length)").monospacedDigit() }.frame(minHeight: Theme.target)
+        }
+    }
+
+    private func chosen(_ length: Int) -> Binding<Bool> {
+        Binding(
+            get: { model.lengths.contains(length) },
+            set: { isOn in if isOn { model.lengths.insert(length) } else { model.lengths.remove(length) } })
+    }
+}
+
+private struct CoolDown: View {
+    private static let usual = 35.0
+
+    @Binding var startBelowC: Double?
+
+    var body: some View {
+        Toggle("Wait until the phone is cool", isOn: Binding(get: { startBelowC != nil }, set: { startBelowC = $0 ? Self.usual : nil }))
+        if let limit = startBelowC {
+            Stepper(value: Binding(get: { limit }, set: { startBelowC = $0 }), in: 20...45) { Fact("Cooler than", "\(Int(limit)) °C") }
+        }
+    }
+}
+
+/// What a run does, and how it ended.
+private struct StateCard: View {
+    let state: BenchmarkModel.State
+
+    var body: some View {
+        switch state {
+        case .idle: EmptyView()
+        case .failed(let sentence): Card { Problem(sentence: sentence) }
+        case .running(let progress): Card { RunProgressView(progress: progress) }
+        case .ended(let progress, let record):
+            // A record is shown with the others.
+            if record == nil { Card { Problem(sentence: progress.sentence) } }
+        }
+    }
+}
+
+/// How far a run is.
+struct RunProgressView: View {
+    let progress: RunProgress
+
+    var body: some View {
+        ProgressView(value: min(max(progress.done, 0), 1)) {
+            Text(verbatim: progress.sentence)
+        } currentValueLabel: {
+            Text(verbatim: Formats.percent(progress.done)).monospacedDigit()
+        }
+        .tint(Theme.student)
+    }
+}
+
+/// Percentiles of each length, and what else a record says.
+private struct RecordCard: View {
+    let record: RunRecord
+    let remove: () async -> Void
+
+    var body: some View {
+        Card {
+            Text(verbatim: record.run).font(.headline)
+            Text(verbatim: record.model).font(.callout).foregroundStyle(.secondary)
+            Text(verbatim: record.runtime).font(.callout).foregroundStyle(.secondary)
+            Chart(record.lengths) { length in
+                BarMark(x: .value("Length", "\(length.length)"), y: .value("Latency", length.latencies.p50 ?? 0))
+                    .foregroundStyle(Theme.student)
+                    .accessibilityLabel(Text(verbatim: "\(length.length)"))
+                    .accessibilityValue(Text(verbatim: Formats.ms(length.latencies.p50)))
+            }
+            .chartYAxisLabel("Median, ms")
+            .frame(height: 140)
+            ForEach(record.lengths) { length in
+                VStack(alignment: .leading, spacing: 4) {
+                    Text(verbatim: "\(length.length)").font(.subheadline.weight(.semibold)).monospacedDigit()
+                    Fact("Median", Formats.ms(length.latencies.p50))
+                    Fact("90 of 100 are faster than", Formats.ms(length.latencies.p90))
+                    Fact("99 of 100 are faster than", Formats.ms(length.latencies.p99))
+                    Fact("Runs", "\(length.latencies.n)")
+                }
+            }
+            Divider()
+            Fact("Real texts", Formats.ms(record.textMs))
+            Fact("Tokenisation", Formats.ms(record.tokenizeMs))
+            Fact("Opening the model", Formats.ms(record.loadMs))
+            Fact("First inference", Formats.ms(record.firstMs))
+            if let peak = record.peakBytes { Fact("Most memory", Formats.megabytes(peak)) }
+            if let operations = record.operations {
+                Fact("Operations off the CPU, or in the delegate", "\(operations.delegated) / \(operations.all)")
+            }
+            HStack {
+                ShareLink(item: record.file) { Label("Share the record", systemImage: "square.and.arrow.up") }
+                Spacer()
+                Button("Delete", systemImage: "trash", role: .destructive) { Task { await remove() } }.labelStyle(.iconOnly)
+            }
+            .frame(minHeight: Theme.target)
+        }
+    }
+}

@@ -1,0 +1,54 @@
+import AppModels
+import SwiftUI
+import UniformTypeIdentifiers
+
+/// The set of sentences that is searched: to edit, and to import from a text file with one on each line.
+struct SentencesScreen: View {
+    let search: SearchModel
+    @Environment(\.dismiss) private var dismiss
+    @State private var new = ""
+    @State private var imports = false
+
+    var body: some View {
+        NavigationStack {
+            List {
+                Section {
+                    HStack {
+                        TextField("A new sentence", text: $new).onSubmit(add)
+                        Button("Add", systemImage: "plus.circle.fill", action: add)
+                            .labelStyle(.iconOnly)
+                            .frame(minWidth: Theme.target, minHeight: Theme.target)
+                            .disabled(new.isEmpty)
+                    }
+                    if let problem = search.problem { Problem(sentence: problem) }
+                }
+                Section("Sentences") {
+                    ForEach(search.sentences.indices, id: \.self) { Text(verbatim: search.sentences[$0]) }
+                        .onDelete { search.remove(at: $0) }
+                }
+            }
+            .navigationTitle("Sentences")
+            .navigationBarTitleDisplayMode(.inline)
+            .toolbar {
+                ToolbarItem(placement: .confirmationAction) { Button("Done") { dismiss() } }
+                ToolbarItemGroup(placement: .bottomBar) {
+                    Button("Import a text file…") { imports = true }
+                    Spacer()
+                    Button("Examples", role: .destructive) { search.reset() }
+                }
+            }
+            .fileImporter(isPresented: $imports, allowedContentTypes: [.plainText]) { result in
+                guard case .success(let file) = result else { return }
+                // A file of another app may be read between these two calls alone.
+                let allowed = file.startAccessingSecurityScopedResource()
+                search.importFile(file)
+                if allowed { file.stopAccessingSecurityScopedResource() }
+            }
+        }
+    }
+
+    private func add() {
+        search.add(new)
+        new = ""
+    }
+}

@@ -1,0 +1,103 @@
+import AppParts
+import SwiftUI
+
+/// The few things that all screens share: colours of the asset catalog, and how numbers and cards look.
+enum Theme {
+    static let student = Color("Student")
+    static let reference = Color("Reference")
+    static let found = Color("Found")
+    static let warning = Color("Warning")
+    static let card = Color("Card")
+    static let ground = Color("Ground")
+    static let spacing: CGFloat = 16
+    static let corner: CGFloat = 14
+    /// The least that a finger hits, in points.
+    static let target: CGFloat = 44
+}
+
+/// A block of a screen that belongs together.
+struct Card<Content: View>: View {
+    @ViewBuilder let content: Content
+
+    var body: some View {
+        VStack(alignment: .leading, spacing: 12) { content }
+            .frame(maxWidth: .infinity, alignment: .leading)
+            .padding(Theme.spacing)
+            .background(Theme.card, in: RoundedRectangle(cornerRadius: Theme.corner, style: .continuous))
+    }
+}
+
+/// A screen of cards that scrolls, so that nothing is cut where text is large.
+struct Cards<Content: View>: View {
+    @ViewBuilder let content: Content
+
+    var body: some View {
+        ScrollView {
+            LazyVStack(spacing: Theme.spacing) { content }
+                .padding(Theme.spacing)
+                .frame(maxWidth: 720)
+                .frame(maxWidth: .infinity)
+        }
+        .background(Theme.ground)
+        .scrollDismissesKeyboard(.interactively)
+    }
+}
+
+/// A name and a value; one below the other where they do not fit beside each other.
+struct Fact: View {
+    let name: LocalizedStringKey
+    let value: String
+
+    init(_ name: LocalizedStringKey, _ value: String) {
+        self.name = name
+        self.value = value
+    }
+
+    var body: some View {
+        ViewThatFits(in: .horizontal) {
+            HStack(alignment: .firstTextBaseline) {
+                Text(name).foregroundStyle(.secondary)
+                Spacer(minLength: 12)
+                Text(verbatim: value).monospacedDigit()
+            }
+            VStack(alignment: .leading, spacing: 2) {
+                Text(name).foregroundStyle(.secondary)
+                Text(verbatim: value).monospacedDigit()
+            }
+        }
+        .font(.callout)
+        .accessibilityElement(children: .combine)
+    }
+}
+
+/// What went wrong, in the sentence that the model has for it.
+struct Problem: View {
+    let sentence: String
+
+    var body: some View {
+        Label {
+            Text(verbatim: sentence).fixedSize(horizontal: false, vertical: true)
+        } icon: {
+            Image(systemName: "exclamationmark.triangle.fill").foregroundStyle(Theme.warning)
+        }
+        .font(.callout)
+        .accessibilityElement(children: .combine)
+    }
+}
+
+/// The choice between the shipped models.
+struct ModelPicker: View {
+    let title: LocalizedStringKey
+    let models: [ShelvedModel]
+    @Binding var selection: ShelvedModel.ID
+
+    var body: some View {
+        Picker(title, selection: $selection) {
+            ForEach(models) { model in
+                Text(verbatim: "\(model.name) · \(model.detail)").tag(model.id)
+            }
+        }
+        .pickerStyle(.menu)
+        .frame(minHeight: Theme.target)
+    }
+}

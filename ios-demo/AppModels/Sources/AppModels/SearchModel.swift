@@ -1,0 +1,127 @@
+import AppParts
+import Core
+import Foundation
+import Observation
+
+/// A set of sentences that is searched by meaning: each one's embedding is computed once, and kept while the model and the
+/// sentence stay the same.
+@MainActor @Observable
+public final class SearchModel {
+    /// A sentence that was found.
+    public struct Neighbour: Sendable, Equatable, Identifiable {
+        public let place: Int
+        public let text: String
+        public let cosine: Float
+
+        public var id: Int { place }
+    }
+
+    /// A file from which sentences are imported may not be larger: a phone embeds some hundred sentences a second.
+    public static let mostSentences = 5_000
+    private static let mostFileBytes = 8 << 20
+    private nonisolated static let top = 10
+
+    public private(set) var sentences: [String]
+    /// How many sentences have their embedding; nil while none is being computed.
+    public private(set) var progress: (done: Int, all: Int)?
+    public private(set) var found: [Neighbour] = []
+    /// What went wrong with the set, in a sentence.
+    public private(set) var problem: String?
+    private let storage: URL?
+    private var worker: Worker?
+    private var embeddings: [String: [Float]] = [:]
+
+    /// Takes up the set where it was left.
+    ///
+    /// - Parameter storage: a text file for the set; nil keeps it in memory alone.
+    public init(storage: URL? = nil) {
+        self.storage = storage
+        let kept = storage.flatMap { try? String(contentsOf: $0, encoding: .utf8) }.map(Self.lines)
+        sentences = kept ?? Examples.sentences
+    }
+
+    /// Takes another model, whose embeddings are others.
+    func use(_ worker: Worker) {
+        if self.worker?.shelved.id != worker.shelved.id { embeddings = [:] }
+        self.worker = worker
+        found = []
+    }
+
+    /// Replaces the set by the lines of a text; empty ones are left out.
+    public func replace(by text: String) { set(Self.lines(text)) }
+
+    /// Adds a sentence at the end.
+    public func add(_ sentence: String) { set(sentences + Self.lines(sentence)) }
+
+    /// Removes sentences by their places.
+    public func remove(at places: IndexSet) {
+        set(sentences.indices.filter { !places.contains($0) }.map { sentences[$0] })
+    }
+
+    /// Puts the example back.
+    public func reset() { set(Examples.sentences) }
+
+    /// Replaces the set by the lines of a text file.
+    public func importFile(_ file: URL) {
+        do {
+            let size = try FileManager.default.attributesOfItem(atPath: file.path)[.size] as? Int ?? 0
+            if size > Self.mostFileBytes {
+                problem = "\(file.lastPathComponent) is larger than \(Formats.megabytes(Int64(Self.mostFileBytes)))."
+                return
+            }
+            guard let text = String(data: try Data(contentsOf: file), encoding: .utf8) else {
+                problem = "\(file.lastPathComponent) is no text in UTF-8."
+                return
+            }
+            replace(by: text)
+        } catch {
+            problem = error.sentence
+        }
+    }
+
+    /// Finds the sentences that are nearest to an embedding; embeds those that are new first. Cancelled with the task.
+    func find(_ embedding: [Float]) async throws {
+        let sentences = sentences
+        let among = try await embedded(sentences)
+        // A set of thousands takes milliseconds, in which the screen would stand still.
+        let nearest = await Task.detached(priority: .userInitiated) {
+            Outputs.nearest(embedding, among: among, top: Self.top)
+        }.value
+        try Task.checkCancellation()
+        found = nearest.map { Neighbour(place: $0.place, text: sentences[$0.place], cosine: $0.cosine) }
+    }
+
+    private func embedded(_ sentences: [String]) async throws -> [[Float]] {
+        guard let worker else { return [] }
+        defer { progress = nil }
+        var missing = 0
+        for (place, sentence) in sentences.enumerated() where embeddings[sentence] == nil {
+            if missing % 8 == 0 { progress = (place, sentences.count) }
+            missing += 1
+            let reply = try await worker.ask(Question(sentence))
+            try Task.checkCancellation()
+            // Another model may have been taken meanwhile.
+            guard worker === self.worker, case .embedding(let embedding) = reply.answer else { throw CancellationError() }
+            embeddings[sentence] = embedding
+        }
+        return sentences.compactMap { embeddings[$0] }
+    }
+
+    private func set(_ new: [String]) {
+        sentences = Array(new.prefix(Self.mostSentences))
+        problem = new.count > Self.mostSentences ? "Only the first \(Self.mostSentences) lines of \(new.count) were taken." : nil
+        let kept = Set(sentences)
+        embeddings = embeddings.filter { kept.contains($0.key) }
+        found = []
+        guard let storage else { return }
+        do {
+            try Data(sentences.joined(separator: "\n").utf8).write(to: storage, options: .atomic)
+        } catch {
+            problem = "The set could not be kept: \(error.sentence)"
+        }
+    }
+
+    private nonisolated static func lines(_ text: String) -> [String] {
+        text.split(whereSeparator: \.isNewline).map { $0.trimmingCharacters(in: .whitespaces) }.filter { !$0.isEmpty }
+    }
+}

@@ -1,0 +1,68 @@
+import AppModels
+import AppParts
+import Foundation
+import XCTest
+
+@testable import Core
+
+/// Every sentence of the real students through the view model of the screen: each answer is Python's.
+@MainActor
+final class EndToEndTests: XCTestCase {
+    private static let close = 1e-12
+
+    func testEveryAnswerOnTheScreenIsAsInPython() async throws {
+        let served = try Served()
+        let rows = Dictionary(grouping: try served.cases.objects("rows")) { $0.present("model")?.string ?? "" }
+        let search = SearchModel()
+        search.replace(by: "")
+        let model = TryModel(try served.usable(), search: search)
+        XCTAssertEqual(Set(rows.keys), Set(model.models.map(\.id)))
+        var answers = 0
+        for one in model.models {
+            model.choose(one.id)
+            for row in rows[one.id] ?? [] {
+                model.first = try row.text("first")
+                model.second = try row.textOrNil("second") ?? ""
+                model.ask()
+                await model.settled()
+                guard case .answered(let reply) = model.state else { return XCTFail("\(one.id), \(model.first): \(model.state)") }
+                XCTAssertEqual([try row.number("tokens"), try row.number("length")], [reply.tokens, reply.length])
+                XCTAssertGreaterThan(reply.inferenceMs, 0)
+                try compare(try row.array("answer"), reply.answer, model.first)
+                answers += 1
+            }
+        }
+        XCTAssertGreaterThan(answers, 500)
+        if testRun?.totalFailureCount == 0 {
+            print("view models: \(answers) answers of \(model.models.count) files, none differs")
+        }
+    }
+
+    private func compare(_ wanted: [Json], _ found: Answer, _ text: String) throws {
+        switch found {
+        case .embedding(let embedding): XCTAssertEqual(wanted.map { Float($0.real ?? .nan) }, embedding, text)
+        case .value(let value): XCTAssertEqual(wanted.map { Float($0.real ?? .nan) }, [value], text)
+        case .labels(let shares):
+            XCTAssertEqual(try wanted.map { try cell($0, 0).string }, shares.map(\.label), text)
+            for (row, share) in zip(wanted, shares) {
+                XCTAssertEqual(try cell(row, 1).real ?? .nan, share.share, accuracy: Self.close, text)
+            }
+        case .entities(let entities): try compare(wanted, entities, text)
+        case .span(let span): try compare([.array(wanted)], [try XCTUnwrap(span)], text)
+        case .hidden: XCTFail("the answer to \(text) is hidden")
+        }
+    }
+
+    private func compare(_ wanted: [Json], _ found: [Found], _ text: String) throws {
+        XCTAssertEqual(try wanted.map { [try cell($0, 0).whole, try cell($0, 1).whole] }, found.map { [$0.from, $0.to] }, text)
+        for (row, one) in zip(wanted, found) {
+            XCTAssertEqual(try cell(row, 2).real ?? .nan, one.score, accuracy: Self.close, text)
+            if let kind = one.kind { XCTAssertEqual(try cell(row, 3).string, kind, text) }
+        }
+    }
+
+    private func cell(_ row: Json, _ number: Int) throws -> Json {
+        guard case .array(let cells) = row, cells.indices.contains(number) else { throw WrongJson("a row is no list") }
+        return cells[number]
+    }
+}

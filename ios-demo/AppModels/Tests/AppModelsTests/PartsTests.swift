@@ -1,0 +1,146 @@
+import AppModels
+import AppParts
+import Foundation
+import XCTest
+
+@testable import Core
+
+final class PartsTests: XCTestCase {
+    private func scratch() throws -> URL {
+        let place = FileManager.default.temporaryDirectory.appendingPathComponent("pocketbert-\(UUID().uuidString)")
+        try FileManager.default.createDirectory(at: place, withIntermediateDirectories: true)
+        addTeardownBlock { try? FileManager.default.removeItem(at: place) }
+        return place
+    }
+
+    func testNumbersHaveTheDigitsThatOneReads() {
+        XCTAssertEqual([0.8412, 8.41, 84.12, 841.2, 12_345].map { Formats.ms($0) }, ["0.84 ms", "8.41 ms", "84.1 ms", "841 ms", "12.3 s"])
+        XCTAssertEqual(Formats.ms(nil), "–")
+        XCTAssertEqual(Formats.ms(Double.nan), "–")
+        XCTAssertEqual([940_000, 22_600_000, 438_000_000].map(Formats.megabytes), ["0.94 MB", "22.6 MB", "438.0 MB"])
+        XCTAssertEqual(Formats.percentLess(29, than: 100), "71% less time")
+        XCTAssertEqual(Formats.percentLess(150, than: 100), "50% more time")
+        XCTAssertEqual(Formats.percentLess(100.2, than: 100), "the same time")
+        XCTAssertNil(Formats.percentLess(nil, than: 100))
+        XCTAssertNil(Formats.percentLess(1, than: 0))
+        XCTAssertEqual(Formats.percent(0.9876), "98.8%")
+        XCTAssertEqual(Formats.cosine(0.999_87), "0.99987")
+        XCTAssertEqual([.infinity, 31.04, nil].map(Formats.decibels), ["no noise", "31.0 dB", "–"])
+        XCTAssertEqual([Formats.median([3, 1, 2]), Formats.median([4, 1, 2, 3]), Formats.median([])], [2, 2.5, nil])
+    }
+
+    func testErrorsAreSentences() {
+        XCTAssertEqual(RunnerRefused("there are no compute units npu here").sentence, "There are no compute units npu here.")
+        XCTAssertEqual(NoModels().sentence, NoModels().description)
+        let system = NSError(domain: NSCocoaErrorDomain, code: 4, userInfo: [NSLocalizedDescriptionKey: "the disk is full"])
+        XCTAssertEqual(system.sentence, "The disk is full.")
+    }
+
+    func testAnOlderRuntimeIsSeen() {
+        XCTAssertEqual(MinimumVersion("1.4.1", linked: "1.4.1"), .enough)
+        XCTAssertEqual(MinimumVersion("1.4.1", linked: "1.10.0"), .enough)
+        XCTAssertEqual(MinimumVersion("1.4", linked: "1.4.0-rc1"), .enough)
+        XCTAssertEqual(MinimumVersion("1.4.1", linked: "1.4.0"), .tooOld)
+        XCTAssertEqual(MinimumVersion("2", linked: "1.99"), .tooOld)
+        XCTAssertEqual(MinimumVersion("iOS 18 / macOS 15", linked: "18.1"), .notComparable)
+        XCTAssertEqual(MinimumVersion("1.4.1", linked: "1..1"), .notComparable)
+    }
+
+    func testARunCannotLeadOutOfItsFolder() throws {
+        let runs = RunFolders(root: try scratch().appendingPathComponent("runs"))
+        for name in ["", ".", "..", "../a", "a/b", ".a", "a b", String(repeating: "a", count: 101)] {
+            XCTAssertThrowsError(try runs.folder(name), name)
+            XCTAssertThrowsError(try runs.remove(name), name)
+        }
+        XCTAssertEqual(try runs.folder("near-2026").lastPathComponent, "near-2026")
+        try runs.remove("near-2026")
+        XCTAssertFalse(FileManager.default.fileExists(atPath: runs.root.appendingPathComponent("near-2026").path))
+        XCTAssertTrue(runs.records().isEmpty)
+    }
+
+    func testTheLaunchArgumentNamesTheRun() {
+        XCTAssertNil(RunFolders.asked(by: ["/app"]))
+        XCTAssertEqual(RunFolders.asked(by: ["/app", "-pocketbert.run", "first"]), "first")
+        XCTAssertEqual(RunFolders.asked(by: ["/app", "-pocketbert.run"]), "")
+    }
+
+    func testARequestHasEveryFieldOfItsSchema() throws {
+        let runs = RunFolders(root: try scratch())
+        let request = RunRequest(
+            runId: "a", model: "near/litert-fp32", computeUnits: nil, threads: 2, lengths: [32, 128], texts: ["A text."], minutes: 2,
+            startBelowC: nil)
+        let file = try runs.write(request).appendingPathComponent(Headless.request)
+        let found = try XCTUnwrap(try JSONSerialization.jsonObject(with: Data(contentsOf: file)) as? [String: Any])
+        let names = ["compute_units", "lengths", "model", "round_ms", "rounds", "run_id", "runs_per_round", "schema_version"]
+        XCTAssertEqual(found.keys.sorted(), names + ["start_below_c", "text_passes", "texts", "threads", "time_limit_s"])
+        XCTAssertTrue(found["compute_units"] is NSNull && found["start_below_c"] is NSNull)
+        XCTAssertEqual(found["time_limit_s"] as? Double, 120)
+        XCTAssertEqual(found["round_ms"] as? Double, 1_000)
+        XCTAssertEqual(found["rounds"] as? Int, 24)
+    }
+
+    func testAPackageIsCompiledOnce() throws {
+        let root = try scratch()
+        let models = CompiledModels(root: root.appendingPathComponent("compiled"), system: "22A3354")
+        var compilations = 0
+        func compile() throws -> URL {
+            compilations += 1
+            let place = root.appendingPathComponent("fresh\(compilations).mlmodelc")
+            try FileManager.default.createDirectory(at: place, withIntermediateDirectories: true)
+            return place
+        }
+        let first = try models.find("abc", compile: compile)
+        XCTAssertEqual(try models.find("abc", compile: compile), first)
+        XCTAssertEqual(compilations, 1)
+        let newer = CompiledModels(root: root.appendingPathComponent("compiled"), system: "22B83")
+        XCTAssertNotEqual(try newer.find("abc", compile: compile), first)
+        XCTAssertEqual(compilations, 2)
+        _ = try newer.find("def", compile: compile)
+        newer.keep(only: ["abc"])
+        let left = try FileManager.default.contentsOfDirectory(atPath: root.appendingPathComponent("compiled").path)
+        XCTAssertEqual(left, ["abc-22B83.mlmodelc"])
+        XCTAssertThrowsError(try models.find("ghi") { throw RunnerFailed("it cannot be compiled") })
+        XCTAssertFalse(FileManager.default.fileExists(atPath: root.appendingPathComponent("compiled/ghi-22A3354.mlmodelc").path))
+    }
+
+    func testATextIsSplitWhereSomethingWasFound() {
+        let text = "😀 Ana met Bob."
+        let parts = Segment.split(text, [Found(11, 14, 0.9, "name"), Found(3, 6, 0.8, "name"), Found(4, 9, 1), Found(40, 50, 1)])
+        XCTAssertEqual(parts.map(\.text), ["😀 ", "Ana", " met ", "Bob", "."])
+        XCTAssertEqual(parts.map { $0.found?.score }, [nil, 0.8, nil, 0.9, nil])
+        XCTAssertEqual(Segment.split("", []), [])
+        XCTAssertEqual(Segment.split("😀", [Found(1, 2, 1)]).map(\.text), ["😀"])
+    }
+
+    func testAQuestionSaysWhatItMisses() {
+        XCTAssertNil(Question("A text.").missing(for: .labels))
+        XCTAssertNil(Question("A question?", "A passage.").missing(for: .answer))
+        XCTAssertEqual(Question("A question?", " \n").missing(for: .answer), "Write a question and a passage.")
+        XCTAssertEqual(Question("A text.").missing(for: .value), "Write two texts to compare.")
+        XCTAssertEqual(Question(" ").missing(for: .entities), "Write a text.")
+    }
+
+    @MainActor
+    func testASetOfSentencesIsKept() async throws {
+        let file = try scratch().appendingPathComponent("sentences.txt")
+        let search = SearchModel(storage: file)
+        XCTAssertGreaterThan(search.sentences.count, 10)
+        search.replace(by: "  One. \n\nTwo.\r\nThree.\n")
+        search.add("Four.")
+        search.remove(at: [1])
+        XCTAssertEqual(search.sentences, ["One.", "Three.", "Four."])
+        XCTAssertEqual(SearchModel(storage: file).sentences, search.sentences)
+        search.importFile(file.deletingLastPathComponent().appendingPathComponent("absent.txt"))
+        XCTAssertNotNil(search.problem)
+        let odd = file.deletingLastPathComponent().appendingPathComponent("odd.txt")
+        try Data([0xFF, 0xFE, 0x41]).write(to: odd)
+        search.importFile(odd)
+        XCTAssertEqual(search.problem, "odd.txt is no text in UTF-8.")
+        XCTAssertEqual(search.sentences.count, 3)
+        search.replace(by: (0..<5_002).map { "Line \($0)." }.joined(separator: "\n"))
+        XCTAssertEqual(search.sentences.count, SearchModel.mostSentences)
+        XCTAssertEqual(search.problem, "Only the first 5000 lines of 5002 were taken.")
+        search.reset()
+        XCTAssertNil(search.problem)
+    }
+}

@@ -1,0 +1,112 @@
+import AppModels
+import AppParts
+import CoreTestSupport
+import Foundation
+import XCTest
+
+@testable import Core
+
+/// Benchmarks that a screen or a computer asks for: the same code, and the same folders.
+@MainActor
+final class RunTests: XCTestCase {
+    func testABenchmarkOfTheScreenLeavesARecord() async throws {
+        let served = try Served()
+        let model = BenchmarkModel(try served.usable(), try served.equipment())
+        XCTAssertTrue(model.tellsTemperature)
+        model.choose("mood/litert-int8_dynamic")
+        XCTAssertEqual(model.lengthsOffered, [32, 128])
+        model.choose("mood/executorch-int8_dynamic")
+        XCTAssertEqual(model.lengthsOffered, [16, 32, 64, 128])
+        model.lengths = [16, 128]
+        model.threads = 2
+        model.minutes = 0.5
+        model.start()
+        XCTAssertTrue(model.isRunning)
+        model.start()
+        await model.settled()
+        guard case .ended(let end, let record) = model.state else { return XCTFail("it is \(model.state)") }
+        XCTAssertEqual(end.state, .finished, end.sentence)
+        let found = try XCTUnwrap(record)
+        XCTAssertEqual(found.lengths.map(\.length), [16, 128])
+        XCTAssertTrue(found.lengths.allSatisfy { $0.latencies.n >= 30 && ($0.latencies.p50 ?? 0) > 0 && ($0.latencies.p90 ?? 0) > 0 })
+        XCTAssertTrue(found.textMs > 0 && found.tokenizeMs > 0 && found.loadMs > 0 && (found.peakBytes ?? 0) > 0)
+        XCTAssertTrue(found.runtime.contains("ExecuTorch") && found.runtime.contains("2 threads"), found.runtime)
+        XCTAssertEqual(model.records.first?.run, found.run)
+        let count = model.records.count
+        await model.remove(found)
+        XCTAssertEqual(model.records.count, count - 1)
+    }
+
+    func testABenchmarkCanBeCancelled() async throws {
+        let served = try Served()
+        let model = BenchmarkModel(try served.usable(), try served.equipment())
+        model.choose("near/litert-int8_dynamic")
+        model.minutes = 10
+        model.start()
+        try await eventually("it measures") {
+            if case .running(let progress) = model.state { progress.doing.hasPrefix("length") } else { false }
+        }
+        model.cancel()
+        await model.settled()
+        guard case .ended(let end, let record) = model.state else { return XCTFail("it is \(model.state)") }
+        XCTAssertEqual([end.state == .cancelled, record == nil], [true, true])
+        XCTAssertEqual(end.sentence, "It was cancelled.")
+    }
+
+    func testABenchmarkWithoutALengthIsNotBegun() async throws {
+        let served = try Served()
+        let model = BenchmarkModel(try served.usable(), try served.equipment())
+        model.lengths = []
+        model.start()
+        guard case .failed(let message) = model.state else { return XCTFail("it is \(model.state)") }
+        XCTAssertEqual(message, "Choose a length, at least one.")
+    }
+
+    func testANameThatIsNoneEndsTheHeadlessRun() async throws {
+        let served = try Served()
+        for name in ["", "../good", "a/b"] {
+            let model = HeadlessModel(name, try served.equipment())
+            model.start()
+            let end = await model.settled()
+            XCTAssertEqual(end.state, .refused)
+            XCTAssertTrue(end.message?.contains("is no name of a run") ?? false, end.sentence)
+        }
+    }
+
+    func testHeadlessRunsEndAsTheyHaveTo() async throws {
+        let served = try Served()
+        let runs = try served.cases.objects("runs")
+        try? FileManager.default.removeItem(at: served.runs.root)
+        for test in runs {
+            let name = try test.text("run")
+            let end = try await run(served, test)
+            XCTAssertEqual(try test.text("state"), end.state.word, "\(name): \(end.message ?? "")")
+            if let message = try test.textOrNil("message") {
+                XCTAssertTrue((end.message ?? "").contains(message), "\(name): \(end.message ?? "")")
+            }
+        }
+        print("headless runs of the app: \(runs.count) cases, each ended as it has to")
+    }
+
+    private func run(_ served: Served, _ test: Json) async throws -> RunProgress {
+        let name = try test.text("run")
+        let does = try test.text("does")
+        let folder = try served.runs.folder(name)
+        // What an earlier run left may not be taken for this one's.
+        try Data("{}".utf8).write(to: folder.appendingPathComponent(Headless.status))
+        if let text = try test.textOrNil("request") { try Data(text.utf8).write(to: folder.appendingPathComponent(Headless.request)) }
+        if does == "no room" {
+            let place = folder.appendingPathComponent("\(Headless.record).new")
+            try FileManager.default.createDirectory(at: place, withIntermediateDirectories: true)
+        }
+        let equipment = try served.equipment(
+            phone: HostPhone(does == "cools" ? [40, 38, 30] : [37]), hangsUpAfter: does == "hangs up" ? 5 : nil)
+        let model = HeadlessModel(name, equipment)
+        model.start()
+        if does == "cancels" {
+            try await eventually("it measures") { model.progress.doing.contains("length") }
+            model.cancel()
+        }
+        return await model.settled()
+    }
+}

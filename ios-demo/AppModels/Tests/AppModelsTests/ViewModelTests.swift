@@ -1,0 +1,317 @@
+import AppModels
+import AppParts
+import CoreTestSupport
+import Foundation
+import XCTest
+
+@testable import Core
+
+/// States, errors and cancellation, on the real students.
+@MainActor
+final class ViewModelTests: XCTestCase {
+    private func scratch() throws -> URL {
+        let place = FileManager.default.temporaryDirectory.appendingPathComponent("pocketbert-\(UUID().uuidString)")
+        try FileManager.default.createDirectory(at: place, withIntermediateDirectories: true)
+        addTeardownBlock { try? FileManager.default.removeItem(at: place) }
+        return place
+    }
+
+    /// Copies some students into a folder of their own, so that they can be damaged.
+    private func copy(_ served: Served, _ damage: (URL) throws -> Void) throws -> URL {
+        let place = try scratch().appendingPathComponent("models")
+        try FileManager.default.copyItem(at: served.folder.appendingPathComponent("models"), to: place)
+        try damage(place)
+        return place
+    }
+
+    private func halting(_ served: Served) throws -> (Halting, [ShelvedModel]) {
+        let halting = Halting(try served.runtime("litert"))
+        let equipment = try served.equipment(instead: ["litert": halting])
+        return (halting, try Shelf.open(equipment).usable.filter { $0.model.signature.backend == "litert" })
+    }
+
+    func testAnEmptyAppSaysWhatToDo() async throws {
+        let served = try Served()
+        let shelf = ShelfModel(try served.equipment(models: try scratch()))
+        guard case .loading = shelf.state else { return XCTFail("it begins with \(shelf.state)") }
+        await shelf.open()
+        guard case .failed(let message) = shelf.state else { return XCTFail("it is \(shelf.state)") }
+        XCTAssertTrue(message.contains("pocketbert ship"), message)
+        XCTAssertTrue(shelf.usable.isEmpty && !shelf.usesUnsigned)
+    }
+
+    func testABrokenIndexIsSaid() async throws {
+        let served = try Served()
+        let models = try copy(served) { try Data("{".utf8).write(to: $0.appendingPathComponent("models.json")) }
+        let shelf = ShelfModel(try served.equipment(models: models))
+        await shelf.open()
+        guard case .failed(let message) = shelf.state else { return XCTFail("it is \(shelf.state)") }
+        XCTAssertTrue(message.hasPrefix("Models.json: "), message)
+    }
+
+    func testADamagedModelIsRefusedAndTheOthersStay() async throws {
+        let served = try Served()
+        let models = try copy(served) { place in
+            let file = place.appendingPathComponent("mood/litert-int8_dynamic/labels.txt")
+            try Data("no\nyes\n".utf8).write(to: file)
+        }
+        let shelf = ShelfModel(try served.equipment(models: models))
+        await shelf.open()
+        guard case .ready(let found) = shelf.state else { return XCTFail("it is \(shelf.state)") }
+        XCTAssertEqual([found.usable.count, found.refused.count], [9, 1])
+        XCTAssertTrue(found.refused[0].why.contains("refused (changed)"), found.refused[0].why)
+    }
+
+    func testUnsignedModelsNeedADebugBuildAndShowABanner() async throws {
+        let served = try Served()
+        let models = try copy(served) { place in
+            try FileManager.default.removeItem(at: place.appendingPathComponent("near/litert-int8_dynamic/model.sig"))
+        }
+        let release = ShelfModel(try served.equipment(models: models))
+        await release.open()
+        XCTAssertEqual(release.usable.count, 9)
+        XCTAssertFalse(release.usesUnsigned)
+        let debug = ShelfModel(try served.equipment(unsigned: true, models: models))
+        await debug.open()
+        XCTAssertEqual(debug.usable.count, 10)
+        XCTAssertTrue(debug.usesUnsigned)
+        let others = ShelfModel(try served.equipment(keys: [], unsigned: true))
+        await others.open()
+        guard case .ready(let shelf) = others.state else { return XCTFail("it is \(others.state)") }
+        XCTAssertEqual([shelf.usable.count, shelf.refused.count], [0, 10])
+        XCTAssertTrue(shelf.refused.allSatisfy { $0.why.contains("other_key") })
+    }
+
+    func testAModelWithoutARuntimeIsSaid() async throws {
+        let served = try Served()
+        let all = try served.equipment()
+        let one = Equipment(
+            models: all.models, policy: all.policy, runtimes: [all.runtimes[1]], phone: all.phone, runs: all.runs)
+        let shelf = try Shelf.open(one)
+        XCTAssertEqual([shelf.usable.count, shelf.refused.count], [5, 5])
+        XCTAssertTrue(shelf.refused.allSatisfy { $0.why.hasSuffix("is a file for litert, and this app runs ExecuTorch.") })
+    }
+
+    func testANewRequestCancelsTheOneBefore() async throws {
+        let (halting, models) = try halting(try Served())
+        let model = TryModel(models, search: SearchModel())
+        model.choose("mood/litert-int8_dynamic")
+        model.first = "A charming film."
+        model.ask()
+        XCTAssertEqual(model.state, .working)
+        try await eventually("the first one runs") { halting.runs == 1 }
+        model.first = "A dull film that never ends."
+        model.ask()
+        model.first = "A fine film, seen twice."
+        model.ask()
+        halting.release()
+        await model.settled()
+        guard case .answered(let reply) = model.state else { return XCTFail("it is \(model.state)") }
+        XCTAssertEqual(reply.tokens, 9)
+        // The one in the middle had not begun, and never does.
+        XCTAssertEqual(halting.runs, 2)
+    }
+
+    func testWhatIsGivenUpLeavesNoAnswer() async throws {
+        let (halting, models) = try halting(try Served())
+        let model = TryModel(models, search: SearchModel())
+        model.choose("mood/litert-int8_dynamic")
+        model.ask()
+        try await eventually("it runs") { halting.runs == 1 }
+        model.cancel()
+        XCTAssertEqual(model.state, .idle(nil))
+        halting.release()
+        await model.settled()
+        XCTAssertEqual(model.state, .idle(nil))
+    }
+
+    func testWhatIsMissingAndWhatFailsIsSaid() async throws {
+        let served = try Served()
+        let model = TryModel(try served.usable(), search: SearchModel())
+        model.choose("ask/litert-int8_dynamic")
+        XCTAssertFalse(model.second.isEmpty)
+        model.second = " "
+        model.ask()
+        XCTAssertEqual(model.state, .idle("Write a question and a passage."))
+        let gone = SocketRuntime(socket: "/nowhere.sock", backend: "litert", version: "2")
+        let shelf = try Shelf.open(try served.equipment(instead: ["litert": gone]))
+        let broken = TryModel(shelf.usable, search: SearchModel())
+        broken.choose("mood/litert-int8_dynamic")
+        broken.ask()
+        await broken.settled()
+        XCTAssertEqual(broken.state, .failed("The runtimes are not served at /nowhere.sock."))
+    }
+
+    func testAChoiceKeepsTheTextOfTheSameTask() async throws {
+        let model = TryModel(try Served().usable(), search: SearchModel())
+        model.choose("mood/litert-int8_dynamic")
+        model.first = "Mine."
+        model.choose("mood/executorch-int8_dynamic")
+        XCTAssertEqual(model.first, "Mine.")
+        model.choose("names/litert-int8_dynamic")
+        XCTAssertNotEqual(model.first, "Mine.")
+        model.choose("no/such-model")
+        XCTAssertEqual(model.chosen?.id, "names/litert-int8_dynamic")
+    }
+
+    func testAnAnswerOfRandomWeightsIsHidden() async throws {
+        let served = try Served()
+        let models = try copy(served) { place in
+            let folder = place.appendingPathComponent("mood/litert-int8_dynamic")
+            try FileManager.default.removeItem(at: folder.appendingPathComponent("model.sig"))
+            let file = folder.appendingPathComponent("shipped.json")
+            let said = try String(contentsOf: file, encoding: .utf8)
+            let random = said.replacingOccurrences(of: "\"random_weights\": false", with: "\"random_weights\": true")
+            XCTAssertNotEqual(said, random)
+            try Data(random.utf8).write(to: file)
+        }
+        let shelf = try Shelf.open(try served.equipment(unsigned: true, models: models))
+        let model = TryModel(shelf.usable, search: SearchModel())
+        model.choose("mood/litert-int8_dynamic")
+        model.ask()
+        await model.settled()
+        guard case .answered(let reply) = model.state else { return XCTFail("it is \(model.state)") }
+        XCTAssertEqual(reply.answer, .hidden)
+        XCTAssertGreaterThan(reply.inferenceMs, 0)
+    }
+
+    func testALongTextIsSaidToBeCut() async throws {
+        let model = TryModel(try Served().usable(), search: SearchModel())
+        model.choose("mood/litert-int8_dynamic")
+        model.first = String(repeating: "ocean ", count: 126)
+        model.ask()
+        await model.settled()
+        guard case .answered(let whole) = model.state else { return XCTFail("it is \(model.state)") }
+        XCTAssertEqual([whole.tokens, whole.length, whole.cutAt], [128, 128, nil])
+        model.first += "ocean"
+        model.ask()
+        await model.settled()
+        guard case .answered(let cut) = model.state else { return XCTFail("it is \(model.state)") }
+        XCTAssertEqual([cut.tokens, cut.cutAt], [128, 128])
+    }
+
+    func testASetIsSearchedAndEachSentenceIsEmbeddedOnce() async throws {
+        let served = try Served()
+        let halting = Halting(try served.runtime("executorch"), isOpen: true)
+        let shelf = try Shelf.open(try served.equipment(instead: ["executorch": halting]))
+        let search = SearchModel()
+        let model = TryModel(shelf.usable, search: search)
+        model.choose("near/executorch-int8_dynamic")
+        search.replace(by: "The shop closes at six.\nA man is playing a guitar.\nIt rained all day.")
+        model.first = "The store shuts at six o'clock."
+        model.ask()
+        await model.settled()
+        guard case .answered = model.state else { return XCTFail("it is \(model.state)") }
+        XCTAssertEqual(search.found.first?.text, "The shop closes at six.")
+        XCTAssertEqual(search.found.count, 3)
+        XCTAssertNil(search.progress)
+        XCTAssertEqual(halting.runs, 4)
+        search.add("The kitchen is yellow.")
+        XCTAssertTrue(search.found.isEmpty)
+        model.first = "Music on six strings."
+        model.ask()
+        await model.settled()
+        XCTAssertEqual(halting.runs, 6)
+        XCTAssertEqual(search.found.first?.text, "A man is playing a guitar.")
+    }
+
+    func testTwoModelsAreCompared() async throws {
+        let served = try Served()
+        let model = CompareModel(try served.usable().filter { $0.model.entry.recipe == "mood" })
+        XCTAssertEqual(model.sides.count, 2)
+        XCTAssertNil(model.verdict)
+        model.first = "A charming film."
+        model.run()
+        XCTAssertTrue(model.isRunning)
+        await model.settled()
+        XCTAssertFalse(model.isRunning)
+        XCTAssertNotNil(model.verdict)
+        for side in model.sides {
+            XCTAssertEqual(side.samples.count, 20)
+            XCTAssertNil(side.problem)
+            guard case .labels(let shares)? = side.reply?.answer else { return XCTFail("\(side.id) has no labels") }
+            XCTAssertEqual(shares.count, 2)
+        }
+        let second = model.sides[1].id
+        model.choose(second, for: 0)
+        XCTAssertEqual(model.sides.map(\.id), [second, second])
+        XCTAssertTrue(model.sides.allSatisfy { $0.samples.isEmpty })
+    }
+
+    func testOneModelAloneIsNotCompared() async throws {
+        let model = CompareModel(Array(try Served().usable().prefix(1)))
+        XCTAssertTrue(model.sides.isEmpty)
+        model.run()
+        XCTAssertNil(model.verdict)
+    }
+
+    func testAComparisonSaysWhatIsMissingAndCanBeStopped() async throws {
+        let served = try Served()
+        let model = CompareModel(try served.usable().filter { $0.model.entry.recipe == "mood" || $0.model.entry.recipe == "ask" })
+        model.choose("ask/litert-int8_dynamic", for: 0)
+        model.choose("mood/litert-int8_dynamic", for: 1)
+        XCTAssertTrue(model.takesTwo)
+        (model.first, model.second) = ("Who built it?", "")
+        model.run()
+        await model.settled()
+        XCTAssertEqual(model.sides[0].problem, "Write a question and a passage.")
+        XCTAssertEqual(model.sides[1].samples.count, 20)
+        model.run()
+        model.cancel()
+        await model.settled()
+        XCTAssertFalse(model.isRunning)
+    }
+
+    func testTheSelfTestHolds() async throws {
+        let served = try Served()
+        let model = SelfTestModel(try Shelf.open(try served.equipment()))
+        XCTAssertNil(model.verdict)
+        model.run()
+        await model.settled()
+        XCTAssertEqual(model.verdict, "All 10 models compute here what was verified.")
+        var rows = 0
+        for row in model.rows {
+            guard case .done(let report) = row.state else { return XCTFail("\(row.id) is \(row.state)") }
+            XCTAssertEqual(report.sameTokens, report.rows)
+            XCTAssertEqual(report.version, .enough)
+            XCTAssertGreaterThan(report.worstCosine ?? 0, report.minCosine ?? 0.9)
+            XCTAssertTrue(row.signature.hasPrefix("Signed with the key "), row.signature)
+            rows += report.rows
+        }
+        print("self-test: \(rows) cases of \(model.rows.count) files, none differs")
+    }
+
+    func testTheSelfTestSeesAnOldRuntimeAndOneThatIsGone() async throws {
+        let served = try Served()
+        let gone = SocketRuntime(socket: "/nowhere.sock", backend: "executorch", version: try served.cases.text("executorch"))
+        let old = Halting(try served.runtime("litert"), version: "1.1.9", isOpen: true)
+        let shelf = try Shelf.open(try served.equipment(instead: ["litert": old, "executorch": gone]))
+        let model = SelfTestModel(Shelf(usable: shelf.usable.filter { $0.model.entry.recipe == "near" }, refused: []))
+        model.run()
+        await model.settled()
+        XCTAssertEqual(model.verdict, "2 of 2 models do not hold.")
+        for row in model.rows {
+            switch row.state {
+            case .done(let report):
+                XCTAssertEqual(report.failures, ["LiteRT 1.1.9 is older than 1.2.0, which the file asks for"])
+                XCTAssertEqual(report.version, .tooOld)
+            case .failed(let message): XCTAssertEqual(message, "The runtimes are not served at /nowhere.sock.")
+            default: XCTFail("\(row.id) is \(row.state)")
+            }
+        }
+    }
+
+    func testTheSelfTestCanBeStopped() async throws {
+        let (halting, models) = try halting(try Served())
+        let model = SelfTestModel(Shelf(usable: models, refused: []))
+        model.run()
+        try await eventually("it runs") { halting.runs == 1 }
+        model.cancel()
+        XCTAssertFalse(model.isRunning)
+        halting.release()
+        await model.settled()
+        for row in model.rows {
+            guard case .waiting = row.state else { return XCTFail("\(row.id) is \(row.state)") }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+import Core
+import Foundation
+
+/// A model that is opened when it is first asked something, runs off the main thread, one call at a time, and gives its memory
+/// back when nobody holds it any more.
+public final class Worker: Sendable {
+    private struct Opened: Sendable {
+        let student: Student
+        let tokenizer: Tokenizer
+        let tookMs: Double
+    }
+
+    public let shelved: ShelvedModel
+    private let options: RunnerOptions
+    private let background = Background()
+    // Touched in the background alone, where work goes one after the other; and in deinit, after all of it.
+    nonisolated(unsafe) private var opened: Opened?
+
+    public init(_ shelved: ShelvedModel, _ options: RunnerOptions? = nil) {
+        self.shelved = shelved
+        self.options = options ?? RunnerOptions(threads: shelved.linked.threads.lowerBound)
+    }
+
+    deinit { opened?.student.close() }
+
+    /// Asks the model something, and returns what it says. Cancelled with the task that waits for it.
+    public func ask(_ question: Question) async throws -> Reply {
+        try await background.run { [self] cancellation in
+            let opened = try open()
+            let asked = try question.ask(opened.student, cancellation)
+            let limit = shelved.model.signature.maxLength
+            // A row of that length may have been cut, or just fit.
+            let mayBeCut = shelved.task != .answer && asked.tokens == limit
+            let cut = mayBeCut ? try opened.tokenizer.encode(question.first, question.second).count > limit : false
+            return Reply(
+                answer: shelved.model.hasRandomWeights ? .hidden : asked.answer, inferenceMs: asked.inferenceMs,
+                tokenizeMs: asked.tokenizeMs, tokens: asked.tokens, length: asked.length, cutAt: cut ? limit : nil,
+                openedMs: opened.tookMs)
+        }
+    }
+
+    /// Runs the golden rows that were shipped with the model.
+    public func check() async throws -> (golden: Golden, verdict: GoldenVerdict) {
+        try await background.run { [self] cancellation in
+            let golden = try shelved.model.golden()
+            return (golden, try open().student.check(golden, cancellation: cancellation))
+        }
+    }
+
+    private func open() throws -> Opened {
+        if let opened { return opened }
+        let began = DispatchTime.now().uptimeNanoseconds
+        let tokenizer = try shelved.model.tokenizer()
+        let student = Student(shelved.model, tokenizer, try shelved.linked.runtime.open(shelved.model, options))
+        let new = Opened(
+            student: student, tokenizer: tokenizer, tookMs: Double(DispatchTime.now().uptimeNanoseconds - began) / 1e6)
+        opened = new
+        return new
+    }
+}
+
+/// What a model is asked.
+public struct Question: Sendable, Equatable {
+    /// The text; or the question, where there is a passage.
+    public let first: String
+    /// The other text, or the passage.
+    public let second: String?
+
+    public init(_ first: String, _ second: String? = nil) {
+        self.first = first
+        self.second = second
+    }
+
+    /// Says what is missing for a task, or nil.
+    public func missing(for task: ShelvedModel.Task) -> String? {
+        let hasFirst = !first.allSatisfy(\.isWhitespace)
+        let hasSecond = !(second ?? "").allSatisfy(\.isWhitespace)
+        switch task {
+        case .answer: return hasFirst && hasSecond ? nil : "Write a question and a passage."
+        case .value: return hasFirst && hasSecond ? nil : "Write two texts to compare."
+        case .labels, .search, .entities: return hasFirst ? nil : "Write a text."
+        }
+    }
+
+    fileprivate func ask(_ student: Student, _ cancellation: Cancellation) throws -> Asked {
+        switch ShelvedModel.Task(student.model.signature) {
+        case .search: return Asked(try student.embedding(first)) { .embedding($0) }
+        case .value: return Asked(try student.value(first, second)) { .value($0) }
+        case .labels: return Asked(try student.labels(first, second)) { .labels($0) }
+        case .entities: return Asked(try student.entities(first)) { .entities($0) }
+        case .answer: return Asked(try student.answer(first, second ?? "", cancellation: cancellation)) { .span($0) }
+        }
+    }
+}
+
+/// What a student answered, whatever its task is.
+private struct Asked {
+    let answer: Answer
+    let tokens: Int
+    let length: Int
+    let tokenizeMs: Double
+    let inferenceMs: Double
+
+    init<Value>(_ answered: Answered<Value>, _ answer: (Value) -> Answer) {
+        self.answer = answer(answered.value)
+        tokens = answered.tokens
+        length = answered.length
+        tokenizeMs = answered.tokenizeMs
+        inferenceMs = answered.inferenceMs
+    }
+}
+
+/// What came out of a model.
+public enum Answer: Sendable, Equatable {
+    case labels([Share])
+    case value(Float)
+    /// A part of the passage; nil where there is none.
+    case span(Found?)
+    case entities([Found])
+    case embedding([Float])
+    /// The model's weights are random.
+    case hidden
+}
+
+/// An answer, and how long it took.
+public struct Reply: Sendable, Equatable {
+    public let answer: Answer
+    public let inferenceMs: Double
+    public let tokenizeMs: Double
+    /// Tokens of the row, special ones included.
+    public let tokens: Int
+    /// The length at which it ran.
+    public let length: Int
+    /// How many tokens the file takes, where the text has more and its end was not read.
+    public let cutAt: Int?
+    /// How long opening the model took, when it was opened.
+    public let openedMs: Double
+}

@@ -1,0 +1,44 @@
+"""The Xcode project of the iOS app: the reader is strict, and the committed project is what the writer gives."""
+
+import re
+
+import pytest
+from apps import ios, pbxproj, xcode
+
+DOCUMENT = {"objects": {"A1": {"isa": "PBX", "path": "a b/+c.swift", "files": ["A1", "$(x)"], "script": 'a\n"b"\\\t'}}}
+
+
+def test_what_is_written_is_read() -> None:
+    assert pbxproj.read(pbxproj.write(DOCUMENT)) == DOCUMENT
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("{ a = b }", "} stands where ; has to"),
+        ("{ a = b; a = c; }", "a is no key, or comes twice"),
+        ("{ a b; }", "b stands where = has to"),
+        ("{ a = (b c); }", "c stands where , has to"),
+        ("{ a = b-c; }", "line 2: '-c; }"),
+        ("{ a = b; } c", "something follows"),
+        ("( a )", "it holds no dictionary"),
+        ("{ a = ); }", ") begins no value"),
+        ("{ a = b;", "it ends too early"),
+    ],
+)
+def test_what_is_no_project_is_refused(body: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        pbxproj.read(f"{pbxproj.HEADER}{body}\n")
+
+
+def test_a_text_without_the_head_is_refused() -> None:
+    with pytest.raises(ValueError, match="does not begin"):
+        pbxproj.read("{ }")
+
+
+def test_the_same_files_give_the_same_project() -> None:
+    assert xcode.files() == xcode.files()
+
+
+def test_the_committed_project_is_right() -> None:
+    assert "as they are written from project.toml" in ios.project()
