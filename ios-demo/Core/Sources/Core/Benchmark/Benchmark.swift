@@ -116,12 +116,14 @@ struct Benchmark {
             for (place, row) in rows.enumerated() {
                 try check(deadline)
                 let done = Self.lengthsShare * Double(round) / Double(request.rounds)
-                tell(false, done, "length \(samples[place].length), round \(round + 1) of \(request.rounds)")
+                let doing = "length \(samples[place].length), round \(round + 1) of \(request.rounds)"
+                tell(false, done, doing)
                 _ = try opened.runner.run(row)
                 var spent = 0.0
                 var runs = 0
                 while runs < request.runsPerRound || spent < request.roundMs {
                     try check(deadline)
+                    tell(false, done, doing)
                     let (wall, cpu) = try time(opened.runner, row)
                     samples[place].wall.append(wall)
                     samples[place].cpu.append(cpu)

@@ -11,17 +11,11 @@ public final class HeadlessRun {
         let why: String
     }
 
-    private static let pauseNanoseconds: UInt64 = 250_000_000
-
     private let folder: URL
     private let models: () throws -> [Listed]
     private let runtimes: [any Runtime]
     private let phone: any Phone
     private let cancellation: Cancellation
-    private let schema = Schema.of("benchmark-status")
-    private var beats = 0
-    private var done = 0.0
-    private var told: UInt64 = 0
 
     /// Prepares a run.
     ///
@@ -48,15 +42,14 @@ public final class HeadlessRun {
     public func run() -> BenchmarkStatus {
         var state = BenchmarkStatus.State.finished
         var message: String?
+        let status = StatusFile(folder)
         do {
-            tell(false, 0, "reading the request")
-            let record = try measured(try request())
-            try write(Headless.record, record)
-            done = 1
+            status.tell(false, 0, "reading the request")
+            try write(Headless.record, try measured(try request(), status))
         } catch {
             (state, message) = Self.end(error)
         }
-        return write(state, state.word, message)
+        return status.end(state, message)
     }
 
     private static func end(_ error: any Error) -> (BenchmarkStatus.State, String) {
@@ -87,7 +80,7 @@ public final class HeadlessRun {
         return request
     }
 
-    private func measured(_ request: BenchmarkRequest) throws -> Json {
+    private func measured(_ request: BenchmarkRequest, _ status: StatusFile) throws -> Json {
         let model = try model(request.model)
         guard let runtime = runtimes.first(where: { $0.backend == model.signature.backend }) else {
             let here = runtimes.map(\.name).listed
@@ -96,7 +89,7 @@ public final class HeadlessRun {
         if let length = request.lengths.first(where: { $0 > model.signature.maxLength }) {
             throw Refused(why: "length \(length) does not fit; \(model.file) takes at most \(model.signature.maxLength) tokens")
         }
-        return try Benchmark(phone: phone, runtime: runtime, cancellation: cancellation, tell: tell).run(request, model)
+        return try Benchmark(phone: phone, runtime: runtime, cancellation: cancellation, tell: status.tell).run(request, model)
     }
 
     private func model(_ wanted: String) throws -> Model {
@@ -108,29 +101,6 @@ public final class HeadlessRun {
             }
         }
         throw Refused(why: "\(wanted) was not shipped; there are: \(all.map(\.entry.folder).joined(separator: ", "))")
-    }
-
-    /// Writes the status, at most four times a second.
-    private func tell(_ cooling: Bool, _ done: Double, _ doing: String) {
-        self.done = done
-        let now = Ticks.nanoseconds()
-        if beats > 0, now - told < Self.pauseNanoseconds { return }
-        told = now
-        _ = write(cooling ? .cooling : .running, doing, nil)
-    }
-
-    /// A status that cannot be written ends nothing: the record may still find room.
-    private func write(_ state: BenchmarkStatus.State, _ doing: String, _ message: String?) -> BenchmarkStatus {
-        beats += 1
-        let status = BenchmarkStatus(runId: name, state: state, done: done, doing: doing, message: message, beats: beats)
-        let json = status.json()
-        do {
-            try schema.check(json)
-        } catch {
-            preconditionFailure("a status does not fit its schema: \(error)")
-        }
-        try? write(Headless.status, json)
-        return status
     }
 
     private func write(_ name: String, _ json: Json) throws {

@@ -124,12 +124,15 @@ class Benchmark(
         for (round in 0 until request.rounds) {
             for ((one, row) in samples.zip(rows)) {
                 check(deadline)
-                tell(false, LENGTHS_SHARE * round / request.rounds, "length ${one.length}, round ${round + 1} of ${request.rounds}")
+                val done = LENGTHS_SHARE * round / request.rounds
+                val doing = "length ${one.length}, round ${round + 1} of ${request.rounds}"
+                tell(false, done, doing)
                 opened.runner.run(row)
                 var spent = 0.0
                 var runs = 0
                 while (runs < request.runsPerRound || spent < request.roundMs) {
                     check(deadline)
+                    tell(false, done, doing)
                     spent += time(opened.runner, row, one.wall, one.cpu)
                     runs++
                 }

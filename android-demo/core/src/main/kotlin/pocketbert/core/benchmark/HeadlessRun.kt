@@ -10,7 +10,6 @@ import pocketbert.core.contract.Folder
 import pocketbert.core.contract.Headless
 import pocketbert.core.contract.Listed
 import pocketbert.core.contract.Model
-import pocketbert.core.contract.Schema
 import pocketbert.core.contract.State
 import pocketbert.core.contract.UnreadableFile
 import pocketbert.core.contract.Unusable
@@ -20,8 +19,6 @@ import pocketbert.core.model.RunnerRefused
 import pocketbert.core.model.Runtime
 import java.io.File
 import java.io.IOException
-import java.nio.file.Files
-import java.nio.file.StandardCopyOption
 
 /**
  * One run of the headless contract: reads the request, measures, and writes status and record. Whatever happens, the last
@@ -39,18 +36,11 @@ class HeadlessRun(
 ) {
     private class Refused(message: String) : Exception(message)
 
-    private val schema by lazy { Schema.of("benchmark-status") }
-    private var beats = 0
-    private var done = 0.0
-    private var told = Long.MIN_VALUE
-
     /** Runs to an end, in the thread that calls, and returns the last status. */
-    fun run(): BenchmarkStatus {
+    fun run(): BenchmarkStatus = StatusFile(folder).use { status ->
         val (state, message) = try {
-            tell(false, 0.0, "reading the request")
-            val record = measured(request())
-            write(Headless.RECORD, record)
-            done = 1.0
+            status.tell(false, 0.0, "reading the request")
+            measured(request(), status).writeTo(File(folder, Headless.RECORD))
             State.FINISHED to null
         } catch (error: Refused) {
             State.REFUSED to error.message
@@ -78,7 +68,7 @@ class HeadlessRun(
         } catch (error: LinkageError) {
             State.FAILED to "the runtime's library cannot be loaded: ${error.message}"
         }
-        return write(BenchmarkStatus(folder.name, state, done, state.word, message, ++beats))
+        status.end(state, message)
     }
 
     private fun request(): BenchmarkRequest {
@@ -91,14 +81,14 @@ class HeadlessRun(
         return request
     }
 
-    private fun measured(request: BenchmarkRequest): JsonObject {
+    private fun measured(request: BenchmarkRequest, status: StatusFile): JsonObject {
         val model = model(request.model)
         val runtime = runtimes.firstOrNull { it.backend == model.signature.backend }
             ?: throw Refused("there is no runtime for ${model.signature.backend} here; there are ${runtimes.map { it.name }}")
         request.lengths.firstOrNull { it > model.signature.maxLength }?.let {
             throw Refused("length $it does not fit; ${model.file} takes at most ${model.signature.maxLength} tokens")
         }
-        return Benchmark(phone, runtime, cancellation, ::tell).run(request, model)
+        return Benchmark(phone, runtime, cancellation, status::tell).run(request, model)
     }
 
     private fun model(wanted: String): Model {
@@ -110,37 +100,5 @@ class HeadlessRun(
             }
         }
         throw Refused("$wanted was not shipped; there are: ${all.joinToString { it.entry.folder }}")
-    }
-
-    /** Writes the status, at most four times a second. */
-    private fun tell(cooling: Boolean, done: Double, doing: String) {
-        this.done = done
-        val now = System.nanoTime()
-        if (beats > 0 && now - told < PAUSE_NS) return
-        told = now
-        write(BenchmarkStatus(folder.name, if (cooling) State.COOLING else State.RUNNING, done, doing, null, ++beats))
-    }
-
-    /** A status that cannot be written ends nothing: the record may still find room. */
-    private fun write(status: BenchmarkStatus): BenchmarkStatus {
-        val json = status.json()
-        schema.check(json)
-        try {
-            write(Headless.STATUS, json)
-        } catch (_: IOException) {
-            return status
-        }
-        return status
-    }
-
-    /** Writes beside the place and renames, so that a reader finds all of it or nothing. */
-    private fun write(name: String, json: JsonObject) {
-        val aside = File(folder, "$name.new")
-        aside.writeText("$json\n")
-        Files.move(aside.toPath(), File(folder, name).toPath(), StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING)
-    }
-
-    private companion object {
-        const val PAUSE_NS = 250_000_000L
     }
 }
