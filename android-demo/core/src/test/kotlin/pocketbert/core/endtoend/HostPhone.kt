@@ -8,7 +8,7 @@ import java.lang.management.ManagementFactory
 import java.lang.management.OperatingSystemMXBean
 
 /** The machine that runs the tests, as a phone. A test says how warm it is, since nobody warms it for a test. */
-internal class HostPhone(private val temperatures: List<Double>) : Phone {
+class HostPhone(private val temperatures: List<Double>) : Phone {
     private val system: OperatingSystemMXBean = ManagementFactory.getOperatingSystemMXBean()
     private var asked = 0
     override val source = "host"

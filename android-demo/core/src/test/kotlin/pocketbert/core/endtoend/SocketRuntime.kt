@@ -26,7 +26,7 @@ import java.nio.channels.Channels
 import java.nio.channels.SocketChannel
 
 /** The real LiteRT or ExecuTorch, in a Python process behind a socket (`tests/apps/runtime_server.py`). */
-internal class SocketRuntime(private val socket: File, override val backend: String, private val versions: Map<String, String>) : Runtime {
+class SocketRuntime(private val socket: File, override val backend: String, private val versions: Map<String, String>) : Runtime {
     override val name = if (backend == "litert") "LiteRT" else "ExecuTorch"
     override val version get() = versions.getValue(backend)
 

@@ -1,0 +1,81 @@
+package pocketbert.app
+
+import android.app.Application
+import kotlinx.coroutines.CoroutineScope
+import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.SupervisorJob
+import kotlinx.coroutines.flow.MutableStateFlow
+import kotlinx.coroutines.flow.StateFlow
+import kotlinx.coroutines.flow.asStateFlow
+import kotlinx.coroutines.launch
+import pocketbert.app.runners.ExecuTorch
+import pocketbert.app.runners.LiteRt
+import pocketbert.core.contract.Headless
+import pocketbert.models.BenchmarkModel
+import pocketbert.models.CompareModel
+import pocketbert.models.Equipment
+import pocketbert.models.HeadlessModel
+import pocketbert.models.LinkedRuntime
+import pocketbert.models.RunFolders
+import pocketbert.models.SearchModel
+import pocketbert.models.SelfTestModel
+import pocketbert.models.Shelf
+import pocketbert.models.ShelfModel
+import pocketbert.models.TryModel
+import java.io.File
+
+/** The process: it holds what the screens show, so that turning the phone loses nothing. */
+open class App : Application() {
+    val desk by lazy { Desk(equipment(), File(filesDir, "sentences.txt"), CoroutineScope(SupervisorJob() + Dispatchers.Main.immediate)) }
+
+    /** Returns what the app runs with; tests have runtimes of their own. */
+    protected open fun equipment(): Equipment {
+        val files = AssetFiles(assets)
+        val copies = CopiedModels(files, File(noBackupFilesDir, "models"))
+        val cores = Runtime.getRuntime().availableProcessors()
+        val runtimes = listOf(
+            LinkedRuntime(LiteRt(assets), LiteRt.UNITS, 1..cores),
+            LinkedRuntime(ExecuTorch(copies), threads = 1..cores),
+        )
+        // Others reach the runs through a cable; where there is no such storage, they stay within.
+        val runs = RunFolders(File(getExternalFilesDir(null) ?: filesDir, Headless.FOLDER))
+        return Equipment(files, TrustedKeysOfApp.policy(AndroidPhone.isDebug(this)), runtimes, AndroidPhone(this), runs)
+    }
+}
+
+/** The view models of all screens, which are made when the models have been read. */
+class Desk(private val equipment: Equipment, private val storage: File?, private val scope: CoroutineScope) {
+    class Models(val shelf: Shelf, val tries: TryModel, val compare: CompareModel, val selfTest: SelfTestModel, val benchmark: BenchmarkModel)
+
+    val shelf = ShelfModel(equipment)
+    private val made = MutableStateFlow<Models?>(null)
+    val models: StateFlow<Models?> = made.asStateFlow()
+    private val headless = HashMap<String, HeadlessModel>()
+
+    /** Reads the models, where that was not done yet. */
+    fun open() {
+        scope.launch {
+            shelf.open()
+            val read = (shelf.state.value as? ShelfModel.State.Ready)?.shelf ?: return@launch
+            if (made.value != null) return@launch
+            made.value = Models(
+                read,
+                TryModel(read.usable, SearchModel(storage), scope),
+                CompareModel(read.usable, scope),
+                SelfTestModel(read, scope),
+                BenchmarkModel(read.usable, equipment, scope),
+            )
+        }
+    }
+
+    /** Returns the run of a name, which is started once and goes on while the phone is turned. */
+    fun headless(run: String): HeadlessModel = headless.getOrPut(run) { HeadlessModel(run, equipment, scope).also { it.start() } }
+
+    /** Forgets a run that has ended, so that one of its name can be started again. */
+    fun forget(run: String) = headless.remove(run)
+
+    /** Does work in the background that outlives a screen. */
+    fun launch(work: suspend () -> Unit) {
+        scope.launch { work() }
+    }
+}

@@ -1,0 +1,156 @@
+package pocketbert.app.screens
+
+import android.content.Intent
+import androidx.compose.foundation.layout.Arrangement
+import androidx.compose.foundation.layout.Column
+import androidx.compose.foundation.layout.ExperimentalLayoutApi
+import androidx.compose.foundation.layout.FlowRow
+import androidx.compose.foundation.layout.Row
+import androidx.compose.foundation.layout.fillMaxWidth
+import androidx.compose.foundation.layout.heightIn
+import androidx.compose.material3.Button
+import androidx.compose.material3.FilterChip
+import androidx.compose.material3.LinearProgressIndicator
+import androidx.compose.material3.MaterialTheme
+import androidx.compose.material3.OutlinedButton
+import androidx.compose.material3.Switch
+import androidx.compose.material3.Text
+import androidx.compose.material3.TextButton
+import androidx.compose.runtime.Composable
+import androidx.compose.runtime.LaunchedEffect
+import androidx.compose.runtime.collectAsState
+import androidx.compose.runtime.getValue
+import androidx.compose.ui.Alignment
+import androidx.compose.ui.Modifier
+import androidx.compose.ui.platform.LocalContext
+import androidx.compose.ui.platform.testTag
+import androidx.compose.ui.res.stringResource
+import androidx.compose.ui.semantics.contentDescription
+import androidx.compose.ui.semantics.semantics
+import androidx.compose.ui.unit.dp
+import androidx.core.content.FileProvider
+import pocketbert.app.Desk
+import pocketbert.app.R
+import pocketbert.models.BenchmarkModel
+import pocketbert.models.Formats
+import pocketbert.models.RunRecord
+
+/** Where a phone is cool by common consent: the start of a measurement does not depend on the one before. */
+private const val COOL_C = 37
+
+/** Measures a model, and keeps the records. */
+@Composable
+fun BenchmarkScreen(model: BenchmarkModel, desk: Desk) {
+    val form by model.form.collectAsState()
+    LaunchedEffect(Unit) { model.readRecords() }
+    Cards {
+        Block {
+            ModelPicker(stringResource(R.string.model), model.models, form.chosen, model::choose)
+            Choices(model, form)
+            val isRunning = form.state is BenchmarkModel.State.Running
+            Button({ if (isRunning) model.cancel() else model.start() }, Modifier.heightIn(min = 48.dp)) {
+                Text(stringResource(if (isRunning) R.string.stop else R.string.measure))
+            }
+        }
+        when (val state = form.state) {
+            BenchmarkModel.State.Idle -> Unit
+            is BenchmarkModel.State.Failed -> Notice(state.why, isError = true)
+            is BenchmarkModel.State.Running -> Block(Modifier.testTag("progress")) {
+                LinearProgressIndicator({ state.progress.done.toFloat() }, Modifier.fillMaxWidth())
+                Text(state.progress.sentence)
+            }
+            is BenchmarkModel.State.Ended -> {
+                val record = state.record
+                if (record == null) Notice(state.progress.sentence, isError = true) else Record(record, model, desk)
+            }
+        }
+        val shown = (form.state as? BenchmarkModel.State.Ended)?.record?.run
+        val earlier = form.records.filter { it.run != shown }
+        if (earlier.isNotEmpty()) Text(stringResource(R.string.earlier), style = MaterialTheme.typography.titleMedium)
+        for (record in earlier) Record(record, model, desk)
+    }
+}
+
+@OptIn(ExperimentalLayoutApi::class)
+@Composable
+private fun Choices(model: BenchmarkModel, form: BenchmarkModel.Form) {
+    val linked = form.chosen?.linked ?: return
+    if (linked.computeUnits.isNotEmpty()) {
+        Group(stringResource(R.string.compute_units)) {
+            Chip(stringResource(R.string.runtimes_choice), form.computeUnits == null) { model.chooseUnits(null) }
+            for (units in linked.computeUnits) Chip(units, form.computeUnits == units) { model.chooseUnits(units) }
+        }
+    }
+    if (linked.threads.first < linked.threads.last) {
+        Row(Modifier.fillMaxWidth(), Arrangement.SpaceBetween, Alignment.CenterVertically) {
+            Text("${stringResource(R.string.threads)}  ${form.threads}", style = MaterialTheme.typography.bodyLarge.tabular())
+            Row {
+                val (fewer, more) = stringResource(R.string.fewer) to stringResource(R.string.more)
+                OutlinedButton({ model.chooseThreads(form.threads - 1) }, Modifier.semantics { contentDescription = fewer }) { Text("−") }
+                OutlinedButton({ model.chooseThreads(form.threads + 1) }, Modifier.semantics { contentDescription = more }) { Text("+") }
+            }
+        }
+    }
+    Group(stringResource(R.string.lengths)) {
+        for (length in form.lengthsOffered) Chip("$length", length in form.lengths) { model.chooseLength(length, length !in form.lengths) }
+    }
+    Group(stringResource(R.string.minutes)) {
+        for (minutes in BenchmarkModel.MINUTES_OFFERED) {
+            Chip("${minutes.toInt()}", form.minutes == minutes) { model.chooseMinutes(minutes) }
+        }
+    }
+    if (model.tellsTemperature) {
+        Row(Modifier.fillMaxWidth().heightIn(min = 48.dp), Arrangement.SpaceBetween, Alignment.CenterVertically) {
+            Text(stringResource(R.string.wait_cool, COOL_C), Modifier.weight(1f))
+            Switch(form.startBelowC != null, { model.chooseStart(if (it) COOL_C.toDouble() else null) })
+        }
+    }
+}
+
+@OptIn(ExperimentalLayoutApi::class)
+@Composable
+private fun Group(title: String, content: @Composable () -> Unit) {
+    Column {
+        Text(title, style = MaterialTheme.typography.bodyMedium, color = MaterialTheme.colorScheme.onSurfaceVariant)
+        FlowRow(horizontalArrangement = Arrangement.spacedBy(8.dp)) { content() }
+    }
+}
+
+@Composable
+private fun Chip(text: String, isChosen: Boolean, onChoose: () -> Unit) =
+    FilterChip(isChosen, onChoose, { Text(text, style = MaterialTheme.typography.labelLarge.tabular()) })
+
+@OptIn(ExperimentalLayoutApi::class)
+@Composable
+private fun Record(record: RunRecord, model: BenchmarkModel, desk: Desk) {
+    Block(Modifier.testTag("record")) {
+        Column {
+            Text(record.model, style = MaterialTheme.typography.titleMedium)
+            val small = MaterialTheme.typography.bodySmall
+            Text(record.runtime, style = small, color = MaterialTheme.colorScheme.onSurfaceVariant)
+            Text(record.started, style = small, color = MaterialTheme.colorScheme.onSurfaceVariant)
+        }
+        for (one in record.lengths) {
+            val found = one.latencies
+            Fact(
+                stringResource(R.string.length_n, one.length),
+                stringResource(R.string.percentiles, Formats.ms(found.p50), Formats.ms(found.p90), Formats.ms(found.p99), found.n),
+            )
+        }
+        Fact(stringResource(R.string.real_texts), Formats.ms(record.textMs))
+        Fact(stringResource(R.string.tokenisation), Formats.ms(record.tokenizeMs))
+        Fact(stringResource(R.string.opened), Formats.ms(record.loadMs))
+        Fact(stringResource(R.string.first_inference), Formats.ms(record.firstMs))
+        record.peakBytes?.let { Fact(stringResource(R.string.most_memory), Formats.megabytes(it)) }
+        record.operations?.let { (delegated, all) -> Fact(stringResource(R.string.delegated), stringResource(R.string.of, delegated, all)) }
+        FlowRow(horizontalArrangement = Arrangement.spacedBy(8.dp)) {
+            val context = LocalContext.current
+            Button({
+                val uri = FileProvider.getUriForFile(context, "${context.packageName}.records", record.file)
+                val send = Intent(Intent.ACTION_SEND).setType("application/json").putExtra(Intent.EXTRA_STREAM, uri)
+                context.startActivity(Intent.createChooser(send.addFlags(Intent.FLAG_GRANT_READ_URI_PERMISSION), null))
+            }) { Text(stringResource(R.string.share)) }
+            TextButton({ desk.launch { model.remove(record) } }) { Text(stringResource(R.string.delete)) }
+        }
+    }
+}

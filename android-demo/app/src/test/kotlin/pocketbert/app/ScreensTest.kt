@@ -1,0 +1,223 @@
+package pocketbert.app
+
+import android.content.Context
+import android.content.Intent
+import android.graphics.Bitmap
+import android.graphics.Canvas
+import androidx.compose.ui.test.assertHeightIsAtLeast
+import androidx.compose.ui.test.assertIsDisplayed
+import androidx.compose.ui.test.hasClickAction
+import androidx.compose.ui.test.hasTestTag
+import androidx.compose.ui.test.hasText
+import androidx.compose.ui.test.junit4.createEmptyComposeRule
+import androidx.compose.ui.test.onAllNodesWithTag
+import androidx.compose.ui.test.onAllNodesWithText
+import androidx.compose.ui.test.onFirst
+import androidx.compose.ui.test.onNodeWithTag
+import androidx.compose.ui.test.onNodeWithText
+import androidx.compose.ui.test.performClick
+import androidx.compose.ui.test.performScrollTo
+import androidx.compose.ui.test.performTextReplacement
+import androidx.compose.ui.unit.dp
+import androidx.test.core.app.ActivityScenario
+import org.junit.Assert.assertEquals
+import org.junit.Assert.assertTrue
+import org.junit.Assume.assumeTrue
+import org.junit.Before
+import org.junit.Rule
+import org.junit.Test
+import org.junit.runner.RunWith
+import org.robolectric.RobolectricTestRunner
+import org.robolectric.RuntimeEnvironment
+import org.robolectric.annotation.Config
+import org.robolectric.annotation.GraphicsMode
+import pocketbert.core.contract.Folder
+import pocketbert.core.contract.Headless
+import java.io.File
+import java.io.FileOutputStream
+
+/** Every screen with the real students, photographed in each form that a phone may show it in. */
+@RunWith(RobolectricTestRunner::class)
+@Config(sdk = [35], application = TestApp::class, qualifiers = "w412dp-h892dp-xhdpi")
+@GraphicsMode(GraphicsMode.Mode.NATIVE)
+class ScreensTest {
+    @get:Rule
+    val rule = createEmptyComposeRule()
+    private val context get() = RuntimeEnvironment.getApplication() as Context
+
+    @Before
+    fun `students are there`() {
+        assumeTrue("`make apps-check` makes the students and serves the runtimes", Students.areThere)
+        TestApp.withStudents()
+    }
+
+    private fun launched(extra: Pair<String, String>? = null, act: (ActivityScenario<MainActivity>) -> Unit) {
+        val intent = Intent(context, MainActivity::class.java)
+        extra?.let { (name, value) -> intent.putExtra(name, value) }
+        ActivityScenario.launch<MainActivity>(intent).use(act)
+    }
+
+    private fun await(seconds: Int = 60, found: () -> Boolean) = rule.waitUntil(seconds * 1000L) { found() }
+
+    private fun isThere(text: String) = rule.onAllNodesWithText(text, substring = true).fetchSemanticsNodes().isNotEmpty()
+
+    private fun hasTag(tag: String) = rule.onAllNodesWithTag(tag).fetchSemanticsNodes().isNotEmpty()
+
+    private fun tab(title: String) {
+        await { isThere("Self-test") }
+        rule.onAllNodesWithText(title).fetchSemanticsNodes()
+        rule.onNode(hasText(title) and hasClickAction()).performClick()
+    }
+
+    private fun choose(picker: String, model: String) {
+        rule.onNodeWithTag("picker-$picker").performScrollTo().performClick()
+        rule.onAllNodesWithText(model).onFirst().performClick()
+        rule.waitForIdle()
+    }
+
+    private fun photograph(scenario: ActivityScenario<MainActivity>, name: String) {
+        rule.waitForIdle()
+        scenario.onActivity { activity ->
+            val view = activity.window.decorView
+            val bitmap = Bitmap.createBitmap(view.width, view.height, Bitmap.Config.ARGB_8888)
+            view.draw(Canvas(bitmap))
+            val file = File("target/screenshots/$name.png").apply { parentFile?.mkdirs() }
+            FileOutputStream(file).use { bitmap.compress(Bitmap.CompressFormat.PNG, 100, it) }
+        }
+        println("screenshot: $name")
+    }
+
+    /** The five tasks on the first screen, and the three other screens. */
+    private fun walk(form: String) = launched { scenario ->
+        await { isThere("Self-test") }
+        for (model in listOf("near", "mood", "names", "ask", "alike")) {
+            choose("Model", model)
+            await { hasTag("answer") }
+            photograph(scenario, "try-$model-$form")
+        }
+        tab("Compare")
+        await { isThere("time") && !isThere("Measuring") }
+        photograph(scenario, "compare-$form")
+        tab("Self-test")
+        rule.onNodeWithText("Test all models").performClick()
+        await(120) { isThere("All 10 models compute here what was verified.") }
+        photograph(scenario, "self-test-$form")
+        tab("Benchmark")
+        photograph(scenario, "benchmark-$form")
+    }
+
+    @Test
+    fun light() = walk("light")
+
+    @Test
+    @Config(qualifiers = "+night")
+    fun dark() = walk("dark")
+
+    @Test
+    @Config(qualifiers = "w892dp-h412dp-land")
+    fun landscape() = walk("landscape")
+
+    @Test
+    fun `letters of twice the size`() {
+        RuntimeEnvironment.setFontScale(2f)
+        walk("font-2")
+    }
+
+    @Test
+    fun `what is written is asked, and stays where the phone is turned`() = launched { scenario ->
+        choose("Model", "mood")
+        rule.onNodeWithTag("first").performTextReplacement("A dull and joyless bore.")
+        await { hasTag("answer") }
+        scenario.recreate()
+        rule.onNodeWithTag("first").assertIsDisplayed()
+        assertTrue(isThere("A dull and joyless bore."))
+        rule.onNodeWithTag("first").performTextReplacement(" ")
+        await { isThere("Write a text.") }
+        photograph(scenario, "try-missing")
+        // The tab stays as well.
+        tab("Benchmark")
+        scenario.recreate()
+        assertTrue(isThere("Lengths, in tokens"))
+    }
+
+    @Test
+    fun `sentences are edited and searched`() = launched {
+        choose("Model", "near")
+        rule.onNodeWithText("Edit the 16 sentences").performScrollTo().performClick()
+        rule.onNodeWithTag("sentences").performTextReplacement("The store shuts at six o'clock.\n\nIt snowed.")
+        rule.onNodeWithText("Done").performScrollTo().performClick()
+        await { isThere("Edit the 2 sentences") && hasTag("answer") }
+        assertTrue(isThere("The store shuts at six o'clock."))
+    }
+
+    @Test
+    fun `a benchmark is measured, recorded and cancelled`() = launched { scenario ->
+        tab("Benchmark")
+        rule.onNodeWithText("Measure").performScrollTo().performClick()
+        await(30) { hasTag("progress") }
+        photograph(scenario, "benchmark-running")
+        rule.onNodeWithText("Stop").performScrollTo().performClick()
+        await { isThere("It was cancelled.") }
+        // Shorter than the screen offers: a test need not wait a minute.
+        val app = context as TestApp
+        val request = File(Students.folder, "runs-kotlin/litert/request.json").readText().replace("\"litert\"", "\"short\"")
+        File(app.filesDir, "runs/short").mkdirs()
+        File(app.filesDir, "runs/short/request.json").writeText(request)
+        launched(Headless.RUN to "short") { headless ->
+            await { isThere("Run short") }
+            photograph(headless, "headless")
+            await(60) { isThere("It finished, and wrote its record.") }
+        }
+        launched { again ->
+            tab("Benchmark")
+            await { hasTag("record") }
+            rule.onNode(hasText("Share the record")).performScrollTo()
+            photograph(again, "benchmark-record")
+        }
+    }
+
+    @Test
+    fun `a run without a request is refused`() = launched(Headless.RUN to "nothing") { scenario ->
+        await { isThere("It was refused: request.json: it is missing.") }
+        photograph(scenario, "headless-refused")
+    }
+
+    @Test
+    fun `no model has been shipped`() {
+        TestApp.withNothing()
+        launched { scenario ->
+            await { isThere("No model has been shipped into this app. Run `pocketbert ship`") }
+            photograph(scenario, "nothing-shipped")
+            rule.onNodeWithText("Try again").assertHeightIsAtLeast(40.dp).performClick()
+        }
+    }
+
+    @Test
+    fun `models that are not as they were signed are refused, and the others stay`() {
+        val spoilt = File(context.cacheDir, "spoilt")
+        File(Students.folder, "models").copyRecursively(spoilt, overwrite = true)
+        File(spoilt, "near/litert-int8_dynamic/golden.json").apply { setWritable(true) }.appendText(" ")
+        TestApp.files = Folder(spoilt)
+        launched { scenario ->
+            tab("Self-test")
+            await { isThere("near/litert-int8_dynamic") }
+            rule.onNode(hasText("Refused: near/litert-int8_dynamic")).performScrollTo()
+            assertTrue(isThere("is refused (changed)"))
+            photograph(scenario, "refused")
+            assertEquals(1, rule.onAllNodesWithText("Refused", substring = true).fetchSemanticsNodes().size)
+        }
+    }
+
+    @Test
+    fun `what a finger hits is large enough`() = launched {
+        await { isThere("Self-test") }
+        for (title in listOf("Try", "Compare", "Self-test", "Benchmark")) {
+            tab(title)
+            rule.waitForIdle()
+            for (node in rule.onAllNodes(hasClickAction()).fetchSemanticsNodes()) {
+                val height = node.touchBoundsInRoot.height / node.layoutInfo.density.density
+                assertTrue("$title: ${node.config} is $height dp high", height >= 47.9f)
+            }
+        }
+    }
+}

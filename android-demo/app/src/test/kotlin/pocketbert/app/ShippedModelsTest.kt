@@ -1,0 +1,62 @@
+package pocketbert.app
+
+import android.content.Context
+import org.junit.Assert.assertEquals
+import org.junit.Assert.assertFalse
+import org.junit.Assert.assertNull
+import org.junit.Assert.assertThrows
+import org.junit.Assert.assertTrue
+import org.junit.Assume.assumeTrue
+import org.junit.Test
+import org.junit.runner.RunWith
+import org.robolectric.RobolectricTestRunner
+import org.robolectric.RuntimeEnvironment
+import org.robolectric.annotation.Config
+import pocketbert.core.contract.Folder
+import pocketbert.core.contract.Listed
+import pocketbert.core.contract.Models
+import pocketbert.core.contract.Policy
+import pocketbert.core.contract.TrustedKeys
+import java.io.File
+import java.io.IOException
+
+@RunWith(RobolectricTestRunner::class)
+@Config(sdk = [35], application = TestApp::class)
+class ShippedModelsTest {
+    private val context get() = RuntimeEnvironment.getApplication() as Context
+
+    @Test
+    fun `assets that are not there are an error`() {
+        val files = AssetFiles(context.assets)
+        assertThrows(IOException::class.java) { files.open("models.json").close() }
+        assertThrows(IOException::class.java) { files.list("near/litert-int8_dynamic") }
+    }
+
+    @Test
+    fun `a model is copied once, and removed when it is not shipped any more`() {
+        assumeTrue("`make apps-check` makes the students", Students.areThere)
+        val files = Folder(File(Students.folder, "models"))
+        val models = Models.open(files, Policy(TrustedKeys(Students.keys))).map { (it as Listed.Usable).model }
+        val model = models.first { it.signature.backend == "executorch" }
+        val folder = File(context.cacheDir, "copies")
+        val copies = CopiedModels(files, folder)
+        val file = copies.file(model)
+        assertEquals(File(Students.folder, "models/${model.file}").length(), file.length())
+        val before = file.lastModified()
+        assertEquals(before, copies.file(model).lastModified())
+        assertEquals(listOf(model.entry.digest), folder.list().orEmpty().toList())
+        copies.keep(emptySet())
+        assertFalse(file.exists())
+    }
+
+    @Test
+    fun `the phone tells what it knows, and null for the rest`() {
+        val phone = AndroidPhone(context)
+        assertEquals("android", phone.machine.platform)
+        assertTrue(phone.machine.cores > 0)
+        val moment = phone.moment()
+        assertNull(moment.loadAverage)
+        assertTrue(checkNotNull(phone.residentBytes()) > 0 && checkNotNull(phone.peakBytes()) > 0)
+        assertTrue(phone.versions.keys.containsAll(listOf("app", "build", "LiteRT", "ExecuTorch")))
+    }
+}

@@ -1,0 +1,114 @@
+package pocketbert.models
+
+import pocketbert.core.Cancellation
+import pocketbert.core.benchmark.Phone
+import pocketbert.core.contract.Entry
+import pocketbert.core.contract.Files
+import pocketbert.core.contract.Listed
+import pocketbert.core.contract.Model
+import pocketbert.core.contract.Models
+import pocketbert.core.contract.Policy
+import pocketbert.core.contract.Signature
+import pocketbert.core.model.Runtime
+import java.io.IOException
+
+/**
+ * A runtime that is linked into an app, with what it lets one choose.
+ *
+ * @property computeUnits names of those that it offers, the default first; empty where there is nothing to choose.
+ * @property threads how many it can be told to use; one value where it cannot be told.
+ */
+class LinkedRuntime(val runtime: Runtime, val computeUnits: List<String> = emptyList(), val threads: IntRange = 1..1)
+
+/**
+ * All that an app has beside its screens.
+ *
+ * @property models where `pocketbert ship` put models.
+ * @property runs the folder of runs, see [RunFolders].
+ */
+class Equipment(val models: Files, val policy: Policy, val runtimes: List<LinkedRuntime>, val phone: Phone, val runs: RunFolders) {
+    /** Returns the runtime for a backend's files. */
+    fun runtime(backend: String): LinkedRuntime? = runtimes.firstOrNull { it.runtime.backend == backend }
+}
+
+/** What is done with a model, which decides the form of its screen. */
+enum class Task {
+    LABELS,
+    VALUE,
+    ANSWER,
+    SEARCH,
+    ENTITIES,
+    ;
+
+    companion object {
+        fun of(signature: Signature) = when (signature.outputKind) {
+            "embedding" -> SEARCH
+            "value" -> VALUE
+            "token_logits" -> ENTITIES
+            "spans" -> ANSWER
+            else -> LABELS
+        }
+    }
+}
+
+/** A model that can be used, with the runtime that runs it. */
+class ShelvedModel(val model: Model, val linked: LinkedRuntime) {
+    /** The folder of the model, by which requests name it. */
+    val id get() = model.entry.folder
+    val task = Task.of(model.signature)
+
+    /** The recipe's name, which is what its maker calls it. */
+    val name get() = model.entry.recipe
+
+    /** What tells it from the other files of the same recipe. */
+    val detail get() = "${linked.runtime.name} · ${model.signature.scheme} · ${Formats.megabytes(model.entry.bytes)}"
+}
+
+/** A model that cannot be used, and the reason in a sentence. */
+class RefusedModel(val entry: Entry, val why: String)
+
+/** No model was shipped into the app. */
+class NoModels : Exception("No model has been shipped into this app. Run `pocketbert ship` with your recipe, and build the app again.")
+
+/** What lies in an app's folder of models. */
+class Shelf(val usable: List<ShelvedModel>, val refused: List<RefusedModel>) {
+    /** Whether a model is used that nobody signed. */
+    val usesUnsigned get() = usable.any { it.model.signedBy == null }
+
+    companion object {
+        /**
+         * Reads the models: every byte of them, so call it off the main thread.
+         *
+         * @throws NoModels none was shipped.
+         * @throws pocketbert.core.contract.UnreadableFile the index cannot be read.
+         */
+        fun open(equipment: Equipment, cancellation: Cancellation = Cancellation()): Shelf {
+            try {
+                equipment.models.open("models.json").close()
+            } catch (_: IOException) {
+                throw NoModels()
+            }
+            val usable = ArrayList<ShelvedModel>()
+            val refused = ArrayList<RefusedModel>()
+            for (listed in Models.open(equipment.models, equipment.policy, cancellation)) {
+                when (listed) {
+                    is Listed.Broken -> refused.add(RefusedModel(listed.entry, listed.error.sentence))
+                    is Listed.Usable -> {
+                        val linked = equipment.runtime(listed.model.signature.backend)
+                        if (linked != null) {
+                            usable.add(ShelvedModel(listed.model, linked))
+                        } else {
+                            refused.add(RefusedModel(listed.entry, noRuntime(listed.model, equipment)))
+                        }
+                    }
+                }
+            }
+            return Shelf(usable, refused)
+        }
+
+        private fun noRuntime(model: Model, equipment: Equipment): String {
+            val here = equipment.runtimes.joinToString(" and ") { it.runtime.name }
+            return "${model.entry.folder} is a file for ${model.signature.backend}, and this app runs $here."
+        }
+    }
+}

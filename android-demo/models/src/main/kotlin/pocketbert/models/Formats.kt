@@ -1,0 +1,94 @@
+package pocketbert.models
+
+import java.util.Locale
+import kotlin.math.abs
+
+/** How numbers are written on every screen. */
+object Formats {
+    private const val SMALL = 10.0
+    private const val LARGE = 100.0
+    private const val MS_IN_S = 1_000.0
+    private const val SECONDS_FROM_MS = 10_000.0
+    private const val BYTES_IN_MB = 1e6
+    private const val PERCENT = 100.0
+    private const val ALIKE = 0.5
+
+    /** Returns a latency with three digits or so, since more than that is noise; a dash where there is none. */
+    fun ms(ms: Double?): String = when {
+        ms == null || !ms.isFinite() -> "–"
+        ms >= SECONDS_FROM_MS -> "${fixed(ms / MS_IN_S, 1)} s"
+        ms >= LARGE -> "${fixed(ms, 0)} ms"
+        else -> "${fixed(ms, if (ms < SMALL) 2 else 1)} ms"
+    }
+
+    /** Returns a size in MB of a million bytes, as the pipeline reports it. */
+    fun megabytes(bytes: Long): String = (bytes / BYTES_IN_MB).let { "${fixed(it, if (it < SMALL) 2 else 1)} MB" }
+
+    /** Returns how much less time one latency is than another, or how much more; null where there is nothing to compare. */
+    fun percentLess(time: Double?, other: Double?): String? {
+        if (time == null || other == null || !time.isFinite() || !other.isFinite() || time <= 0 || other <= 0) return null
+        val percent = PERCENT * (1 - time / other)
+        if (abs(percent) < ALIKE) return "the same time"
+        return "${fixed(abs(percent), 0)}% ${if (percent > 0) "less" else "more"} time"
+    }
+
+    /** Returns a probability in percent. */
+    fun percent(share: Double): String = "${fixed(PERCENT * share, 1)}%"
+
+    /** Returns a cosine with the digits that a quantised file moves. */
+    fun cosine(cosine: Double?): String = cosine?.let { fixed(it, 5) } ?: "–"
+
+    /** Returns the value of a regression. */
+    fun value(value: Float): String = fixed(value.toDouble(), 3)
+
+    /** Returns a ratio of signal to noise. */
+    fun decibels(decibels: Double?): String = when {
+        decibels == null -> "–"
+        decibels.isInfinite() -> "no noise"
+        else -> "${fixed(decibels, 1)} dB"
+    }
+
+    /** Returns the middle one of some latencies, null where there is none: for a screen, not for a record. */
+    fun median(samples: List<Double>): Double? {
+        if (samples.isEmpty()) return null
+        val sorted = samples.sorted()
+        val half = sorted.size / 2
+        return if (sorted.size % 2 == 1) sorted[half] else (sorted[half - 1] + sorted[half]) / 2
+    }
+
+    /** Returns a number with so many digits behind the point; the same on every phone, as the app's words are. */
+    private fun fixed(number: Double, digits: Int) = String.format(Locale.ROOT, "%.${digits}f", number)
+}
+
+/** The error as a sentence for a screen. */
+val Throwable.sentence: String
+    get() {
+        val text = message?.takeIf { it.isNotBlank() } ?: "${javaClass.simpleName} happened, and does not say why"
+        return text.replaceFirstChar { it.uppercase(Locale.ROOT) } + if (text.last() in ".!?") "" else "."
+    }
+
+/** The runtime that is linked in, against the oldest that a file may be run with: an older one may run it and be wrong. */
+enum class MinimumVersion {
+    ENOUGH,
+    TOO_OLD,
+
+    /** One of the two is no row of numbers: the system's own runtime refuses a file that is too new for it, by itself. */
+    NOT_COMPARABLE,
+    ;
+
+    companion object {
+        fun of(minimum: String, linked: String): MinimumVersion {
+            val wanted = numbers(minimum) ?: return NOT_COMPARABLE
+            val found = numbers(linked) ?: return NOT_COMPARABLE
+            val places = 0 until maxOf(wanted.size, found.size)
+            val differs = places.firstOrNull { wanted.getOrElse(it) { 0 } != found.getOrElse(it) { 0 } } ?: return ENOUGH
+            return if (found.getOrElse(differs) { 0 } < wanted.getOrElse(differs) { 0 }) TOO_OLD else ENOUGH
+        }
+
+        /** Returns `1.4.1` as three numbers, with what follows a dash or a plus left out; null for other texts. */
+        private fun numbers(version: String): List<Int>? {
+            val parts = version.takeWhile { it != '-' && it != '+' }.split('.').map(String::toIntOrNull)
+            return parts.filterNotNull().takeIf { it.size == parts.size }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+package pocketbert.models
+
+import kotlinx.serialization.json.JsonArray
+import kotlinx.serialization.json.JsonObject
+import kotlinx.serialization.json.JsonPrimitive
+import pocketbert.core.contract.Headless
+import java.io.File
+import java.io.IOException
+
+/** A run's name is none. */
+class WrongRun(name: String) : Exception("\"${name.take(60)}\" is no name of a run: letters, digits, dots and dashes make one.")
+
+/**
+ * The folder in which benchmarks leave what they were asked and what they found: one folder a run, by the headless contract,
+ * whoever asks, a computer or the screen.
+ */
+class RunFolders(val root: File) {
+    /**
+     * Returns a run's folder, and makes it where there is none yet: whoever waits reads the status there, be it a refusal.
+     *
+     * @throws WrongRun the name could lead out of the folder of runs.
+     * @throws IOException it cannot be made.
+     */
+    fun folder(run: String): File {
+        if (!Headless.isRunId(run)) throw WrongRun(run)
+        val folder = File(root, run)
+        if (!folder.isDirectory && !folder.mkdirs()) throw IOException("the folder $folder cannot be made")
+        return folder
+    }
+
+    /** Writes a request into a new run's folder, and returns the folder. */
+    fun write(request: RunRequest): File {
+        val folder = folder(request.runId)
+        val aside = File(folder, "${Headless.REQUEST}.new")
+        aside.writeText("${request.json()}\n")
+        if (!aside.renameTo(File(folder, Headless.REQUEST))) throw IOException("${Headless.REQUEST} cannot be written into $folder")
+        return folder
+    }
+
+    /** Returns the records that lie here, the newest first; what cannot be read is left out. */
+    fun records(): List<RunRecord> = root.listFiles().orEmpty()
+        .mapNotNull { folder -> runCatching { RunRecord.read(folder) }.getOrNull() }
+        .sortedByDescending { it.started }
+
+    /** Removes a run with all that it left. */
+    fun remove(run: String) {
+        if (!Headless.isRunId(run)) throw WrongRun(run)
+        File(root, run).deleteRecursively()
+    }
+}
+
+/**
+ * What a screen asks a benchmark for, as `request.json` has it (`docs/schemas/benchmark-request.schema.json`).
+ *
+ * @property runId a name for it, see [Headless.isRunId].
+ * @property model the folder of a shipped model.
+ * @property computeUnits as the runtime names them; null for its default.
+ * @property lengths full rows of these lengths are timed.
+ * @property texts are timed as they come.
+ * @property minutes after which it ends, finished or not.
+ * @property startBelowC waits until the phone is cooler; null does not wait.
+ */
+class RunRequest(
+    val runId: String,
+    private val model: String,
+    private val computeUnits: String?,
+    private val threads: Int,
+    private val lengths: List<Int>,
+    private val texts: List<String>,
+    private val minutes: Double,
+    private val startBelowC: Double?,
+) {
+    private val rounds = (minutes * MS_IN_MINUTE * LENGTHS_SHARE / (ROUND_MS * maxOf(lengths.size, 1))).toInt()
+        .coerceIn(LEAST_ROUNDS, MOST_ROUNDS)
+
+    fun json() = JsonObject(
+        linkedMapOf(
+            "schema_version" to JsonPrimitive(1),
+            "run_id" to JsonPrimitive(runId),
+            "model" to JsonPrimitive(model),
+            "compute_units" to JsonPrimitive(computeUnits),
+            "threads" to JsonPrimitive(threads),
+            "lengths" to JsonArray(lengths.map { JsonPrimitive(it) }),
+            "texts" to JsonArray(texts.map { JsonPrimitive(it) }),
+            "rounds" to JsonPrimitive(rounds),
+            "runs_per_round" to JsonPrimitive(LEAST_RUNS),
+            "round_ms" to JsonPrimitive(ROUND_MS),
+            "text_passes" to JsonPrimitive(TEXT_PASSES),
+            "time_limit_s" to JsonPrimitive(minutes * S_IN_MINUTE),
+            "start_below_c" to JsonPrimitive(startBelowC),
+        ),
+    )
+
+    private companion object {
+        const val ROUND_MS = 1_000.0
+        const val LEAST_ROUNDS = 3
+        const val MOST_ROUNDS = 1_000
+        const val LEAST_RUNS = 3
+        const val TEXT_PASSES = 3
+
+        /** Full rows take no more than this share of the time; opening, the texts and the first runs take the rest. */
+        const val LENGTHS_SHARE = 0.4
+        const val MS_IN_MINUTE = 60_000.0
+        const val S_IN_MINUTE = 60.0
+    }
+}

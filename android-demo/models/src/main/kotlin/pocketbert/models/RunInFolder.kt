@@ -1,0 +1,82 @@
+package pocketbert.models
+
+import kotlinx.coroutines.coroutineScope
+import kotlinx.coroutines.delay
+import kotlinx.coroutines.launch
+import kotlinx.coroutines.suspendCancellableCoroutine
+import kotlinx.serialization.json.Json
+import kotlinx.serialization.json.JsonNull
+import kotlinx.serialization.json.double
+import kotlinx.serialization.json.jsonObject
+import kotlinx.serialization.json.jsonPrimitive
+import pocketbert.core.Cancellation
+import pocketbert.core.benchmark.HeadlessRun
+import pocketbert.core.contract.Headless
+import pocketbert.core.contract.Models
+import pocketbert.core.contract.State
+import java.io.File
+import kotlin.concurrent.thread
+import kotlin.coroutines.resume
+
+/**
+ * Where a run stands, for a screen.
+ *
+ * @property done from 0 to 1.
+ * @property message why it ended, where it did not finish.
+ */
+data class RunProgress(val state: State, val done: Double, val doing: String, val message: String? = null) {
+    /** What is going on, or how it ended, in a sentence. */
+    val sentence: String
+        get() = when (state) {
+            State.COOLING, State.RUNNING -> doing
+            State.FINISHED -> "It finished, and wrote its record."
+            State.REFUSED -> "It was refused: ${message ?: "nobody says why"}."
+            State.FAILED -> "It failed: ${message ?: "nobody says why"}."
+            State.CANCELLED -> "It was cancelled."
+            State.OUT_OF_TIME -> "It ran out of time: ${message ?: "the limit passed"}."
+            State.TOO_HOT -> "The phone is too hot: ${message ?: "it did not cool down"}."
+        }
+
+    companion object {
+        /** Reads the last status that was written into a run's folder; null where there is none yet. */
+        internal fun read(folder: File): RunProgress? = runCatching {
+            val json = Json.parseToJsonElement(File(folder, Headless.STATUS).readText()).jsonObject
+            val state = State.entries.first { it.word == json.getValue("state").jsonPrimitive.content }
+            val message = json["message"]?.takeUnless { it is JsonNull }?.jsonPrimitive?.content
+            RunProgress(state, json.getValue("done").jsonPrimitive.double, json.getValue("doing").jsonPrimitive.content, message)
+        }.getOrNull()
+    }
+}
+
+/** Carries out the run of a folder, as a computer or the screen has asked for it there. */
+object RunInFolder {
+    private const val PAUSE_MS = 200L
+
+    /**
+     * Runs to an end and returns it.
+     *
+     * @param cancellation asks it to end; it then writes that into its folder, and has ended.
+     * @param tell is called with where it stands, some times a second: what the folder says, as a computer would read it.
+     */
+    suspend fun carryOut(folder: File, equipment: Equipment, cancellation: Cancellation, tell: (RunProgress) -> Unit): RunProgress =
+        coroutineScope {
+            // What an earlier run of this name left says nothing of this one.
+            for (name in listOf(Headless.STATUS, Headless.RECORD)) File(folder, name).delete()
+            val watch = launch {
+                while (true) {
+                    delay(PAUSE_MS)
+                    RunProgress.read(folder)?.takeUnless { it.state.isFinal }?.let(tell)
+                }
+            }
+            val status = suspendCancellableCoroutine { waiting ->
+                waiting.invokeOnCancellation { cancellation.cancel() }
+                thread(name = "pocketbert-run", isDaemon = true) {
+                    val models = { Models.open(equipment.models, equipment.policy, cancellation) }
+                    val runtimes = equipment.runtimes.map { it.runtime }
+                    waiting.resume(HeadlessRun(folder, models, runtimes, equipment.phone, cancellation).run())
+                }
+            }
+            watch.cancel()
+            RunProgress(status.state, status.done, status.doing, status.message)
+        }
+}

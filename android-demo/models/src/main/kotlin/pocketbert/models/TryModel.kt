@@ -1,0 +1,109 @@
+package pocketbert.models
+
+import kotlinx.coroutines.CancellationException
+import kotlinx.coroutines.CoroutineScope
+import kotlinx.coroutines.Job
+import kotlinx.coroutines.flow.MutableStateFlow
+import kotlinx.coroutines.flow.StateFlow
+import kotlinx.coroutines.flow.asStateFlow
+import kotlinx.coroutines.flow.update
+import kotlinx.coroutines.launch
+import pocketbert.core.Cancelled
+
+/**
+ * One model at a time is asked what a person writes. Used from one thread, the one of [scope].
+ *
+ * @property search the set that is searched, where the chosen model embeds texts.
+ */
+class TryModel(val models: List<ShelvedModel>, val search: SearchModel, private val scope: CoroutineScope) {
+    sealed class State {
+        /** Nothing was asked, or something is missing; the sentence says what. */
+        class Idle(val missing: String? = null) : State()
+
+        object Working : State()
+
+        class Answered(val question: Question, val reply: Reply) : State()
+
+        class Failed(val why: String) : State()
+    }
+
+    /**
+     * What the screen shows.
+     *
+     * @property first the text; or the question.
+     * @property second the second text, or the passage.
+     */
+    data class Form(val chosen: ShelvedModel?, val first: String, val second: String, val state: State)
+
+    private val current = MutableStateFlow(Form(null, "", "", State.Idle()))
+    val form: StateFlow<Form> = current.asStateFlow()
+    private var worker: Worker? = null
+    private var work: Job? = null
+
+    init {
+        models.firstOrNull()?.let { choose(it.id) }
+    }
+
+    /** Takes another model, with an example of what it can be asked. What was asked of the one before is cancelled. */
+    fun choose(id: String) {
+        val model = models.firstOrNull { it.id == id } ?: return
+        val before = current.value.chosen
+        if (model.id == before?.id) return
+        cancel()
+        worker?.close()
+        val worker = Worker(model).also { worker = it }
+        search.use(worker)
+        val example = Examples.question(model.task)
+        current.update {
+            val same = model.task == before?.task
+            Form(model, if (same) it.first else example.first, if (same) it.second else example.second.orEmpty(), State.Idle())
+        }
+    }
+
+    fun writeFirst(text: String) = current.update { it.copy(first = text) }
+
+    fun writeSecond(text: String) = current.update { it.copy(second = text) }
+
+    private fun question(form: Form, task: Task): Question = when (task) {
+        Task.VALUE, Task.ANSWER -> Question(form.first, form.second)
+        // The second text of a classification may be left out.
+        Task.LABELS -> Question(form.first, form.second.ifBlank { null })
+        else -> Question(form.first)
+    }
+
+    /** Asks the chosen model; what was asked before and is not answered yet is cancelled. */
+    fun ask() {
+        cancel()
+        val worker = worker ?: return
+        val question = question(current.value, worker.shelved.task)
+        question.missing(worker.shelved.task)?.let { missing ->
+            current.update { it.copy(state = State.Idle(missing)) }
+            return
+        }
+        current.update { it.copy(state = State.Working) }
+        work = scope.launch {
+            val state = try {
+                val reply = worker.ask(question)
+                (reply.answer as? Answer.Embedding)?.let { search.find(it.embedding) }
+                State.Answered(question, reply)
+            } catch (cancelled: CancellationException) {
+                throw cancelled
+            } catch (_: Cancelled) {
+                return@launch
+            } catch (error: Exception) {
+                State.Failed(error.sentence)
+            }
+            current.update { it.copy(state = state) }
+        }
+    }
+
+    /** Gives up what goes on. */
+    fun cancel() {
+        work?.cancel()
+        work = null
+        current.update { if (it.state == State.Working) it.copy(state = State.Idle()) else it }
+    }
+
+    /** Waits for what goes on. */
+    suspend fun settled() = work?.join()
+}

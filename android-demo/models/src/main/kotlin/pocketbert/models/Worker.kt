@@ -1,0 +1,136 @@
+package pocketbert.models
+
+import kotlinx.coroutines.suspendCancellableCoroutine
+import pocketbert.core.Background
+import pocketbert.core.Cancellation
+import pocketbert.core.contract.Golden
+import pocketbert.core.model.Answered
+import pocketbert.core.model.GoldenVerdict
+import pocketbert.core.model.RunnerOptions
+import pocketbert.core.model.Student
+import pocketbert.core.output.Found
+import pocketbert.core.output.Share
+import pocketbert.core.tokenizer.Tokenizer
+
+/** Runs work behind what was started before, and returns what it returns; cancelled with the coroutine that waits. */
+internal suspend fun <T> Background.run(work: (Cancellation) -> T): T = suspendCancellableCoroutine { waiting ->
+    // Resuming what was cancelled meanwhile does nothing.
+    val asked = start(work) { waiting.resumeWith(it) }
+    waiting.invokeOnCancellation { asked.cancel() }
+}
+
+/**
+ * A model that is opened when it is first asked something, runs off the main thread, one call at a time, and gives its memory
+ * back when it is closed.
+ */
+class Worker(val shelved: ShelvedModel, private val options: RunnerOptions = RunnerOptions(shelved.linked.threads.first)) : AutoCloseable {
+    private class Opened(val student: Student, val tokenizer: Tokenizer, val tookMs: Double)
+
+    private val background = Background()
+
+    // Touched in the background alone, where work goes one after the other.
+    private var opened: Opened? = null
+
+    /** Asks the model something, and returns what it says. */
+    suspend fun ask(question: Question): Reply = background.run { cancellation ->
+        val opened = open()
+        val (answer, answered) = question.ask(opened.student, cancellation)
+        val limit = shelved.model.signature.maxLength
+        // A row of that length may have been cut, or just fit.
+        val mayBeCut = shelved.task != Task.ANSWER && answered.tokens == limit
+        val cut = mayBeCut && opened.tokenizer.encode(question.first, question.second, cancellation = cancellation).size > limit
+        Reply(
+            if (shelved.model.hasRandomWeights) Answer.Hidden else answer,
+            answered.inferenceMs,
+            answered.tokenizeMs,
+            answered.tokens,
+            answered.length,
+            limit.takeIf { cut },
+            opened.tookMs,
+        )
+    }
+
+    /** Runs the golden rows that were shipped with the model. */
+    suspend fun check(): Pair<Golden, GoldenVerdict> = background.run { cancellation ->
+        val golden = shelved.model.golden()
+        golden to open().student.check(golden, cancellation)
+    }
+
+    private fun open(): Opened = opened ?: run {
+        val began = System.nanoTime()
+        val tokenizer = shelved.model.tokenizer()
+        val student = Student(shelved.model, tokenizer, shelved.linked.runtime.open(shelved.model, options))
+        Opened(student, tokenizer, (System.nanoTime() - began) / NANOS_IN_MS).also { opened = it }
+    }
+
+    /** Closes the model behind what was asked before. */
+    override fun close() {
+        background.start({ opened?.student?.close() }) { }
+        background.close()
+    }
+
+    private companion object {
+        const val NANOS_IN_MS = 1e6
+    }
+}
+
+/**
+ * What a model is asked.
+ *
+ * @property first the text; or the question, where there is a passage.
+ * @property second the other text, or the passage.
+ */
+data class Question(val first: String, val second: String? = null) {
+    /** Says what is missing for a task, or null. */
+    fun missing(task: Task): String? {
+        val both = first.isNotBlank() && !second.isNullOrBlank()
+        return when (task) {
+            Task.ANSWER -> "Write a question and a passage.".takeUnless { both }
+            Task.VALUE -> "Write two texts to compare.".takeUnless { both }
+            Task.LABELS, Task.SEARCH, Task.ENTITIES -> "Write a text.".takeUnless { first.isNotBlank() }
+        }
+    }
+
+    internal fun ask(student: Student, cancellation: Cancellation): Pair<Answer, Answered<*>> = when (Task.of(student.model.signature)) {
+        Task.SEARCH -> student.embedding(first, cancellation).let { Answer.Embedding(it.value) to it }
+        Task.VALUE -> student.value(first, second, cancellation).let { Answer.Value(it.value) to it }
+        Task.LABELS -> student.labels(first, second, cancellation).let { Answer.Labels(it.value) to it }
+        Task.ENTITIES -> student.entities(first, cancellation).let { Answer.Entities(it.value) to it }
+        Task.ANSWER -> student.answer(first, second.orEmpty(), cancellation = cancellation).let { Answer.Span(it.value) to it }
+    }
+}
+
+/** What came out of a model. */
+sealed class Answer {
+    class Labels(val shares: List<Share>) : Answer()
+
+    class Value(val value: Float) : Answer()
+
+    /** A part of the passage; null where there is none. */
+    class Span(val found: Found?) : Answer()
+
+    class Entities(val found: List<Found>) : Answer()
+
+    class Embedding(val embedding: FloatArray) : Answer()
+
+    /** The model's weights are random. */
+    object Hidden : Answer()
+}
+
+/**
+ * An answer, and how long it took.
+ *
+ * @property tokens of the row, special ones included.
+ * @property length at which it ran.
+ * @property cutAt how many tokens the file takes, where the text has more and its end was not read.
+ * @property openedMs how long opening the model took, when it was opened.
+ */
+class Reply(
+    val answer: Answer,
+    val inferenceMs: Double,
+    val tokenizeMs: Double,
+    val tokens: Int,
+    val length: Int,
+    val cutAt: Int?,
+    val openedMs: Double,
+)
