@@ -45,7 +45,13 @@ open class App : Application() {
 
 /** The view models of all screens, which are made when the models have been read. */
 class Desk(private val equipment: Equipment, private val storage: File?, private val scope: CoroutineScope) {
-    class Models(val shelf: Shelf, val tries: TryModel, val compare: CompareModel, val selfTest: SelfTestModel, val benchmark: BenchmarkModel)
+    class Models(
+        val shelf: Shelf,
+        val tries: TryModel,
+        val compare: CompareModel,
+        val selfTest: SelfTestModel,
+        val benchmark: BenchmarkModel,
+    )
 
     val shelf = ShelfModel(equipment)
     private val made = MutableStateFlow<Models?>(null)

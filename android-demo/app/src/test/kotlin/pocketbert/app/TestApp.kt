@@ -1,5 +1,6 @@
 package pocketbert.app
 
+import org.json.JSONObject
 import pocketbert.core.benchmark.Phone
 import pocketbert.core.contract.Files
 import pocketbert.core.contract.Folder
@@ -11,7 +12,6 @@ import pocketbert.models.Equipment
 import pocketbert.models.LinkedRuntime
 import pocketbert.models.RunFolders
 import java.io.File
-import org.json.JSONObject
 
 /** The students that `make apps-check` makes, and the real LiteRT and ExecuTorch behind a socket. */
 object Students {

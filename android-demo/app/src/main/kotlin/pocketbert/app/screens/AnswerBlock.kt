@@ -43,7 +43,15 @@ fun AnswerBlock(form: TryModel.Form, set: SearchModel.Set) {
         is TryModel.State.Failed -> Notice(state.why, isError = true)
         TryModel.State.Working -> Block {
             val embedded = set.embedded
-            Text(if (embedded == null) stringResource(R.string.working) else stringResource(R.string.embedding, embedded, set.sentences.size))
+            Text(
+                if (embedded ==
+                    null
+                ) {
+                    stringResource(R.string.working)
+                } else {
+                    stringResource(R.string.embedding, embedded, set.sentences.size)
+                },
+            )
             if (embedded == null) {
                 LinearProgressIndicator(Modifier.fillMaxWidth())
             } else {
@@ -51,9 +59,10 @@ fun AnswerBlock(form: TryModel.Form, set: SearchModel.Set) {
             }
         }
         is TryModel.State.Answered -> Block(Modifier.testTag("answer").semantics { liveRegion = LiveRegionMode.Polite }) {
+            Headline(state.reply)
             Said(state.question, state.reply.answer, set)
             HorizontalDivider(color = MaterialTheme.colorScheme.outlineVariant)
-            Latency(state.reply)
+            Facts(state.reply)
         }
     }
 }
@@ -134,12 +143,17 @@ private fun marked(text: String, found: List<Found>): AnnotatedString {
     }
 }
 
+/** How long it took stands first: a list of what was found may be long. */
 @Composable
-private fun Latency(reply: Reply) {
+private fun Headline(reply: Reply) {
     Column(Modifier.semantics(mergeDescendants = true) {}) {
         Text(Formats.ms(reply.inferenceMs), style = MaterialTheme.typography.figure, color = LocalAccents.current.student)
         Text(stringResource(R.string.inference), color = MaterialTheme.colorScheme.onSurfaceVariant)
     }
+}
+
+@Composable
+private fun Facts(reply: Reply) {
     Fact(stringResource(R.string.tokenisation), Formats.ms(reply.tokenizeMs))
     Fact(stringResource(R.string.tokens), stringResource(R.string.tokens_of, reply.tokens, reply.length))
     Fact(stringResource(R.string.opened), Formats.ms(reply.openedMs))

@@ -96,7 +96,12 @@ private fun Verdict(form: CompareModel.Form) {
     Block(Modifier.testTag("verdict").semantics { liveRegion = LiveRegionMode.Polite }) {
         val verdict = form.verdict
         if (verdict != null) {
-            Text(verdict, style = MaterialTheme.typography.figure, color = accents.student)
+            val isLess = (form.sides[0].medianMs ?: 0.0) <= (form.sides[1].medianMs ?: 0.0)
+            Text(
+                verdict,
+                style = MaterialTheme.typography.figure,
+                color = if (isLess) accents.student else MaterialTheme.colorScheme.onSurface,
+            )
             Text(
                 stringResource(R.string.than, form.sides[0].model.name, form.sides[1].model.name),
                 color = MaterialTheme.colorScheme.onSurfaceVariant,

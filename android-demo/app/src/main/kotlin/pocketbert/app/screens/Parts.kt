@@ -54,7 +54,11 @@ fun Cards(modifier: Modifier = Modifier, content: @Composable ColumnScope.() -> 
 
 /** A block of a screen that belongs together. */
 @Composable
-fun Block(modifier: Modifier = Modifier, color: Color = MaterialTheme.colorScheme.surfaceContainerHigh, content: @Composable ColumnScope.() -> Unit) {
+fun Block(
+    modifier: Modifier = Modifier,
+    color: Color = MaterialTheme.colorScheme.surfaceContainerHigh,
+    content: @Composable ColumnScope.() -> Unit,
+) {
     Surface(modifier.fillMaxWidth(), shape = RoundedCornerShape(18.dp), color = color) {
         Column(Modifier.padding(GAP), verticalArrangement = Arrangement.spacedBy(12.dp), content = content)
     }
@@ -81,7 +85,12 @@ fun Fact(name: String, value: String) {
         horizontalArrangement = Arrangement.SpaceBetween,
         verticalArrangement = Arrangement.spacedBy(2.dp),
     ) {
-        Text(name, Modifier.padding(end = 12.dp), color = MaterialTheme.colorScheme.onSurfaceVariant, style = MaterialTheme.typography.bodyMedium)
+        Text(
+            name,
+            Modifier.padding(end = 12.dp),
+            color = MaterialTheme.colorScheme.onSurfaceVariant,
+            style = MaterialTheme.typography.bodyMedium,
+        )
         Text(value, style = MaterialTheme.typography.bodyMedium.tabular())
     }
 }

@@ -57,7 +57,10 @@ private fun Tested(row: SelfTestModel.Row) {
                 )
                 for (failure in report.failures) Notice(failure, isError = true)
                 Fact(stringResource(R.string.same_tokens), stringResource(R.string.of, report.sameTokens, report.rows))
-                Fact(stringResource(R.string.worst_cosine), bounded(Formats.cosine(report.worstCosine), report.minCosine?.let(Formats::cosine)))
+                Fact(
+                    stringResource(R.string.worst_cosine),
+                    bounded(Formats.cosine(report.worstCosine), report.minCosine?.let(Formats::cosine)),
+                )
                 Fact(stringResource(R.string.sqnr), bounded(Formats.decibels(report.sqnrDb), report.minSqnrDb?.let(Formats::decibels)))
             }
         }
