@@ -10,7 +10,7 @@ POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
 .PHONY: help ready setup init run plan compress student convert verify benchmark report ship demo push recipes list \
-        train test test-quick test-durations test-cluster test-full check docs commands format compat peers pruned-speed faults mutations abuse core-check core-speed tokenizer-peers support compression ablation \
+        train test test-quick test-durations test-cluster test-full check docs commands format compat peers pruned-speed faults mutations abuse core-check apps-check android-apk core-speed tokenizer-peers support compression ablation \
         clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
@@ -129,6 +129,12 @@ abuse: ready  ## kill commands, fill disks, give bad inputs and prepared folders
 
 core-check: ready  ## build and test both apps' cores, and compare every token id (JDK 17 and Maven; Swift 6, or .ci/swift)
 	@PYTHONPATH=.:tests .venv/bin/python -m apps.check
+
+apps-check: core-check  ## both apps: screens photographed, view models and answers compared, an APK packed (15 minutes)
+	@PYTHONPATH=.:tests .venv/bin/python -m apps.apps_check
+
+android-apk: ready  ## pack a signed debug APK of what apps-check built; the runtimes come in by Gradle's build alone
+	@PYTHONPATH=.:tests .venv/bin/python -m apps.apk
 
 core-speed: ready  ## time both cores' tokenizers beside Hugging Face's, in one run
 	@PYTHONPATH=.:tests .venv/bin/python -m apps.speed

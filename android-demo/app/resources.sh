@@ -21,7 +21,7 @@ done
 aapt2 compile --dir "$app/src/main/res" -o "$target/compiled/app.zip"
 aapt2 link -o "$target/resources.apk" -I "$target/framework.apk" --manifest "$app/src/main/AndroidManifest.xml" \
   -A "$app/src/main/assets" --java "$target/generated" --auto-add-overlay --extra-packages "$packages" "${linked[@]}" \
-  -R "$target/compiled/app.zip"
+  -R "$target/compiled/app.zip" --proguard "$target/manifest.pro"
 cat >"$target/robolectric/com/android/tools/test_config.properties" <<PROPERTIES
 android_merged_manifest=$app/src/main/AndroidManifest.xml
 android_merged_assets=$app/src/main/assets

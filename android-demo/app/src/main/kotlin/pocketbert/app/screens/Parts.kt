@@ -141,7 +141,7 @@ fun ModelPicker(label: String, models: List<ShelvedModel>, chosen: ShelvedModel?
                         onChoose(model.id)
                         isOpen = false
                     },
-                    Modifier.heightIn(min = 48.dp),
+                    Modifier.heightIn(min = 48.dp).testTag("model-${model.id}"),
                 )
             }
         }

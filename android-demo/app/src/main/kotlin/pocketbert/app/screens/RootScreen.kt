@@ -1,10 +1,16 @@
 package pocketbert.app.screens
 
 import androidx.compose.foundation.layout.Arrangement
+import androidx.compose.foundation.layout.Box
+import androidx.compose.foundation.layout.BoxWithConstraints
 import androidx.compose.foundation.layout.Column
+import androidx.compose.foundation.layout.Row
 import androidx.compose.foundation.layout.fillMaxSize
 import androidx.compose.foundation.layout.fillMaxWidth
 import androidx.compose.foundation.layout.padding
+import androidx.compose.foundation.layout.safeDrawingPadding
+import androidx.compose.foundation.rememberScrollState
+import androidx.compose.foundation.verticalScroll
 import androidx.compose.material3.Button
 import androidx.compose.material3.CircularProgressIndicator
 import androidx.compose.material3.ExperimentalMaterial3Api
@@ -12,11 +18,14 @@ import androidx.compose.material3.Icon
 import androidx.compose.material3.MaterialTheme
 import androidx.compose.material3.NavigationBar
 import androidx.compose.material3.NavigationBarItem
+import androidx.compose.material3.NavigationRail
+import androidx.compose.material3.NavigationRailItem
 import androidx.compose.material3.Scaffold
 import androidx.compose.material3.Surface
 import androidx.compose.material3.Text
 import androidx.compose.material3.TopAppBar
 import androidx.compose.runtime.Composable
+import androidx.compose.runtime.CompositionLocalProvider
 import androidx.compose.runtime.collectAsState
 import androidx.compose.runtime.getValue
 import androidx.compose.runtime.mutableIntStateOf
@@ -24,12 +33,14 @@ import androidx.compose.runtime.saveable.rememberSaveable
 import androidx.compose.runtime.setValue
 import androidx.compose.ui.Alignment
 import androidx.compose.ui.Modifier
+import androidx.compose.ui.platform.LocalDensity
 import androidx.compose.ui.res.painterResource
 import androidx.compose.ui.res.stringResource
 import androidx.compose.ui.semantics.heading
 import androidx.compose.ui.semantics.semantics
 import androidx.compose.ui.text.style.TextAlign
 import androidx.compose.ui.text.style.TextOverflow
+import androidx.compose.ui.unit.Density
 import androidx.compose.ui.unit.dp
 import pocketbert.app.Desk
 import pocketbert.app.R
@@ -57,42 +68,69 @@ fun RootScreen(desk: Desk) {
         return
     }
     val tab = Tab.entries[chosen]
-    Scaffold(
-        topBar = {
-            TopAppBar({
-                Text(
-                    stringResource(tab.title),
-                    Modifier.semantics { heading() },
-                    style = MaterialTheme.typography.headlineMedium,
-                    maxLines = 1,
-                    overflow = TextOverflow.Ellipsis,
-                )
-            })
-        },
-        bottomBar = {
-            NavigationBar {
-                for (one in Tab.entries) {
-                    NavigationBarItem(
-                        one == tab,
-                        { chosen = one.ordinal },
-                        { Icon(painterResource(one.icon), null) },
-                        label = { Text(stringResource(one.title), maxLines = 1, overflow = TextOverflow.Ellipsis) },
-                    )
+    BoxWithConstraints {
+        // A phone that lies on its side has no height to give away.
+        if (maxHeight < LOW_DP.dp) {
+            Surface(color = MaterialTheme.colorScheme.background) {
+                Row(Modifier.fillMaxSize().safeDrawingPadding()) {
+                    NavigationRail(Modifier.verticalScroll(rememberScrollState())) {
+                        for (one in Tab.entries) {
+                            NavigationRailItem(one == tab, { chosen = one.ordinal }, { TabIcon(one) }, label = { TabLabel(one) })
+                        }
+                    }
+                    Shown(tab, made, desk)
                 }
             }
-        },
-    ) { padding ->
-        Column(Modifier.padding(padding)) {
-            if (made.shelf.usesUnsigned) Banner(stringResource(R.string.unsigned))
-            when (tab) {
-                Tab.TRY -> TryScreen(made.tries)
-                Tab.COMPARE -> CompareScreen(made.compare)
-                Tab.SELF_TEST -> SelfTestScreen(made.selfTest)
-                Tab.BENCHMARK -> BenchmarkScreen(made.benchmark, desk)
-            }
+        } else {
+            Scaffold(
+                topBar = { TopAppBar({ Title(tab) }) },
+                bottomBar = {
+                    NavigationBar {
+                        for (one in Tab.entries) {
+                            NavigationBarItem(one == tab, { chosen = one.ordinal }, { TabIcon(one) }, label = { TabLabel(one) })
+                        }
+                    }
+                },
+            ) { padding -> Box(Modifier.padding(padding)) { Shown(tab, made, desk) } }
         }
     }
 }
+
+@Composable
+private fun Shown(tab: Tab, made: Desk.Models, desk: Desk) {
+    Column {
+        if (made.shelf.usesUnsigned) Banner(stringResource(R.string.unsigned))
+        when (tab) {
+            Tab.TRY -> TryScreen(made.tries)
+            Tab.COMPARE -> CompareScreen(made.compare)
+            Tab.SELF_TEST -> SelfTestScreen(made.selfTest)
+            Tab.BENCHMARK -> BenchmarkScreen(made.benchmark, desk)
+        }
+    }
+}
+
+@Composable
+private fun Title(tab: Tab) = Text(
+    stringResource(tab.title),
+    Modifier.semantics { heading() },
+    style = MaterialTheme.typography.headlineMedium,
+    maxLines = 1,
+    overflow = TextOverflow.Ellipsis,
+)
+
+@Composable
+private fun TabIcon(tab: Tab) = Icon(painterResource(tab.icon), null)
+
+/** A tab's name does not grow beyond its tab: a quarter of the width holds no letters of twice the size. */
+@Composable
+private fun TabLabel(tab: Tab) {
+    val density = LocalDensity.current
+    val limited = Density(density.density, density.fontScale.coerceAtMost(LARGEST_LABEL))
+    CompositionLocalProvider(LocalDensity provides limited) { Text(stringResource(tab.title), maxLines = 1) }
+}
+
+private const val LOW_DP = 480
+private const val LARGEST_LABEL = 1.2f
 
 @Composable
 private fun Banner(text: String) {

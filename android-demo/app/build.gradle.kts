@@ -1,0 +1,81 @@
+plugins {
+    alias(libs.plugins.android.application)
+    alias(libs.plugins.kotlin.android)
+    alias(libs.plugins.compose.compiler)
+}
+
+android {
+    namespace = "pocketbert.app"
+    compileSdk = 35
+
+    defaultConfig {
+        applicationId = "pocketbert.app"
+        minSdk = 26
+        targetSdk = 35
+        versionCode = 1
+        versionName = "0.1.0"
+        testInstrumentationRunner = "androidx.test.runner.AndroidJUnitRunner"
+        ndk {
+            // Those that the runtimes come for.
+            abiFilters += listOf("arm64-v8a", "x86_64")
+        }
+    }
+
+    buildTypes {
+        release {
+            isMinifyEnabled = true
+            isShrinkResources = true
+            proguardFiles(getDefaultProguardFile("proguard-android-optimize.txt"), "rules.pro")
+        }
+    }
+
+    buildFeatures {
+        compose = true
+    }
+
+    compileOptions {
+        sourceCompatibility = JavaVersion.VERSION_17
+        targetCompatibility = JavaVersion.VERSION_17
+    }
+
+    kotlinOptions {
+        jvmTarget = "17"
+    }
+
+    sourceSets {
+        getByName("main").kotlin.srcDir("src/main/kotlin")
+        getByName("androidTest").kotlin.srcDir("src/androidTest/kotlin")
+        // The tests of src/test are Robolectric's, and run by Maven.
+        getByName("test").kotlin.setSrcDirs(emptyList<String>())
+    }
+
+    androidResources {
+        // A runtime maps a model where it lies in the APK, which it cannot where it is compressed.
+        noCompress += listOf("tflite", "pte")
+    }
+
+    packaging {
+        jniLibs {
+            // Mapped from the APK, at addresses that phones with pages of 16 KB need.
+            useLegacyPackaging = false
+        }
+    }
+}
+
+dependencies {
+    implementation(project(":core"))
+    implementation(project(":models"))
+    implementation(libs.coroutines.android)
+    implementation(libs.compose.ui)
+    implementation(libs.compose.foundation)
+    implementation(libs.material3)
+    implementation(libs.activity.compose)
+    implementation(libs.core.ktx)
+    implementation(libs.lifecycle.runtime)
+    implementation(libs.litert)
+    implementation(libs.executorch)
+    implementation(libs.soloader)
+    implementation(libs.fbjni)
+    androidTestImplementation(libs.androidx.test.junit)
+    androidTestImplementation(libs.androidx.test.runner)
+}
