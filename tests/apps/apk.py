@@ -104,6 +104,12 @@ def _java(jar: Path, main: str, *arguments: str) -> str:
     return toolchains.run(["java", _MEMORY, "-cp", str(jar), main, *arguments], HOME)
 
 
+def _java_home() -> str:
+    said = toolchains.run(["java", "-XshowSettings:properties", "-version"], HOME)
+    (home,) = re.findall(r"java\.home = (.*)", said)
+    return str(home)
+
+
 def _native() -> Iterator[tuple[str, Path]]:
     for folder in sorted((APP.parent / "aars" / "target" / "unpacked").glob("*/jni")):
         for abi in _ABIS:
@@ -152,7 +158,10 @@ def _release(r8: Path, library: Path, jars: Sequence[str], work: Path) -> str:
     every = [rules, APP / "target" / "manifest.pro", *sorted(unpacked.glob("*/proguard.txt"))]
     shrunk = work / "shrunk.zip"
     options = [option for one in every for option in ("--pg-conf", str(one))]
-    place = ["--release", "--min-api", _MINIMUM_API, "--lib", str(library), "--output", str(shrunk)]
+    # Coroutines ask for classes that Java has and Android lacks, and the runners for what Gradle's build brings.
+    declared = APP.parent / "declarations" / "target" / "declarations-0.1.0.jar"
+    known = ["--lib", str(library), "--lib", _java_home(), "--classpath", str(declared)]
+    place = ["--release", "--min-api", _MINIMUM_API, *known, "--output", str(shrunk)]
     _java(r8, "com.android.tools.r8.R8", *place, *options, *jars)
     with zipfile.ZipFile(shrunk) as archive:
         size = sum(entry.file_size for entry in archive.infolist() if entry.filename.endswith(".dex"))
