@@ -8,6 +8,7 @@ import kotlinx.coroutines.flow.MutableStateFlow
 import kotlinx.coroutines.flow.StateFlow
 import kotlinx.coroutines.flow.asStateFlow
 import kotlinx.coroutines.launch
+import kotlinx.coroutines.withContext
 import pocketbert.app.runners.ExecuTorch
 import pocketbert.app.runners.LiteRt
 import pocketbert.core.contract.Headless
@@ -26,12 +27,18 @@ import java.io.File
 
 /** The process: it holds what the screens show, so that turning the phone loses nothing. */
 open class App : Application() {
-    val desk by lazy { Desk(equipment(), File(filesDir, "sentences.txt"), CoroutineScope(SupervisorJob() + Dispatchers.Main.immediate)) }
+    val desk by lazy {
+        val scope = CoroutineScope(SupervisorJob() + Dispatchers.Main.immediate)
+        Desk(equipment(), File(filesDir, "sentences.txt"), scope) { shelf ->
+            // What an earlier version of the app has copied is of no more use.
+            copies.keep(shelf.usable.map { it.model.entry.digest }.toSet())
+        }
+    }
+    private val copies by lazy { CopiedModels(AssetFiles(assets), File(noBackupFilesDir, "models")) }
 
     /** Returns what the app runs with; tests have runtimes of their own. */
     protected open fun equipment(): Equipment {
         val files = AssetFiles(assets)
-        val copies = CopiedModels(files, File(noBackupFilesDir, "models"))
         val cores = Runtime.getRuntime().availableProcessors()
         val runtimes = listOf(
             LinkedRuntime(LiteRt(assets), LiteRt.UNITS, 1..cores),
@@ -43,8 +50,17 @@ open class App : Application() {
     }
 }
 
-/** The view models of all screens, which are made when the models have been read. */
-class Desk(private val equipment: Equipment, private val storage: File?, private val scope: CoroutineScope) {
+/**
+ * The view models of all screens, which are made when the models have been read.
+ *
+ * @property onRead is called off the main thread with what was read.
+ */
+class Desk(
+    private val equipment: Equipment,
+    private val storage: File?,
+    private val scope: CoroutineScope,
+    private val onRead: (Shelf) -> Unit,
+) {
     class Models(
         val shelf: Shelf,
         val tries: TryModel,
@@ -63,6 +79,8 @@ class Desk(private val equipment: Equipment, private val storage: File?, private
         scope.launch {
             shelf.open()
             val read = (shelf.state.value as? ShelfModel.State.Ready)?.shelf ?: return@launch
+            withContext(Dispatchers.IO) { onRead(read) }
+            // A phone that is turned meanwhile asks twice.
             if (made.value != null) return@launch
             made.value = Models(
                 read,
