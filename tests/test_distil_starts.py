@@ -122,7 +122,7 @@ def test_a_random_start_has_the_shape_alone(teacher, tmp_path):
 
 
 def test_a_random_start_takes_a_shape_of_its_own(teacher, tmp_path):
-    shape = {"layers": 3, "hidden_size": 48, "attention_heads": 3, "intermediate_size": 80}
+    shape = {"num_layers": 3, "hidden_size": 48, "attention_heads": 3, "intermediate_size": 80}
     found = made(teacher, tmp_path / "out", kind="random", **shape)
     (first, *_), whole = layers.layers(found), load(teacher)
     assert (len(layers.layers(found)), first.heads, first.head_size, first.intermediate_size) == (3, 3, 16, 80)

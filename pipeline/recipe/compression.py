@@ -127,8 +127,8 @@ class StartSection(Section):
     first of them for all, and have as many passes as the teacher has layers."""
     hidden_size: Natural | None = None
     """The hidden size that `width` leaves; whole heads. That of a `random` start; the teacher's unless given."""
-    layers: Natural | None = None
-    """The layers of a `random` start, in the place of `teacher_layers`."""
+    num_layers: Natural | None = None
+    """The number of layers of a `random` start, in the place of `teacher_layers`."""
     attention_heads: Natural | None = None
     """The attention heads of each layer of a `random` start; the teacher's unless given."""
     intermediate_size: Natural | None = None

@@ -136,7 +136,7 @@ def _width(model: Any, section: StartSection) -> Any:
 def _random(model: Any, section: StartSection) -> Any:
     """Keep the architecture alone, with weights as transformers draws them; the section may change the shape."""
     config = type(model.config).from_dict(model.config.to_dict())
-    config.num_hidden_layers = section.layers or len(kept_layers(section, int(config.num_hidden_layers)))
+    config.num_hidden_layers = section.num_layers or len(kept_layers(section, int(config.num_hidden_layers)))
     hidden, heads = config.hidden_size, config.num_attention_heads
     config.hidden_size = section.hidden_size or hidden
     config.num_attention_heads = section.attention_heads or heads

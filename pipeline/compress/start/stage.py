@@ -14,7 +14,7 @@ DISTRIBUTIONS = ("torch", "transformers")
 """Packages that decide the weights."""
 _KINDS_THAT_READ: dict[str, tuple[str, ...]] = {
     "hidden_size": ("width", "random"),
-    "layers": ("random",),
+    "num_layers": ("random",),
     "attention_heads": ("random",),
     "intermediate_size": ("random",),
     "embedding_size": ("albert",),
@@ -76,8 +76,8 @@ def _check(context: Context, source: Source) -> None:
     for key, able in _KINDS_THAT_READ.items():
         if key in section.model_fields_set and section.kind not in able:
             raise RecipeError(f"start.{key} says nothing of kind {section.kind!r}; it is for {', '.join(able)}.")
-    if {"layers", "teacher_layers"} <= section.model_fields_set:
-        raise RecipeError("start.layers and start.teacher_layers say the same in two ways; give one of them.")
+    if {"num_layers", "teacher_layers"} <= section.model_fields_set:
+        raise RecipeError("start.num_layers and start.teacher_layers say the same in two ways; give one of them.")
 
 
 def _work(context: Context) -> Work:
