@@ -407,6 +407,7 @@ def test_layers_that_share_their_tensors_are_not_built_without_end(
         edit_config(folder, **{key: 1})
 
 
+@pytest.mark.toolchain
 def test_the_activations_are_those_of_transformers() -> None:
     from transformers.activations import ACT2FN
 
