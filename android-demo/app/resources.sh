@@ -5,7 +5,8 @@ set -euo pipefail
 app=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 target=$app/target libraries=$app/../aars/target/unpacked
 rm -rf "$target/generated" "$target/compiled"
-mkdir -p "$target/generated" "$target/compiled" "$target/robolectric/com/android/tools"
+# Assets are what `pocketbert ship` writes: a fresh clone has none.
+mkdir -p "$target/generated" "$target/compiled" "$target/robolectric/com/android/tools" "$app/src/main/assets"
 # The jar's own zip confuses aapt2: it wants a fresh one of the two files that it reads.
 (cd "$target/framework-resources" && rm -f ../framework.apk && zip -q0 ../framework.apk resources.arsc AndroidManifest.xml)
 packages='' linked=()
