@@ -1,5 +1,6 @@
 package pocketbert.models
 
+import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.CoroutineScope
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.Job
@@ -22,14 +23,14 @@ import java.util.TimeZone
  */
 class BenchmarkModel(val models: List<ShelvedModel>, private val equipment: Equipment, private val scope: CoroutineScope) {
     sealed class State {
-        object Idle : State()
+        data object Idle : State()
 
-        class Running(val progress: RunProgress) : State()
+        data class Running(val progress: RunProgress) : State()
 
-        class Ended(val progress: RunProgress, val record: RunRecord?) : State()
+        data class Ended(val progress: RunProgress, val record: RunRecord?) : State()
 
         /** It did not begin; the message is a sentence. */
-        class Failed(val why: String) : State()
+        data class Failed(val why: String) : State()
     }
 
     /**
@@ -113,8 +114,9 @@ class BenchmarkModel(val models: List<ShelvedModel>, private val equipment: Equi
                     current.update { if (it.state is State.Running) it.copy(state = State.Running(progress)) else it }
                 }
                 State.Ended(end, withContext(Dispatchers.IO) { runCatching { RunRecord.read(folder) }.getOrNull() })
+            } catch (cancelled: CancellationException) {
+                throw cancelled
             } catch (error: Exception) {
-                if (error is kotlinx.coroutines.CancellationException) throw error
                 State.Failed(error.sentence)
             }
             current.update { it.copy(state = state) }
@@ -147,9 +149,9 @@ class BenchmarkModel(val models: List<ShelvedModel>, private val equipment: Equi
         current.update { it.copy(records = records) }
     }
 
-    /** Removes an earlier run. */
+    /** Removes an earlier run; one whose record names another folder stays. */
     suspend fun remove(record: RunRecord) {
-        withContext(Dispatchers.IO) { equipment.runs.remove(record.run) }
+        withContext(Dispatchers.IO) { runCatching { equipment.runs.remove(record.run) } }
         readRecords()
     }
 

@@ -8,7 +8,6 @@ import kotlinx.coroutines.flow.StateFlow
 import kotlinx.coroutines.flow.asStateFlow
 import kotlinx.coroutines.flow.update
 import kotlinx.coroutines.launch
-import pocketbert.core.Cancelled
 
 /** Two shipped models side by side on the same text, live. Used from one thread, the one of [scope]. */
 class CompareModel(val models: List<ShelvedModel>, private val scope: CoroutineScope) {
@@ -105,8 +104,6 @@ class CompareModel(val models: List<ShelvedModel>, private val scope: CoroutineS
             }
         } catch (cancelled: CancellationException) {
             throw cancelled
-        } catch (_: Cancelled) {
-            throw CancellationException("cancelled")
         } catch (error: Exception) {
             update(place) { it.copy(problem = error.sentence) }
         }

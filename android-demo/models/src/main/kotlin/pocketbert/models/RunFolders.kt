@@ -31,9 +31,7 @@ class RunFolders(val root: File) {
     /** Writes a request into a new run's folder, and returns the folder. */
     fun write(request: RunRequest): File {
         val folder = folder(request.runId)
-        val aside = File(folder, "${Headless.REQUEST}.new")
-        aside.writeText("${request.json()}\n")
-        if (!aside.renameTo(File(folder, Headless.REQUEST))) throw IOException("${Headless.REQUEST} cannot be written into $folder")
+        File(folder, Headless.REQUEST).replaceBy("${request.json()}\n")
         return folder
     }
 
@@ -47,6 +45,13 @@ class RunFolders(val root: File) {
         if (!Headless.isRunId(run)) throw WrongRun(run)
         File(root, run).deleteRecursively()
     }
+}
+
+/** Writes beside the place and renames, so that a reader, and the next start of the app, finds all of it or what was there. */
+internal fun File.replaceBy(text: String) {
+    val aside = File("$path.new")
+    aside.writeText(text)
+    if (!aside.renameTo(this)) throw IOException("$this cannot be written")
 }
 
 /**

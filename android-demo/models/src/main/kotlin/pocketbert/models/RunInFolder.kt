@@ -1,9 +1,11 @@
 package pocketbert.models
 
+import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.coroutineScope
 import kotlinx.coroutines.delay
 import kotlinx.coroutines.launch
 import kotlinx.coroutines.suspendCancellableCoroutine
+import kotlinx.coroutines.withContext
 import kotlinx.serialization.json.Json
 import kotlinx.serialization.json.JsonNull
 import kotlinx.serialization.json.double
@@ -61,11 +63,11 @@ object RunInFolder {
     suspend fun carryOut(folder: File, equipment: Equipment, cancellation: Cancellation, tell: (RunProgress) -> Unit): RunProgress =
         coroutineScope {
             // What an earlier run of this name left says nothing of this one.
-            for (name in listOf(Headless.STATUS, Headless.RECORD)) File(folder, name).delete()
+            withContext(Dispatchers.IO) { for (name in listOf(Headless.STATUS, Headless.RECORD)) File(folder, name).delete() }
             val watch = launch {
                 while (true) {
                     delay(PAUSE_MS)
-                    RunProgress.read(folder)?.takeUnless { it.state.isFinal }?.let(tell)
+                    withContext(Dispatchers.IO) { RunProgress.read(folder) }?.takeUnless { it.state.isFinal }?.let(tell)
                 }
             }
             val status = suspendCancellableCoroutine { waiting ->

@@ -78,25 +78,31 @@ class SearchModel(private val storage: File? = null) {
         val among = embedded(sentences)
         // A set of thousands takes milliseconds, in which the screen would stand still.
         val nearest = withContext(Dispatchers.Default) { Outputs.nearest(embedding, among, TOP) }
-        current.update { it.copy(found = nearest.map { (place, cosine) -> Neighbour(place, sentences[place], cosine) }) }
+        val found = nearest.map { (place, cosine) -> Neighbour(place, sentences[place], cosine) }
+        // Another set may have been written meanwhile; what was found in the old one is of no use there.
+        current.update { if (it.sentences === sentences) it.copy(found = found) else it }
     }
 
     private suspend fun embedded(sentences: List<String>): List<FloatArray> {
         val worker = worker ?: return emptyList()
+        var missing = 0
         try {
-            var missing = 0
-            for ((place, sentence) in sentences.withIndex()) {
-                if (sentence in embeddings) continue
-                if (missing++ % TOLD_EVERY == 0) current.update { it.copy(embedded = place) }
-                val answer = worker.ask(Question(sentence)).answer
-                // Another model may have been taken meanwhile.
-                if (worker !== this.worker || answer !is Answer.Embedding) throw CancellationException("another model was taken")
-                embeddings[sentence] = answer.embedding
+            return sentences.mapIndexed { place, sentence ->
+                embeddings[sentence] ?: run {
+                    if (missing++ % TOLD_EVERY == 0) current.update { it.copy(embedded = place) }
+                    embed(sentence, worker)
+                }
             }
         } finally {
             current.update { it.copy(embedded = null) }
         }
-        return sentences.map(embeddings::getValue)
+    }
+
+    private suspend fun embed(sentence: String, worker: Worker): FloatArray {
+        val answer = worker.ask(Question(sentence)).answer
+        // Another model may have been taken meanwhile.
+        if (worker !== this.worker || answer !is Answer.Embedding) throw CancellationException("another model was taken")
+        return answer.embedding.also { embeddings[sentence] = it }
     }
 
     private fun keep(new: List<String>) {
@@ -105,7 +111,7 @@ class SearchModel(private val storage: File? = null) {
         val problem = "Only the first $MOST_SENTENCES lines of ${new.size} were taken.".takeIf { new.size > MOST_SENTENCES }
         current.value = Set(sentences, problem = problem)
         try {
-            storage?.writeText(sentences.joinToString("\n"))
+            storage?.replaceBy(sentences.joinToString("\n"))
         } catch (error: IOException) {
             current.update { it.copy(problem = "The set could not be kept: ${error.sentence}") }
         }

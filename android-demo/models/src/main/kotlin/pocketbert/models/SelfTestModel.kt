@@ -8,7 +8,6 @@ import kotlinx.coroutines.flow.StateFlow
 import kotlinx.coroutines.flow.asStateFlow
 import kotlinx.coroutines.flow.update
 import kotlinx.coroutines.launch
-import pocketbert.core.Cancelled
 
 /** Whether the shipped models are what was verified, on this phone and in the runtimes of this app. */
 class SelfTestModel(shelf: Shelf, private val scope: CoroutineScope) {
@@ -18,7 +17,7 @@ class SelfTestModel(shelf: Shelf, private val scope: CoroutineScope) {
      * @property version the version that is linked in, against the one that the file asks for.
      * @property failures what is wrong, in sentences.
      */
-    class Report(
+    data class Report(
         val version: MinimumVersion,
         val rows: Int,
         val sameTokens: Int,
@@ -32,14 +31,14 @@ class SelfTestModel(shelf: Shelf, private val scope: CoroutineScope) {
     }
 
     sealed class State {
-        object Waiting : State()
+        data object Waiting : State()
 
-        object Running : State()
+        data object Running : State()
 
-        class Done(val report: Report) : State()
+        data class Done(val report: Report) : State()
 
         /** It could not be tested; the message is a sentence. */
-        class Failed(val why: String) : State()
+        data class Failed(val why: String) : State()
     }
 
     data class Row(val model: ShelvedModel, val state: State = State.Waiting) {
@@ -108,8 +107,6 @@ class SelfTestModel(shelf: Shelf, private val scope: CoroutineScope) {
             )
         } catch (cancelled: CancellationException) {
             throw cancelled
-        } catch (_: Cancelled) {
-            throw CancellationException("cancelled")
         } catch (error: Exception) {
             State.Failed(error.sentence)
         }

@@ -8,7 +8,6 @@ import kotlinx.coroutines.flow.StateFlow
 import kotlinx.coroutines.flow.asStateFlow
 import kotlinx.coroutines.flow.update
 import kotlinx.coroutines.launch
-import pocketbert.core.Cancelled
 
 /**
  * One model at a time is asked what a person writes. Used from one thread, the one of [scope].
@@ -18,13 +17,13 @@ import pocketbert.core.Cancelled
 class TryModel(val models: List<ShelvedModel>, val search: SearchModel, private val scope: CoroutineScope) {
     sealed class State {
         /** Nothing was asked, or something is missing; the sentence says what. */
-        class Idle(val missing: String? = null) : State()
+        data class Idle(val missing: String? = null) : State()
 
-        object Working : State()
+        data object Working : State()
 
-        class Answered(val question: Question, val reply: Reply) : State()
+        data class Answered(val question: Question, val reply: Reply) : State()
 
-        class Failed(val why: String) : State()
+        data class Failed(val why: String) : State()
     }
 
     /**
@@ -88,8 +87,6 @@ class TryModel(val models: List<ShelvedModel>, val search: SearchModel, private 
                 State.Answered(question, reply)
             } catch (cancelled: CancellationException) {
                 throw cancelled
-            } catch (_: Cancelled) {
-                return@launch
             } catch (error: Exception) {
                 State.Failed(error.sentence)
             }

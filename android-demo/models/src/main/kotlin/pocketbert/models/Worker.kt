@@ -6,16 +6,29 @@ import pocketbert.core.Cancellation
 import pocketbert.core.contract.Golden
 import pocketbert.core.model.Answered
 import pocketbert.core.model.GoldenVerdict
+import pocketbert.core.model.RunnerFailed
 import pocketbert.core.model.RunnerOptions
 import pocketbert.core.model.Student
 import pocketbert.core.output.Found
 import pocketbert.core.output.Share
 import pocketbert.core.tokenizer.Tokenizer
 
-/** Runs work behind what was started before, and returns what it returns; cancelled with the coroutine that waits. */
+/**
+ * Runs work behind what was started before, and returns what it returns; cancelled with the coroutine that waits.
+ *
+ * @throws RunnerFailed also for what Java takes for the end of the process, and a screen for a sentence.
+ */
 internal suspend fun <T> Background.run(work: (Cancellation) -> T): T = suspendCancellableCoroutine { waiting ->
-    // Resuming what was cancelled meanwhile does nothing.
-    val asked = start(work) { waiting.resumeWith(it) }
+    val asked = start({ cancellation ->
+        try {
+            work(cancellation)
+        } catch (error: OutOfMemoryError) {
+            throw RunnerFailed("there is not enough memory: ${error.message}", error)
+        } catch (error: LinkageError) {
+            throw RunnerFailed("the runtime's library cannot be loaded: ${error.message}", error)
+        }
+    }) { waiting.resumeWith(it) }
+    // What was given up ends some time later; resuming who has gone does nothing.
     waiting.invokeOnCancellation { asked.cancel() }
 }
 
@@ -102,19 +115,19 @@ data class Question(val first: String, val second: String? = null) {
 
 /** What came out of a model. */
 sealed class Answer {
-    class Labels(val shares: List<Share>) : Answer()
+    data class Labels(val shares: List<Share>) : Answer()
 
-    class Value(val value: Float) : Answer()
+    data class Value(val value: Float) : Answer()
 
     /** A part of the passage; null where there is none. */
-    class Span(val found: Found?) : Answer()
+    data class Span(val found: Found?) : Answer()
 
-    class Entities(val found: List<Found>) : Answer()
+    data class Entities(val found: List<Found>) : Answer()
 
     class Embedding(val embedding: FloatArray) : Answer()
 
     /** The model's weights are random. */
-    object Hidden : Answer()
+    data object Hidden : Answer()
 }
 
 /**
@@ -125,7 +138,7 @@ sealed class Answer {
  * @property cutAt how many tokens the file takes, where the text has more and its end was not read.
  * @property openedMs how long opening the model took, when it was opened.
  */
-class Reply(
+data class Reply(
     val answer: Answer,
     val inferenceMs: Double,
     val tokenizeMs: Double,

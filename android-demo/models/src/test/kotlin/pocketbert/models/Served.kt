@@ -1,59 +1,132 @@
 package pocketbert.models
 
 import kotlinx.coroutines.CoroutineScope
-import kotlinx.coroutines.Job
-import kotlinx.coroutines.asCoroutineDispatcher
+import kotlinx.coroutines.delay
 import kotlinx.coroutines.runBlocking
 import kotlinx.serialization.json.Json
 import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.jsonArray
 import kotlinx.serialization.json.jsonObject
 import kotlinx.serialization.json.jsonPrimitive
-import pocketbert.core.contract.Files
+import org.junit.jupiter.api.Assertions.fail
+import org.junit.jupiter.api.Assumptions.assumeTrue
+import pocketbert.core.benchmark.Phone
 import pocketbert.core.contract.Folder
+import pocketbert.core.contract.Model
+import pocketbert.core.contract.PaddedRow
 import pocketbert.core.contract.Policy
 import pocketbert.core.contract.TrustedKeys
 import pocketbert.core.endtoend.HostPhone
 import pocketbert.core.endtoend.SocketRuntime
+import pocketbert.core.model.Runner
+import pocketbert.core.model.RunnerOptions
+import pocketbert.core.model.Runtime
 import java.io.File
-import java.util.concurrent.Executors
+import java.util.concurrent.CountDownLatch
+import java.util.concurrent.atomic.AtomicInteger
 
-/** The real students, with the real LiteRT and ExecuTorch behind a socket. */
+/** The real students, with the real LiteRT and ExecuTorch behind a socket, as equipment of an app (`tests/apps/end_to_end.py`). */
 internal object Served {
     private val named = System.getProperty("pocketbert.endtoend").orEmpty()
-    val areThere = named.isNotEmpty()
-    val folder = File(named)
+    private val folder = File(named)
     val cases: JsonObject by lazy { Json.parseToJsonElement(File(folder, "cases.json").readText()).jsonObject }
     val keys by lazy { cases.getValue("keys").jsonArray.map { it.jsonPrimitive.content } }
-    val runtimes by lazy {
-        val versions = listOf("litert", "executorch").associateWith { cases.getValue(it).jsonPrimitive.content }
-        versions.keys.map { SocketRuntime(File(folder.parentFile, "runtime.sock"), it, versions) }
-    }
-    val models: Files by lazy { Folder(File(folder, "models")) }
+    val models = File(folder, "models")
 
+    /** The folder of the runs that these tests carry out; Python can check what they leave there. */
+    val runs = RunFolders(File(folder, "runs-models"))
+    private val versions by lazy { listOf("litert", "executorch").associateWith { cases.getValue(it).jsonPrimitive.content } }
+
+    /** Skips a test where the folder of the students is not named. */
+    fun orSkip() = assumeTrue(named.isNotEmpty(), "`make apps-check` makes the students and serves the runtimes")
+
+    fun runtime(backend: String, hangsUpAfter: Int? = null) =
+        SocketRuntime(File(folder.parentFile, "runtime.sock"), backend, versions).also { it.hangsUpAfter = hangsUpAfter }
+
+    /** A runtime that nobody serves. */
+    fun goneRuntime(backend: String) = SocketRuntime(File("/nowhere.sock"), backend, versions)
+
+    /**
+     * Returns an app's equipment.
+     *
+     * @param instead runtimes in place of those that are served, by their backends.
+     * @param keys those that are trusted.
+     * @param unsigned whether a model without a signature is taken.
+     */
     fun equipment(
-        runs: File,
-        files: Files = models,
-        policy: Policy = Policy(TrustedKeys(keys)),
-        linked: List<LinkedRuntime> = runtimes.map {
-            LinkedRuntime(
-                it,
-                if (it.backend ==
-                    "litert"
-                ) {
-                    listOf("CPU", "NPU")
-                } else {
-                    emptyList()
-                },
-                1..4,
-            )
-        },
-    ) = Equipment(files, policy, linked, HostPhone(listOf(30.0)), RunFolders(runs))
-
-    /** Runs a test in one thread of its own, as view models run in an app's main thread. */
-    fun test(act: suspend CoroutineScope.() -> Unit) = Executors.newSingleThreadExecutor().asCoroutineDispatcher().use { main ->
-        val job = Job()
-        runBlocking(main) { CoroutineScope(coroutineContext + main).act() }
-        job.cancel()
+        instead: Map<String, Runtime> = emptyMap(),
+        keys: List<String> = this.keys,
+        unsigned: Boolean = false,
+        models: File = this.models,
+        phone: Phone = HostPhone(listOf(37.0)),
+        hangsUpAfter: Int? = null,
+    ): Equipment {
+        val linked = versions.keys.map { backend ->
+            val units = if (backend == "litert") listOf("CPU", "NPU") else emptyList()
+            LinkedRuntime(instead[backend] ?: runtime(backend, hangsUpAfter), units, 1..2)
+        }
+        return Equipment(Folder(models), Policy(TrustedKeys(keys), unsigned), linked, phone, runs)
     }
+
+    fun usable(instead: Map<String, Runtime> = emptyMap()) = Shelf.open(equipment(instead)).usable
+
+    /** Copies the students into a folder, so that they can be damaged. */
+    fun copy(place: File, damage: (File) -> Unit): File {
+        models.copyRecursively(place)
+        place.walk().forEach { it.setWritable(true) }
+        damage(place)
+        return place
+    }
+
+    /** Copies the students, and says of one that nobody trained it; then its signature is gone too. */
+    fun copyWithRandom(place: File, model: String) = copy(place) { all ->
+        val folder = File(all, model)
+        File(folder, "model.sig").delete()
+        val file = File(folder, "shipped.json")
+        val said = file.readText()
+        check("\"random_weights\": false" in said)
+        file.writeText(said.replace("\"random_weights\": false", "\"random_weights\": true"))
+    }
+
+    /** Runs a test in one thread, as view models run in an app's main thread; it ends when all that it has started has. */
+    fun test(act: suspend CoroutineScope.() -> Unit): Unit = runBlocking { act() }
+}
+
+/** A runtime whose runs wait for a sign, so that a test decides what comes first; it counts those that began. */
+internal class Halting(private val inner: Runtime, override val version: String = inner.version, isOpen: Boolean = false) :
+    Runtime by inner {
+    private val sign = CountDownLatch(if (isOpen) 0 else 1)
+    private val count = AtomicInteger()
+    val runs get() = count.get()
+
+    /** Runs that need no sign. */
+    @Volatile
+    var free = 0
+
+    override fun open(model: Model, options: RunnerOptions): Runner {
+        val runner = inner.open(model, options)
+        return object : Runner by runner {
+            override fun run(row: PaddedRow): Map<String, FloatArray> {
+                if (count.incrementAndGet() > free) sign.await()
+                return runner.run(row)
+            }
+        }
+    }
+
+    /** Lets all runs go on. */
+    fun release() = sign.countDown()
+}
+
+/** A runtime that fails in its own way when a model is opened. */
+internal class Failing(private val inner: Runtime, private val how: () -> Throwable) : Runtime by inner {
+    override fun open(model: Model, options: RunnerOptions): Runner = throw how()
+}
+
+/** Waits until something is so; fails the test where it never is. */
+internal suspend fun eventually(what: String, isSo: () -> Boolean) {
+    repeat(20_000) {
+        if (isSo()) return
+        delay(5)
+    }
+    fail<Unit>("it never came to be that $what")
 }

@@ -1,199 +1,405 @@
 package pocketbert.models
 
-import kotlinx.coroutines.delay
+import kotlinx.coroutines.CoroutineStart
+import kotlinx.coroutines.async
+import kotlinx.coroutines.cancelAndJoin
+import kotlinx.coroutines.launch
+import kotlinx.coroutines.yield
 import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertFalse
+import org.junit.jupiter.api.Assertions.assertNotEquals
 import org.junit.jupiter.api.Assertions.assertNotNull
 import org.junit.jupiter.api.Assertions.assertNull
 import org.junit.jupiter.api.Assertions.assertTrue
-import org.junit.jupiter.api.Assumptions.assumeTrue
 import org.junit.jupiter.api.BeforeEach
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
+import pocketbert.core.contract.Files
 import pocketbert.core.contract.Folder
-import pocketbert.core.contract.Policy
-import pocketbert.core.contract.State
-import pocketbert.core.contract.TrustedKeys
 import java.io.File
+import java.io.InputStream
+import java.util.concurrent.CountDownLatch
+import java.util.concurrent.atomic.AtomicInteger
 
-/** What the screens show where something is missing, wrong, slow or given up. */
+/** States, errors and cancellation, on the real students. */
 class ViewModelTest {
     @TempDir
     lateinit var home: File
 
     @BeforeEach
-    fun `students are there`() = assumeTrue(Served.areThere, "`make apps-check` makes the students and serves the runtimes")
+    fun `students are there`() = Served.orSkip()
 
-    private suspend fun opened(equipment: Equipment) = ShelfModel(equipment).also { it.open() }.state.value
+    private suspend fun opened(equipment: Equipment) = ShelfModel(equipment).let { model ->
+        assertEquals(ShelfModel.State.Loading, model.state.value)
+        model.open()
+        model.state.value
+    }
+
+    private suspend fun shelf(equipment: Equipment) = (opened(equipment) as ShelfModel.State.Ready).shelf
+
+    private fun halting() = Halting(Served.runtime("litert")).let { halting ->
+        halting to Served.usable(mapOf("litert" to halting)).filter { it.model.signature.backend == "litert" }
+    }
+
+    // --- the shelf -----------------------------------------------------------------------------------------------------
 
     @Test
-    fun `nothing was shipped`() = Served.test {
-        val state = opened(Served.equipment(home, files = Folder(home)))
-        assertTrue("Run `pocketbert ship`" in (state as ShelfModel.State.Failed).why)
+    fun `an empty app says what to do`() = Served.test {
+        val why = (opened(Served.equipment(models = home)) as ShelfModel.State.Failed).why
+        assertTrue("Run `pocketbert ship`" in why, why)
     }
 
     @Test
-    fun `an index that is broken is a sentence`() = Served.test {
+    fun `a broken index is said`() = Served.test {
         File(home, "models.json").writeText("{")
-        val state = opened(Served.equipment(home, files = Folder(home)))
-        assertTrue((state as ShelfModel.State.Failed).why.startsWith("Models.json: it cannot be read"), state.why)
+        val why = (opened(Served.equipment(models = home)) as ShelfModel.State.Failed).why
+        assertTrue(why.startsWith("Models.json: it cannot be read"), why)
     }
 
     @Test
-    fun `other keys are not trusted, and a release takes nothing unsigned`() = Served.test {
-        val none = Policy(TrustedKeys(emptyList()))
-        val shelf = (opened(Served.equipment(home, policy = none)) as ShelfModel.State.Ready).shelf
-        assertTrue(shelf.usable.isEmpty() && shelf.refused.size == 10)
-        assertTrue(shelf.refused.all { "(other_key)" in it.why })
-        val copy = File(home, "copy")
-        File(Served.folder, "models").copyRecursively(copy)
-        copy.walk().filter { it.name == "model.sig" }.forEach { it.delete() }
-        val strict = (opened(Served.equipment(home, files = Folder(copy))) as ShelfModel.State.Ready).shelf
-        assertTrue(strict.refused.all { "(unsigned)" in it.why })
-        val debug = Policy(TrustedKeys(emptyList()), unsigned = true)
-        val taken = (opened(Served.equipment(home, files = Folder(copy), policy = debug)) as ShelfModel.State.Ready).shelf
-        assertTrue(taken.usable.size == 10 && taken.usesUnsigned)
+    fun `a damaged model is refused and the others stay`() = Served.test {
+        val models = Served.copy(File(home, "models")) { File(it, "mood/litert-int8_dynamic/labels.txt").writeText("no\nyes\n") }
+        val found = shelf(Served.equipment(models = models))
+        assertEquals(9 to 1, found.usable.size to found.refused.size)
+        assertTrue("refused (changed)" in found.refused.single().why, found.refused.single().why)
     }
 
     @Test
-    fun `a file without its runtime is listed with the reason`() = Served.test {
-        val litert = listOf(LinkedRuntime(Served.runtimes.first { it.backend == "litert" }))
-        val shelf = Shelf.open(Served.equipment(home, linked = litert))
+    fun `unsigned models need a debug build, and other keys are not trusted`() = Served.test {
+        val models = Served.copy(File(home, "models")) { File(it, "near/litert-int8_dynamic/model.sig").delete() }
+        val release = shelf(Served.equipment(models = models))
+        assertEquals(9 to 1, release.usable.size to release.refused.size)
+        assertTrue("(unsigned)" in release.refused.single().why, release.refused.single().why)
+        assertFalse(release.usesUnsigned)
+        val debug = shelf(Served.equipment(models = models, unsigned = true))
+        assertEquals(10, debug.usable.size)
+        assertTrue(debug.usesUnsigned)
+        val others = shelf(Served.equipment(keys = emptyList(), unsigned = true))
+        assertEquals(0 to 10, others.usable.size to others.refused.size)
+        assertTrue(others.refused.all { "(other_key)" in it.why })
+    }
+
+    @Test
+    fun `a model without a runtime is said`() = Served.test {
+        val all = Served.equipment()
+        val one = Equipment(all.models, all.policy, all.runtimes.filter { it.runtime.backend == "litert" }, all.phone, all.runs)
+        val shelf = Shelf.open(one)
         assertEquals(5 to 5, shelf.usable.size to shelf.refused.size)
         assertTrue(shelf.refused.all { it.why.endsWith("is a file for executorch, and this app runs LiteRT.") })
     }
 
     @Test
-    fun `a runtime that goes away is a sentence, and what is missing too`() = Served.test {
-        val shelf = Shelf.open(Served.equipment(home))
-        val tries = TryModel(shelf.usable, SearchModel(), this)
-        tries.choose("mood/litert-int8_dynamic")
-        tries.writeFirst("  ")
-        tries.ask()
-        assertEquals("Write a text.", (tries.form.value.state as TryModel.State.Idle).missing)
-        Served.runtimes.forEach { it.hangsUpAfter = 1 }
-        tries.choose("alike/litert-int8_dynamic")
-        tries.ask()
-        tries.settled()
-        Served.runtimes.forEach { it.hangsUpAfter = null }
-        assertTrue((tries.form.value.state as TryModel.State.Failed).why.startsWith("The connection"), "${tries.form.value}")
+    fun `the models are read once, and again by the next who looks where one has gone`() = Served.test {
+        val files = SlowFiles(Folder(Served.models))
+        val equipment = Served.equipment().let { Equipment(files, it.policy, it.runtimes, it.phone, it.runs) }
+        val model = ShelfModel(equipment)
+        val gone = launch(start = CoroutineStart.UNDISPATCHED) { model.open() }
+        eventually("it is read") { files.indexes.get() == 1 }
+        gone.cancelAndJoin()
+        assertEquals(ShelfModel.State.Loading, model.state.value)
+        // A screen that is turned meanwhile asks again.
+        val both = List(2) { async(start = CoroutineStart.UNDISPATCHED) { model.open() } }
+        files.sign.countDown()
+        both.forEach { it.await() }
+        assertTrue(model.state.value is ShelfModel.State.Ready, "${model.state.value}")
+        // The one that was given up and the one that was not; each opens the index to see whether it is there, and to read it.
+        assertEquals(2 * 2, files.indexes.get())
     }
 
-    @Test
-    fun `a new question cancels the one before`() = Served.test {
-        val tries = TryModel(Shelf.open(Served.equipment(home)).usable, SearchModel(), this)
-        tries.choose("mood/litert-int8_dynamic")
-        for (text in listOf("One.", "Two.", "A third and last text.")) {
-            tries.writeFirst(text)
-            tries.ask()
+    /** Files that wait for a sign before the index is opened; they count how often it was. */
+    private class SlowFiles(private val inner: Files) : Files by inner {
+        val sign = CountDownLatch(1)
+        val indexes = AtomicInteger()
+
+        override fun open(path: String): InputStream {
+            if (path == "models.json" && indexes.incrementAndGet() == 1) sign.await()
+            return inner.open(path)
         }
-        tries.settled()
-        assertEquals("A third and last text.", (tries.form.value.state as TryModel.State.Answered).question.first)
-        tries.ask()
-        tries.cancel()
-        assertTrue(tries.form.value.state is TryModel.State.Idle)
+    }
+
+    // --- one model -----------------------------------------------------------------------------------------------------
+
+    @Test
+    fun `a new request cancels the one before`() = Served.test {
+        val (halting, models) = halting()
+        val model = TryModel(models, SearchModel(), this)
+        model.choose("mood/litert-int8_dynamic")
+        model.writeFirst("A charming film.")
+        model.ask()
+        assertEquals(TryModel.State.Working, model.form.value.state)
+        eventually("the first one runs") { halting.runs == 1 }
+        model.writeFirst("A dull film that never ends.")
+        model.ask()
+        // Now it waits behind the first.
+        yield()
+        model.writeFirst("A fine film, seen twice.")
+        model.ask()
+        halting.release()
+        model.settled()
+        val answered = model.form.value.state as TryModel.State.Answered
+        assertEquals("A fine film, seen twice." to 9, answered.question.first to answered.reply.tokens)
+        // The one in the middle had not begun, and never does.
+        assertEquals(2, halting.runs)
     }
 
     @Test
-    fun `a text that is cut is said to be`() = Served.test {
-        val tries = TryModel(Shelf.open(Served.equipment(home)).usable, SearchModel(), this)
-        tries.choose("mood/litert-int8_dynamic")
-        tries.writeFirst("word ".repeat(500))
-        tries.ask()
-        tries.settled()
-        assertEquals(128, (tries.form.value.state as TryModel.State.Answered).reply.cutAt)
+    fun `what is given up leaves no answer`() = Served.test {
+        val (halting, models) = halting()
+        val model = TryModel(models, SearchModel(), this)
+        model.choose("mood/litert-int8_dynamic")
+        model.ask()
+        eventually("it runs") { halting.runs == 1 }
+        model.cancel()
+        assertEquals(TryModel.State.Idle(), model.form.value.state)
+        halting.release()
+        model.settled()
+        assertEquals(TryModel.State.Idle(), model.form.value.state)
     }
 
     @Test
-    fun `sentences are kept, searched and imported`() = Served.test {
-        val storage = File(home, "sentences.txt")
-        val tries = TryModel(Shelf.open(Served.equipment(home)).usable, SearchModel(storage), this)
-        tries.choose("near/litert-int8_dynamic")
-        tries.search.importFrom("texts.txt", "The store shuts at six o'clock.\n\n  It snowed. \n".byteInputStream())
-        tries.ask()
-        tries.settled()
-        val set = tries.search.set.value
-        assertEquals(listOf("The store shuts at six o'clock.", "It snowed."), set.found.map { it.text })
-        assertTrue(set.found[0].cosine > set.found[1].cosine && set.embedded == null)
-        assertEquals(listOf("The store shuts at six o'clock.", "It snowed."), SearchModel(storage).set.value.sentences)
-        tries.search.importFrom("bytes.bin", byteArrayOf(-1, -2).inputStream())
-        assertEquals("bytes.bin is no text in UTF-8.", tries.search.set.value.problem)
-        tries.search.replace((0..SearchModel.MOST_SENTENCES).joinToString("\n"))
-        assertEquals("Only the first 5000 lines of 5001 were taken.", tries.search.set.value.problem)
+    fun `what is missing and what fails is said`() = Served.test {
+        val model = TryModel(Served.usable(), SearchModel(), this)
+        model.choose("ask/litert-int8_dynamic")
+        assertTrue(model.form.value.second.isNotEmpty())
+        model.writeSecond(" ")
+        model.ask()
+        assertEquals(TryModel.State.Idle("Write a question and a passage."), model.form.value.state)
+        val broken = TryModel(Served.usable(mapOf("litert" to Served.goneRuntime("litert"))), SearchModel(), this)
+        broken.choose("mood/litert-int8_dynamic")
+        broken.ask()
+        broken.settled()
+        assertTrue(broken.form.value.state is TryModel.State.Failed, "${broken.form.value.state}")
+        val hungUp = TryModel(Served.usable(mapOf("litert" to Served.runtime("litert", hangsUpAfter = 1))), SearchModel(), this)
+        hungUp.choose("mood/litert-int8_dynamic")
+        hungUp.ask()
+        hungUp.settled()
+        val why = (hungUp.form.value.state as TryModel.State.Failed).why
+        assertTrue(why.startsWith("The connection to the runtime broke"), why)
     }
+
+    @Test
+    fun `a library that cannot be loaded and a lack of memory are sentences on every screen`() = Served.test {
+        val errors = mapOf<Throwable, String>(
+            UnsatisfiedLinkError("no libx.so") to "The runtime's library cannot be loaded: no libx.so.",
+            OutOfMemoryError("40 MB") to "There is not enough memory: 40 MB.",
+        )
+        for ((error, sentence) in errors) {
+            var opened = 0
+            val failing = Failing(Served.runtime("litert")) { error.also { opened++ } }
+            val models = Served.usable(mapOf("litert" to failing))
+                .filter { it.model.signature.backend == "litert" }
+            val tries = TryModel(models, SearchModel(), this)
+            tries.ask()
+            tries.settled()
+            assertEquals(TryModel.State.Failed(sentence), tries.form.value.state)
+            val compare = CompareModel(models, this)
+            opened = 0
+            compare.run()
+            compare.settled()
+            // What has failed is not tried thirty times.
+            assertEquals(2, opened)
+            assertEquals(listOf(sentence, sentence), compare.form.value.sides.map { it.problem })
+            val selfTest = SelfTestModel(Shelf(models.take(1), emptyList()), this)
+            selfTest.run()
+            selfTest.settled()
+            assertEquals(SelfTestModel.State.Failed(sentence), selfTest.table.value.rows.single().state)
+        }
+    }
+
+    @Test
+    fun `a choice keeps the text of the same task`() = Served.test {
+        val model = TryModel(Served.usable(), SearchModel(), this)
+        model.choose("mood/litert-int8_dynamic")
+        model.writeFirst("Mine.")
+        model.choose("mood/executorch-int8_dynamic")
+        assertEquals("Mine.", model.form.value.first)
+        model.choose("names/litert-int8_dynamic")
+        assertNotEquals("Mine.", model.form.value.first)
+        model.choose("no/such-model")
+        assertEquals("names/litert-int8_dynamic", model.form.value.chosen?.id)
+    }
+
+    @Test
+    fun `an answer of random weights is hidden`() = Served.test {
+        val models = Served.copyWithRandom(File(home, "models"), "mood/litert-int8_dynamic")
+        val model = TryModel(Shelf.open(Served.equipment(models = models, unsigned = true)).usable, SearchModel(), this)
+        model.choose("mood/litert-int8_dynamic")
+        model.ask()
+        model.settled()
+        val reply = (model.form.value.state as TryModel.State.Answered).reply
+        assertEquals(Answer.Hidden, reply.answer)
+        assertTrue(reply.inferenceMs > 0)
+    }
+
+    @Test
+    fun `a long text is said to be cut`() = Served.test {
+        val model = TryModel(Served.usable(), SearchModel(), this)
+        model.choose("mood/litert-int8_dynamic")
+        val fits = "ocean ".repeat(126)
+        val replies = listOf(fits, "${fits}ocean").map { text ->
+            model.writeFirst(text)
+            model.ask()
+            model.settled()
+            (model.form.value.state as TryModel.State.Answered).reply
+        }
+        assertEquals(listOf(Triple(128, 128, null), Triple(128, 128, 128)), replies.map { Triple(it.tokens, it.length, it.cutAt) })
+    }
+
+    // --- search --------------------------------------------------------------------------------------------------------
+
+    @Test
+    fun `a set is searched and each sentence is embedded once`() = Served.test {
+        val halting = Halting(Served.runtime("executorch"), isOpen = true)
+        val search = SearchModel()
+        val model = TryModel(Served.usable(mapOf("executorch" to halting)), search, this)
+        model.choose("near/executorch-int8_dynamic")
+        search.replace("The shop closes at six.\nA man is playing a guitar.\nIt rained all day.")
+        model.writeFirst("The store shuts at six o'clock.")
+        model.ask()
+        model.settled()
+        assertTrue(model.form.value.state is TryModel.State.Answered, "${model.form.value.state}")
+        val set = search.set.value
+        assertEquals("The shop closes at six." to 3, set.found.first().text to set.found.size)
+        assertTrue(set.found.zipWithNext().all { (one, next) -> one.cosine >= next.cosine })
+        assertTrue(set.found.all { it.text == set.sentences[it.place] })
+        assertNull(set.embedded)
+        assertEquals(4, halting.runs)
+        search.replace((set.sentences + "The kitchen is yellow.").joinToString("\n"))
+        assertTrue(search.set.value.found.isEmpty())
+        model.writeFirst("Music on six strings.")
+        model.ask()
+        model.settled()
+        assertEquals(6, halting.runs)
+        assertEquals("A man is playing a guitar.", search.set.value.found.first().text)
+    }
+
+    @Test
+    fun `a set that is replaced while it is embedded spoils nothing`() = Served.test {
+        val (halting, models) = halting()
+        // The question and the first sentence.
+        halting.free = 2
+        val search = SearchModel()
+        val model = TryModel(models, search, this)
+        model.choose("near/litert-int8_dynamic")
+        search.replace("One.\nTwo.\nThree.")
+        model.ask()
+        eventually("the second sentence is embedded") { halting.runs == 3 }
+        assertEquals(0, search.set.value.embedded)
+        search.replace("Two.\nFour.")
+        halting.release()
+        model.settled()
+        assertTrue(model.form.value.state is TryModel.State.Answered, "${model.form.value.state}")
+        assertEquals(SearchModel.Set(listOf("Two.", "Four.")), search.set.value)
+        model.ask()
+        model.settled()
+        assertEquals(setOf("Two.", "Four."), search.set.value.found.map { it.text }.toSet())
+    }
+
+    // --- two models ----------------------------------------------------------------------------------------------------
 
     @Test
     fun `two models are compared, and random weights have no answer`() = Served.test {
-        val copy = File(home, "copy")
-        File(Served.folder, "models").copyRecursively(copy)
-        val random = File(copy, "near/litert-int8_dynamic")
-        File(random, "model.sig").delete()
-        File(random, "shipped.json").apply {
-            setWritable(true)
-        }.let { it.writeText(it.readText().replace("\"random_weights\": false", "\"random_weights\": true")) }
-        val policy = Policy(TrustedKeys(Served.keys), unsigned = true)
-        val shelf = Shelf.open(Served.equipment(home, files = Folder(copy), policy = policy))
-        val compare = CompareModel(shelf.usable, this)
-        compare.choose("mood/litert-int8_dynamic", 0)
-        compare.choose("near/litert-int8_dynamic", 1)
-        compare.writeFirst("A charming film.")
-        compare.run()
-        compare.settled()
-        val form = compare.form.value
-        assertEquals(listOf(CompareModel.RUNS, CompareModel.RUNS), form.sides.map { it.runs })
-        assertTrue(form.sides[0].reply?.answer is Answer.Labels && form.sides[1].reply?.answer === Answer.Hidden)
+        val models = Served.copyWithRandom(File(home, "models"), "near/litert-int8_dynamic")
+        val model = CompareModel(Shelf.open(Served.equipment(models = models, unsigned = true)).usable, this)
+        assertEquals(2, model.form.value.sides.size)
+        model.choose("mood/litert-int8_dynamic", 0)
+        model.choose("near/litert-int8_dynamic", 1)
+        assertNull(model.form.value.verdict)
+        model.writeFirst("A charming film.")
+        model.run()
+        assertTrue(model.form.value.isRunning)
+        model.settled()
+        val form = model.form.value
+        assertFalse(form.isRunning)
         assertNotNull(form.verdict)
-        compare.run()
-        compare.cancel()
-        assertTrue(!compare.form.value.isRunning && compare.form.value.verdict == null)
+        assertTrue(form.sides.all { it.samples.size == 20 && it.runs == CompareModel.RUNS && it.problem == null })
+        assertEquals(2, (form.sides[0].reply?.answer as Answer.Labels).shares.size)
+        assertEquals(Answer.Hidden, form.sides[1].reply?.answer)
+        model.choose("near/litert-int8_dynamic", 0)
+        assertEquals(List(2) { "near/litert-int8_dynamic" }, model.form.value.sides.map { it.model.id })
+        assertTrue(model.form.value.sides.all { it.samples.isEmpty() })
     }
 
     @Test
-    fun `a benchmark is cancelled, and refused without a length`() = Served.test {
-        val shelf = Shelf.open(Served.equipment(home))
-        val model = BenchmarkModel(shelf.usable, Served.equipment(home), this)
-        model.choose("near/litert-int8_dynamic")
-        assertEquals(setOf(32, 128), model.form.value.lengths)
-        for (length in listOf(32, 128)) model.chooseLength(length, false)
-        model.start()
-        assertEquals("Choose a length, at least one.", (model.form.value.state as BenchmarkModel.State.Failed).why)
-        model.chooseLength(32, true)
-        model.start()
-        while ((model.form.value.state as? BenchmarkModel.State.Running)?.progress?.doing?.startsWith("length") != true) delay(50)
+    fun `one model alone is not compared`() = Served.test {
+        val model = CompareModel(Served.usable().take(1), this)
+        assertTrue(model.form.value.sides.isEmpty())
+        model.run()
+        model.settled()
+        assertNull(model.form.value.verdict)
+    }
+
+    @Test
+    fun `a comparison says what is missing and can be stopped`() = Served.test {
+        val (halting, models) = halting()
+        val model = CompareModel(models, this)
+        model.choose("ask/litert-int8_dynamic", 0)
+        model.choose("mood/litert-int8_dynamic", 1)
+        assertTrue(model.form.value.takesTwo)
+        model.writeFirst("Who built it?")
+        model.writeSecond("")
+        model.run()
+        eventually("it runs") { halting.runs == 1 }
+        assertEquals("Write a question and a passage.", model.form.value.sides[0].problem)
         model.cancel()
+        assertFalse(model.form.value.isRunning)
+        halting.release()
+        model.run()
         model.settled()
-        val ended = model.form.value.state as BenchmarkModel.State.Ended
-        assertEquals(State.CANCELLED to null, ended.progress.state to ended.record)
-        model.chooseUnits("NPU")
-        model.start()
+        assertEquals(20, model.form.value.sides[1].samples.size)
+        assertNull(model.form.value.verdict)
+        model.forget()
+        assertTrue(model.form.value.sides.all { it.samples.isEmpty() && it.reply == null && it.problem == null })
+    }
+
+    // --- the self-test -------------------------------------------------------------------------------------------------
+
+    @Test
+    fun `the self-test holds`() = Served.test {
+        val model = SelfTestModel(Shelf.open(Served.equipment()), this)
+        assertNull(model.table.value.verdict)
+        model.run()
         model.settled()
-        assertTrue("there are no compute units NPU" in (model.form.value.state as BenchmarkModel.State.Ended).progress.sentence)
+        val table = model.table.value
+        assertEquals("All 10 models compute here what was verified.", table.verdict)
+        val reports = table.rows.map { (it.state as SelfTestModel.State.Done).report }
+        for (report in reports) {
+            assertEquals(report.rows, report.sameTokens)
+            assertEquals(MinimumVersion.ENOUGH, report.version)
+            assertTrue((report.worstCosine ?: 0.0) > (report.minCosine ?: 0.9))
+        }
+        assertTrue(table.rows.all { it.signature.startsWith("Signed with the key ") })
+        println("self-test: ${reports.sumOf { it.rows }} cases of ${reports.size} files, none differs")
     }
 
     @Test
-    fun `a run's name cannot lead out of the folder`() = Served.test {
-        val headless = HeadlessModel("../out", Served.equipment(home), this)
-        headless.start()
-        val ended = headless.settled()
-        assertEquals(State.REFUSED, ended.state)
-        assertTrue("is no name of a run" in ended.sentence)
+    fun `the self-test sees an old runtime and one that is gone`() = Served.test {
+        val old = Halting(Served.runtime("litert"), version = "1.1.9", isOpen = true)
+        val gone = Served.goneRuntime("executorch")
+        val near = Served.usable(mapOf("litert" to old, "executorch" to gone)).filter { it.name == "near" }
+        val model = SelfTestModel(Shelf(near, emptyList()), this)
+        model.run()
+        model.settled()
+        val table = model.table.value
+        assertEquals("2 of 2 models do not hold.", table.verdict)
+        val states = table.rows.associate { it.model.model.signature.backend to it.state }
+        val report = (states.getValue("litert") as SelfTestModel.State.Done).report
+        assertEquals(listOf("LiteRT 1.1.9 is older than 1.2.0, which the file asks for"), report.failures)
+        assertEquals(MinimumVersion.TOO_OLD, report.version)
+        assertTrue(states.getValue("executorch") is SelfTestModel.State.Failed)
     }
 
     @Test
-    fun `numbers are written alike on every phone`() {
-        assertEquals(listOf("0.12 ms", "12.3 ms", "123 ms", "12.3 s", "–"), listOf(0.123, 12.34, 123.4, 12_345.0, null).map(Formats::ms))
-        assertEquals(
-            listOf("71% less time", "50% more time", "the same time"),
-            listOf(0.319, 1.5, 1.001).zip(listOf(1.118, 1.0, 1.0)) {
-                    one,
-                    other,
-                ->
-                Formats.percentLess(one, other)
-            },
-        )
-        assertNull(Formats.percentLess(null, 1.0))
-        assertEquals("9.50 MB", Formats.megabytes(9_500_000))
-        assertEquals(MinimumVersion.TOO_OLD, MinimumVersion.of("1.2.0", "1.1.9"))
-        assertEquals(MinimumVersion.ENOUGH, MinimumVersion.of("1.4", "1.4.0+cpu"))
-        assertEquals(MinimumVersion.NOT_COMPARABLE, MinimumVersion.of("iOS 18", "18.1"))
+    fun `the self-test can be stopped`() = Served.test {
+        val (halting, models) = halting()
+        val model = SelfTestModel(Shelf(models, emptyList()), this)
+        model.run()
+        eventually("it runs") { halting.runs == 1 }
+        model.cancel()
+        assertFalse(model.table.value.isRunning)
+        halting.release()
+        model.settled()
+        assertTrue(model.table.value.rows.all { it.state == SelfTestModel.State.Waiting })
+        assertNull(model.table.value.verdict)
     }
 }

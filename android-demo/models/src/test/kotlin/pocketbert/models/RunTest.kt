@@ -1,0 +1,135 @@
+package pocketbert.models
+
+import kotlinx.coroutines.CoroutineScope
+import kotlinx.serialization.json.JsonObject
+import kotlinx.serialization.json.contentOrNull
+import kotlinx.serialization.json.jsonArray
+import kotlinx.serialization.json.jsonObject
+import kotlinx.serialization.json.jsonPrimitive
+import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.BeforeEach
+import org.junit.jupiter.api.Test
+import pocketbert.core.contract.Headless
+import pocketbert.core.contract.State
+import pocketbert.core.endtoend.HostPhone
+import java.io.File
+
+/** Benchmarks that a screen or a computer asks for: the same code, and the same folders. */
+class RunTest {
+    @BeforeEach
+    fun `students are there`() = Served.orSkip()
+
+    private fun CoroutineScope.benchmark() = BenchmarkModel(Served.usable(), Served.equipment(), this)
+
+    private val BenchmarkModel.progress get() = (form.value.state as? BenchmarkModel.State.Running)?.progress
+
+    @Test
+    fun `a benchmark of the screen leaves a record`() = Served.test {
+        val model = benchmark()
+        assertTrue(model.tellsTemperature)
+        model.choose("mood/litert-int8_dynamic")
+        assertEquals(listOf(32, 128), model.form.value.lengthsOffered)
+        model.chooseUnits("NPU")
+        model.choose("mood/executorch-int8_dynamic")
+        // ExecuTorch offers none.
+        assertEquals(null, model.form.value.computeUnits)
+        assertEquals(listOf(16, 32, 64, 128), model.form.value.lengthsOffered)
+        for (length in listOf(32, 64)) model.chooseLength(length, false)
+        model.chooseThreads(20)
+        assertEquals(2, model.form.value.threads)
+        model.chooseMinutes(0.5)
+        model.start()
+        val first = model.form.value.state
+        assertTrue(first is BenchmarkModel.State.Running)
+        model.start()
+        assertTrue(first === model.form.value.state, "a run that goes on is not begun again")
+        model.settled()
+        val ended = model.form.value.state as BenchmarkModel.State.Ended
+        assertEquals(State.FINISHED, ended.progress.state, ended.progress.sentence)
+        val found = checkNotNull(ended.record)
+        assertEquals(listOf(16, 128), found.lengths.map { it.length })
+        assertTrue(found.lengths.all { one -> one.latencies.let { it.n >= 30 && (it.p50 ?: 0.0) > 0 && (it.p90 ?: 0.0) > 0 } })
+        assertTrue(found.textMs > 0 && found.tokenizeMs > 0 && found.loadMs > 0 && (found.peakBytes ?: 0) > 0)
+        assertTrue("ExecuTorch" in found.runtime && "2 threads" in found.runtime, found.runtime)
+        val records = model.form.value.records
+        assertEquals(found.run, records.first().run)
+        model.remove(found)
+        assertEquals(records.map { it.run } - found.run, model.form.value.records.map { it.run })
+    }
+
+    @Test
+    fun `a benchmark can be cancelled`() = Served.test {
+        val model = benchmark()
+        model.choose("near/litert-int8_dynamic")
+        model.chooseMinutes(10.0)
+        model.start()
+        eventually("it measures") { model.progress?.doing.orEmpty().startsWith("length") }
+        model.cancel()
+        model.settled()
+        val ended = model.form.value.state as BenchmarkModel.State.Ended
+        assertEquals(State.CANCELLED to null, ended.progress.state to ended.record)
+        assertEquals("It was cancelled.", ended.progress.sentence)
+    }
+
+    @Test
+    fun `a benchmark without a length is not begun, and one on other units is refused`() = Served.test {
+        val model = benchmark()
+        model.choose("near/litert-int8_dynamic")
+        for (length in listOf(32, 128)) model.chooseLength(length, false)
+        model.start()
+        assertEquals(BenchmarkModel.State.Failed("Choose a length, at least one."), model.form.value.state)
+        model.chooseLength(32, true)
+        model.chooseUnits("NPU")
+        model.start()
+        model.settled()
+        val ended = model.form.value.state as BenchmarkModel.State.Ended
+        assertEquals(State.REFUSED to null, ended.progress.state to ended.record)
+        assertTrue("there are no compute units NPU" in ended.progress.sentence, ended.progress.sentence)
+    }
+
+    @Test
+    fun `a name that is none ends the headless run`() = Served.test {
+        for (name in listOf("", "../good", "a/b")) {
+            val model = HeadlessModel(name, Served.equipment(), this)
+            model.start()
+            val end = model.settled()
+            assertEquals(State.REFUSED, end.state)
+            assertTrue("is no name of a run" in end.message.orEmpty(), end.sentence)
+        }
+    }
+
+    @Test
+    fun `headless runs end as they have to`() = Served.test {
+        val cases = Served.cases.getValue("runs").jsonArray.map { it.jsonObject }
+        Served.runs.root.deleteRecursively()
+        for (case in cases) {
+            val name = case.text("run")
+            val end = run(case)
+            assertEquals(case.text("state"), end.state.word, "$name: ${end.message}")
+            assertTrue(case.text("message") in end.message.orEmpty(), "$name: ${end.message}")
+            assertEquals(end.state == State.FINISHED, runCatching { RunRecord.read(Served.runs.folder(name)) }.isSuccess, name)
+        }
+        println("headless runs of the app: ${cases.size} cases, each ended as it has to")
+    }
+
+    private suspend fun CoroutineScope.run(case: JsonObject): RunProgress {
+        val (name, does) = case.text("run") to case.text("does")
+        val folder = Served.runs.folder(name)
+        // What an earlier run left may not be taken for this one's.
+        File(folder, Headless.STATUS).writeText("{}")
+        case["request"]?.jsonPrimitive?.contentOrNull?.let { File(folder, Headless.REQUEST).writeText(it) }
+        if (does == "no room") File(folder, "${Headless.RECORD}.new").mkdir()
+        val phone = HostPhone(if (does == "cools") listOf(40.0, 38.0, 30.0) else listOf(37.0))
+        val model = HeadlessModel(name, Served.equipment(phone = phone, hangsUpAfter = if (does == "hangs up") 5 else null), this)
+        model.start()
+        model.start()
+        if (does == "cancels") {
+            eventually("it measures") { "length" in model.progress.value.doing }
+            model.cancel()
+        }
+        return model.settled()
+    }
+
+    private fun JsonObject.text(name: String) = getValue(name).jsonPrimitive.contentOrNull.orEmpty()
+}
