@@ -63,7 +63,7 @@ def models() -> str:
     counts = _COUNTS.findall(log)
     # A test that is skipped says nothing.
     assert len(counts) == 3, f"the tests with the students did not run: {log[-2000:]}"
-    return "; ".join(counts)
+    return f"{'; '.join(counts)}; {end_to_end.check_runs('models')} records are valid"
 
 
 def screens() -> str:

@@ -4,6 +4,9 @@ import ExecuTorch
 import Foundation
 
 /// ExecuTorch with XNNPACK, from the Swift package that the project names.
+///
+/// Its frameworks are built with XNNPACK's weight cache on, so methods that share weights pack them once
+/// (`tools/cmake/preset/apple_common.cmake` of v1.4.1: `EXECUTORCH_XNNPACK_ENABLE_WEIGHT_CACHE`).
 struct ExecuTorchRuntime: Runtime {
     /// The release that `project.toml` pins; the library does not tell.
     static let release = "1.4.1"

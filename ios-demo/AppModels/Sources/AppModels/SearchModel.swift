@@ -30,6 +30,8 @@ public final class SearchModel {
     private let storage: URL?
     private var worker: Worker?
     private var embeddings: [String: [Float]] = [:]
+    /// Rises whenever the set is written.
+    private var edition = 0
 
     /// Takes up the set where it was left.
     ///
@@ -81,21 +83,29 @@ public final class SearchModel {
 
     /// Finds the sentences that are nearest to an embedding; embeds those that are new first. Cancelled with the task.
     func find(_ embedding: [Float]) async throws {
-        let sentences = sentences
+        let (sentences, edition) = (sentences, edition)
         let among = try await embedded(sentences)
         // A set of thousands takes milliseconds, in which the screen would stand still.
         let nearest = await Task.detached(priority: .userInitiated) {
             Outputs.nearest(embedding, among: among, top: Self.top)
         }.value
         try Task.checkCancellation()
+        // Another set may have been written meanwhile; what was found in the old one is of no use there.
+        guard edition == self.edition else { return }
         found = nearest.map { Neighbour(place: $0.place, text: sentences[$0.place], cosine: $0.cosine) }
     }
 
+    /// Returns an embedding for each sentence, at its place.
     private func embedded(_ sentences: [String]) async throws -> [[Float]] {
         guard let worker else { return [] }
         defer { progress = nil }
         var missing = 0
-        for (place, sentence) in sentences.enumerated() where embeddings[sentence] == nil {
+        var all: [[Float]] = []
+        for (place, sentence) in sentences.enumerated() {
+            if let known = embeddings[sentence] {
+                all.append(known)
+                continue
+            }
             if missing % 8 == 0 { progress = (place, sentences.count) }
             missing += 1
             let reply = try await worker.ask(Question(sentence))
@@ -103,12 +113,14 @@ public final class SearchModel {
             // Another model may have been taken meanwhile.
             guard worker === self.worker, case .embedding(let embedding) = reply.answer else { throw CancellationError() }
             embeddings[sentence] = embedding
+            all.append(embedding)
         }
-        return sentences.compactMap { embeddings[$0] }
+        return all
     }
 
     private func set(_ new: [String]) {
         sentences = Array(new.prefix(Self.mostSentences))
+        edition += 1
         problem = new.count > Self.mostSentences ? "Only the first \(Self.mostSentences) lines of \(new.count) were taken." : nil
         let kept = Set(sentences)
         embeddings = embeddings.filter { kept.contains($0.key) }

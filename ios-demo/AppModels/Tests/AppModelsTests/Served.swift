@@ -59,10 +59,13 @@ final class Halting: Runtime, @unchecked Sendable {
     private let condition = NSCondition()
     private var isOpen = false
     private var count = 0
+    private let free: Int
     let version: String
 
-    init(_ inner: SocketRuntime, version: String? = nil, isOpen: Bool = false) {
+    /// - Parameter free: how many runs need no sign.
+    init(_ inner: SocketRuntime, version: String? = nil, isOpen: Bool = false, free: Int = 0) {
         self.inner = inner
+        self.free = free
         self.version = version ?? inner.version
         self.isOpen = isOpen
     }
@@ -84,6 +87,7 @@ final class Halting: Runtime, @unchecked Sendable {
     private func pass() {
         condition.withLock {
             count += 1
+            guard count > free else { return }
             while !isOpen { condition.wait() }
         }
     }

@@ -215,6 +215,29 @@ final class ViewModelTests: XCTestCase {
         XCTAssertEqual(search.found.first?.text, "A man is playing a guitar.")
     }
 
+    func testASetThatIsReplacedWhileItIsEmbeddedSpoilsNothing() async throws {
+        let served = try Served()
+        // The question and the first sentence.
+        let halting = Halting(try served.runtime("litert"), free: 2)
+        let search = SearchModel()
+        let model = TryModel(try Shelf.open(try served.equipment(instead: ["litert": halting])).usable, search: search)
+        model.choose("near/litert-int8_dynamic")
+        search.replace(by: "One.\nTwo.\nThree.")
+        model.ask()
+        try await eventually("the second sentence is embedded") { halting.runs == 3 }
+        XCTAssertEqual(search.progress?.done, 0)
+        search.replace(by: "Two.\nFour.")
+        halting.release()
+        await model.settled()
+        guard case .answered = model.state else { return XCTFail("it is \(model.state)") }
+        XCTAssertNil(search.progress)
+        XCTAssertEqual(search.found, [])
+        model.ask()
+        await model.settled()
+        XCTAssertEqual(Set(search.found.map(\.text)), ["Two.", "Four."])
+        for neighbour in search.found { XCTAssertEqual(neighbour.text, search.sentences[neighbour.place]) }
+    }
+
     func testTwoModelsAreCompared() async throws {
         let served = try Served()
         let model = CompareModel(try served.usable().filter { $0.model.entry.recipe == "mood" })

@@ -56,11 +56,18 @@ class SearchModel(private val storage: File? = null) {
     /** Puts the example back. */
     fun reset() = keep(Examples.sentences)
 
-    /** Replaces the set by the lines of a text file. */
-    fun importFrom(name: String, stream: InputStream) {
+    /**
+     * Replaces the set by the lines of a text file.
+     *
+     * @param open the file, which is read off the main thread: it may lie in a cloud.
+     */
+    suspend fun importFrom(name: String, open: () -> InputStream) {
         val bytes = try {
-            stream.readAtMost(MOST_FILE_BYTES)
+            withContext(Dispatchers.IO) { open().use { it.readAtMost(MOST_FILE_BYTES) } }
         } catch (error: IOException) {
+            current.update { it.copy(problem = error.sentence) }
+            return
+        } catch (error: SecurityException) {
             current.update { it.copy(problem = error.sentence) }
             return
         }

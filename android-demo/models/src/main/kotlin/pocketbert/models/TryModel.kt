@@ -8,6 +8,7 @@ import kotlinx.coroutines.flow.StateFlow
 import kotlinx.coroutines.flow.asStateFlow
 import kotlinx.coroutines.flow.update
 import kotlinx.coroutines.launch
+import java.io.InputStream
 
 /**
  * One model at a time is asked what a person writes. Used from one thread, the one of [scope].
@@ -100,6 +101,9 @@ class TryModel(val models: List<ShelvedModel>, val search: SearchModel, private 
         work = null
         current.update { if (it.state == State.Working) it.copy(state = State.Idle()) else it }
     }
+
+    /** Replaces the set that is searched by the lines of a text file; see [SearchModel.importFrom]. Outlives a screen. */
+    fun importSentences(name: String, open: () -> InputStream): Job = scope.launch { search.importFrom(name, open) }
 
     /** Waits for what goes on. */
     suspend fun settled() = work?.join()

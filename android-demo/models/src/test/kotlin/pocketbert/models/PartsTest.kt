@@ -6,7 +6,6 @@ import kotlinx.serialization.json.JsonPrimitive
 import kotlinx.serialization.json.jsonObject
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertFalse
-import org.junit.jupiter.api.Assertions.assertNotNull
 import org.junit.jupiter.api.Assertions.assertNull
 import org.junit.jupiter.api.Assertions.assertThrows
 import org.junit.jupiter.api.Assertions.assertTrue
@@ -17,7 +16,6 @@ import pocketbert.core.contract.State
 import pocketbert.core.model.RunnerRefused
 import pocketbert.core.output.Found
 import java.io.File
-import java.io.InputStream
 
 /** What needs no model. */
 class PartsTest {
@@ -113,40 +111,5 @@ class PartsTest {
         assertEquals("Write a question and a passage.", Question("A question?", " \n").missing(Task.ANSWER))
         assertEquals("Write two texts to compare.", Question("A text.").missing(Task.VALUE))
         assertEquals("Write a text.", Question(" ").missing(Task.ENTITIES))
-    }
-
-    @Test
-    fun `a set of sentences is kept`() {
-        val file = File(home, "sentences.txt")
-        val search = SearchModel(file)
-        assertEquals(Examples.sentences, search.set.value.sentences)
-        search.replace("  One. \n\nTwo.\r\nThree.\n")
-        assertEquals(listOf("One.", "Two.", "Three."), search.set.value.sentences)
-        assertEquals(search.set.value.sentences, SearchModel(file).set.value.sentences)
-        assertEquals(listOf(file.name), home.list().orEmpty().toList())
-        search.importFrom("odd.txt", byteArrayOf(-1, -2, 0x41).inputStream())
-        assertEquals("odd.txt is no text in UTF-8.", search.set.value.problem)
-        search.importFrom("large.txt", Endless)
-        assertEquals("large.txt is larger than 8.39 MB.", search.set.value.problem)
-        assertEquals(3, search.set.value.sentences.size)
-        search.replace((0..5_001).joinToString("\n") { "Line $it." })
-        assertEquals(SearchModel.MOST_SENTENCES, search.set.value.sentences.size)
-        assertEquals("Only the first 5000 lines of 5002 were taken.", search.set.value.problem)
-        search.reset()
-        assertNull(search.set.value.problem)
-    }
-
-    @Test
-    fun `a set that cannot be kept is said to be`() {
-        val search = SearchModel(File(home, "no such folder/sentences.txt"))
-        search.replace("One.")
-        assertEquals(listOf("One."), search.set.value.sentences)
-        assertNotNull(search.set.value.problem)
-        assertTrue(checkNotNull(search.set.value.problem).startsWith("The set could not be kept: "), search.set.value.problem)
-    }
-
-    /** A file without an end. */
-    private object Endless : InputStream() {
-        override fun read() = 'a'.code
     }
 }

@@ -70,6 +70,12 @@ internal object Served {
 
     fun usable(instead: Map<String, Runtime> = emptyMap()) = Shelf.open(equipment(instead)).usable
 
+    /** Returns a LiteRT whose runs wait for a sign, and the models for it. */
+    fun halting(): Pair<Halting, List<ShelvedModel>> {
+        val halting = Halting(runtime("litert"))
+        return halting to usable(mapOf("litert" to halting)).filter { it.model.signature.backend == "litert" }
+    }
+
     /** Copies the students into a folder, so that they can be damaged. */
     fun copy(place: File, damage: (File) -> Unit): File {
         models.copyRecursively(place)

@@ -37,10 +37,6 @@ class ViewModelTest {
 
     private suspend fun shelf(equipment: Equipment) = (opened(equipment) as ShelfModel.State.Ready).shelf
 
-    private fun halting() = Halting(Served.runtime("litert")).let { halting ->
-        halting to Served.usable(mapOf("litert" to halting)).filter { it.model.signature.backend == "litert" }
-    }
-
     // --- the shelf -----------------------------------------------------------------------------------------------------
 
     @Test
@@ -121,7 +117,7 @@ class ViewModelTest {
 
     @Test
     fun `a new request cancels the one before`() = Served.test {
-        val (halting, models) = halting()
+        val (halting, models) = Served.halting()
         val model = TryModel(models, SearchModel(), this)
         model.choose("mood/litert-int8_dynamic")
         model.writeFirst("A charming film.")
@@ -144,7 +140,7 @@ class ViewModelTest {
 
     @Test
     fun `what is given up leaves no answer`() = Served.test {
-        val (halting, models) = halting()
+        val (halting, models) = Served.halting()
         val model = TryModel(models, SearchModel(), this)
         model.choose("mood/litert-int8_dynamic")
         model.ask()
@@ -245,56 +241,6 @@ class ViewModelTest {
         assertEquals(listOf(Triple(128, 128, null), Triple(128, 128, 128)), replies.map { Triple(it.tokens, it.length, it.cutAt) })
     }
 
-    // --- search --------------------------------------------------------------------------------------------------------
-
-    @Test
-    fun `a set is searched and each sentence is embedded once`() = Served.test {
-        val halting = Halting(Served.runtime("executorch"), isOpen = true)
-        val search = SearchModel()
-        val model = TryModel(Served.usable(mapOf("executorch" to halting)), search, this)
-        model.choose("near/executorch-int8_dynamic")
-        search.replace("The shop closes at six.\nA man is playing a guitar.\nIt rained all day.")
-        model.writeFirst("The store shuts at six o'clock.")
-        model.ask()
-        model.settled()
-        assertTrue(model.form.value.state is TryModel.State.Answered, "${model.form.value.state}")
-        val set = search.set.value
-        assertEquals("The shop closes at six." to 3, set.found.first().text to set.found.size)
-        assertTrue(set.found.zipWithNext().all { (one, next) -> one.cosine >= next.cosine })
-        assertTrue(set.found.all { it.text == set.sentences[it.place] })
-        assertNull(set.embedded)
-        assertEquals(4, halting.runs)
-        search.replace((set.sentences + "The kitchen is yellow.").joinToString("\n"))
-        assertTrue(search.set.value.found.isEmpty())
-        model.writeFirst("Music on six strings.")
-        model.ask()
-        model.settled()
-        assertEquals(6, halting.runs)
-        assertEquals("A man is playing a guitar.", search.set.value.found.first().text)
-    }
-
-    @Test
-    fun `a set that is replaced while it is embedded spoils nothing`() = Served.test {
-        val (halting, models) = halting()
-        // The question and the first sentence.
-        halting.free = 2
-        val search = SearchModel()
-        val model = TryModel(models, search, this)
-        model.choose("near/litert-int8_dynamic")
-        search.replace("One.\nTwo.\nThree.")
-        model.ask()
-        eventually("the second sentence is embedded") { halting.runs == 3 }
-        assertEquals(0, search.set.value.embedded)
-        search.replace("Two.\nFour.")
-        halting.release()
-        model.settled()
-        assertTrue(model.form.value.state is TryModel.State.Answered, "${model.form.value.state}")
-        assertEquals(SearchModel.Set(listOf("Two.", "Four.")), search.set.value)
-        model.ask()
-        model.settled()
-        assertEquals(setOf("Two.", "Four."), search.set.value.found.map { it.text }.toSet())
-    }
-
     // --- two models ----------------------------------------------------------------------------------------------------
 
     @Test
@@ -331,7 +277,7 @@ class ViewModelTest {
 
     @Test
     fun `a comparison says what is missing and can be stopped`() = Served.test {
-        val (halting, models) = halting()
+        val (halting, models) = Served.halting()
         val model = CompareModel(models, this)
         model.choose("ask/litert-int8_dynamic", 0)
         model.choose("mood/litert-int8_dynamic", 1)
@@ -391,7 +337,7 @@ class ViewModelTest {
 
     @Test
     fun `the self-test can be stopped`() = Served.test {
-        val (halting, models) = halting()
+        val (halting, models) = Served.halting()
         val model = SelfTestModel(Shelf(models, emptyList()), this)
         model.run()
         eventually("it runs") { halting.runs == 1 }

@@ -13,7 +13,12 @@ import pocketbert.core.model.RunnerRefused
 import pocketbert.core.model.Runtime
 import java.io.IOException
 
-/** ExecuTorch's modules: methods by name, through XNNPACK, on a file that is mapped from a copy outside of the APK. */
+/**
+ * ExecuTorch's modules: methods by name, through XNNPACK, on a file that is mapped from a copy outside of the APK.
+ *
+ * There is no call here that sets XNNPACK's weight cache; the library for Android is built with it on, so methods that share
+ * weights pack them once (`tools/cmake/preset/android.cmake` of v1.4.1: `EXECUTORCH_XNNPACK_ENABLE_WEIGHT_CACHE`).
+ */
 class ExecuTorch(private val copies: CopiedModels) : Runtime {
     override val name = "ExecuTorch"
     override val version = VERSION

@@ -29,6 +29,7 @@ import pocketbert.app.R
 import pocketbert.models.SearchModel
 import pocketbert.models.Task
 import pocketbert.models.TryModel
+import java.io.FileNotFoundException
 
 /** Whoever writes is waited for, so that not every letter is asked for. */
 private const val PAUSE_MS = 250L
@@ -54,7 +55,7 @@ fun TryScreen(model: TryModel) {
             }
             Input(stringResource(first), form.first, model::writeFirst, "first")
             second?.let { Input(stringResource(it), form.second, model::writeSecond, "second", lines = 8) }
-            if (form.chosen?.task == Task.SEARCH) Sentences(model.search, set)
+            if (form.chosen?.task == Task.SEARCH) Sentences(model, set)
         }
         AnswerBlock(form, set)
     }
@@ -63,7 +64,7 @@ fun TryScreen(model: TryModel) {
 /** The set that is searched; it can be written, and replaced by a file. */
 @OptIn(ExperimentalLayoutApi::class)
 @Composable
-private fun Sentences(search: SearchModel, set: SearchModel.Set) {
+private fun Sentences(model: TryModel, set: SearchModel.Set) {
     var isOpen by rememberSaveable { mutableStateOf(false) }
     if (!isOpen) {
         TextButton({ isOpen = true }, Modifier.heightIn(min = 48.dp)) {
@@ -75,20 +76,21 @@ private fun Sentences(search: SearchModel, set: SearchModel.Set) {
     val resolver = LocalContext.current.contentResolver
     val open = rememberLauncherForActivityResult(ActivityResultContracts.OpenDocument()) { chosen: Uri? ->
         chosen ?: return@rememberLauncherForActivityResult
-        val stream = runCatching { resolver.openInputStream(chosen) }.getOrNull()
-        stream?.use { search.importFrom(chosen.lastPathSegment.orEmpty(), it) }
+        model.importSentences(chosen.lastPathSegment.orEmpty()) {
+            resolver.openInputStream(chosen) ?: throw FileNotFoundException("$chosen gives nothing to read")
+        }
         isOpen = false
     }
     Column(Modifier.fillMaxWidth(), verticalArrangement = Arrangement.spacedBy(8.dp)) {
         Input(stringResource(R.string.sentences), written, { written = it }, "sentences", lines = 12)
         FlowRow(horizontalArrangement = Arrangement.spacedBy(8.dp)) {
             Button({
-                search.replace(written)
+                model.search.replace(written)
                 isOpen = false
             }) { Text(stringResource(R.string.done)) }
             OutlinedButton({ open.launch(arrayOf("text/*")) }) { Text(stringResource(R.string.import_file)) }
             TextButton({
-                search.reset()
+                model.search.reset()
                 isOpen = false
             }) { Text(stringResource(R.string.example_back)) }
         }
