@@ -10,7 +10,7 @@ POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
 .PHONY: help ready setup init run plan compress student convert verify benchmark report ship demo push recipes list \
-        train test test-quick test-durations test-cluster test-full check docs commands format compat peers pruned-speed faults mutations abuse core-check apps-check android-apk core-speed tokenizer-peers support compression ablation \
+        train test test-quick test-durations test-cluster test-full check docs commands format compat peers compare pruned-speed faults mutations abuse core-check apps-check android-apk core-speed tokenizer-peers support compression ablation \
         clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
@@ -141,6 +141,9 @@ core-speed: ready  ## time both cores' tokenizers beside Hugging Face's, in one 
 
 tokenizer-peers: ready  ## both cores and the JVM's public tokenizers on every id; writes benchmarks/TOKENIZERS.md (2 minutes)
 	@PYTHONPATH=.:tests .venv/bin/python -m apps.tokenizers.peers
+
+compare: ready  ## BERT-base beside its students in every format, as in 2019; writes benchmarks/COMPARISON.md (2 hours, resumable)
+	@.venv/bin/python -m benchmarks.compare $(COMPARE)
 
 support: ready  ## every architecture in published sizes through every format; writes benchmarks/SUPPORT.md (an hour)
 	@.venv/bin/python -m benchmarks.support

@@ -26,7 +26,7 @@ from pipeline import artifact
 from pipeline.artifact import Artifact
 from pipeline.benchmark.record import BenchmarkRecord
 from pipeline.benchmark.stage import measure, of_student, of_target
-from pipeline.benchmark.timed import embed, open_variant, prepare
+from pipeline.benchmark.timed import open_variant, outputs, prepare
 from pipeline.benchmark.variants import Variant
 from pipeline.checkpoint import architectures
 from pipeline.cli.progress import Progress, print_error
@@ -248,7 +248,7 @@ def embeddings(variant: Variant, sentences: list[str], log: Path) -> NDArray[np.
     with Worker(log) as worker:
         worker.call(prepare, variant.import_runtime)
         worker.call(open_variant, partial(variant.open_with_threads, 1), sentences[0])
-        return worker.call(embed, sentences)
+        return np.stack(worker.call(outputs, sentences))
 
 
 def markdown(source: str, records: list[BenchmarkRecord], cosines: dict[str, dict[str, float]]) -> str:

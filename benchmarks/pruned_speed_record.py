@@ -1,21 +1,18 @@
 """What pruning buys in the real runtimes: typed rows beside what multiply-adds promise, and the page of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
-from scipy import stats
 
+from pipeline.benchmark.paired import CONFIDENCE, Ratio, by_round, ratio
 from pipeline.benchmark.record import BenchmarkRecord, LengthTiming
 from pipeline.errors import ArtifactError
 
 LEAST = 0.8
 """Share of what multiply-adds promise, to which a measured speed-up is held."""
-_CONFIDENCE = 0.95
-_RESAMPLES = 2000
 
 Verdict = Literal["reached", "missed", "undecided"]
 """Whether the whole interval lies above the bound, below it, or on both sides."""
@@ -23,14 +20,6 @@ Verdict = Literal["reached", "missed", "undecided"]
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Ratio(_Frozen):
-    """The unpruned file's time over the pruned one's: median over rounds, with its interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 class Row(_Frozen):
@@ -86,29 +75,6 @@ def read(path: Path) -> Speed:
         raise ArtifactError(f"{path} is no record of pruned speed; `make pruned-speed` makes one.") from error
 
 
-def by_round(samples: Sequence[float], rounds: int) -> NDArray[np.float64]:
-    """Return the median of each round's runs, `(rounds,)`; every round has as many."""
-    found: NDArray[np.float64] = np.median(np.asarray(samples, np.float64).reshape(rounds, -1), axis=1)
-    return found
-
-
-def ratio(unpruned: Sequence[float], pruned: Sequence[float], *, rounds: int) -> Ratio:
-    """Return how many times faster the second is, pairing what ran in the same round of one run.
-
-    Source: Efron and Tibshirani 1993, chapter 13: percentile interval of a bootstrap over rounds.
-    """
-    ratios = by_round(unpruned, rounds) / by_round(pruned, rounds)
-    found = stats.bootstrap(
-        (ratios,),
-        np.median,
-        confidence_level=_CONFIDENCE,
-        n_resamples=_RESAMPLES,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    return Ratio(value=float(np.median(ratios)), low=float(found.low), high=float(found.high))
-
-
 def row(names: tuple[str, str, str], unpruned: LengthTiming, pruned: LengthTiming, promised: float, rounds: int) -> Row:
     """Compare two files of one run at one length.
 
@@ -138,7 +104,7 @@ def page(speed: Speed) -> Iterator[str]:
     device, conditions = speed.records[0].device, speed.records[0].conditions
     yield f"{device.model_id}, {' '.join(device.cpu_features)}; one thread, batch 1; {speed.rounds} rounds,"
     yield f"interleaved; other work took {conditions.busy_before_fraction:.0%} of the cores before the run."
-    yield f"× against `{speed.unpruned}`, with a {_CONFIDENCE:.0%} interval over rounds; promised: by multiply-adds of"
+    yield f"× against `{speed.unpruned}`, with a {CONFIDENCE:.0%} interval over rounds; promised: by multiply-adds of"
     yield f"the encoder. The bound is {LEAST} × promised."
     yield ""
     titles = ["recipe", "format", "scheme", "tokens", "ms, unpruned → pruned", "× measured", "× in processor time"]

@@ -72,9 +72,10 @@ def schemes_of(backend: str) -> Iterator[str]:
 
 def run(case: Case) -> list[str]:
     """Convert and judge one student; return what did not pass."""
-    if not case.bundled and not (BUILD / "sources" / slug(case) / "config.json").is_file():
+    source = BUILD / "sources" / slug(case)
+    if not case.bundled and not (source / "config.json").is_file():
         with Worker(BUILD / "sources.log") as worker:
-            worker.call(write_source, case)
+            worker.call(write_source, case, source)
     recipe = recipe_of(case)
     with Progress(quiet=False) as progress:
         until: Until = "benchmark" if case.timed else "verify"

@@ -15,7 +15,7 @@ from pipeline.recipe import loading as recipes
 REPOSITORY = Path(__file__).resolve().parent.parent
 BUILD = REPOSITORY / "build" / "support"
 LABELS = ("negative", "neutral", "positive")
-_BERT_BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+BERT_BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
 
 
 @dataclass(frozen=True)
@@ -34,27 +34,27 @@ class Case:
 
 CASES = (
     Case("MiniLM-L6 (bundled, trained)", "bert", "embedding", bundled=True),
-    Case("BERT-base", "bert", "classification", _BERT_BASE),
+    Case("BERT-base", "bert", "classification", BERT_BASE),
     Case(
         "TinyBERT-4",
         "bert",
         "classification",
         {"hidden_size": 312, "num_hidden_layers": 4, "num_attention_heads": 12, "intermediate_size": 1200},
     ),
-    Case("TinyBERT-6", "bert", "regression", _BERT_BASE | {"num_hidden_layers": 6}),
+    Case("TinyBERT-6", "bert", "regression", BERT_BASE | {"num_hidden_layers": 6}),
     Case("DistilBERT", "distilbert", "question_answering"),
     Case(
         "ALBERT-base",
         "albert",
         "classification",
-        _BERT_BASE | {"embedding_size": 128, "hidden_act": "gelu_new", "vocab_size": 30000},
+        BERT_BASE | {"embedding_size": 128, "hidden_act": "gelu_new", "vocab_size": 30000},
         timed=True,
     ),
     Case(
         "RoBERTa-base",
         "roberta",
         "token_classification",
-        _BERT_BASE | {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1},
+        BERT_BASE | {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1},
     ),
     Case("MobileBERT", "mobilebert", "question_answering"),
     Case(
@@ -88,7 +88,7 @@ def slug(case: Case) -> str:
     return "".join(letter if letter.isalnum() else "-" for letter in case.name.lower()).strip("-")
 
 
-def write_source(case: Case) -> None:
+def write_source(case: Case, place: Path) -> None:
     """Write a random checkpoint of the published size, with the bundled student's tokenizer. Imports torch."""
     import torch
     import transformers
@@ -104,7 +104,7 @@ def write_source(case: Case) -> None:
     torch.manual_seed(0)
     model = getattr(transformers, tasks.get(case.task).auto_class).from_config(config)
     tokenizer = students.find(*recipes.read("minilm")).folder / "tokenizer.json"
-    with write_aside(BUILD / "sources" / slug(case)) as aside:
+    with write_aside(place) as aside:
         model.save_pretrained(aside)
         if case.config.get("vocab_size", 30522) < 30522:
             text = shortened(tokenizer, case.config["vocab_size"])

@@ -11,6 +11,7 @@ from faults import students
 from faults.students import Student
 
 from benchmarks import pruned_speed, pruned_speed_record
+from pipeline.benchmark import paired
 from pipeline.errors import ArtifactError
 
 
@@ -20,7 +21,7 @@ def test_a_machine_that_drifts_hurts_both_alike(seed: int) -> None:
     drift = np.repeat([1.0, 2.0], 20)[:, None]
     both = [scale * drift * draw.normal(1, 0.02, (40, 5)) for scale in (3.0, 2.0)]
     both[1][::2, 0] *= 10
-    found = pruned_speed_record.ratio(list(both[0].ravel()), list(both[1].ravel()), rounds=40)
+    found = paired.ratio(list(both[0].ravel()), list(both[1].ravel()), rounds=40)
     assert found.low < 1.5 < found.high
     assert found.high - found.low < 0.05
 
@@ -29,7 +30,7 @@ def test_a_machine_that_drifts_hurts_both_alike(seed: int) -> None:
     ("low", "high", "verdict"), [(1.7, 1.9, "reached"), (1.5, 1.7, "undecided"), (1.2, 1.5, "missed")]
 )
 def test_the_bound_is_on_the_whole_interval(low: float, high: float, verdict: str) -> None:
-    ratio = pruned_speed_record.Ratio(value=(low + high) / 2, low=low, high=high)
+    ratio = paired.Ratio(value=(low + high) / 2, low=low, high=high)
     names: dict[str, Any] = {"recipe": "half", "backend": "litert", "scheme": "fp32", "seq_len": 32}
     row = pruned_speed_record.Row(**names, unpruned_ms=2.0, ms=1.0, wall=ratio, cpu=ratio, promised=2.0)
     assert row.verdict == verdict

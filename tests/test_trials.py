@@ -28,11 +28,12 @@ from benchmarks import (
     trials_record,
     trials_scores,
 )
-from benchmarks.pruned_speed_record import Ratio, Speed
 from benchmarks.pruned_speed_record import Row as SpeedRow
+from benchmarks.pruned_speed_record import Speed
 from benchmarks.trials import Bound, Row, Table, Trial
 from benchmarks.trials_record import File, Metric, Record
 from pipeline import artifact
+from pipeline.benchmark.paired import Ratio
 from pipeline.benchmark.record import BenchmarkRecord, ModelInfo
 from pipeline.compress.distil import stage as distil
 from pipeline.devices import host

@@ -19,9 +19,12 @@ from pipeline.errors import ArtifactError
 Ints = NDArray[np.int64]
 Refuse = Callable[[str], ArtifactError]
 """Makes the error that says what is wrong with a file."""
-_MOST = 1_000_000
+_MOST_TABLES = 1_000_000
 """Tables or references in one vector field: the limit of flatbuffers' own verifier. Vectors may share their entries, so
 a small file could lead to any number of them."""
+_MOST_NUMBERS = 16_000_000
+"""Numbers in all vectors of a field, for the same reason. A scale for each row of XLM-R's table and for each channel, in
+each of four signatures, is 1.5 million; BERT-large has as many."""
 
 
 def damage(file: object) -> Refuse:
@@ -100,8 +103,8 @@ class Vectors:
     @cached_property
     def values(self) -> NDArray[Any]:
         """All elements, row after row."""
-        if int(self.count.sum()) > _MOST:
-            raise self.columns.refuse(f"{self.where}: more than {_MOST} elements in all")
+        if int(self.count.sum()) > _MOST_NUMBERS:
+            raise self.columns.refuse(f"{self.where}: more than {_MOST_NUMBERS} elements in all")
         width = np.dtype(self.code).itemsize
         return self.columns.gather(self.start[self.owner] + width * self.order, self.code)
 
@@ -190,8 +193,8 @@ class Rows:
 
     def check(self) -> None:
         """Check the tables themselves, then every field, then what the fields lead to."""
-        if len(self) > _MOST:
-            raise self.columns.refuse(f"{self.where}: more than {_MOST} tables")
+        if len(self) > _MOST_TABLES:
+            raise self.columns.refuse(f"{self.where}: more than {_MOST_TABLES} tables")
         gather = self.columns.gather
         self._demand_inside(self.at, 4)
         self.demand((self.at - self.low) % 4 == 0, "the table lies askew")

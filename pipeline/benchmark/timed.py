@@ -84,8 +84,10 @@ def time_length(seq_len: int, text: str, budget_ms: float, at_least: int) -> tup
     return length, wall, cpu
 
 
-def time_texts(texts: Sequence[str]) -> tuple[list[int], list[int], list[float], list[float], list[float]]:
-    """Run each text once, as it comes.
+def time_texts(
+    texts: Sequence[str | tuple[str, str]],
+) -> tuple[list[int], list[int], list[float], list[float], list[float]]:
+    """Run each text or pair once, as it comes.
 
     Returns:
         Tokens, lengths, wall and processor times of inference, and wall times of tokenisation, per text.
@@ -98,7 +100,7 @@ def time_texts(texts: Sequence[str]) -> tuple[list[int], list[int], list[float],
     tokenise: list[float] = []
     for text in texts:
         started = time.perf_counter()
-        row = variant.encoder.encode(text)
+        row = variant.encoder.encode(*((text,) if isinstance(text, str) else text))
         length = variant.place(len(row))
         inputs = variant.prepare(row, length)
         tokenise.append((time.perf_counter() - started) * 1e3)
@@ -108,15 +110,19 @@ def time_texts(texts: Sequence[str]) -> tuple[list[int], list[int], list[float],
     return tokens, ran_at, wall, cpu, tokenise
 
 
-def embed(texts: Sequence[str]) -> NDArray[np.float32]:
-    """Return the outputs of some texts, for telling how good a peer is; not timed."""
+def outputs(texts: Sequence[str]) -> list[NDArray[np.float32]]:
+    """Return the outputs of some texts without padding, for telling how good a file is; not timed.
+
+    Each is `(width,)`, or `(tokens, width)` where each token has one.
+    """
     variant: Timed = _state["variant"]
-    outputs = []
+    found = []
     for text in texts:
         row = variant.encoder.encode(text)
         length = variant.place(len(row))
-        outputs.append(np.asarray(variant.execute(variant.prepare(row, length), length), np.float32).reshape(-1))
-    return np.stack(outputs)
+        output = np.asarray(variant.execute(variant.prepare(row, length), length), np.float32)
+        found.append(output[: len(row)] if output.ndim == 2 and len(output) == length else output.reshape(-1))
+    return found
 
 
 def close_variant() -> int | None:
