@@ -1,4 +1,4 @@
-"""What `make compare` keeps: a cell for each model and file, with its base's record of the same run; a pass over STS-B."""
+"""What `make compare` keeps: a cell for each file, with its base's record of the same run; and a pass over STS-B."""
 
 import importlib.metadata
 from collections.abc import Sequence

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from apps import ios, pbxproj, xcode
+from apps import ios, pbxproj, toolchains, xcode
 
 DOCUMENT = {"objects": {"A1": {"isa": "PBX", "path": "a b/+c.swift", "files": ["A1", "$(x)"], "script": 'a\n"b"\\\t'}}}
 
@@ -42,3 +42,21 @@ def test_the_same_files_give_the_same_project() -> None:
 
 def test_the_committed_project_is_right() -> None:
     assert "as they are written from project.toml" in ios.project()
+
+
+def test_the_newest_simulator_that_is_there_is_taken() -> None:
+    """Names and systems change by the month; a watch, an older system and one that cannot start are passed over."""
+    prefix = "com.apple.CoreSimulator.SimRuntime"
+    devices = {
+        f"{prefix}.iOS-17-5": [{"name": "iPhone 15", "udid": "A", "isAvailable": True}],
+        f"{prefix}.iOS-18-10": [
+            {"name": "iPad Air", "udid": "B", "isAvailable": True},
+            {"name": "iPhone 16", "udid": "C", "isAvailable": True},
+            {"name": "iPhone 17", "udid": "D", "isAvailable": False},
+        ],
+        f"{prefix}.iOS-18-9": [{"name": "iPhone 17", "udid": "E", "isAvailable": True}],
+        f"{prefix}.watchOS-26-0": [{"name": "iPhone-like watch", "udid": "F", "isAvailable": True}],
+    }
+    assert ios.newest_iphone({"devices": devices}) == "C"
+    with pytest.raises(toolchains.Lacking, match="there is no simulator of an iPhone"):
+        ios.newest_iphone({"devices": {}})

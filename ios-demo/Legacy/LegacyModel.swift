@@ -14,7 +14,11 @@ final class LegacyModel: ObservableObject {
     @Published private(set) var progress: RunProgress?
     @Published private(set) var record: RunRecord?
     @Published var chosen = "" {
-        didSet { if chosen != oldValue { worker = models.first { $0.id == chosen }.map { Worker($0) } } }
+        didSet {
+            guard chosen != oldValue else { return }
+            worker = models.first { $0.id == chosen }.map { Worker($0) }
+            reply = nil
+        }
     }
     @Published var first = "A man is playing a guitar."
     @Published var second = ""

@@ -42,7 +42,7 @@ struct LegacyScreen: View {
         }
         if let reply = model.reply {
             Section(header: Text("Answer")) {
-                Text(verbatim: shown(reply.answer))
+                Text(verbatim: shown(reply))
                 row("Inference", Formats.ms(reply.inferenceMs))
                 row("Tokenisation", Formats.ms(reply.tokenizeMs))
                 row("Opening the model", Formats.ms(reply.openedMs))
@@ -76,13 +76,13 @@ struct LegacyScreen: View {
         .accessibilityElement(children: .combine)
     }
 
-    private func shown(_ answer: Answer) -> String {
-        switch answer {
+    private func shown(_ reply: Reply) -> String {
+        switch reply.answer {
         case .labels(let shares): shares.map { "\($0.label) \(Formats.percent($0.share))" }.joined(separator: "\n")
         case .value(let value): Formats.value(value)
-        case .span(let found): Segment.split(model.second, found.map { [$0] } ?? []).first { $0.found != nil }?.text ?? "–"
+        case .span(let found): Segment.split(reply.question.second ?? "", found.map { [$0] } ?? []).first { $0.found != nil }?.text ?? "–"
         case .entities(let found):
-            Segment.split(model.first, found).compactMap { part in part.found.map { "\(part.text): \($0.kind ?? "")" } }
+            Segment.split(reply.question.first, found).compactMap { part in part.found.map { "\(part.text): \($0.kind ?? "")" } }
                 .joined(separator: "\n")
         case .embedding(let embedding): "\(embedding.count)"
         case .hidden: "–"

@@ -23,8 +23,8 @@ _MOST_TABLES = 1_000_000
 """Tables or references in one vector field: the limit of flatbuffers' own verifier. Vectors may share their entries, so
 a small file could lead to any number of them."""
 _MOST_NUMBERS = 16_000_000
-"""Numbers in all vectors of a field, for the same reason. A scale for each row of XLM-R's table and for each channel, in
-each of four signatures, is 1.5 million; BERT-large has as many."""
+"""Numbers in all vectors of a field, for the same reason. A scale for each row of XLM-R's table and for each channel,
+in each of four signatures, is 1.5 million; BERT-large has as many."""
 
 
 def damage(file: object) -> Refuse:

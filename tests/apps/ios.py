@@ -6,6 +6,7 @@ runners are parsed, and read by the compiler against declarations of Apple's mod
 
 import argparse
 import importlib.util
+import json
 import os
 import plistlib
 import re
@@ -32,7 +33,7 @@ _SCRATCH = toolchains.APPS / "swift"
 # lost anyway. Upstream: swiftlang/swift#75670; ends with 6.2.
 _LINK = () if sys.platform == "darwin" else ("-Xlinker", "--allow-shlib-undefined")
 _COUNTS = re.compile(r"^.*(?: answers of .*| cases(?: of .*|, .*)|Executed \d+ tests?.*)$", re.MULTILINE)
-_ANY_SIMULATOR, _SIMULATOR = "generic/platform=iOS Simulator", "platform=iOS Simulator,name=iPhone 16"
+_ANY_SIMULATOR = "generic/platform=iOS Simulator"
 _ID = re.compile(r"[0-9A-F]{24}")
 
 
@@ -266,12 +267,34 @@ def build() -> str:
     places |= {"TEST_RUNNER_POCKETBERT_ENDTOEND": end_to_end.FOLDER}
     with end_to_end.serving():
         log = toolchains.run(
-            [*command, "-scheme", spec["name"], "-destination", _SIMULATOR, "test"],
+            [*command, "-scheme", spec["name"], "-destination", f"platform=iOS Simulator,id={_simulator()}", "test"],
             HOME,
             {name: str(place) for name, place in places.items()},
         )
     _print_counts("xcode", log)
     return f"{len(spec['targets'])} apps built, for debugging and release"
+
+
+def _simulator() -> str:
+    """Return the id of a simulator of an iPhone; which models and systems a machine has changes by the month."""
+    listed = subprocess.run(
+        ["xcrun", "simctl", "list", "--json", "devices", "available"], capture_output=True, text=True, check=True
+    )
+    return newest_iphone(json.loads(listed.stdout))
+
+
+def newest_iphone(listed: Mapping[str, Any]) -> str:
+    """Return the id of an iPhone of the newest iOS among simulators, as `simctl list --json devices` has them."""
+    found = [
+        (tuple(map(int, system.group(1).split("-"))), device["name"], device["udid"])
+        for runtime, devices in listed["devices"].items()
+        if (system := re.search(r"SimRuntime\.iOS-([\d-]+)$", runtime))
+        for device in devices
+        if device["name"].startswith("iPhone") and device.get("isAvailable", True)
+    ]
+    if not found:
+        raise toolchains.Lacking("there is no simulator of an iPhone; add one in Xcode, Window, Devices and Simulators")
+    return max(found)[2]
 
 
 def _print_counts(name: str, log: str) -> list[str]:

@@ -50,7 +50,8 @@ from="$SRCROOT/{models}"
 to="$TARGET_BUILD_DIR/$UNLOCALIZED_RESOURCES_FOLDER_PATH/Model"
 if [ -d "$from" ]; then
   mkdir -p "$to"
-  rsync --archive --delete "$from/" "$to/"
+  # The Finder leaves such a file in what is looked at, and a signed model is refused where there is one.
+  rsync --archive --delete --delete-excluded --exclude .DS_Store "$from/" "$to/"
 else
   rm -rf "$to"
   echo "warning: no model is shipped; run pocketbert ship"

@@ -37,14 +37,25 @@ struct CoreMLRuntime: Runtime {
         }
         if options.threads != 1 { throw RunnerRefused("Core ML chooses its threads itself, and cannot be told to use \(options.threads)") }
         do {
-            let package = models.appendingPathComponent(model.file)
-            let place = try compiled.find(model.entry.digest) { try MLModel.compileModel(at: package) }
-            return try CoreMLRunner(model.signature, place, units)
+            do {
+                return try CoreMLRunner(model.signature, try place(of: model), units)
+            } catch let error as RunnerRefused {
+                throw error
+            } catch {
+                // The compiled form may be damaged; the package was verified.
+                compiled.forget(model.entry.digest)
+                return try CoreMLRunner(model.signature, try place(of: model), units)
+            }
         } catch let error as RunnerRefused {
             throw error
         } catch {
             throw RunnerFailed("Core ML cannot open \(model.file): \(error.localizedDescription)")
         }
+    }
+
+    private func place(of model: Model) throws -> URL {
+        let package = models.appendingPathComponent(model.file)
+        return try compiled.find(model.entry.digest) { try MLModel.compileModel(at: package) }
     }
 }
 

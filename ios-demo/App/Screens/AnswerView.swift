@@ -50,15 +50,17 @@ private struct Passage: View {
             if found.isEmpty { Text("Nothing was found in the text.").foregroundStyle(.secondary) }
             Text(marked).textSelection(.enabled)
             ForEach(found.indices, id: \.self) { place in
-                if let kind = found[place].kind {
-                    HStack(alignment: .firstTextBaseline) {
-                        Text(verbatim: kind).font(.caption.weight(.semibold)).foregroundStyle(.secondary)
-                        Text(verbatim: part(found[place]))
-                        Spacer(minLength: 12)
+                // An answer has a row too: who listens cannot see what is marked in the passage.
+                HStack(alignment: .firstTextBaseline) {
+                    (found[place].kind.map { Text(verbatim: $0) } ?? Text("Answer"))
+                        .font(.caption.weight(.semibold)).foregroundStyle(.secondary)
+                    Text(verbatim: part(found[place]))
+                    Spacer(minLength: 12)
+                    if found[place].kind != nil {
                         Text(verbatim: Formats.percent(found[place].score)).font(.callout).monospacedDigit()
                     }
-                    .accessibilityElement(children: .combine)
                 }
+                .accessibilityElement(children: .combine)
             }
         }
     }

@@ -112,7 +112,7 @@ private struct SideCard: View {
                 if case .embedding(let embedding) = reply.answer {
                     Fact("Numbers of the embedding", "\(embedding.count)")
                 } else {
-                    AnswerView(answer: reply.answer, question: Question(model.first, model.second))
+                    AnswerView(answer: reply.answer, question: reply.question)
                 }
             }
         }

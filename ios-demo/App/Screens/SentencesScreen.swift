@@ -23,7 +23,8 @@ struct SentencesScreen: View {
                     if let problem = search.problem { Problem(sentence: problem) }
                 }
                 Section("Sentences") {
-                    ForEach(search.sentences.indices, id: \.self) { Text(verbatim: search.sentences[$0]) }
+                    // By value: a row is drawn once more while it goes, when the set is shorter already.
+                    ForEach(Array(search.sentences.enumerated()), id: \.offset) { Text(verbatim: $0.element) }
                         .onDelete { search.remove(at: $0) }
                 }
             }
@@ -41,8 +42,10 @@ struct SentencesScreen: View {
                 guard case .success(let file) = result else { return }
                 // A file of another app may be read between these two calls alone.
                 let allowed = file.startAccessingSecurityScopedResource()
-                search.importFile(file)
-                if allowed { file.stopAccessingSecurityScopedResource() }
+                Task {
+                    await search.importFile(file)
+                    if allowed { file.stopAccessingSecurityScopedResource() }
+                }
             }
         }
     }

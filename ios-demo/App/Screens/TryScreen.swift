@@ -31,6 +31,8 @@ struct TryScreen: View {
             try? await Task.sleep(for: Self.pause)
             if !Task.isCancelled { model.ask() }
         }
+        // Whoever measures on another screen is not to share the processor with this one.
+        .onDisappear { model.cancel() }
     }
 
     private var chosen: Binding<ShelvedModel.ID> {
@@ -91,7 +93,7 @@ private struct AnswerCard: View {
             case .working: Working(progress: model.search.progress)
             case .failed(let sentence): Problem(sentence: sentence)
             case .answered(let reply):
-                AnswerView(answer: reply.answer, question: model.question, neighbours: model.search.found)
+                AnswerView(answer: reply.answer, question: reply.question, neighbours: model.search.found)
                 Divider()
                 Timing(reply: reply)
             }

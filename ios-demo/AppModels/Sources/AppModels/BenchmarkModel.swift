@@ -108,7 +108,7 @@ public final class BenchmarkModel {
 
     /// Removes an earlier run.
     public func remove(_ record: RunRecord) async {
-        try? equipment.runs.remove(record.run)
+        try? equipment.runs.remove(record.id)
         await readRecords()
     }
 

@@ -18,7 +18,7 @@ public final class SearchModel {
 
     /// A file from which sentences are imported may not be larger: a phone embeds some hundred sentences a second.
     public static let mostSentences = 5_000
-    private static let mostFileBytes = 8 << 20
+    private nonisolated static let mostFileBytes = 8 << 20
     private nonisolated static let top = 10
 
     public private(set) var sentences: [String]
@@ -63,15 +63,14 @@ public final class SearchModel {
     /// Puts the example back.
     public func reset() { set(Examples.sentences) }
 
-    /// Replaces the set by the lines of a text file.
-    public func importFile(_ file: URL) {
+    /// Replaces the set by the lines of a text file, which is read off the main thread: it may lie in a cloud.
+    public func importFile(_ file: URL) async {
         do {
-            let size = try FileManager.default.attributesOfItem(atPath: file.path)[.size] as? Int ?? 0
-            if size > Self.mostFileBytes {
+            guard let data = try await Task.detached(operation: { try Self.read(file) }).value else {
                 problem = "\(file.lastPathComponent) is larger than \(Formats.megabytes(Int64(Self.mostFileBytes)))."
                 return
             }
-            guard let text = String(data: try Data(contentsOf: file), encoding: .utf8) else {
+            guard let text = String(data: data, encoding: .utf8) else {
                 problem = "\(file.lastPathComponent) is no text in UTF-8."
                 return
             }
@@ -79,6 +78,12 @@ public final class SearchModel {
         } catch {
             problem = error.sentence
         }
+    }
+
+    /// Returns what a file holds, or nil where that is too much.
+    private nonisolated static func read(_ file: URL) throws -> Data? {
+        let size = try FileManager.default.attributesOfItem(atPath: file.path)[.size] as? Int ?? 0
+        return size > mostFileBytes ? nil : try Data(contentsOf: file)
     }
 
     /// Finds the sentences that are nearest to an embedding; embeds those that are new first. Cancelled with the task.

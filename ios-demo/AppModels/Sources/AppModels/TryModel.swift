@@ -38,6 +38,8 @@ public final class TryModel {
         cancel()
         let sameTask = model.task == chosen?.task
         chosen = model
+        // What is shown is of the model before.
+        state = .idle(nil)
         let worker = Worker(model)
         self.worker = worker
         search.use(worker)

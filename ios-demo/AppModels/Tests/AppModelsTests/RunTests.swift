@@ -32,9 +32,18 @@ final class RunTests: XCTestCase {
         XCTAssertTrue(found.textMs > 0 && found.tokenizeMs > 0 && found.loadMs > 0 && (found.peakBytes ?? 0) > 0)
         XCTAssertTrue(found.runtime.contains("ExecuTorch") && found.runtime.contains("2 threads"), found.runtime)
         XCTAssertEqual(model.records.first?.run, found.run)
+        // A copy that somebody made in the Files app is a record of its own, and goes alone.
+        let folder = found.file.deletingLastPathComponent()
+        let copy = folder.deletingLastPathComponent().appendingPathComponent("\(found.id) 2")
+        try FileManager.default.copyItem(at: folder, to: copy)
+        await model.readRecords()
         let count = model.records.count
-        await model.remove(found)
+        XCTAssertEqual(Set(model.records.map(\.id)).count, count)
+        await model.remove(try RunRecord(folder: copy))
+        XCTAssertTrue(FileManager.default.fileExists(atPath: folder.path))
         XCTAssertEqual(model.records.count, count - 1)
+        await model.remove(found)
+        XCTAssertEqual(model.records.count, count - 2)
     }
 
     func testABenchmarkCanBeCancelled() async throws {

@@ -39,6 +39,11 @@ public struct CompiledModels: Sendable {
         return place
     }
 
+    /// Removes a package's compiled form, which turned out to be damaged: the system empties such folders in part.
+    public func forget(_ digest: String) {
+        try? FileManager.default.removeItem(at: root.appendingPathComponent("\(digest)-\(system).\(Self.suffix)", isDirectory: true))
+    }
+
     /// Removes what was compiled for packages that are no longer shipped, or under another system.
     public func keep(only digests: Set<String>) {
         let wanted = Set(digests.map { "\($0)-\(system).\(Self.suffix)" })

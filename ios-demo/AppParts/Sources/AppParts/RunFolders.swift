@@ -39,10 +39,10 @@ public struct RunFolders: Sendable {
         return folders.compactMap { try? RunRecord(folder: $0) }.sorted { $0.started > $1.started }
     }
 
-    /// Removes a run with all that it left.
-    public func remove(_ run: String) throws {
-        if !Headless.isRunId(run) { throw WrongRun(run) }
-        try FileManager.default.removeItem(at: root.appendingPathComponent(run))
+    /// Removes a folder of a run with all that is there; a copy of a run has a name that is no run's.
+    public func remove(_ folder: String) throws {
+        if folder.isEmpty || folder.hasPrefix(".") || folder.contains("/") { throw WrongRun(folder) }
+        try FileManager.default.removeItem(at: root.appendingPathComponent(folder))
     }
 
     /// Returns the run that the app was started for: what follows `-pocketbert.run` among its arguments, or nil.

@@ -31,7 +31,8 @@ public struct RunRecord: Sendable, Identifiable {
     /// Operations that the delegate computes, and all; nil where the runtime does not tell.
     public let operations: (delegated: Int, all: Int)?
 
-    public var id: String { run }
+    /// The folder, which is one of a kind: a record that somebody copied in the Files app says the same name.
+    public var id: String { file.deletingLastPathComponent().lastPathComponent }
 
     /// Reads the record of a run's folder.
     public init(folder: URL) throws {

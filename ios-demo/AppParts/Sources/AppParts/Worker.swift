@@ -21,7 +21,11 @@ public final class Worker: Sendable {
         self.options = options ?? RunnerOptions(threads: shelved.linked.threads.lowerBound)
     }
 
-    deinit { opened?.student.close() }
+    deinit {
+        guard let opened else { return }
+        // Off the thread that let go of it, often the screen's: closing waits for whatever the runtime is busy with.
+        DispatchQueue.global(qos: .utility).async { opened.student.close() }
+    }
 
     /// Asks the model something, and returns what it says. Cancelled with the task that waits for it.
     public func ask(_ question: Question) async throws -> Reply {
@@ -33,7 +37,7 @@ public final class Worker: Sendable {
             let mayBeCut = shelved.task != .answer && asked.tokens == limit
             let cut = mayBeCut ? try opened.tokenizer.encode(question.first, question.second).count > limit : false
             return Reply(
-                answer: shelved.model.hasRandomWeights ? .hidden : asked.answer, inferenceMs: asked.inferenceMs,
+                question: question, answer: shelved.model.hasRandomWeights ? .hidden : asked.answer, inferenceMs: asked.inferenceMs,
                 tokenizeMs: asked.tokenizeMs, tokens: asked.tokens, length: asked.length, cutAt: cut ? limit : nil,
                 openedMs: opened.tookMs)
         }
@@ -84,10 +88,10 @@ public struct Question: Sendable, Equatable {
 
     fileprivate func ask(_ student: Student, _ cancellation: Cancellation) throws -> Asked {
         switch ShelvedModel.Task(student.model.signature) {
-        case .search: return Asked(try student.embedding(first)) { .embedding($0) }
-        case .value: return Asked(try student.value(first, second)) { .value($0) }
-        case .labels: return Asked(try student.labels(first, second)) { .labels($0) }
-        case .entities: return Asked(try student.entities(first)) { .entities($0) }
+        case .search: return Asked(try student.embedding(first, cancellation: cancellation)) { .embedding($0) }
+        case .value: return Asked(try student.value(first, second, cancellation: cancellation)) { .value($0) }
+        case .labels: return Asked(try student.labels(first, second, cancellation: cancellation)) { .labels($0) }
+        case .entities: return Asked(try student.entities(first, cancellation: cancellation)) { .entities($0) }
         case .answer: return Asked(try student.answer(first, second ?? "", cancellation: cancellation)) { .span($0) }
         }
     }
@@ -124,6 +128,8 @@ public enum Answer: Sendable, Equatable {
 
 /// An answer, and how long it took.
 public struct Reply: Sendable, Equatable {
+    /// What was asked: the positions of an answer are of its texts.
+    public let question: Question
     public let answer: Answer
     public let inferenceMs: Double
     public let tokenizeMs: Double
