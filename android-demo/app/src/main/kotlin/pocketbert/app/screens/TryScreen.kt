@@ -14,6 +14,7 @@ import androidx.compose.material3.OutlinedButton
 import androidx.compose.material3.Text
 import androidx.compose.material3.TextButton
 import androidx.compose.runtime.Composable
+import androidx.compose.runtime.DisposableEffect
 import androidx.compose.runtime.LaunchedEffect
 import androidx.compose.runtime.collectAsState
 import androidx.compose.runtime.getValue
@@ -43,6 +44,8 @@ fun TryScreen(model: TryModel) {
         delay(PAUSE_MS)
         model.ask()
     }
+    // Whoever measures on another screen is not to share the processor with this one; coming back asks again.
+    DisposableEffect(Unit) { onDispose(model::cancel) }
     Cards {
         Block {
             ModelPicker(stringResource(R.string.model), model.models, form.chosen, model::choose)
