@@ -64,16 +64,18 @@ MINUTES: Mapping[str, tuple[float, float]] = {
 
 def recipe_of(case: Case, checkpoint: str | None) -> Recipe:
     """Return a row's recipe: random weights, or a checkpoint that somebody has at hand."""
+    targets: dict[str, Any] = {}
+    for target in (*TIMED, *SIZED):
+        targets.setdefault(target.backend, {"schemes": []})["schemes"].append(target.scheme)
+        if target in SIZED:
+            # An entry point each; sentences are not timed in them.
+            targets[target.backend]["sequence_lengths"] = list(LENGTHS)
     values: dict[str, Any] = {
         "name": slug(case),
         "task": case.task,
         "student": {"source": checkpoint or str(source_of(case)), "random_weights": checkpoint is None},
         "convert": {"sequence_lengths": list(_FILE_LENGTHS)},
-        "targets": {
-            "litert": {"schemes": [target.scheme for target in TIMED if target.backend == "litert"]},
-            "executorch": {"schemes": [target.scheme for target in TIMED if target.backend == "executorch"]},
-            "coreml": {"schemes": [target.scheme for target in SIZED], "sequence_lengths": list(LENGTHS)},
-        },
+        "targets": targets,
     }
     return loading.checked(values, PAGE)
 
