@@ -10,7 +10,7 @@ POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
 .PHONY: help ready setup init run plan compress student convert verify benchmark report ship demo push recipes list \
-        train test test-quick test-durations test-cluster test-full check docs commands format compat peers compare pruned-speed faults mutations abuse core-check apps-check android-apk core-speed tokenizer-peers support compression ablation \
+        train test test-quick test-durations test-cluster test-devices test-full check docs commands format compat peers compare pruned-speed faults mutations abuse core-check apps-check android-apk core-speed tokenizer-peers support compression ablation \
         clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
@@ -84,8 +84,11 @@ test-cluster: ready  ## the tests of the Ray executor, on a cluster of two proce
 	@$(PYTHON) -I pipeline/bootstrap.py --extra cluster
 	@.venv/bin/python -m pytest tests/cluster -m cluster
 
-test-full: ready  ## all the tests but those of a cluster (90 minutes on two cores)
-	@$(PYTEST) -m "not cluster"
+test-devices: ready  ## the tests with emulated ARM64 processors; `sudo .ci/devices` unpacks what they need (3 minutes)
+	@.venv/bin/python -m pytest tests/devices -m devices
+
+test-full: ready  ## all the tests but those of a cluster and of devices (90 minutes on two cores)
+	@$(PYTEST) -m "not cluster and not devices"
 
 check: ready  ## lint, format, types, layers of imports, links, and the generated part of docs/
 	@.venv/bin/ruff check .

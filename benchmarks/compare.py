@@ -8,26 +8,23 @@ is not done again, so a stopped run goes on where it was. The table is written t
 import argparse
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import compare_page, compare_record
-from benchmarks.compare_cases import BASE, BUILD, CASES, MINUTES, PAGE, SIZED, TASK, TIMED, recipe_of, source_of
-from benchmarks.compare_record import SETTINGS, Cell, Pass, Passes
+from benchmarks import compare_page, compare_pass, compare_record
+from benchmarks.compare_cases import BASE, BUILD, CASES, MINUTES, PAGE, SIZED, TIMED, recipe_of, source_of
+from benchmarks.compare_record import SETTINGS, Cell, Passes
 from benchmarks.peers import texts as sentences_of
 from benchmarks.support_cases import Case, slug, write_source
 from pipeline import artifact
-from pipeline.artifact import Artifact
 from pipeline.benchmark import timed
 from pipeline.benchmark.record import BenchmarkRecord
 from pipeline.benchmark.stage import measure, of_student, of_target
-from pipeline.benchmark.variants import TimedCheckpoint, Variant
+from pipeline.benchmark.variants import Variant
 from pipeline.cli.progress import Progress, print_error
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import finished_model
@@ -42,11 +39,6 @@ from pipeline.recipe.schema import Recipe
 
 _PASSED = (BASE, "DistilBERT")
 """Whose pass over STS-B dev is measured, as in the paper of 2019."""
-_PASS_TARGETS = (Target("litert", "fp32"), Target("litert", "int8_dynamic"), Target("executorch", "int8_dynamic"))
-_PADDED = 128
-"""Tokens to which the scripts of 2019 padded every pair."""
-_CHUNK = 50
-"""Pairs of one turn."""
 _JUDGED = 6
 """Texts on which a file is compared with PyTorch."""
 
@@ -226,84 +218,18 @@ class _Comparison:
             found: list[NDArray[np.float32]] = worker.call(timed.outputs, texts)
         return found
 
-    # --- a pass over STS-B -----------------------------------------------------------------------------------------
-
     def _pass(self) -> None:
-        """Time one pass over STS-B dev for the two models of the paper, in turns."""
-        dataset = DATASETS["stsb"]
-        if dataset.absent() is not None:
+        """Time one pass over STS-B dev for the two models of the paper."""
+        if DATASETS["stsb"].absent() is not None:
             self._progress.note("POCKETBERT_DATA has no STS-B: the pass over its dev pairs is left out")
             return
         cases = [case for case in CASES if case.name in _PASSED]
         key = artifact.digest_of([compare_record.key_of(self._recipe(case), None) for case in cases])
         place = self._folder / "stsb-pass.json"
         kept = compare_record.read(Passes, place)
-        if kept and kept.key == key:
-            return
-        variants: list[tuple[Variant, int | None]] = []
-        for case in cases:
-            made = self._make(case, _PASS_TARGETS)
-            student = artifact.load(made / "student")
-            variants += _of_pytorch(case.name, student)
-            variants += [(of_target(finished_model(made, target), slug(case)), None) for target in _PASS_TARGETS]
-        pairs = [(one.first, one.second or "") for one in dataset.load()]
-        compare_record.write(self._time_pass(key, variants, pairs), place)
-
-    def _time_pass(
-        self, key: str, variants: Sequence[tuple[Variant, int | None]], pairs: Sequence[tuple[str, str]]
-    ) -> Passes:
-        started = datetime.now(UTC).isoformat(timespec="seconds")
-        workers = [Worker(self._log) for _ in variants]
-        found: list[list[Any]] = [[0, 0.0, 0.0] for _ in variants]
-        label = "one pass over STS-B dev"
-        self._progress.started(label)
-        try:
-            for worker, (variant, _) in zip(workers, variants, strict=True):
-                worker.call(timed.prepare, variant.import_runtime)
-                worker.call(timed.open_variant, partial(variant.open_with_threads, 1), pairs[0][0])
-            for start in range(0, len(pairs), _CHUNK):
-                self._progress.advanced(label, f"pair {start} of {len(pairs)}", start / len(pairs))
-                for worker, sums in zip(workers, found, strict=True):
-                    tokens, _, wall, _, tokenise = worker.call(timed.time_texts, pairs[start : start + _CHUNK])
-                    sums[0] += sum(tokens)
-                    sums[1] += sum(wall)
-                    sums[2] += sum(tokenise)
-        finally:
-            for worker in workers:
-                worker.close()
-        return Passes(
-            key=key,
-            machine=host.describe(),
-            started_utc=started,
-            passes=[
-                Pass(
-                    variant=variant.id,
-                    padded_to=padded,
-                    pairs=len(pairs),
-                    tokens=tokens,
-                    seconds=wall / 1e3,
-                    tokenise_seconds=tokenise / 1e3,
-                )
-                for (variant, padded), (tokens, wall, tokenise) in zip(variants, found, strict=True)
-            ],
-        )
-
-
-def _of_pytorch(name: str, student: Artifact) -> list[tuple[Variant, int | None]]:
-    """Return a student in PyTorch, with every pair padded as in 2019, and as it comes."""
-    from dataclasses import replace
-
-    plain = replace(of_student(student, _PADDED), id=f"{name.lower()}-pytorch-fp32")
-    padded: Callable[[int], TimedCheckpoint] = partial(_PaddedCheckpoint, student.path, TASK, _PADDED)
-    return [(replace(plain, open_with_threads=padded), _PADDED), (plain, None)]
-
-
-class _PaddedCheckpoint(TimedCheckpoint):
-    """PyTorch with every row padded to the longest length."""
-
-    def place(self, tokens: int) -> int:
-        """Return the longest length."""
-        return self.encoder.max_length
+        if kept is None or kept.key != key:
+            made = [(case.name, self._make(case, compare_pass.TARGETS)) for case in cases]
+            compare_record.write(compare_pass.measure(key, made, self._log, self._progress), place)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from pipeline.artifact import FULL
-from pipeline.cli import demo, documents, mil, signatures, tables
+from pipeline.cli import arm64, demo, documents, mil, signatures, tables
 from pipeline.cli.documents import AsJson
 from pipeline.cli.progress import Progress, print_error
 from pipeline.cli.texts import shortened
@@ -53,6 +53,7 @@ app.add_typer(mil.app, name="mil")
 app.add_typer(signatures.app, name="signing-key")
 app.command("verify-signature")(signatures.verify_signature)
 app.command("demo")(demo.demo)
+app.command("arm64")(arm64.arm64)
 
 RecipeName = Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml file.")]
 Targets = Annotated[

@@ -35,7 +35,7 @@ def say(text: str) -> None:
     _out.print(escape(plain(text)), soft_wrap=True)
 
 
-def _print(content: RenderableType) -> None:
+def show(content: RenderableType) -> None:
     """Print as wide as the terminal is; where there is none, a row or paragraph on one line, however long."""
     for column in content.columns if isinstance(content, Table) else ():
         # Otherwise the end of a long name is cut off in a narrow terminal.
@@ -63,7 +63,7 @@ def print_plan(steps: Sequence[Step], build: Path) -> None:
                 f"~{step.seconds:.0f} s",
                 f"~{step.disk_bytes / 1e6:.0f} MB",
             )
-    _print(table)
+    show(table)
     todo = [step for step in steps if not step.artifact]
     seconds, disk = sum(step.seconds for step in todo), sum(step.disk_bytes for step in todo)
     estimate = f"about {seconds / 60:.1f} min of work and {disk / 1e6:.0f} MB, estimated"
@@ -89,7 +89,7 @@ def print_outcome(folder: Path, steps: Sequence[Step], parities: Mapping[str, Pa
                 (wording.score(scores.mean_score, parity.score) if scores else None) or wording.GAP,
                 (wording.score(scores.worst_score, parity.score) if scores else None) or wording.GAP,
             )
-        _print(table)
+        show(table)
         for name, parity in parities.items():
             for reason in parity.reasons:
                 # It would read as why a file failed.
@@ -182,7 +182,7 @@ def print_compat(compat: Compat) -> None:
             table.add_row(f"[bold]{escape(target)}[/bold]")
             for row in (row for row in compat.rows if row.target == target):
                 table.add_row(f"  {row.runtime}", _COMPAT[row.verdict.status], *_compat_figures(row.verdict))
-        _print(table)
+        show(table)
         say("cosine: of the worst golden row; SQNR: of all, in dB; p50: one thread, at that many tokens, not judged.")
     for line in dict.fromkeys(filter(None, map(_compat_reason, compat.rows))):
         say(line)
@@ -240,7 +240,7 @@ def print_inventory(tables: Mapping[str, Mapping[str, str]]) -> None:
         table = Table(title, "", box=None, pad_edge=False, header_style="bold")
         for name, text in rows.items():
             table.add_row(escape(name), escape(text))
-        _print(table)
+        show(table)
         _out.print()
 
 
@@ -249,18 +249,18 @@ def print_sections(sections: Iterable[SectionKeys]) -> None:
     table = Table("section", "", box=None, pad_edge=False, header_style="bold")
     for section in sections:
         table.add_row(escape(section.name), escape(section.meaning))
-    _print(table)
+    show(table)
 
 
 def print_keys(section: SectionKeys) -> None:
     """Print each key of a section with what it accepts, its default and its meaning."""
-    _print(f"[bold]{escape(f'[{section.name}]')}[/bold] {escape(section.meaning)}")
+    show(f"[bold]{escape(f'[{section.name}]')}[/bold] {escape(section.meaning)}")
     for key in section.keys:
         default = "required" if key.default is None else f"default: {key.default}" if key.default else ""
         head = "; ".join(part for part in (key.accepts, default) if part)
-        _print(f"[bold]{escape(key.name)}[/bold]  [dim]{escape(head)}[/dim]")
+        show(f"[bold]{escape(key.name)}[/bold]  [dim]{escape(head)}[/dim]")
         if key.meaning:
-            _print(Padding(escape(key.meaning), (0, 0, 0, 4)))
+            show(Padding(escape(key.meaning), (0, 0, 0, 4)))
 
 
 def print_recipes(recipes: Iterable[ReadyRecipe]) -> None:
@@ -276,7 +276,7 @@ def print_recipes(recipes: Iterable[ReadyRecipe]) -> None:
             table.add_row("", f"[yellow]needs[/yellow] {escape(need)}")
         if recipe.twin:
             table.add_row("", f"without it: {escape(recipe.twin)}, the same with the bundled student")
-    _print(table)
+    show(table)
 
 
 def print_trial(trial: Trial) -> None:
@@ -286,7 +286,7 @@ def print_trial(trial: Trial) -> None:
     for row in trial.rows:
         figures = ("—" if figure is None else f"{figure:.6g}" for figure in (row.min, row.max, row.mean))
         table.add_row(str(row.shape), row.dtype, *figures, str(row.non_finite), escape(row.name))
-    _print(table)
+    show(table)
     for name, value in trial.labels.items():
         say(f"{name}: {value}")
     first = trial.not_finite
@@ -302,13 +302,13 @@ def print_listing(listing: Listing) -> None:
         table = Table(box=None, pad_edge=False, show_header=False)
         for row in function.operations:
             table.add_row(f"  {row.count}", escape(row.kind), row.dtypes)
-        _print(table)
+        show(table)
     table = Table("shape", "type", "stored as", "bytes", "ops", "functions", box=None, pad_edge=False)
     table.add_column("weight")
     for weight in listing.weights:
         counts = (f"{weight.bytes:,}", str(weight.readers), str(weight.functions))
         table.add_row(str(weight.shape), weight.dtype, weight.stored, *counts, escape(weight.name))
-    _print(table)
+    show(table)
     for twice in listing.duplicates:
         say(f"stored {twice.copies} times, {twice.bytes:,} bytes each: {', '.join(twice.names)}")
     total = f"{len(listing.weights)} weights, {listing.weight_bytes:,} bytes"

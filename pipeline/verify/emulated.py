@@ -1,0 +1,236 @@
+"""A LiteRT file on emulated ARM processors: whether it is the same model there, and how many instructions it takes.
+
+Other kernels run there than on this machine, so numbers differ and are compared with the truth by the target's own
+bound; equal bytes are not asked for. Nothing here is a latency.
+"""
+
+import importlib.metadata
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from pipeline import tasks
+from pipeline.artifact import Artifact
+from pipeline.backends.signature import Signature
+from pipeline.convert.model import Model
+from pipeline.devices import arm64
+from pipeline.devices.arm64 import Call, Emulator
+from pipeline.metrics import measures
+from pipeline.student import golden, reference
+from pipeline.student.reference import Reference
+from pipeline.text.encoding import Row
+
+BACKEND = "litert"
+"""The one whose runtime has a build for ARM64 that needs nothing else."""
+_ROWS = 40
+_REPEATS = 5
+_OPPOSITE = -1.0
+_EXACT_DB = 200.0
+
+Tell = Callable[[str, float], None]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Processor(_Frozen):
+    """One file on one emulated processor."""
+
+    cpu: str
+    has: str
+    """What its kernels can use, in words."""
+    worst: float
+    """Worst row against fp32 PyTorch: cosine for embeddings, else SQNR in dB."""
+    mean: float
+    worst_here: float
+    """The same on this machine, of the same file and rows."""
+    max_difference: float
+    """Largest absolute difference of any number to this machine's."""
+    verdict: Literal["passed", "failed"]
+    reason: str | None
+
+
+class Counts(_Frozen):
+    """Instructions of one inference of a full row, in an emulated machine with one core."""
+
+    cpu: str
+    page_size: int
+    instructions: dict[int, int]
+    """Median of some runs, by the row's length in tokens."""
+    spread: float
+    """Largest distance between two runs of a length, as a fraction of their median."""
+
+
+class Emulated(_Frozen):
+    """What `emulated.json` says."""
+
+    schema_version: Literal[1] = 1
+    source: Literal["emulated-arm64"] = "emulated-arm64"
+    """Never a latency; see `BenchmarkRecord.source`."""
+    target: str
+    digest: str
+    runtime: str
+    rows: int
+    lengths: list[int]
+    """Each of them has rows."""
+    measure: Literal["cosine", "sqnr_db"]
+    bound: float
+    """Of the worst row, as an app's self-test has it."""
+    processors: list[Processor]
+    counts: list[Counts]
+
+
+def judge(
+    model: Artifact,
+    truth_folder: Path,
+    emulator: Emulator,
+    cpus: Sequence[str],
+    counted: Sequence[str],
+    log: Path,
+    tell: Tell,
+) -> Emulated:
+    """Run a file on emulated processors and compare it with the truth; count instructions where asked.
+
+    Args:
+        model: a LiteRT target's artifact.
+        truth_folder: the student's outputs in fp32 PyTorch, see `pipeline.student.reference`.
+        emulator: tools and packages.
+        cpus: processors on which outputs are compared.
+        counted: processors on which instructions are counted.
+        log: the runtimes' own words.
+        tell: called with what is being done and the fraction done.
+    """
+    truth = reference.read(truth_folder)
+    with Model(model.path) as opened:
+        claimed = opened.signature
+        chosen = rows_of(truth, claimed)
+        calls = [_call(claimed, truth.rows[row], length) for row, length in chosen]
+        here = [opened.run(truth.rows[row], length=length) for row, length in chosen]
+    bounds = golden.read(model.path)
+    embedding = claimed.output_kind == "embedding"
+    bound = bounds.min_cosine if embedding else bounds.min_sqnr_db
+    assert bound is not None, "golden rows beside a target have its bounds"
+    wanted = [truth.outputs[row] for row, _ in chosen]
+    scores_here = _scores(wanted, here, embedding=embedding)
+    file, processors, counts = model.path / claimed.file, [], []
+    steps = len(cpus) + len(counted)
+    for number, cpu in enumerate(cpus):
+        tell(f"{model.path.parent.name} on {cpu}", number / steps)
+        raw = emulator.outputs(file, calls, tasks.get(claimed.task).output_names, cpu, log)
+        found = [_output(outputs, len(truth.rows[row])) for outputs, (row, _) in zip(raw, chosen, strict=True)]
+        processors.append(_judged(cpu, wanted, found, here, scores_here, bound, embedding=embedding))
+    for number, cpu in enumerate(counted):
+        tell(f"counting instructions on {cpu}", (len(cpus) + number) / steps)
+        counts.append(_count(emulator, file, claimed, cpu, log))
+    return Emulated(
+        target=f"{claimed.backend}-{claimed.scheme}",
+        digest=model.digest,
+        runtime=f"{arm64.RUNTIME} {importlib.metadata.version(arm64.RUNTIME)}",
+        rows=len(chosen),
+        lengths=sorted({length for _, length in chosen}),
+        measure="cosine" if embedding else "sqnr_db",
+        bound=bound,
+        processors=processors,
+        counts=counts,
+    )
+
+
+def rows_of(truth: Reference, claimed: Signature) -> list[tuple[int, int]]:
+    """Return about forty rows over all lengths of a file, each with the length at which it runs.
+
+    A length to which no row comes by itself gets the shortest ones, padded.
+    """
+    natural: dict[int, list[int]] = {function.max_length: [] for function in claimed.functions}
+    for row in range(truth.checked):
+        if 0 < len(truth.rows[row]) <= claimed.max_length:
+            natural[claimed.choose(len(truth.rows[row]))[0].max_length].append(row)
+    shortest = sorted(range(truth.checked), key=lambda row: len(truth.rows[row]))
+    each = max(1, _ROWS // len(natural))
+    chosen = []
+    for length, rows in natural.items():
+        fitting = rows or [row for row in shortest if 0 < len(truth.rows[row]) <= length]
+        # Evenly over the texts, so that all kinds of them come.
+        chosen += [(row, length) for row in fitting[:: max(1, len(fitting) // each)][:each]]
+    return chosen
+
+
+def _call(claimed: Signature, row: Row, length: int) -> Call:
+    function = claimed.choose(length)[0]
+    names = tuple(tensor.name for tensor in function.inputs)
+    return Call(function.name, row.padded(names, length, pad_token_id=claimed.pad_token_id))
+
+
+def _output(outputs: Sequence[NDArray[np.float32]], tokens: int) -> NDArray[np.float32]:
+    """Return a row's output as `Model.run` gives it."""
+    parts = [output[0] for output in outputs]
+    whole = parts[0] if len(parts) == 1 else np.stack(parts, axis=-1)
+    return whole[:tokens] if whole.ndim == 2 else whole
+
+
+def _scores(
+    truth: Sequence[NDArray[np.floating]], found: Sequence[NDArray[np.float32]], *, embedding: bool
+) -> NDArray[np.float64]:
+    """Score each row; a row that is not finite, or has no direction, has the worst score there is."""
+    scores = []
+    for wanted, values in zip(truth, found, strict=True):
+        if not measures.all_finite(values):
+            scores.append(_OPPOSITE if embedding else -_EXACT_DB)
+        elif embedding:
+            cosine = float(measures.cosine(wanted.reshape(1, -1), values.reshape(1, -1))[0])
+            scores.append(_OPPOSITE if np.isnan(cosine) else cosine)
+        else:
+            decibels = measures.sqnr_db(wanted.reshape(values.shape), values)
+            scores.append(float(np.clip(decibels, -_EXACT_DB, _EXACT_DB)))
+    return np.array(scores)
+
+
+def _judged(
+    cpu: str,
+    truth: Sequence[NDArray[np.floating]],
+    found: Sequence[NDArray[np.float32]],
+    here: Sequence[NDArray[np.float32]],
+    scores_here: NDArray[np.float64],
+    bound: float,
+    *,
+    embedding: bool,
+) -> Processor:
+    scores = _scores(truth, found, embedding=embedding)
+    worst = int(scores.argmin())
+    unit = "a cosine of" if embedding else "an SQNR in dB of"
+    reason = f"row {worst} has {unit} {scores[worst]:.4f}, and {bound} is the least" if scores[worst] < bound else None
+    return Processor(
+        cpu=cpu,
+        has=arm64.CPUS[cpu],
+        worst=float(scores[worst]),
+        mean=float(scores.mean()),
+        worst_here=float(scores_here.min()),
+        max_difference=max(measures.max_abs_error(a, b) for a, b in zip(here, found, strict=True)),
+        verdict="failed" if reason else "passed",
+        reason=reason,
+    )
+
+
+def _count(emulator: Emulator, file: Path, claimed: Signature, cpu: str, log: Path) -> Counts:
+    """Count a full row of the shortest and the longest length, and of those of a power of two between."""
+    lengths = [function.max_length for function in claimed.functions]
+    chosen = sorted({min(lengths), max(lengths), *(length for length in lengths if length & (length - 1) == 0)})
+    # Ids of words: which ones does not matter to a dense model.
+    calls = [_call(claimed, Row((_WORD,) * length, (0,) * length), length) for length in chosen]
+    found = emulator.count(file, calls, cpu, _REPEATS, log)
+    medians = [int(np.median(one.instructions)) for one in found]
+    ranges = [max(one.instructions) - min(one.instructions) for one in found]
+    spreads = [width / median for width, median in zip(ranges, medians, strict=True)]
+    return Counts(
+        cpu=cpu,
+        page_size=found[0].page_size,
+        instructions=dict(zip(chosen, medians, strict=True)),
+        spread=max(spreads),
+    )
+
+
+_WORD = 1
