@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from pipeline.artifact import FULL
-from pipeline.cli import arm64, demo, documents, mil, signatures, tables
+from pipeline.cli import arm64, demo, documents, mil, phones, signatures, tables
 from pipeline.cli.documents import AsJson
 from pipeline.cli.progress import Progress, print_error
 from pipeline.cli.texts import shortened
@@ -54,6 +54,8 @@ app.add_typer(signatures.app, name="signing-key")
 app.command("verify-signature")(signatures.verify_signature)
 app.command("demo")(demo.demo)
 app.command("arm64")(arm64.arm64)
+app.command("devices")(phones.devices)
+app.command("import")(phones.import_record)
 
 RecipeName = Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml file.")]
 Targets = Annotated[
@@ -236,10 +238,16 @@ def benchmark(
     recipe: RecipeName = "minilm",
     target: Targets = None,
     device: DeviceName = "host",
+    sign: Annotated[
+        Path | None, typer.Option("--sign", help="Sign what is pushed to a phone: a release of the app asks for it.")
+    ] = None,
     build: BuildFolder = _BUILD,
     as_json: AsJson = False,
 ) -> None:
-    """Measure latency, load time and memory on a device."""
+    """Measure latency, load time and memory on a device: this machine, or a phone with the demo app."""
+    if phones.is_phone(device):
+        phones.benchmark(recipe, target, device, build, sign, as_json=as_json)
+        return
     _line(recipe, "benchmark", target=target, build=build, as_json=as_json, device=device)
 
 

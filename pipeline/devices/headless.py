@@ -23,6 +23,9 @@ from pydantic import BaseModel, ConfigDict, Field
 RUN = "pocketbert.run"
 """Name of the intent extra, and of the launch argument."""
 FOLDER = "runs"
+MODELS = "models"
+"""Folder in a run's own: models that were pushed with it, as in an app's, `models.json` included. Without it the app's
+own are measured. They are verified as those are, and a release takes only what its maker has signed."""
 REQUEST, STATUS, RECORD = "request.json", "status.json", "record.json"
 HEARTBEAT_S = 5.0
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

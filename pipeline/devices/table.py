@@ -11,14 +11,39 @@ from pipeline.errors import RecipeError
 TABLE = Path(__file__).with_name("devices.toml")
 
 
+Transport = Literal["host", "adb"]
+
+
 class Device(BaseModel):
     """One row: a machine on which latency is measured."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
-    transport: Literal["host"]
+    transport: Transport
     """The module of this package that reaches it."""
     summary: str
+    serial: str | None = None
+    """As `pocketbert devices` shows it; without one it is the only one that is attached."""
+    address: str | None = None
+    """`HOST:PORT` of a phone that is reached through the network."""
+    storage: str = "/sdcard"
+    """Where the phone shows the storage that its user sees; a work profile has another."""
+    start_below_c: float | None = 37.0
+    """A phone is waited for until it is cooler than this, in degrees Celsius."""
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The backends whose files it runs."""
+        return {"host": ("litert", "coreml", "executorch"), "adb": ("litert", "executorch")}[self.transport]
+
+
+class Attached(BaseModel):
+    """A phone that is attached, whether it has a row or not."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    serial: str
+    state: str
+    model: str | None
 
 
 def read_devices(table: Path = TABLE) -> dict[str, Device]:
@@ -38,15 +63,33 @@ def read_devices(table: Path = TABLE) -> dict[str, Device]:
         raise RecipeError(f"{table} is malformed: {str(error).splitlines()[0]}.") from error
 
 
-def find_device(name: str) -> Device:
+def all_devices(beside: Path | None = None) -> dict[str, Device]:
+    """Return the package's devices, and the user's own.
+
+    Args:
+        beside: folder of the recipe, whose `devices.toml` is the user's; None: the present folder.
+
+    Raises:
+        RecipeError: a table is malformed.
+    """
+    own = (beside or Path()) / TABLE.name
+    return read_devices() | (read_devices(own) if own.is_file() else {})
+
+
+def find_device(name: str, beside: Path | None = None) -> Device:
     """Return a device's row.
+
+    Args:
+        name: of the device.
+        beside: see `all_devices`.
 
     Raises:
         RecipeError: there is no such row, or no readable table.
     """
-    devices = read_devices()
+    devices = all_devices(beside)
     if name not in devices:
         raise RecipeError(
-            f"device {name!r} does not exist; there are: {', '.join(devices)}. Add a row to {TABLE.name}."
+            f"device {name!r} does not exist; there are: {', '.join(devices)}. Add a row to {TABLE.name} "
+            "beside the recipe."
         )
     return devices[name]

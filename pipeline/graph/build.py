@@ -78,7 +78,11 @@ def build(request: Request, store: Store | None = None) -> Graph:
     Raises:
         PipelineError: the first thing that cannot work.
     """
-    find_device(request.device)
+    if find_device(request.device).transport != "host":
+        raise InputError(
+            f"{request.device} is a phone: `pocketbert benchmark RECIPE --device {request.device}` measures there; the "
+            "other verbs measure on this machine."
+        )
     depth = STAGES.index(request.until)
     own = _Files(branch(request.recipe, request.file), request.targets, request.thorough)
     beside = _beside(request) if depth >= STAGES.index("benchmark") else []

@@ -72,7 +72,7 @@ def ship(
     folder = build / recipe.name
     models = [finished_model(folder, target) for target in targets]
     shipped = [
-        _checked(recipe, folder, target, model, allow_not_run=allow_not_run, thorough=named if key else None)
+        checked(recipe, folder, target, model, allow_not_run=allow_not_run, thorough=named if key else None)
         for target, model in zip(targets, models, strict=True)
     ]
     for target in targets:
@@ -86,7 +86,7 @@ def ship(
     return [(one, [root / one.recipe / one.target for root in roots[one.backend]]) for one in shipped]
 
 
-def _checked(
+def checked(
     recipe: Recipe, folder: Path, target: Target, model: Artifact, *, allow_not_run: bool, thorough: str | None
 ) -> Shipped:
     """Return what will be said of a model beside its copies, if its verdict lets it go.

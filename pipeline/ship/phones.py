@@ -1,0 +1,263 @@
+"""Measure verified targets on a phone: push each with a request, let the app run it, and check what comes back.
+
+Records lie in `<build>/<recipe>/benchmark-<device>/`, as those of the host do. Each is written when it is there, so
+that what was measured before a cable was pulled is not measured again.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pipeline import artifact, strict
+from pipeline.artifact import Artifact, digest_of
+from pipeline.backends import signature
+from pipeline.benchmark.record import BenchmarkRecord, texts_digest
+from pipeline.convert.stage import Target
+from pipeline.convert.targets import choose_targets, finished_model
+from pipeline.devices.headless import MODELS, BenchmarkRequest
+from pipeline.devices.table import Device
+from pipeline.devices.transport import PATIENCE, DeviceError, Patience, Transport, carry_out
+from pipeline.errors import ArtifactError, InputError
+from pipeline.recipe.schema import Recipe
+from pipeline.ship import apps, placing, signing
+
+RECORDS = "records.json"
+LEAST_SAMPLES = 20
+"""Fewer than these of a length are no latency."""
+HOT = ("severe", "critical", "emergency", "shutdown", "serious")
+"""Thermal states, of Android and of iOS, in which a phone slows its processor."""
+PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_LIMIT_S = 600.0
+
+Tell = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One target's record, and whether it was there already."""
+
+    target: str
+    record: BenchmarkRecord
+    kept: bool
+
+
+def measure(
+    recipe: Recipe,
+    build: Path,
+    targets: Sequence[Target],
+    device: Device,
+    transport: Transport,
+    texts: Sequence[str],
+    tell: Tell,
+    *,
+    sign: Path | None = None,
+    patience: Patience = PATIENCE,
+) -> list[Measured]:
+    """Measure targets on a phone, those that have a record of the same model and request already excepted.
+
+    Args:
+        recipe: whose models they are; its `[benchmark]` says how much is measured.
+        build: the build folder.
+        targets: their verdicts have to be `passed`.
+        device: the phone's row.
+        transport: reaches it.
+        texts: real texts, timed as they come.
+        tell: called with what goes on and the fraction done.
+        sign: private key for an app that trusts its maker's models alone.
+        patience: see `carry_out`.
+
+    Raises:
+        DeviceError: the phone or the app did not do what it should; earlier records stay.
+        GateFailed: a verdict is not `passed`.
+    """
+    folder = build / recipe.name
+    out = folder / f"benchmark-{device.name}"
+    key = signing.read_key(sign) if sign is not None else None
+    models = [finished_model(folder, target) for target in targets]
+    shipped = [
+        apps.checked(recipe, folder, target, model, allow_not_run=False, thorough=recipe.name if key else None)
+        for target, model in zip(targets, models, strict=True)
+    ]
+    found = []
+    for number, (target, model, said) in enumerate(zip(targets, models, shipped, strict=True)):
+        share = _share(tell, str(target), number, len(targets))
+        request = request_of(recipe, model, said, texts, device)
+        place = out / f"{target}.json"
+        if (kept := _kept(place, request, model)) is not None:
+            found.append(Measured(str(target), kept, kept=True))
+            continue
+        with TemporaryDirectory() as scratch:
+            root = Path(scratch) / MODELS
+            root.mkdir()
+            placing.put([(model, said)], {target.backend: [root]}, key)
+            files = {
+                f"{MODELS}/{file.relative_to(root)}": file
+                for file in sorted(root.rglob("*"))
+                if file.is_file() and not file.name.startswith(".")
+            }
+            data = carry_out(transport, request, files, share, patience)
+        record = read_record(data, request, model, device.name)
+        _keep(out, place.name, data)
+        found.append(Measured(str(target), record, kept=False))
+    return found
+
+
+def take(recipe: Recipe, build: Path, file: Path, device: str) -> Measured:
+    """Take a record that somebody else's phone wrote, of a file that lies in the build folder.
+
+    Args:
+        recipe: whose model was measured.
+        build: the build folder.
+        file: the record.
+        device: a name for the phone.
+
+    Raises:
+        InputError: it is no record of a phone, or of another model than those that lie here; the reason is said.
+    """
+    if not PLAIN.fullmatch(device):
+        raise InputError(f"--device {device!r} is no plain name: small letters, digits, dots and dashes make one.")
+    folder = build / recipe.name
+    try:
+        data = file.read_bytes()
+        record = strict.read(BenchmarkRecord, data)
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise InputError(f"{file} is no latency record: {error}.") from error
+    here = {str(target): finished_model(folder, target) for target in _finished(recipe, folder)}
+    target = next((name for name, model in here.items() if model.digest == record.model.sha256), None)
+    if target is None:
+        there = ", ".join(f"{name} ({model.digest[:12]})" for name, model in here.items()) or "none"
+        its = f"{record.model.id} ({(record.model.sha256 or 'no digest')[:12]})"
+        raise InputError(f"{file} is refused: its model {its} is none of those in {folder}: {there}.")
+    if reason := _unfit(record):
+        raise InputError(f"{file} is refused: {reason}.")
+    _keep(folder / f"benchmark-{device}", f"{target}.json", data)
+    return Measured(target, record, kept=False)
+
+
+def _finished(recipe: Recipe, folder: Path) -> list[Target]:
+    return [target for target in choose_targets(recipe, []) if (folder / str(target) / "model").exists()]
+
+
+def _unfit(record: BenchmarkRecord) -> str | None:
+    """Say what keeps a record out of every table of latencies, or return None."""
+    timing = record.timing
+    if record.source not in ("device", "host"):
+        return f"its source is {record.source}, and only device and host are latencies"
+    if any(sample <= 0 for sample in timing.texts.latencies_ms) or any(
+        sample <= 0 for one in timing.lengths for sample in one.latencies_ms
+    ):
+        return "a time is not positive: its clock ran backwards"
+    few = [one.seq_len for one in timing.lengths if len(one.latencies_ms) < LEAST_SAMPLES]
+    if few or not timing.lengths:
+        return f"it has fewer than {LEAST_SAMPLES} samples at {', '.join(map(str, few)) or 'every length'}"
+    if record.conditions.thermal_after in HOT:
+        return f"the phone was throttled: its thermal state after the run is {record.conditions.thermal_after}"
+    return None
+
+
+def request_of(
+    recipe: Recipe, model: Artifact, shipped: placing.Shipped, texts: Sequence[str], device: Device
+) -> BenchmarkRequest:
+    """Return what is asked for a model; its name is one for exactly this model and request."""
+    claimed, settings = signature.read(model.path), recipe.benchmark
+    lengths = [length for length in settings.lengths if length <= claimed.max_length] or [claimed.max_length]
+    asked = BenchmarkRequest(
+        run_id="none",
+        model=f"{shipped.recipe}/{shipped.target}",
+        compute_units=None,
+        threads=1,
+        lengths=lengths,
+        texts=list(texts),
+        rounds=settings.rounds,
+        runs_per_round=settings.runs_per_block,
+        round_ms=settings.block_ms,
+        text_passes=settings.text_passes,
+        time_limit_s=_LIMIT_S,
+        start_below_c=device.start_below_c,
+    )
+    digest = digest_of([asked.model_dump(mode="json"), model.digest])
+    return asked.model_copy(update={"run_id": f"{shipped.recipe}-{shipped.target}-{digest[:12]}"})
+
+
+def read_record(data: bytes, request: BenchmarkRequest, model: Artifact, device: str) -> BenchmarkRecord:
+    """Check a record that an app wrote, and return it.
+
+    Raises:
+        DeviceError: it is not what was asked for, with the reason.
+    """
+    try:
+        record = strict.read(BenchmarkRecord, data)
+    except ValueError as error:
+        raise DeviceError(f"{device}: the record is not what its schema says: {error}.") from error
+    if reason := _fault(record, request, model):
+        raise DeviceError(f"{device}: the record of {request.model} is refused: {reason}.")
+    return record
+
+
+def _fault(record: BenchmarkRecord, request: BenchmarkRequest, model: Artifact) -> str | None:
+    """Say what is wrong with a record of a phone, or return None."""
+    claimed = signature.read(model.path)
+    file = model.path / claimed.file
+    samples = request.text_passes * len(request.texts)
+    checks: Mapping[str, bool] = {
+        f"it is of run {record.run_id}, and {request.run_id} was asked for": record.run_id == request.run_id,
+        f"its source is {record.source}, not device or simulator": record.source in ("device", "simulator"),
+        "it is of another model": record.model.sha256 == model.digest,
+        "it is of another model file": not file.is_file()
+        or record.model.file_sha256 in (None, artifact.sha256_file(file)),
+        "it is of other texts": record.timing.texts_sha256 == texts_digest(request.texts),
+        f"it has {len(record.timing.texts.latencies_ms)} samples over texts, and {samples} were asked for": len(
+            record.timing.texts.latencies_ms
+        )
+        == samples,
+        f"its lengths are {[one.seq_len for one in record.timing.lengths]}, and {request.lengths} were asked for": [
+            one.seq_len for one in record.timing.lengths
+        ]
+        == request.lengths,
+        "a length has too few samples": all(
+            len(one.latencies_ms) >= request.rounds * request.runs_per_round for one in record.timing.lengths
+        ),
+        "a time is not positive: its clock ran backwards": all(
+            sample > 0
+            for samples in (record.timing.texts.latencies_ms, *(one.latencies_ms for one in record.timing.lengths))
+            for sample in samples
+        ),
+    }
+    return next((said for said, holds in checks.items() if not holds), None)
+
+
+def _kept(place: Path, request: BenchmarkRequest, model: Artifact) -> BenchmarkRecord | None:
+    """Return the record that is there, if it is one of this model and request."""
+    try:
+        return read_record(place.read_bytes(), request, model, place.parent.name)
+    except (OSError, DeviceError):
+        return None
+
+
+def _keep(out: Path, name: str, data: bytes) -> None:
+    """Write a record, and the list of all of them."""
+    artifact.write_text(out / name, data.decode("utf-8"))
+    names = sorted({*_listed(out), name})
+    artifact.write_text(out / RECORDS, json.dumps(names, indent=1) + "\n")
+
+
+def _listed(out: Path) -> list[str]:
+    try:
+        names = json.loads((out / RECORDS).read_text(encoding="utf-8"))
+        return [name for name in names if (out / name).is_file()]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError) as error:
+        raise ArtifactError(f"{out / RECORDS} cannot be read: {error}. Remove {out}, and measure again.") from error
+
+
+def _share(tell: Tell, target: str, number: int, parts: int) -> Tell:
+    def told(what: str, fraction: float) -> None:
+        tell(f"{target}: {what}", (number + fraction) / parts)
+
+    return told
