@@ -162,7 +162,7 @@ def _passes(kept: Passes) -> Iterator[str]:
     yield "| variant | padded to | s, inference | s, tokenisation | ms a pair | less time than BERT-base's |"
     yield "|---|---|--:|--:|--:|--:|"
     for one in kept.passes:
-        padded = str(one.padded_to) if one.padded_to else "the next length"
+        padded = str(one.padded_to) if one.padded_to else "nothing" if "pytorch" in one.variant else "the next length"
         base = next(
             (
                 other

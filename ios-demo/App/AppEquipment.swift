@@ -11,8 +11,8 @@ enum AppEquipment {
         let caches = try FileManager.default.url(for: .cachesDirectory, in: .userDomainMask, appropriateFor: nil, create: true)
         let build = System.text("kern.osversion") ?? "unknown"
         let compiled = CompiledModels(root: caches.appendingPathComponent("Compiled", isDirectory: true), system: build)
-        let coreml = CoreMLRuntime(build: build, compiled: compiled, models: models).linked
-        let executorch = ExecuTorchRuntime(models: models).linked
+        let coreml = CoreMLRuntime(build: build, compiled: compiled).linked
+        let executorch = ExecuTorchRuntime().linked
         let runtimes = [coreml, executorch]
         let versions = Dictionary(uniqueKeysWithValues: runtimes.map { ($0.runtime.name, $0.runtime.version) })
         let policy = try TrustedKeysOfApp.policy()

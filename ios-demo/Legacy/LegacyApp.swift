@@ -24,7 +24,7 @@ struct LegacyApp: App {
         let caches = try FileManager.default.url(for: .cachesDirectory, in: .userDomainMask, appropriateFor: nil, create: true)
         let build = System.text("kern.osversion") ?? "unknown"
         let compiled = CompiledModels(root: caches.appendingPathComponent("Compiled", isDirectory: true), system: build)
-        let coreml = CoreMLRuntime(build: build, compiled: compiled, models: models)
+        let coreml = CoreMLRuntime(build: build, compiled: compiled)
         return Equipment(
             models: models, policy: try TrustedKeysOfApp.policy(), runtimes: [coreml.linked],
             phone: IPhone(runtimes: [coreml.name: coreml.version]), runs: try RunFolders.ofApp())

@@ -15,8 +15,6 @@ struct CoreMLRuntime: Runtime {
     /// The build of the system, which is the build of Core ML.
     let build: String
     let compiled: CompiledModels
-    /// The folder of the models.
-    let models: URL
 
     let name = "Core ML"
     let backend = "coreml"
@@ -54,7 +52,7 @@ struct CoreMLRuntime: Runtime {
     }
 
     private func place(of model: Model) throws -> URL {
-        let package = models.appendingPathComponent(model.file)
+        guard let package = model.onDisk else { throw RunnerFailed("\(model.file) lies in no folder") }
         return try compiled.find(model.entry.digest) { try MLModel.compileModel(at: package) }
     }
 }

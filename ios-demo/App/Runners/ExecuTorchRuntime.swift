@@ -12,9 +12,6 @@ struct ExecuTorchRuntime: Runtime {
     static let release = "1.4.1"
     private static let mostThreads = 8
 
-    /// The folder of the models.
-    let models: URL
-
     let name = "ExecuTorch"
     let backend = "executorch"
     let version = Self.release
@@ -36,7 +33,8 @@ struct ExecuTorchRuntime: Runtime {
             throw RunnerRefused("ExecuTorch cannot use \(options.threads) threads here; there are \(linked.threads.upperBound)")
         }
         do {
-            return try ExecuTorchRunner(models.appendingPathComponent(model.file), model.signature, threads: options.threads)
+            guard let file = model.onDisk else { throw RunnerFailed("\(model.file) lies in no folder") }
+            return try ExecuTorchRunner(file, model.signature, threads: options.threads)
         } catch let error as RunnerFailed {
             throw error
         } catch {

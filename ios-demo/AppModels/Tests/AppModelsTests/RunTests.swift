@@ -62,6 +62,34 @@ final class RunTests: XCTestCase {
         XCTAssertEqual(end.sentence, "It was cancelled.")
     }
 
+    func testAModelThatWasPushedWithARunIsMeasuredAndVerified() async throws {
+        let served = try Served()
+        let files = FileManager.default
+        let folder = try served.equipment().runs.folder("pushed")
+        try files.removeItem(at: folder)
+        try files.createDirectory(at: folder, withIntermediateDirectories: true)
+        let request = RunRequest(
+            runId: "pushed", model: "near/litert-int8_dynamic", computeUnits: nil, threads: 1, lengths: [32], texts: ["A text."],
+            minutes: 0.1, startBelowC: nil)
+        let place = try served.equipment().runs.write(request)
+        // The app itself has nothing.
+        let nothing = files.temporaryDirectory.appendingPathComponent("nothing-\(UUID().uuidString)")
+        try files.createDirectory(at: nothing, withIntermediateDirectories: true)
+        let equipment = try served.equipment(models: nothing)
+        let without = await RunInFolder.carryOut(place, equipment) { _ in }
+        XCTAssertEqual(without.state, .refused, without.sentence)
+        try files.copyItem(at: served.equipment().models, to: place.appendingPathComponent(Headless.models))
+        let end = await RunInFolder.carryOut(place, equipment) { _ in }
+        XCTAssertEqual(end.state, .finished, end.sentence)
+        let pushed = place.appendingPathComponent("\(Headless.models)/near/litert-int8_dynamic")
+        try files.setAttributes([.posixPermissions: 0o755], ofItemAtPath: pushed.path)
+        try files.removeItem(at: pushed.appendingPathComponent("model.sig"))
+        let unsigned = await RunInFolder.carryOut(place, equipment) { _ in }
+        XCTAssertEqual(unsigned.state, .refused, unsigned.sentence)
+        XCTAssertTrue(unsigned.sentence.contains("(unsigned)"), unsigned.sentence)
+        try files.removeItem(at: place)
+    }
+
     func testABenchmarkWithoutALengthIsNotBegun() async throws {
         let served = try Served()
         let model = BenchmarkModel(try served.usable(), try served.equipment())

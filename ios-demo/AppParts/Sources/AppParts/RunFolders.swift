@@ -39,6 +39,12 @@ public struct RunFolders: Sendable {
         return folders.compactMap { try? RunRecord(folder: $0) }.sorted { $0.started > $1.started }
     }
 
+    /// Returns where the models lie that a run measures: those that were pushed with it, or else the app's own.
+    public func models(for folder: URL, own: URL) -> URL {
+        let pushed = folder.appendingPathComponent(Headless.models, isDirectory: true)
+        return FileManager.default.fileExists(atPath: pushed.appendingPathComponent("models.json").path) ? pushed : own
+    }
+
     /// Removes a folder of a run with all that is there; a copy of a run has a name that is no run's.
     public func remove(_ folder: String) throws {
         if folder.isEmpty || folder.hasPrefix(".") || folder.contains("/") { throw WrongRun(folder) }

@@ -76,7 +76,8 @@ public enum RunInFolder {
                     let run = HeadlessRun(
                         folder: folder,
                         models: {
-                            try Models.open(equipment.models, policy: equipment.policy, cancellation: cancellation)
+                            let models = equipment.runs.models(for: folder, own: equipment.models)
+                            return try Models.open(models, policy: equipment.policy, cancellation: cancellation)
                         }, runtimes: equipment.runtimes.map(\.runtime), phone: equipment.phone, cancellation: cancellation)
                     continuation.resume(returning: run.run())
                 }

@@ -46,6 +46,13 @@ public protocol Files: Sendable {
     ///
     /// - Throws: any error where there is no such folder.
     func list(_ folder: String) throws -> [FoundFile]
+
+    /// Returns where the file system has a file, for a runtime that maps it; nil where it lies within something else.
+    func onDisk(_ path: String) -> URL?
+}
+
+extension Files {
+    public func onDisk(_ path: String) -> URL? { nil }
 }
 
 /// A call of the system failed.
@@ -70,6 +77,8 @@ public struct Folder: Files {
     }
 
     public func list(_ folder: String) throws -> [FoundFile] { try walk(place(folder)) }
+
+    public func onDisk(_ path: String) -> URL? { root.appendingPathComponent(path) }
 
     /// Writes a file beside its place and renames it, so that a reader finds all of it or nothing.
     func write(_ path: String, _ bytes: [UInt8]) throws {

@@ -80,6 +80,8 @@ public enum Headless {
     public static let run = "pocketbert.run"
     /// The folder of runs, in the app's documents.
     public static let folder = "runs"
+    /// The folder, within a run's own, of models that were pushed with it.
+    public static let models = "models"
     public static let request = "request.json"
     public static let status = "status.json"
     public static let record = "record.json"

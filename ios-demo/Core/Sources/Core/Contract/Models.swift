@@ -94,6 +94,9 @@ public struct Model: Sendable {
     /// Where the model file or package lies, relative to the index.
     public var file: String { "\(entry.folder)/\(signature.file)" }
 
+    /// The model file or package in the file system; nil where it lies within something else.
+    public var onDisk: URL? { files.onDisk(file) }
+
     /// Reads the tokenizer. Throws `UnreadableFile` where it is missing, broken or not supported.
     public func tokenizer() throws -> Tokenizer {
         let path = "\(entry.folder)/tokenizer.json"

@@ -45,7 +45,7 @@ open class App : Application() {
             LinkedRuntime(ExecuTorch(copies), threads = 1..cores),
         )
         // Others reach the runs through a cable; where there is no such storage, they stay within.
-        val runs = RunFolders(File(getExternalFilesDir(null) ?: filesDir, Headless.FOLDER))
+        val runs = RunFolders(File(getExternalFilesDir(null) ?: filesDir, Headless.FOLDER), File(noBackupFilesDir, "pushed"))
         return Equipment(files, TrustedKeysOfApp.policy(AndroidPhone.isDebug(this)), runtimes, AndroidPhone(this), runs)
     }
 }

@@ -3,6 +3,8 @@ package pocketbert.models
 import kotlinx.serialization.json.JsonArray
 import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.JsonPrimitive
+import pocketbert.core.contract.Files
+import pocketbert.core.contract.Folder
 import pocketbert.core.contract.Headless
 import java.io.File
 import java.io.IOException
@@ -13,8 +15,12 @@ class WrongRun(name: String) : Exception("\"${name.take(60)}\" is no name of a r
 /**
  * The folder in which benchmarks leave what they were asked and what they found: one folder a run, by the headless contract,
  * whoever asks, a computer or the screen.
+ *
+ * @property root the folders of runs, which a computer reaches.
+ * @property own where models that were pushed with a run are copied to: nobody else writes there, so that what was verified is
+ * what is run, and it is no storage through which every page of a file is asked for.
  */
-class RunFolders(val root: File) {
+class RunFolders(val root: File, private val own: File = File("$root-pushed")) {
     /**
      * Returns a run's folder, and makes it where there is none yet: whoever waits reads the status there, be it a refusal.
      *
@@ -39,6 +45,35 @@ class RunFolders(val root: File) {
     fun records(): List<RunRecord> = root.listFiles().orEmpty()
         .mapNotNull { folder -> runCatching { RunRecord.read(folder) }.getOrNull() }
         .sortedByDescending { it.started }
+
+    /**
+     * Returns the models that were pushed with a run, copied; null where there are none, and the app's own are measured.
+     *
+     * @throws IOException there is no room, or something that is no file lies among them.
+     */
+    fun pushed(folder: File): Files? {
+        val from = File(folder, Headless.MODELS)
+        if (!File(from, "models.json").isFile) return null
+        val (files, to) = Folder(from) to copy(folder)
+        for (found in files.list("")) {
+            if (!found.regular) throw IOException("${found.path} among the pushed models is no regular file")
+            val place = File(to, found.path)
+            place.parentFile?.mkdirs()
+            files.open(found.path).use { source -> place.outputStream().use { source.copyTo(it) } }
+        }
+        return Folder(to)
+    }
+
+    /** Removes what [pushed] has copied. */
+    fun forgetPushed() {
+        own.deleteRecursively()
+    }
+
+    private fun copy(folder: File): File {
+        // One run at a time: what a killed one left goes too.
+        own.deleteRecursively()
+        return File(own, folder.name).also { if (!it.mkdirs()) throw IOException("the folder $it cannot be made") }
+    }
 
     /** Removes a run with all that it left. */
     fun remove(run: String) {

@@ -73,9 +73,12 @@ object RunInFolder {
             val status = suspendCancellableCoroutine { waiting ->
                 waiting.invokeOnCancellation { cancellation.cancel() }
                 thread(name = "pocketbert-run", isDaemon = true) {
-                    val models = { Models.open(equipment.models, equipment.policy, cancellation) }
+                    val runs = equipment.runs
+                    val models = { Models.open(runs.pushed(folder) ?: equipment.models, equipment.policy, cancellation) }
                     val runtimes = equipment.runtimes.map { it.runtime }
-                    waiting.resume(HeadlessRun(folder, models, runtimes, equipment.phone, cancellation).run())
+                    val status = HeadlessRun(folder, models, runtimes, equipment.phone, cancellation).run()
+                    runs.forgetPushed()
+                    waiting.resume(status)
                 }
             }
             watch.cancel()

@@ -7,9 +7,11 @@ import kotlinx.serialization.json.jsonArray
 import kotlinx.serialization.json.jsonObject
 import kotlinx.serialization.json.jsonPrimitive
 import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertFalse
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.BeforeEach
 import org.junit.jupiter.api.Test
+import org.junit.jupiter.api.io.TempDir
 import pocketbert.core.contract.Headless
 import pocketbert.core.contract.State
 import pocketbert.core.endtoend.HostPhone
@@ -17,6 +19,9 @@ import java.io.File
 
 /** Benchmarks that a screen or a computer asks for: the same code, and the same folders. */
 class RunTest {
+    @TempDir
+    lateinit var home: File
+
     @BeforeEach
     fun `students are there`() = Served.orSkip()
 
@@ -111,6 +116,32 @@ class RunTest {
             assertEquals(end.state == State.FINISHED, runCatching { RunRecord.read(Served.runs.folder(name)) }.isSuccess, name)
         }
         println("headless runs of the app: ${cases.size} cases, each ended as it has to")
+    }
+
+    @Test
+    fun `a model that was pushed with a run is measured, and verified like the app's own`() = Served.test {
+        val case = Served.cases.getValue("runs").jsonArray.map { it.jsonObject }.first { it.text("state") == "finished" }
+        val name = "pushed"
+        val folder = Served.runs.folder(name).also { it.deleteRecursively() }.also { it.mkdirs() }
+        val request = case.text("request").replace("\"${case.text("run")}\"", "\"$name\"")
+        File(folder, Headless.REQUEST).writeText(request)
+        // The app itself has nothing.
+        val nothing = File(home, "nothing").also { it.mkdirs() }
+        val equipment = Served.equipment(models = nothing)
+        val without = HeadlessModel(name, equipment, this).also { it.start() }.settled()
+        assertEquals(State.REFUSED, without.state, without.sentence)
+        Served.models.copyRecursively(File(folder, Headless.MODELS))
+        File(folder, Headless.MODELS).walk().forEach { it.setWritable(true) }
+        val end = HeadlessModel(name, equipment, this).also { it.start() }.settled()
+        assertEquals(State.FINISHED, end.state, end.sentence)
+        assertTrue(RunRecord.read(folder).lengths.isNotEmpty())
+        assertFalse(File("${Served.runs.root}-pushed").exists())
+        val unsigned = File(folder, Headless.MODELS).walk().filter { it.name == "model.sig" }.onEach { it.delete() }.count()
+        assertTrue(unsigned > 0)
+        val refused = HeadlessModel(name, equipment, this).also { it.start() }.settled()
+        assertEquals(State.REFUSED, refused.state, refused.sentence)
+        assertTrue("(unsigned)" in refused.message.orEmpty(), refused.sentence)
+        folder.deleteRecursively()
     }
 
     private suspend fun CoroutineScope.run(case: JsonObject): RunProgress {

@@ -29,7 +29,7 @@ class ExecuTorch(private val copies: CopiedModels) : Runtime {
             throw RunnerRefused("there are no compute units ${options.computeUnits}; there is the CPU")
         }
         return try {
-            val file = copies.file(model)
+            val file = model.onDisk ?: copies.file(model)
             ExecuTorchRunner(Module.load(file.path, Module.LOAD_MODE_MMAP, options.threads), model)
         } catch (error: IOException) {
             throw RunnerFailed("${model.file} cannot be copied out of the app: ${error.message}", error)

@@ -32,7 +32,13 @@ class LiteRt(private val assets: AssetManager) : Runtime {
         // Several entry points share their weights: without a cache each packs its own copy for XNNPACK.
         chosen.cpuOptions = CompiledModel.CpuOptions(numThreads = options.threads, xnnPackWeightCachePath = IN_MEMORY)
         return try {
-            LiteRtRunner(CompiledModel.create(assets, "${AssetFiles.ROOT}/${model.file}", chosen), units)
+            val pushed = model.onDisk
+            val compiled = if (pushed != null) {
+                CompiledModel.create(pushed.path, chosen)
+            } else {
+                CompiledModel.create(assets, "${AssetFiles.ROOT}/${model.file}", chosen)
+            }
+            LiteRtRunner(compiled, units)
         } catch (error: LiteRtException) {
             throw RunnerFailed("LiteRT cannot open ${model.file} on $units: ${error.message}", error)
         } catch (error: LinkageError) {

@@ -40,10 +40,15 @@ interface Files {
      * @throws IOException there is no such folder.
      */
     fun list(folder: String): List<FoundFile>
+
+    /** Returns where the file system has a file, for a runtime that maps it; null where it lies within something else. */
+    fun onDisk(path: String): File? = null
 }
 
 /** Files below a folder of the file system. */
 class Folder(private val root: File) : Files {
+    override fun onDisk(path: String) = File(root, path)
+
     override fun open(path: String): InputStream {
         val file = File(root, path).toPath()
         // A pipe would be waited for, and a device never ends; what a link leads to is not what was listed.

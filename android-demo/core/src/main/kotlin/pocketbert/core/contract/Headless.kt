@@ -89,6 +89,9 @@ object Headless {
 
     /** The folder of runs, in the app's external files. */
     const val FOLDER = "runs"
+
+    /** The folder, within a run's own, of models that were pushed with it. */
+    const val MODELS = "models"
     const val REQUEST = "request.json"
     const val STATUS = "status.json"
     const val RECORD = "record.json"

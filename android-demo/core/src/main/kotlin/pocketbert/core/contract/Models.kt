@@ -67,6 +67,9 @@ class Model internal constructor(
     /** Where the model file or package lies, relative to the index. */
     val file get() = "${entry.folder}/${signature.file}"
 
+    /** The model file in the file system; null where it lies within an app. */
+    val onDisk get() = files.onDisk(file)
+
     /** The sha256 of the model file, as it was shipped; null for a package of several files. */
     val fileDigest get() = digests[signature.file]
 
