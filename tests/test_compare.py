@@ -28,6 +28,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     given: dict[str, Any] = {
         "CASES": _CASES,
         "TIMED": (_TARGET,),
+        "_FILE_LENGTHS": compare_cases.LENGTHS,
         "SIZED": (),
         "SETTINGS": settings,
         "BUILD": tmp_path / "build",
