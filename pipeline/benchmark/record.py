@@ -52,6 +52,9 @@ class BackendInfo(_Frozen):
     threads: int
     ops_delegated: int | None
     ops_total: int | None
+    ops_by_unit: dict[str, int] | None = None
+    """Operations by what computes them, as the system plans it (`Neural Engine`, `GPU`, `CPU`); None where it does not
+    tell."""
 
 
 class Percentiles(_Frozen):
@@ -138,6 +141,31 @@ class ColdStart(_Frozen):
     first_inference_ms: float
 
 
+class SustainedPart(_Frozen):
+    """A minute, or another equal part, of a sustained run, and the phone's state at its end."""
+
+    begins_s: float
+    """Since the sustained run began."""
+    seconds: float
+    """What it really took: its last inference runs to its end."""
+    runs: int
+    p50_ms: float | None
+    p90_ms: float | None
+    thermal: str | None
+    temperature_c: float | None
+    clocks_mhz: list[int] | None
+    battery_charge_uah: int | None
+    battery_mv: int | None
+
+
+class Sustained(_Frozen):
+    """One inference after another for as long as was asked: what a phone that grows warm still does."""
+
+    seq_len: int
+    ran_at: int
+    parts: list[SustainedPart]
+
+
 class Timing(_Frozen):
     """All times of one record."""
 
@@ -152,6 +180,8 @@ class Timing(_Frozen):
     texts: TextTiming
     texts_sha256: str | None = None
     """Digest of the texts in UTF-8, each followed by a line feed."""
+    sustained: Sustained | None = None
+    """None where it was not asked for."""
 
 
 class Memory(_Frozen):
@@ -164,7 +194,14 @@ class Memory(_Frozen):
     retained_bytes: int | None = None
     """After the file was closed."""
     kind: Literal["rss", "pss", "footprint"] = "rss"
-    """What is counted: resident set (hosts), proportional set (Android), physical footprint (iOS)."""
+    """What is counted: resident set (hosts, Android), proportional set, physical footprint (iOS)."""
+    pss_baseline_bytes: int | None = None
+    """Proportional set, in which a page shared by n processes counts as an nth: before the file is opened. The system
+    keeps no peak of it."""
+    pss_open_bytes: int | None = None
+    """After all runs, the file still open."""
+    pss_retained_bytes: int | None = None
+    """After the file was closed."""
 
     @property
     def model_bytes(self) -> int | None:
@@ -186,6 +223,10 @@ class Conditions(_Frozen):
     clocks_before_mhz: list[int] | None = None
     """Clock of each core, in the order of the cores."""
     clocks_after_mhz: list[int] | None = None
+    governors: list[str] | None = None
+    """The kernel's policy for the clock of each core."""
+    cores_allowed: list[int] | None = None
+    """Cores on which the system lets the process run."""
     low_power: bool | None
     battery_fraction: float | None
     """Before the run, 0 to 1."""
@@ -218,6 +259,8 @@ class BenchmarkRecord(_Frozen):
     memory: Memory
     conditions: Conditions
     errors: list[str]
+    turns: int = 1
+    """Starts of the app over which the samples are spread, the variants taking turns."""
 
 
 def texts_digest(texts: Sequence[str]) -> str:

@@ -241,13 +241,24 @@ def benchmark(
     sign: Annotated[
         Path | None, typer.Option("--sign", help="Sign what is pushed to a phone: a release of the app asks for it.")
     ] = None,
+    sustained: Annotated[
+        float, typer.Option(help="Minutes for which each file runs without a pause on a phone, after all else.", min=0)
+    ] = 0.0,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="On an Android phone without the app: the runtimes' own runners.")
+    ] = False,
     build: BuildFolder = _BUILD,
     as_json: AsJson = False,
 ) -> None:
     """Measure latency, load time and memory on a device: this machine, or a phone with the demo app."""
     if phones.is_phone(device):
-        phones.benchmark(recipe, target, device, build, sign, as_json=as_json)
+        if plain:
+            phones.plain(recipe, target, device, build, as_json=as_json)
+        else:
+            phones.benchmark(recipe, target, device, build, sign, minutes=sustained, as_json=as_json)
         return
+    if plain or sustained or sign:
+        raise InputError(f"--plain, --sustained and --sign are for phones, and {device} is none.")
     _line(recipe, "benchmark", target=target, build=build, as_json=as_json, device=device)
 
 

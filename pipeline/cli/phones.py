@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pipeline.devices.table import Attached, Device
     from pipeline.devices.transport import Transport
     from pipeline.ship.phones import Measured
+    from pipeline.ship.plain import Plain
 
 
 def devices(as_json: AsJson = False) -> None:
@@ -69,9 +70,16 @@ def is_phone(device: str) -> bool:
 
 
 def benchmark(
-    recipe: str, target: list[str] | None, device: str, build: Path, sign: Path | None, *, as_json: bool
+    recipe: str,
+    target: list[str] | None,
+    device: str,
+    build: Path,
+    sign: Path | None,
+    *,
+    minutes: float,
+    as_json: bool,
 ) -> None:
-    """Make and verify what is missing, and measure it on a phone."""
+    """Make and verify what is missing, and measure it on a phone; `minutes` of a sustained run where there are any."""
     from pipeline.devices.table import find_device
     from pipeline.graph import run as running
     from pipeline.graph.build import Request
@@ -99,7 +107,7 @@ def benchmark(
         label = f"measuring on {device}"
         progress.started(label)
         tell = partial(progress.advanced, label)
-        found = phones.measure(parsed, build, targets, row, transport, texts, tell, sign=sign)
+        found = phones.measure(parsed, build, targets, row, transport, texts, tell, sign=sign, sustained_s=60 * minutes)
     folder = build / parsed.name / f"benchmark-{device}"
     document = {
         "device": device,
@@ -136,9 +144,89 @@ def _print_measured(device: str, folder: Path, found: "Sequence[Measured]") -> N
         cells.append("not told" if taken is None else f"{taken / 1e6:.0f}")
         table.add_row(each.target, "kept" if each.kept else "measured", *cells)
     tables.show(table)
+    for each in found:
+        _print_sustained(each)
     if found:
         machine = found[0].record.device
         tables.say(f"{device}: {machine.model_id}, {machine.platform} {machine.os}; records in {folder}")
+
+
+def _print_sustained(each: "Measured") -> None:
+    from pipeline.benchmark.sustained import energy, slowdown
+
+    ran = each.record.timing.sustained
+    if ran is None:
+        return
+    first, last = ran.parts[0], ran.parts[-1]
+    slower = slowdown(ran)
+    times = (
+        "too few runs for a median" if slower is None else f"{_ms(first.p50_ms)} to {_ms(last.p50_ms)}, {slower:.2f} ×"
+    )
+    warmth = "" if last.temperature_c is None else f", {first.temperature_c} to {last.temperature_c} °C"
+    used = energy(each.record)
+    told = (
+        used
+        if isinstance(used, str)
+        else (f"{used.millijoules:.1f} mJ an inference, of the whole phone, to {used.resolution_millijoules:.2f} mJ")
+    )
+    tables.say(
+        f"{each.target}: {(last.begins_s + last.seconds) / 60:.1f} minutes without a pause at {ran.seq_len} tokens: "
+        f"{times}{warmth}; energy: {told}"
+    )
+
+
+def plain(recipe: str, target: list[str] | None, device: str, build: Path, *, as_json: bool) -> None:
+    """Measure finished files by the runtimes' own runners, which the user has built for his phone."""
+    from pipeline.artifact import write_text
+    from pipeline.backends import signature
+    from pipeline.convert.targets import finished_model
+    from pipeline.devices.adb import AndroidPhone
+    from pipeline.devices.table import find_device
+    from pipeline.recipe.loading import read
+    from pipeline.ship import plain as runners
+
+    parsed, _ = read(recipe)
+    row = find_device(device)
+    if row.transport != "adb":
+        raise InputError(f"--plain is for Android phones, and {device} is reached by {row.transport}.")
+    if not row.runners:
+        raise InputError(
+            f"{device} has no `runners` in its row of devices.toml. Name the programs that you built for it, as in "
+            'runners = { litert = "benchmark_model", executorch = "executor_runner" }.'
+        )
+    chosen = [one for one in choose_targets(parsed, target or []) if one.backend in row.runners]
+    if not chosen:
+        raise InputError(f"{device} has runners for {', '.join(row.runners)}, and no such target is asked for.")
+    found: list[runners.Plain] = []
+    folder = build / parsed.name / f"benchmark-{device}"
+    with Progress(quiet=as_json) as progress:
+        phone = AndroidPhone(row)
+        label = f"measuring on {device}"
+        progress.started(label)
+        for one in chosen:
+            model = finished_model(build / parsed.name, one)
+            claimed = signature.read(model.path)
+            lengths = [length for length in parsed.benchmark.lengths if length <= claimed.max_length]
+            program = row.runners["litert" if one.backend == "litert" else "executorch"]
+            found += runners.measure(
+                phone, program, str(one), model.path, claimed, lengths, partial(progress.advanced, label)
+            )
+            rows = [each for each in found if each.target == str(one)]
+            text = "[" + ",\n".join(each.model_dump_json() for each in rows) + "]\n"
+            write_text(folder / f"plain-{one}.json", text)
+    document = {"device": device, "plain": [one.model_dump(mode="json") for one in found]}
+    documents.show(as_json, document, partial(_print_plain, found))
+
+
+def _print_plain(found: "Sequence[Plain]") -> None:
+    table = Table(box=None, pad_edge=False)
+    for title in ("target", "tokens", "runner", "mean", "p50", "least", "most", "runs", "inputs"):
+        table.add_column(title)
+    for one in found:
+        times = [_ms(value) for value in (one.mean_ms, one.p50_ms, one.min_ms, one.max_ms)]
+        table.add_row(one.target, str(one.seq_len), escape(one.runner), *times, str(one.runs), one.inputs)
+    tables.show(table)
+    tables.say("The runners keep no samples and know no texts: these figures stand in no table of latencies.")
 
 
 def _ms(value: float | None) -> str:

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,11 +14,12 @@ from pipeline.devices.transport import DeviceError, Tell
 
 APP = "pocketbert.app"
 _ACTIVITY = f"{APP}/.MainActivity"
-_SHELL_S, _CONNECT_S = 20.0, 10.0
+_SHELL_S, _CONNECT_S, _PROGRAM_S = 20.0, 10.0, 600.0
 _STATES = {
     "unauthorized": "does not trust this computer: unlock it and tap Allow in its question about USB debugging",
     "offline": "is offline: pull the cable and plug it in again",
-    "no permissions": "cannot be opened by this user: see the udev rules for Android devices of your system",
+    # The first word of "no permissions", at which adbutils cuts.
+    "no": "cannot be opened by this user: see the udev rules for Android devices of your system",
     "authorizing": "is still asking whether it trusts this computer: unlock it and tap Allow",
 }
 _Found = TypeVar("_Found")
@@ -123,12 +124,36 @@ class AndroidPhone:
         """Remove a run's folder."""
         self._must("rm", "-rf", self._folder(run))
 
+    def put_program(self, folder: str, files: Mapping[str, Path], program: str, tell: Tell) -> None:
+        """Push a program and what it reads into a folder from which Android's shell may run it."""
+        self._must("mkdir", "-p", folder)
+        for number, (name, file) in enumerate(files.items()):
+            tell(f"pushing {name}", number / len(files))
+            mode = 0o755 if name == program else 0o644
+            self._call(partial(self._device.sync.push, file, f"{folder}/{name}", mode, check=True))
+
+    def run_program(self, command: Sequence[str]) -> str:
+        """Run a program that was pushed, and return what it wrote.
+
+        Raises:
+            DeviceError: it ended with another exit code than 0, or not in its time.
+        """
+        code, out = self._shell(*command, timeout_s=_PROGRAM_S)
+        if code:
+            last = (out.strip().splitlines() or ["it says nothing"])[-1]
+            raise DeviceError(f"{self.name}: {Path(command[0]).name} ended with exit code {code}: {last}.")
+        return out
+
+    def remove_program(self, folder: str) -> None:
+        """Remove the folder of a program."""
+        self._must("rm", "-rf", folder)
+
     def _folder(self, run: str) -> str:
         return f"{self._storage}/Android/data/{APP}/files/{FOLDER}/{run}"
 
-    def _shell(self, *command: str) -> tuple[int, str]:
+    def _shell(self, *command: str, timeout_s: float = _SHELL_S) -> tuple[int, str]:
         """Run a command on the phone; return its exit code and what it wrote."""
-        found = self._call(lambda: self._device.shell2(shlex.join(command), timeout=_SHELL_S, v2=True))
+        found = self._call(lambda: self._device.shell2(shlex.join(command), timeout=timeout_s, v2=True))
         return found.returncode, found.output
 
     def _must(self, *command: str) -> None:

@@ -63,6 +63,10 @@ class BenchmarkRequest(_Frozen):
     time_limit_s: float = Field(gt=0)
     start_below_c: float | None
     """Wait until the temperature is lower; None does not wait. Not reached within the time limit: `too_hot`."""
+    sustained_s: float = Field(default=0.0, ge=0, le=86_400)
+    """After all else, one inference after another at the longest length for so long; 0 leaves it out."""
+    sustained_part_s: float = Field(default=60.0, gt=0)
+    """How long the parts are for which medians are written."""
 
 
 class BenchmarkStatus(_Frozen):

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from pipeline import artifact, strict
 from pipeline.artifact import Artifact, digest_of
 from pipeline.backends import signature
+from pipeline.benchmark.pooling import pool
 from pipeline.benchmark.record import BenchmarkRecord, texts_digest
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import choose_targets, finished_model
@@ -30,6 +31,9 @@ LEAST_SAMPLES = 20
 HOT = ("severe", "critical", "emergency", "shutdown", "serious")
 """Thermal states, of Android and of iOS, in which a phone slows its processor."""
 PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+TURNS = "turns"
+_TURNS = 4
+"""Turns that the variants take, where the recipe has as many rounds and passes."""
 _LIMIT_S = 600.0
 
 Tell = Callable[[str, float], None]
@@ -54,9 +58,13 @@ def measure(
     tell: Tell,
     *,
     sign: Path | None = None,
+    sustained_s: float = 0.0,
     patience: Patience = PATIENCE,
 ) -> list[Measured]:
-    """Measure targets on a phone, those that have a record of the same model and request already excepted.
+    """Measure targets on a phone in turns, those that have a record of the same model and request already excepted.
+
+    Every turn starts the app anew for each target, the order turning from turn to turn, and waits until the phone is
+    cool; so what drifts hurts all alike. Each turn's record is kept in `turns/` when it is there.
 
     Args:
         recipe: whose models they are; its `[benchmark]` says how much is measured.
@@ -67,6 +75,7 @@ def measure(
         texts: real texts, timed as they come.
         tell: called with what goes on and the fraction done.
         sign: private key for an app that trusts its maker's models alone.
+        sustained_s: how long each file runs without a pause at the end of its last turn; 0 leaves it out.
         patience: see `carry_out`.
 
     Raises:
@@ -81,28 +90,77 @@ def measure(
         apps.checked(recipe, folder, target, model, allow_not_run=False, thorough=recipe.name if key else None)
         for target, model in zip(targets, models, strict=True)
     ]
+    asked = [
+        _Asked(target, model, said, requests_of(recipe, model, said, texts, device, sustained_s))
+        for target, model, said in zip(targets, models, shipped, strict=True)
+    ]
+    turns = len(asked[0].requests)
+    fresh = set()
+    for turn in range(turns):
+        for number, one in enumerate(_turned(asked, turn)):
+            request, place = one.requests[turn], out / TURNS / f"{one.target}-{turn}.json"
+            share = _share(
+                tell, f"{one.target}, turn {turn + 1} of {turns}", turn * len(asked) + number, turns * len(asked)
+            )
+            if _kept(place, request, one.model) is None:
+                data = _carried_out(one, request, transport, key, share, patience)
+                read_record(data, request, one.model, device.name)
+                artifact.write_text(place, data.decode("utf-8"))
+                fresh.add(str(one.target))
     found = []
-    for number, (target, model, said) in enumerate(zip(targets, models, shipped, strict=True)):
-        share = _share(tell, str(target), number, len(targets))
-        request = request_of(recipe, model, said, texts, device)
-        place = out / f"{target}.json"
-        if (kept := _kept(place, request, model)) is not None:
-            found.append(Measured(str(target), kept, kept=True))
-            continue
-        with TemporaryDirectory() as scratch:
-            root = Path(scratch) / MODELS
-            root.mkdir()
-            placing.put([(model, said)], {target.backend: [root]}, key)
-            files = {
-                f"{MODELS}/{file.relative_to(root)}": file
-                for file in sorted(root.rglob("*"))
-                if file.is_file() and not file.name.startswith(".")
-            }
-            data = carry_out(transport, request, files, share, patience)
-        record = read_record(data, request, model, device.name)
-        _keep(out, place.name, data)
-        found.append(Measured(str(target), record, kept=False))
+    for one in asked:
+        parts = [
+            read_record((out / TURNS / f"{one.target}-{turn}.json").read_bytes(), request, one.model, device.name)
+            for turn, request in enumerate(one.requests)
+        ]
+        try:
+            record = pool(parts, one.requests[0].run_id.removesuffix("-0"))
+        except ValueError as error:
+            raise DeviceError(
+                f"{device.name}: the records of {one.target} cannot be put together: {error}. Remove {out / TURNS} and "
+                "measure again."
+            ) from error
+        if str(one.target) in fresh or not (out / f"{one.target}.json").is_file():
+            _keep(out, f"{one.target}.json", record.model_dump_json(indent=1) + "\n")
+        found.append(Measured(str(one.target), record, kept=str(one.target) not in fresh))
     return found
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A target, and what is asked of it in each turn."""
+
+    target: Target
+    model: Artifact
+    shipped: placing.Shipped
+    requests: list[BenchmarkRequest]
+
+
+def _turned(asked: Sequence[_Asked], turn: int) -> list[_Asked]:
+    """Return the targets in the order of a turn: each is the first one as often as the others."""
+    first = turn % len(asked)
+    return [*asked[first:], *asked[:first]]
+
+
+def _carried_out(
+    one: _Asked,
+    request: BenchmarkRequest,
+    transport: Transport,
+    key: signing.PrivateKey | None,
+    tell: Tell,
+    patience: Patience,
+) -> bytes:
+    """Push a model as an app holds it, and let the app measure it."""
+    with TemporaryDirectory() as scratch:
+        root = Path(scratch) / MODELS
+        root.mkdir()
+        placing.put([(one.model, one.shipped)], {one.target.backend: [root]}, key)
+        files = {
+            f"{MODELS}/{file.relative_to(root)}": file
+            for file in sorted(root.rglob("*"))
+            if file.is_file() and not file.name.startswith(".")
+        }
+        return carry_out(transport, request, files, tell, patience)
 
 
 def take(recipe: Recipe, build: Path, file: Path, device: str) -> Measured:
@@ -135,7 +193,7 @@ def take(recipe: Recipe, build: Path, file: Path, device: str) -> Measured:
         raise InputError(f"{file} is refused: its model {its} is none of those in {folder}: {there}.")
     if reason := _unfit(record):
         raise InputError(f"{file} is refused: {reason}.")
-    _keep(folder / f"benchmark-{device}", f"{target}.json", data)
+    _keep(folder / f"benchmark-{device}", f"{target}.json", data.decode("utf-8"))
     return Measured(target, record, kept=False)
 
 
@@ -160,28 +218,47 @@ def _unfit(record: BenchmarkRecord) -> str | None:
     return None
 
 
-def request_of(
-    recipe: Recipe, model: Artifact, shipped: placing.Shipped, texts: Sequence[str], device: Device
-) -> BenchmarkRequest:
-    """Return what is asked for a model; its name is one for exactly this model and request."""
+def requests_of(
+    recipe: Recipe,
+    model: Artifact,
+    shipped: placing.Shipped,
+    texts: Sequence[str],
+    device: Device,
+    sustained_s: float = 0.0,
+) -> list[BenchmarkRequest]:
+    """Return what is asked of a model in each turn; the names are for exactly this model and these requests.
+
+    The recipe's rounds and passes are spread over the turns, of which there are as many as either allows.
+    """
     claimed, settings = signature.read(model.path), recipe.benchmark
     lengths = [length for length in settings.lengths if length <= claimed.max_length] or [claimed.max_length]
-    asked = BenchmarkRequest(
-        run_id="none",
-        model=f"{shipped.recipe}/{shipped.target}",
-        compute_units=None,
-        threads=1,
-        lengths=lengths,
-        texts=list(texts),
-        rounds=settings.rounds,
-        runs_per_round=settings.runs_per_block,
-        round_ms=settings.block_ms,
-        text_passes=settings.text_passes,
-        time_limit_s=_LIMIT_S,
-        start_below_c=device.start_below_c,
-    )
-    digest = digest_of([asked.model_dump(mode="json"), model.digest])
-    return asked.model_copy(update={"run_id": f"{shipped.recipe}-{shipped.target}-{digest[:12]}"})
+    turns = min(_TURNS, settings.rounds, settings.text_passes)
+    asked = [
+        BenchmarkRequest(
+            run_id="none",
+            model=f"{shipped.recipe}/{shipped.target}",
+            compute_units=None,
+            threads=1,
+            lengths=lengths,
+            texts=list(texts),
+            rounds=_part(settings.rounds, turn, turns),
+            runs_per_round=settings.runs_per_block,
+            round_ms=settings.block_ms,
+            text_passes=_part(settings.text_passes, turn, turns),
+            time_limit_s=_LIMIT_S + (sustained_s if turn == turns - 1 else 0.0),
+            start_below_c=device.start_below_c,
+            sustained_s=sustained_s if turn == turns - 1 else 0.0,
+        )
+        for turn in range(turns)
+    ]
+    digest = digest_of([[one.model_dump(mode="json") for one in asked], model.digest])
+    name = f"{shipped.recipe}-{shipped.target}-{digest[:12]}"
+    return [one.model_copy(update={"run_id": f"{name}-{turn}"}) for turn, one in enumerate(asked)]
+
+
+def _part(whole: int, turn: int, turns: int) -> int:
+    """Return a turn's share of rounds or passes; the first turns take what does not divide."""
+    return whole // turns + (turn < whole % turns)
 
 
 def read_record(data: bytes, request: BenchmarkRequest, model: Artifact, device: str) -> BenchmarkRecord:
@@ -219,6 +296,7 @@ def _fault(record: BenchmarkRecord, request: BenchmarkRequest, model: Artifact) 
             one.seq_len for one in record.timing.lengths
         ]
         == request.lengths,
+        "it has no sustained run": request.sustained_s == 0 or record.timing.sustained is not None,
         "a length has too few samples": all(
             len(one.latencies_ms) >= request.rounds * request.runs_per_round for one in record.timing.lengths
         ),
@@ -239,9 +317,9 @@ def _kept(place: Path, request: BenchmarkRequest, model: Artifact) -> BenchmarkR
         return None
 
 
-def _keep(out: Path, name: str, data: bytes) -> None:
+def _keep(out: Path, name: str, text: str) -> None:
     """Write a record, and the list of all of them."""
-    artifact.write_text(out / name, data.decode("utf-8"))
+    artifact.write_text(out / name, text)
     names = sorted({*_listed(out), name})
     artifact.write_text(out / RECORDS, json.dumps(names, indent=1) + "\n")
 

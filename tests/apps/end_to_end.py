@@ -5,10 +5,13 @@ The files are the same and the runtimes too, so outputs have to be equal to the 
 
 import json
 import random
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from apps import runtime_server, students
 from pipeline import artifact, strict
@@ -127,12 +130,13 @@ def _runs() -> list[dict[str, Any]]:
     good: dict[str, Any] = {
         "run_id": "good", "model": "near/litert-int8_dynamic", "compute_units": None, "threads": 1,
         "lengths": [32, 128], "texts": texts, "rounds": 2, "runs_per_round": 3, "round_ms": 1.0, "text_passes": 2,
-        "time_limit_s": 120.0, "start_below_c": None,
+        "time_limit_s": 120.0, "start_below_c": None, "sustained_s": 0.0, "sustained_part_s": 60.0,
     }  # fmt: skip
     cases: list[tuple[str, dict[str, Any], str, str | None, str]] = [
         ("litert", {}, "finished", None, ""),
         ("executorch", {"model": "mood/executorch-int8_dynamic", "threads": 2}, "finished", None, ""),
         ("spans", {"model": "ask/litert-int8_dynamic"}, "finished", None, ""),
+        ("sustained", {"sustained_s": 1.0, "sustained_part_s": 0.4}, "finished", None, ""),
         ("cooled", {"start_below_c": 36.0}, "finished", None, "cools"),
         ("no_such_model", {"model": "near/litert-fp32"}, "refused", "near/litert-fp32 was not shipped; there are", ""),
         ("too_long", {"lengths": [32, 256]}, "refused", "length 256 does not fit", ""),
@@ -212,6 +216,27 @@ def _check_record(record: BenchmarkRecord, request: BenchmarkRequest) -> None:
         assert one.ran_at == claimed.choose(one.seq_len)[1]
         assert len(one.latencies_ms) >= request.rounds * request.runs_per_round
         assert min(one.latencies_ms) > 0
+    _check_sustained(record, request)
     assert record.source == "host"
+    if sys.platform == "linux":
+        assert (record.memory.pss_open_bytes or 0) > 0
     assert (record.memory.baseline_bytes or 0) > 0
     assert (record.memory.retained_bytes or 0) > 0
+
+
+def _check_sustained(record: BenchmarkRecord, request: BenchmarkRequest) -> None:
+    """Parts follow each other without a gap, and last as long as was asked for."""
+    if request.sustained_s == 0:
+        assert record.timing.sustained is None
+        return
+    found = record.timing.sustained
+    assert found is not None
+    assert found.seq_len == max(request.lengths)
+    parts = found.parts
+    ends = [one.begins_s + one.seconds for one in parts]
+    assert [one.begins_s for one in parts] == pytest.approx([0.0, *ends[:-1]])
+    assert ends[-1] >= request.sustained_s > parts[-1].begins_s
+    assert all(one.seconds >= request.sustained_part_s for one in parts[:-1])
+    assert all(
+        one.runs > 0 and one.p50_ms is not None and 0 < one.p50_ms <= (one.p90_ms or one.p50_ms) for one in parts
+    )

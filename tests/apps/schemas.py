@@ -50,7 +50,7 @@ def _variants(document: Any) -> Iterator[tuple[str, bool]]:
             changed = copy.deepcopy(document)
             del _parent(changed, path)[path[-1]]
             # Of a mapping with free keys, as the versions of a record are, nothing is missing.
-            yield json.dumps(changed), "app" in path
+            yield json.dumps(changed), path[-2:-1] in (("app",), ("ops_by_unit",))
             changed = copy.deepcopy(document)
             _parent(changed, path)[f"{path[-1]}x"] = here[path[-1]]
             yield json.dumps(changed), True
@@ -109,12 +109,12 @@ def _documents() -> dict[str, Any]:
         "golden": golden,
         "benchmark-request": request,
         "benchmark-status": status,
-        "benchmark-record": _record(),
+        "benchmark-record": record(),
     }
     return {name: model.model_dump(mode="json") for name, model in models.items()}
 
 
-def _record() -> BenchmarkRecord:
+def record() -> BenchmarkRecord:
     """Return a record with a value in every field."""
     length = {"seq_len": 16, "ran_at": 16, "latencies_ms": [1.5, 2], "cpu_ms": [1.0]}
     conditions: dict[str, Any] = {
@@ -122,7 +122,7 @@ def _record() -> BenchmarkRecord:
         "clocks_before_mhz": [1800, 2400], "clocks_after_mhz": None, "low_power": False, "battery_fraction": 0.5,
         "battery_after_fraction": None, "battery_charge_before_uah": 3_000_000, "battery_charge_after_uah": None,
         "charging": None, "foreground": True, "busy_before_fraction": None, "load_average_before": None,
-        "load_average_after": 0.5,
+        "load_average_after": 0.5, "governors": ["schedutil"], "cores_allowed": [0, 1],
     }  # fmt: skip
     document = {
         "schema_version": 1, "run_id": "r", "started_utc": "2026-11-25T04:40:00+00:00", "source": "device",
@@ -138,7 +138,7 @@ def _record() -> BenchmarkRecord:
         },
         "backend": {
             "runtime": "LiteRT", "version": "2.3.0", "delegate": None, "compute_units": None, "threads": 1,
-            "ops_delegated": 1, "ops_total": 2,
+            "ops_delegated": 1, "ops_total": 2, "ops_by_unit": {"GPU": 1, "CPU": 1},
         },
         "timing": {
             "clock": "c", "load_ms": 1.0, "first_inference_ms": 2.0,
@@ -151,8 +151,18 @@ def _record() -> BenchmarkRecord:
                 "tokenise_ms": [0.1],
             },
             "texts_sha256": "0",
+            "sustained": {
+                "seq_len": 16, "ran_at": 16,
+                "parts": [
+                    {
+                        "begins_s": 0.0, "seconds": 60.0, "runs": 100, "p50_ms": 1.0, "p90_ms": None, "thermal": "none",
+                        "temperature_c": 35.5, "clocks_mhz": [1800], "battery_charge_uah": 3_000_000,
+                        "battery_mv": 3900,
+                    },
+                ],
+            },
         },
-        "memory": {"baseline_bytes": 1, "peak_bytes": 2, "retained_bytes": None, "kind": "pss"},
+        "memory": {"baseline_bytes": 1, "peak_bytes": 2, "retained_bytes": None, "kind": "pss", "pss_open_bytes": 1},
         "conditions": conditions,
         "errors": [],
     }  # fmt: skip

@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import time
-import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,8 +23,11 @@ from pipeline.benchmark.record import (
     LengthTiming,
     Memory,
     ModelInfo,
+    Sustained,
+    SustainedPart,
     TextTiming,
     Timing,
+    percentiles,
     texts_digest,
 )
 from pipeline.benchmark.variants import TimedModel
@@ -101,6 +103,7 @@ class App:
         for _ in range(asked.text_passes):
             tokens, at, wall, cpu, spent = timed.time_texts(asked.texts)
             walls, cpus, tokenise = walls + wall, cpus + cpu, tokenise + spent
+        sustained = self.sustained(max(asked.lengths)) if asked.sustained_s else None
         file = next(place.glob("model.*"))
         peak, retained = timed.peak_bytes(), timed.close_variant()
         return BenchmarkRecord(
@@ -108,7 +111,7 @@ class App:
             started_utc=datetime.now(UTC).isoformat(timespec="seconds"),
             source="device",
             device=host.describe(),
-            app={"app": f"the stand-in of PocketBERT's tests, {uuid.uuid4().hex[:8]}"},
+            app={"app": "the stand-in of PocketBERT's tests"},
             model=ModelInfo(
                 id=asked.model, file=file.name, sha256=entry.digest, file_sha256=sha256_file(file), bytes=entry.bytes,
                 scheme=entry.scheme, lengths=None,
@@ -120,6 +123,7 @@ class App:
             timing=Timing(
                 clock="time.perf_counter", load_ms=opened.load_ms, first_inference_ms=opened.first_inference_ms,
                 warmup_runs=1, lengths=lengths, texts_sha256=texts_digest(asked.texts),
+                sustained=sustained,
                 texts=TextTiming(
                     passes=asked.text_passes, texts=len(asked.texts), tokens=tokens, ran_at=at, latencies_ms=walls,
                     cpu_ms=cpus, tokenise_ms=tokenise,
@@ -132,6 +136,33 @@ class App:
             ),
             errors=[],
         )  # fmt: skip
+
+    def sustained(self, length: int) -> Sustained:
+        """Run without a pause, in parts."""
+        asked, parts, began, begins = self.request, [], time.monotonic(), 0.0
+        ran_at = length
+        while begins < asked.sustained_s:
+            until, wall = min(begins + asked.sustained_part_s, asked.sustained_s), list[float]()
+            while (ends := time.monotonic() - began) < until:
+                ran_at, more, _ = timed.time_length(length, "ocean", 1.0, 1)
+                wall += more
+            found = percentiles(wall)
+            parts.append(
+                SustainedPart(
+                    begins_s=begins,
+                    seconds=ends - begins,
+                    runs=len(wall),
+                    p50_ms=found.p50,
+                    p90_ms=found.p90,
+                    thermal="none",
+                    temperature_c=None,
+                    clocks_mhz=None,
+                    battery_charge_uah=None,
+                    battery_mv=None,
+                )
+            )
+            begins = ends
+        return Sustained(seq_len=length, ran_at=ran_at, parts=parts)
 
 
 if __name__ == "__main__":

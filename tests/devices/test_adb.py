@@ -12,15 +12,20 @@ from conftest import Silent, run_command
 from devices import phone as phones
 from devices.phone import ADDRESS, Phone
 from pipeline.artifact import Artifact
+from pipeline.backends import signature
 from pipeline.benchmark.record import BenchmarkRecord, read_all
+from pipeline.benchmark.sustained import energy
 from pipeline.convert.targets import choose_targets, finished_model
 from pipeline.devices import adb
 from pipeline.devices.table import Device
 from pipeline.devices.transport import DeviceError, Patience
+from pipeline.errors import InputError
 from pipeline.graph import run as running
 from pipeline.graph.build import Request
 from pipeline.recipe import loading
+from pipeline.recipe.schema import Recipe
 from pipeline.ship import phones as shipped
+from pipeline.ship import plain
 
 pytestmark = [
     pytest.mark.devices,
@@ -80,10 +85,16 @@ def row(phone: Phone, **changes: object) -> Device:
     return Device.model_validate(given | changes)
 
 
-def measure(made: Path, device: Device, build: Path, targets: list[str] | None = None) -> list[shipped.Measured]:
-    """Measure the recipe's targets."""
+def one_turn(made: Path) -> Recipe:
+    """Return the recipe with one pass over the texts, so that the app is started once."""
     recipe, _ = loading.read(str(made / "measured.toml"))
-    chosen = choose_targets(recipe, targets or ["litert:int8_dynamic"])
+    return recipe.model_copy(update={"benchmark": recipe.benchmark.model_copy(update={"text_passes": 1})})
+
+
+def measure(made: Path, device: Device, build: Path) -> list[shipped.Measured]:
+    """Measure one of the recipe's targets in one turn."""
+    recipe = one_turn(made)
+    chosen = choose_targets(recipe, ["litert:int8_dynamic"])
     texts = ["A man is playing a guitar.", "It rained all day.", "The shop closes at six."]
     return shipped.measure(
         recipe, build, chosen, device, adb.AndroidPhone(device), texts, lambda what, share: None, patience=_PATIENCE
@@ -105,7 +116,8 @@ def test_there_and_back_by_the_command(made: Path, build: Path, phone: Phone) ->
     )
     (made / "devices.toml").write_text(table)
     steered = {name: os.environ[name] for name in ("HOME", "ANDROID_ADB_SERVER_PORT")}
-    given = ["benchmark", "measured.toml", "--device", "pixel", "--build", str(build), "--json"]
+    # Two seconds.
+    given = ["benchmark", "measured.toml", "--device", "pixel", "--build", str(build), "--sustained", "0.03", "--json"]
     first = run_command(*given, cwd=made, **steered)
     assert first.rc == 0, first.stderr
     found = {one["target"]: one for one in first.document["records"]}
@@ -114,11 +126,35 @@ def test_there_and_back_by_the_command(made: Path, build: Path, phone: Phone) ->
     records = read_all(build / "measured/benchmark-pixel")
     assert [record.source for record in records] == ["device", "device"]
     assert all(len(one.latencies_ms) >= 20 for record in records for one in record.timing.lengths)
+    # Three passes over the texts are three starts of the app, in which the two files take turns.
+    assert [record.turns for record in records] == [3, 3]
+    turns = {(name, turn): _turn(build, name, turn) for name in found for turn in range(3)}
+    places = {one: build / f"measured/benchmark-pixel/turns/{one[0]}-{one[1]}.json" for one in turns}
+    began = sorted(turns, key=lambda one: places[one].stat().st_mtime_ns)
+    first_one, other = "litert-fp32", "litert-int8_dynamic"
+    assert [name for name, _ in began] == [first_one, other, other, first_one, first_one, other]
+    for record in records:
+        (name,) = (name for name in found if record.model.scheme == name.partition("-")[2])
+        parts = [turns[name, turn] for turn in range(3)]
+        for place, length in enumerate(record.timing.lengths):
+            assert length.latencies_ms == [ms for part in parts for ms in part.timing.lengths[place].latencies_ms]
+        assert len(record.timing.texts.latencies_ms) == 3 * record.timing.texts.texts
+        assert [part.timing.sustained is None for part in parts] == [True, True, False]
+        ran = record.timing.sustained
+        assert ran is not None
+        assert ran.seq_len == 64
+        assert sum(part.seconds for part in ran.parts) == pytest.approx(1.8, abs=1.0)
+        assert "whether it was charging" not in str(energy(record))
     again = run_command(*given, cwd=made, **steered)
     assert {one["kept"] for one in again.document["records"]} == {True}
     listed = run_command("devices", "--json", cwd=made, **steered)
     assert listed.document["devices"]["pixel"]["address"] == ADDRESS
     assert listed.document["attached"] == [{"serial": ADDRESS, "state": "device", "model": None}]
+
+
+def _turn(build: Path, target: str, turn: int) -> BenchmarkRecord:
+    file = build / f"measured/benchmark-pixel/turns/{target}-{turn}.json"
+    return BenchmarkRecord.model_validate_json(file.read_bytes())
 
 
 SAID = {
@@ -138,7 +174,7 @@ def test_an_app_that_does_not_do_what_it_should(behaves: str, made: Path, build:
         measure(made, row(phone), build)
     assert SAID[behaves] in str(raised.value)
     assert raised.value.exit_code == 3
-    assert not (build / "measured/benchmark-pixel").exists()
+    assert not list((build / "measured").glob("benchmark-pixel/**/*.json"))
     # The next run is not misled by what the last one left.
     phone.behaves("")
     (one,) = measure(made, row(phone), build)
@@ -171,7 +207,7 @@ def test_a_cable_that_is_pulled_loses_nothing(made: Path, build: Path, phone: Ph
         if "step 2" in what:
             phone.pull_the_cable()
 
-    recipe, _ = loading.read(str(made / "measured.toml"))
+    recipe = one_turn(made)
     chosen = choose_targets(recipe, ["litert:int8_dynamic"])
     with pytest.raises(DeviceError, match="What was measured so far is kept"):
         shipped.measure(recipe, build, chosen, device, adb.AndroidPhone(device), ["A text."], tell, patience=_PATIENCE)
@@ -192,7 +228,7 @@ def test_a_cable_that_is_pulled_in_the_middle_of_a_file(made: Path, build: Path,
         if "pushing" in what and "tokenizer.json" in what:
             phone.pull_the_cable()
 
-    recipe, _ = loading.read(str(made / "measured.toml"))
+    recipe = one_turn(made)
     chosen = choose_targets(recipe, ["litert:int8_dynamic"])
     with pytest.raises(DeviceError, match="pixel"):
         shipped.measure(recipe, build, chosen, device, adb.AndroidPhone(device), ["A text."], tell, patience=_PATIENCE)
@@ -256,3 +292,46 @@ def test_a_record_of_somebody_else_is_taken_or_refused(made: Path, build: Path, 
     )
     assert outcome.rc == 2
     assert "is no latency record" in outcome.stderr
+
+
+_BENCHMARK_MODEL = """#!/bin/sh
+case "$*" in *--signature_to_run_for=serving_default*) us=2000 ;; *) us=500 ;; esac
+[ -f "$PHONE/no_delegate" ] && { echo "ERROR: Failed to apply XNNPACK delegate."; exit 1; }
+[ -f "$PHONE/says_nothing" ] && exit 0
+echo "INFO: Initialized session in 12.5ms."
+echo "count=5 first=9000 curr=700 min=600 max=9000 avg=2300.5 std=3300"
+echo "count=50 first=${us} curr=${us} min=${us} max=$((us * 2)) avg=${us}.5 std=20 p5=${us} median=${us} p95=${us}"
+echo "INFO: Inference timings in us: Init: 12500, First inference: 9000, Warmup (avg): 2300.5, Inference (avg): ${us}.5"
+"""
+"""What LiteRT's benchmark_model writes, after its source; a script stands for the program."""
+
+
+def test_without_the_app_by_the_runtimes_own_runner(made: Path, build: Path, phone: Phone, tmp_path: Path) -> None:
+    runner = tmp_path / "benchmark_model"
+    runner.write_text(_BENCHMARK_MODEL)
+    model = finished_model(build / "measured", choose_targets(one_turn(made), ["litert:int8_dynamic"])[0]).path
+    claimed = signature.read(model)
+    reached, folder = adb.AndroidPhone(row(phone)), str(phone.home / "tmp")
+
+    def ran(program: Path = runner) -> list[plain.Plain]:
+        return plain.measure(
+            reached, program, "litert-int8_dynamic", model, claimed, [16, 64], lambda what, share: None, folder=folder
+        )
+
+    found = ran()
+    assert [(one.seq_len, one.runs, one.mean_ms, one.p50_ms, one.load_ms) for one in found] == [
+        (16, 50, 0.5005, 0.5, 12.5),
+        (64, 50, 2.0005, 2.0, 12.5),
+    ]
+    assert not Path(folder).exists()
+    for file, said in (
+        ("no_delegate", "benchmark_model ended with exit code 1: ERROR: Failed to apply XNNPACK delegate"),
+        ("says_nothing", "benchmark_model gave no timings of litert-int8_dynamic: it says nothing"),
+    ):
+        (phone.home / file).touch()
+        with pytest.raises(DeviceError, match=said):
+            ran()
+        (phone.home / file).unlink()
+        assert not Path(folder).exists()
+    with pytest.raises(InputError, match=r"there is no runner .* Build benchmark_model for the phone"):
+        ran(tmp_path / "nowhere")

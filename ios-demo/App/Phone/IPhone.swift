@@ -57,6 +57,8 @@ final class IPhone: Phone {
 
     func peakBytes() -> Int64? { System.footprint()?.peak }
 
+    func proportionalBytes() -> Int64? { nil }
+
     func cpuMs() -> Double? {
         var time = timespec()
         return clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time) == 0 ? Double(time.tv_sec) * 1e3 + Double(time.tv_nsec) / 1e6 : nil

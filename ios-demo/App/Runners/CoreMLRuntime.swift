@@ -78,6 +78,7 @@ private final class CoreMLRunner: Runner, @unchecked Sendable {
     var delegate: String? { plan?.busiest }
 
     var operations: (delegated: Int, all: Int)? { plan.map { ($0.delegated, $0.all) } }
+    var operationsByUnit: [String: Int]? { plan?.byUnit }
 
     func run(_ row: PaddedRow) throws -> [String: [Float]] {
         // A benchmark runs for minutes in one block of a queue, and what each row leaves would be freed at its end.
@@ -139,6 +140,7 @@ private struct ComputePlan {
 
     var all: Int { neuralEngine + gpu + cpu }
     var delegated: Int { neuralEngine + gpu }
+    var byUnit: [String: Int] { ["Neural Engine": neuralEngine, "GPU": gpu, "CPU": cpu] }
 
     /// The device with the most operations.
     var busiest: String {

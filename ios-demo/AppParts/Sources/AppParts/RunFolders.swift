@@ -126,6 +126,8 @@ public struct RunRequest: Sendable, Encodable {
         case textPasses = "text_passes"
         case timeLimitS = "time_limit_s"
         case startBelowC = "start_below_c"
+        case sustainedS = "sustained_s"
+        case sustainedPartS = "sustained_part_s"
     }
 
     /// Writes every field: the schema asks for a null where there is nothing.
@@ -144,5 +146,8 @@ public struct RunRequest: Sendable, Encodable {
         try container.encode(Self.textPasses, forKey: .textPasses)
         try container.encode(timeLimitS, forKey: .timeLimitS)
         try container.encode(startBelowC, forKey: .startBelowC)
+        // Half an hour without a pause is asked for from outside, by `pocketbert benchmark --sustained`.
+        try container.encode(0.0, forKey: .sustainedS)
+        try container.encode(60.0, forKey: .sustainedPartS)
     }
 }

@@ -38,6 +38,8 @@ public final class HostPhone: Phone, @unchecked Sendable {
 
         public func peakBytes() -> Int64? { memory().map { Int64($0.resident_size_max) } }
 
+        public func proportionalBytes() -> Int64? { nil }
+
         private func memory() -> mach_task_basic_info_data_t? {
             var info = mach_task_basic_info_data_t()
             var count = mach_msg_type_number_t(MemoryLayout<mach_task_basic_info_data_t>.size / MemoryLayout<natural_t>.size)
@@ -53,8 +55,10 @@ public final class HostPhone: Phone, @unchecked Sendable {
 
         public func peakBytes() -> Int64? { Self.bytes("VmHWM") }
 
-        private static func bytes(_ key: String) -> Int64? {
-            status("/proc/self/status", key).flatMap { Int64($0.split(separator: " ")[0]) }.map { $0 * 1024 }
+        public func proportionalBytes() -> Int64? { Self.bytes("Pss:", of: "/proc/self/smaps_rollup") }
+
+        private static func bytes(_ key: String, of file: String = "/proc/self/status") -> Int64? {
+            status(file, key).flatMap { Int64($0.split(separator: " ")[0]) }.map { $0 * 1024 }
         }
     #endif
 

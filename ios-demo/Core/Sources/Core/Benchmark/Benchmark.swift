@@ -46,19 +46,27 @@ struct Benchmark {
         let started = Self.utc()
         let before = phone.moment()
         let baseline = phone.residentBytes()
+        let proportional = phone.proportionalBytes()
         let opened = try open(request, model)
         let lengths: [LengthSamples]
         let texts: TextSamples
+        let sustained: Json
+        let open: Int64?
         do {
             defer { opened.runner.close() }
             lengths = try timeLengths(request, model, opened, deadline)
             texts = try timeTexts(request, model, opened, deadline)
+            sustained = try timeSustained(request, model, opened, deadline)
+            open = phone.proportionalBytes()
         }
         let memory = Json.object([
             ("baseline_bytes", Record.json(baseline)),
             ("peak_bytes", Record.json(phone.peakBytes())),
             ("retained_bytes", Record.json(phone.residentBytes())),
             ("kind", Record.json(phone.memoryKind)),
+            ("pss_baseline_bytes", Record.json(proportional)),
+            ("pss_open_bytes", Record.json(open)),
+            ("pss_retained_bytes", Record.json(phone.proportionalBytes())),
         ])
         return try Record.checked(
             .object([
@@ -70,10 +78,11 @@ struct Benchmark {
                 ("app", .object(phone.versions.sorted { $0.key < $1.key }.map { ($0.key, Record.json($0.value)) })),
                 ("model", info(model)),
                 ("backend", backend(request, opened.runner)),
-                ("timing", timing(request, opened, lengths, texts)),
+                ("timing", timing(request, opened, lengths, texts, sustained)),
                 ("memory", memory),
                 ("conditions", Record.conditions(before, phone.moment())),
                 ("errors", .array([])),
+                ("turns", Record.json(1)),
             ]))
     }
 
@@ -107,10 +116,7 @@ struct Benchmark {
     private func timeLengths(
         _ request: BenchmarkRequest, _ model: Model, _ opened: Opened, _ deadline: Double
     ) throws -> [LengthSamples] {
-        let rows = try request.lengths.map { length in
-            let words = [String](repeating: Self.word, count: length).joined(separator: " ")
-            return try model.signature.pad(try opened.tokenizer.encode(words, maxLength: length))
-        }
+        let rows = try request.lengths.map { try fullRow(model, opened, $0) }
         var samples = zip(request.lengths, rows).map { LengthSamples(length: $0, ranAt: $1.length) }
         for round in 0..<request.rounds {
             for (place, row) in rows.enumerated() {
@@ -163,6 +169,33 @@ struct Benchmark {
         return kept
     }
 
+    /// One inference after another at the longest length, in parts; the file is warm already.
+    private func timeSustained(_ request: BenchmarkRequest, _ model: Model, _ opened: Opened, _ deadline: Double) throws -> Json {
+        guard request.sustainedS > 0, let length = request.lengths.max() else { return .null }
+        let row = try fullRow(model, opened, length)
+        var parts: [SustainedPart] = []
+        let began = Ticks.nanoseconds()
+        var begins = 0.0
+        while begins < request.sustainedS {
+            let until = min(begins + request.sustainedPartS, request.sustainedS)
+            var wall: [Double] = []
+            repeat {
+                try check(deadline)
+                tell(false, begins / request.sustainedS, "sustained, \(Int(begins)) of \(Int(request.sustainedS)) s")
+                wall.append(try Self.timed { try opened.runner.run(row) }.1)
+            } while Self.seconds(began) < until
+            let ends = Self.seconds(began)
+            parts.append(SustainedPart(beginsS: begins, seconds: ends - begins, wall: wall, after: phone.moment()))
+            begins = ends
+        }
+        return Record.sustained(LengthSamples(length: length, ranAt: row.length), parts)
+    }
+
+    private func fullRow(_ model: Model, _ opened: Opened, _ length: Int) throws -> PaddedRow {
+        let words = [String](repeating: Self.word, count: length).joined(separator: " ")
+        return try model.signature.pad(try opened.tokenizer.encode(words, maxLength: length))
+    }
+
     private func check(_ deadline: Double) throws {
         try cancellation.check()
         if Double(Ticks.nanoseconds()) > deadline { throw OutOfTime(description: "the time limit passed before all was measured") }
@@ -198,10 +231,13 @@ struct Benchmark {
             ("threads", Record.json(request.threads)),
             ("ops_delegated", Record.json(runner.operations?.delegated)),
             ("ops_total", Record.json(runner.operations?.all)),
+            ("ops_by_unit", Record.counts(runner.operationsByUnit)),
         ])
     }
 
-    private func timing(_ request: BenchmarkRequest, _ opened: Opened, _ lengths: [LengthSamples], _ texts: TextSamples) -> Json {
+    private func timing(
+        _ request: BenchmarkRequest, _ opened: Opened, _ lengths: [LengthSamples], _ texts: TextSamples, _ sustained: Json
+    ) -> Json {
         let isCold = Self.measuredBefore.withLock { before in
             defer { before = true }
             return !before
@@ -221,6 +257,7 @@ struct Benchmark {
             ("lengths", .array(lengths.map(Record.length))),
             ("texts", Record.texts(texts)),
             ("texts_sha256", Record.json(Sha256.hex(of: request.texts.flatMap { "\($0)\n".utf8 }))),
+            ("sustained", sustained),
         ])
     }
 
@@ -232,6 +269,8 @@ struct Benchmark {
         let day = "\(parts.tm_year + 1900)-\(two(parts.tm_mon + 1))-\(two(parts.tm_mday))"
         return "\(day)T\(two(parts.tm_hour)):\(two(parts.tm_min)):\(two(parts.tm_sec))+00:00"
     }
+
+    private static func seconds(_ began: UInt64) -> Double { Ticks.milliseconds(began, Ticks.nanoseconds()) / 1_000 }
 
     private static func timed<Value>(_ work: () throws -> Value) rethrows -> (Value, Double) {
         let began = Ticks.nanoseconds()

@@ -43,11 +43,14 @@ public struct Moment: Sendable {
     public let lowPower: Bool?
     public let foreground: Bool?
     public let loadAverage: Double?
+    public let batteryMillivolts: Int?
+    public let governors: [String]?
+    public let coresAllowed: [Int]?
 
     public init(
         thermal: String? = nil, temperatureC: Double? = nil, clocksMhz: [Int]? = nil, batteryFraction: Double? = nil,
         batteryChargeUah: Int64? = nil, charging: Bool? = nil, lowPower: Bool? = nil, foreground: Bool? = nil,
-        loadAverage: Double? = nil
+        loadAverage: Double? = nil, batteryMillivolts: Int? = nil, governors: [String]? = nil, coresAllowed: [Int]? = nil
     ) {
         self.thermal = thermal
         self.temperatureC = temperatureC
@@ -58,6 +61,9 @@ public struct Moment: Sendable {
         self.lowPower = lowPower
         self.foreground = foreground
         self.loadAverage = loadAverage
+        self.batteryMillivolts = batteryMillivolts
+        self.governors = governors
+        self.coresAllowed = coresAllowed
     }
 }
 
@@ -83,6 +89,9 @@ public protocol Phone: Sendable {
     /// The highest since the process began, or since the system was asked to begin again.
     func peakBytes() -> Int64?
 
+    /// The proportional set, in which a page shared by n processes counts as an nth; nil where the system does not tell.
+    func proportionalBytes() -> Int64?
+
     /// Processor time of the process, all threads; nil where the system does not tell.
     func cpuMs() -> Double?
 }
@@ -103,6 +112,14 @@ struct TextSamples {
     var wall: [Double] = []
     var cpu: [Double?] = []
     var tokenize: [Double] = []
+}
+
+/// Times of a part of a sustained run, and the phone's state at its end.
+struct SustainedPart {
+    let beginsS: Double
+    let seconds: Double
+    let wall: [Double]
+    let after: Moment
 }
 
 /// What was measured, put into the schema of a `BenchmarkRecord` (`docs/schemas/benchmark-record.schema.json`).
@@ -140,6 +157,8 @@ enum Record {
             ("temperature_after_c", json(after.temperatureC)),
             ("clocks_before_mhz", list(before.clocksMhz)),
             ("clocks_after_mhz", list(after.clocksMhz)),
+            ("governors", after.governors.map(texts) ?? .null),
+            ("cores_allowed", list(after.coresAllowed)),
             ("low_power", json(before.lowPower)),
             ("battery_fraction", json(before.batteryFraction)),
             ("battery_after_fraction", json(after.batteryFraction)),
@@ -172,6 +191,34 @@ enum Record {
             ("cpu_ms", cpu(samples.cpu)),
             ("tokenise_ms", times(samples.tokenize)),
         ])
+    }
+
+    static func sustained(_ samples: LengthSamples, _ parts: [SustainedPart]) -> Json {
+        .object([
+            ("seq_len", json(samples.length)),
+            ("ran_at", json(samples.ranAt)),
+            ("parts", .array(parts.map(part))),
+        ])
+    }
+
+    private static func part(_ part: SustainedPart) -> Json {
+        let found = Statistics.percentiles(part.wall)
+        return .object([
+            ("begins_s", json(part.beginsS)),
+            ("seconds", json(part.seconds)),
+            ("runs", json(part.wall.count)),
+            ("p50_ms", json(found.p50.map(rounded))),
+            ("p90_ms", json(found.p90.map(rounded))),
+            ("thermal", json(part.after.thermal)),
+            ("temperature_c", json(part.after.temperatureC)),
+            ("clocks_mhz", list(part.after.clocksMhz)),
+            ("battery_charge_uah", json(part.after.batteryChargeUah)),
+            ("battery_mv", json(part.after.batteryMillivolts)),
+        ])
+    }
+
+    static func counts(_ counts: [String: Int]?) -> Json {
+        counts.map { .object($0.sorted { $0.key < $1.key }.map { ($0.key, json($0.value)) }) } ?? .null
     }
 
     static func json(_ text: String?) -> Json { text.map(Json.text) ?? .null }

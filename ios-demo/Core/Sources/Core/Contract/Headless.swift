@@ -14,6 +14,8 @@ public struct BenchmarkRequest: Sendable {
     public let textPasses: Int
     public let timeLimitS: Double
     public let startBelowC: Double?
+    public let sustainedS: Double
+    public let sustainedPartS: Double
 
     init(_ json: Json) throws {
         runId = try json.text("run_id")
@@ -28,6 +30,8 @@ public struct BenchmarkRequest: Sendable {
         textPasses = try json.number("text_passes")
         timeLimitS = try json.double("time_limit_s")
         startBelowC = try json.doubleOrNil("start_below_c")
+        sustainedS = try json.double("sustained_s")
+        sustainedPartS = try json.double("sustained_part_s")
         if !Headless.isRunId(runId) { throw WrongJson("run_id is \(runId), which is no plain name") }
         if texts.isEmpty { throw WrongJson("texts is empty; the first one is the first inference") }
         if lengths.isEmpty || lengths.contains(where: { $0 < Self.shortest }) {

@@ -35,11 +35,18 @@ public protocol Runner: Sendable {
     /// Operations that the delegate computes, and all; nil where the runtime does not tell.
     var operations: (delegated: Int, all: Int)? { get }
 
+    /// Operations by what the system means to compute them with; nil where it does not tell.
+    var operationsByUnit: [String: Int]? { get }
+
     /// Runs a row, and returns each output by its name, row-major. Throws `RunnerFailed` where the runtime gave up.
     func run(_ row: PaddedRow) throws -> [String: [Float]]
 
     /// Gives its memory back; no row can be run after it.
     func close()
+}
+
+extension Runner {
+    public var operationsByUnit: [String: Int]? { nil }
 }
 
 /// A runtime as an app has it.

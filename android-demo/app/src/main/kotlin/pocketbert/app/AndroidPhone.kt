@@ -6,6 +6,7 @@ import android.content.Intent
 import android.content.IntentFilter
 import android.os.BatteryManager
 import android.os.Build
+import android.os.Debug
 import android.os.PowerManager
 import android.os.Process
 import android.os.SystemClock
@@ -63,6 +64,9 @@ class AndroidPhone(private val context: Context) : Phone {
             charging = battery?.getIntExtra(BatteryManager.EXTRA_PLUGGED, 0)?.let { it != 0 },
             lowPower = power.isPowerSaveMode,
             foreground = self.importance <= ActivityManager.RunningAppProcessInfo.IMPORTANCE_FOREGROUND,
+            batteryMillivolts = battery?.getIntExtra(BatteryManager.EXTRA_VOLTAGE, -1)?.takeIf { it > 0 },
+            governors = ofCores("scaling_governor") { it },
+            coresAllowed = File("/proc/self/status").lines { it.startsWith("Cpus_allowed_list") }?.substringAfter(':')?.let(::numbers),
         )
     }
 
@@ -70,18 +74,28 @@ class AndroidPhone(private val context: Context) : Phone {
 
     override fun peakBytes() = ofProcess("VmHWM")
 
+    override fun proportionalBytes(): Long? = Debug.getPss().takeIf { it > 0 }?.times(KB)
+
     override fun cpuMs() = Process.getElapsedCpuTime().toDouble()
 
     private fun ofProcess(key: String): Long? =
         File("/proc/self/status").lines { it.startsWith(key) }?.substringAfter(':')?.removeSuffix("kB")?.trim()?.toLongOrNull()?.times(KB)
 
     /** Returns a clock of each core in MHz; null where the phone hides one. */
-    private fun clocks(file: String): List<Int>? {
+    private fun clocks(file: String): List<Int>? = ofCores(file) { it.toIntOrNull()?.div(KHZ_IN_MHZ) }
+
+    /** Returns what a file of each core's clock says; null where the phone hides one. */
+    private fun <T : Any> ofCores(file: String, read: (String) -> T?): List<T>? {
         val all = (0 until Runtime.getRuntime().availableProcessors()).map { core ->
-            File("/sys/devices/system/cpu/cpu$core/cpufreq/$file").lines { true }?.trim()?.toIntOrNull()?.div(KHZ_IN_MHZ)
+            File("/sys/devices/system/cpu/cpu$core/cpufreq/$file").lines { true }?.trim()?.let(read)
         }
         return all.filterNotNull().takeIf { it.size == all.size }
     }
+
+    /** Reads a list of the kernel's, such as `0-3,6`. */
+    private fun numbers(list: String): List<Int>? = runCatching {
+        list.trim().split(',').flatMap { part -> part.split('-').map(String::toInt).let { it.first()..it.last() } }
+    }.getOrNull()
 
     /** Returns the first line that is wanted; null where the file cannot be read. */
     private fun File.lines(wanted: (String) -> Boolean): String? = runCatching { useLines { it.firstOrNull(wanted) } }.getOrNull()

@@ -128,6 +128,9 @@ class RunRequest(
             "text_passes" to JsonPrimitive(TEXT_PASSES),
             "time_limit_s" to JsonPrimitive(minutes * S_IN_MINUTE),
             "start_below_c" to JsonPrimitive(startBelowC),
+            // Half an hour without a pause is asked for from outside, by `pocketbert benchmark --sustained`.
+            "sustained_s" to JsonPrimitive(0.0),
+            "sustained_part_s" to JsonPrimitive(S_IN_MINUTE),
         ),
     )
 

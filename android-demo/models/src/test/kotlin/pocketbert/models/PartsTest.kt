@@ -77,7 +77,8 @@ class PartsTest {
         val file = File(RunFolders(home).write(request), Headless.REQUEST)
         val found = Json.parseToJsonElement(file.readText()).jsonObject
         val names = listOf("compute_units", "lengths", "model", "round_ms", "rounds", "run_id", "runs_per_round", "schema_version")
-        assertEquals(names + listOf("start_below_c", "text_passes", "texts", "threads", "time_limit_s"), found.keys.sorted())
+        val others = listOf("start_below_c", "sustained_part_s", "sustained_s", "text_passes", "texts", "threads", "time_limit_s")
+        assertEquals(names + others, found.keys.sorted())
         assertEquals(listOf(JsonNull, JsonNull), listOf("compute_units", "start_below_c").map(found::getValue))
         assertEquals(JsonPrimitive(120.0), found.getValue("time_limit_s"))
         assertEquals(JsonPrimitive(1_000.0), found.getValue("round_ms"))

@@ -1,6 +1,7 @@
 package pocketbert.core.benchmark
 
 import kotlinx.serialization.json.JsonArray
+import kotlinx.serialization.json.JsonElement
 import kotlinx.serialization.json.JsonNull
 import kotlinx.serialization.json.JsonObject
 import pocketbert.core.Cancellation
@@ -52,12 +53,17 @@ class Benchmark(
         val started = utc()
         val before = phone.moment()
         val baseline = phone.residentBytes()
+        val proportional = phone.proportionalBytes()
         val opened = open(request, model)
         val lengths: List<LengthSamples>
         val texts: TextSamples
+        val sustained: JsonElement
+        val open: Long?
         try {
             lengths = timeLengths(request, model, opened, deadline)
             texts = timeTexts(request, model, opened, deadline)
+            sustained = timeSustained(request, model, opened, deadline)
+            open = phone.proportionalBytes()
         } finally {
             opened.runner.close()
         }
@@ -66,6 +72,9 @@ class Benchmark(
             "peak_bytes" to Record.json(phone.peakBytes()),
             "retained_bytes" to Record.json(phone.residentBytes()),
             "kind" to Record.json(phone.memoryKind),
+            "pss_baseline_bytes" to Record.json(proportional),
+            "pss_open_bytes" to Record.json(open),
+            "pss_retained_bytes" to Record.json(phone.proportionalBytes()),
         )
         return Record.checked(
             Record.fields(
@@ -77,10 +86,11 @@ class Benchmark(
                 "app" to JsonObject(phone.versions.mapValues { Record.json(it.value) }),
                 "model" to info(model),
                 "backend" to backend(request, opened.runner),
-                "timing" to timing(request, opened, lengths, texts),
+                "timing" to timing(request, opened, lengths, texts, sustained),
                 "memory" to memory,
                 "conditions" to Record.conditions(before, phone.moment()),
                 "errors" to JsonArray(emptyList()),
+                "turns" to Record.json(1),
             ),
         )
     }
@@ -116,10 +126,7 @@ class Benchmark(
     }
 
     private fun timeLengths(request: BenchmarkRequest, model: Model, opened: Opened, deadline: Long): List<LengthSamples> {
-        val rows = request.lengths.map { length ->
-            val words = List(length) { WORD }.joinToString(" ")
-            model.signature.pad(opened.tokenizer.encode(words, maxLength = length))
-        }
+        val rows = request.lengths.map { fullRow(model, opened, it) }
         val samples = request.lengths.zip(rows) { length, row -> LengthSamples(length, row.length) }
         for (round in 0 until request.rounds) {
             for ((one, row) in samples.zip(rows)) {
@@ -164,6 +171,35 @@ class Benchmark(
         return kept
     }
 
+    /** One inference after another at the longest length, in parts; the file is warm already. */
+    private fun timeSustained(request: BenchmarkRequest, model: Model, opened: Opened, deadline: Long): JsonElement {
+        if (request.sustainedS <= 0) return JsonNull
+        val length = request.lengths.max()
+        val row = fullRow(model, opened, length)
+        val parts = ArrayList<SustainedPart>()
+        val began = System.nanoTime()
+        var begins = 0.0
+        while (begins < request.sustainedS) {
+            val until = minOf(begins + request.sustainedPartS, request.sustainedS)
+            val wall = ArrayList<Double>()
+            do {
+                check(deadline)
+                tell(false, begins / request.sustainedS, "sustained, ${begins.toInt()} of ${request.sustainedS.toInt()} s")
+                val (_, ms) = timed { opened.runner.run(row) }
+                wall.add(ms)
+            } while (seconds(began) < until)
+            val ends = seconds(began)
+            parts.add(SustainedPart(begins, ends - begins, wall, phone.moment()))
+            begins = ends
+        }
+        return Record.sustained(LengthSamples(length, row.length), parts)
+    }
+
+    private fun fullRow(model: Model, opened: Opened, length: Int): PaddedRow {
+        val words = List(length) { WORD }.joinToString(" ")
+        return model.signature.pad(opened.tokenizer.encode(words, maxLength = length))
+    }
+
     private fun check(deadline: Long) {
         cancellation.check()
         if (System.nanoTime() > deadline) throw OutOfTime("the time limit passed before all was measured")
@@ -196,9 +232,16 @@ class Benchmark(
         "threads" to Record.json(request.threads),
         "ops_delegated" to Record.json(runner.operations?.first),
         "ops_total" to Record.json(runner.operations?.second),
+        "ops_by_unit" to Record.counts(runner.operationsByUnit),
     )
 
-    private fun timing(request: BenchmarkRequest, opened: Opened, lengths: List<LengthSamples>, texts: TextSamples): JsonObject {
+    private fun timing(
+        request: BenchmarkRequest,
+        opened: Opened,
+        lengths: List<LengthSamples>,
+        texts: TextSamples,
+        sustained: JsonElement,
+    ): JsonObject {
         val isCold = !measuredBefore
         measuredBefore = true
         val cold = Record.fields(
@@ -216,6 +259,7 @@ class Benchmark(
             "lengths" to JsonArray(lengths.map(Record::length)),
             "texts" to Record.texts(texts),
             "texts_sha256" to Record.json(digest(request.texts)),
+            "sustained" to sustained,
         )
     }
 
@@ -245,6 +289,8 @@ class Benchmark(
         /** Only the first benchmark of a process sees a cold start. */
         @Volatile
         var measuredBefore = false
+
+        fun seconds(began: Long): Double = (System.nanoTime() - began) / NANOS_IN_S
 
         inline fun <T> timed(work: () -> T): Pair<T, Double> {
             val began = System.nanoTime()

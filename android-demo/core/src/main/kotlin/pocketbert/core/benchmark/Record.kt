@@ -33,6 +33,9 @@ class Moment(
     val lowPower: Boolean? = null,
     val foreground: Boolean? = null,
     val loadAverage: Double? = null,
+    val batteryMillivolts: Int? = null,
+    val governors: List<String>? = null,
+    val coresAllowed: List<Int>? = null,
 )
 
 /** What an app knows of the phone that it runs on, and of itself. */
@@ -57,6 +60,9 @@ interface Phone {
     /** The highest since the process began, or since the system was asked to begin again. */
     fun peakBytes(): Long?
 
+    /** The proportional set, in which a page shared by n processes counts as an nth; null where the system does not tell. */
+    fun proportionalBytes(): Long?
+
     /** Processor time of the process, all threads; null where the system does not tell. */
     fun cpuMs(): Double?
 }
@@ -75,6 +81,9 @@ internal class TextSamples(val passes: Int) {
     val cpu = ArrayList<Double?>()
     val tokenize = ArrayList<Double>()
 }
+
+/** Times of a part of a sustained run, and the phone's state at its end. */
+internal class SustainedPart(val beginsS: Double, val seconds: Double, val wall: List<Double>, val after: Moment)
 
 /** What was measured, put into the schema of a `BenchmarkRecord` (`docs/schemas/benchmark-record.schema.json`). */
 internal object Record {
@@ -104,6 +113,8 @@ internal object Record {
         "temperature_after_c" to json(after.temperatureC),
         "clocks_before_mhz" to list(before.clocksMhz),
         "clocks_after_mhz" to list(after.clocksMhz),
+        "governors" to words(after.governors),
+        "cores_allowed" to list(after.coresAllowed),
         "low_power" to json(before.lowPower),
         "battery_fraction" to json(before.batteryFraction),
         "battery_after_fraction" to json(after.batteryFraction),
@@ -133,6 +144,28 @@ internal object Record {
         "tokenise_ms" to list(samples.tokenize.map(::rounded)),
     )
 
+    fun sustained(samples: LengthSamples, parts: List<SustainedPart>) = fields(
+        "seq_len" to json(samples.length),
+        "ran_at" to json(samples.ranAt),
+        "parts" to JsonArray(parts.map(::part)),
+    )
+
+    private fun part(part: SustainedPart): JsonObject {
+        val found = Statistics.percentiles(part.wall)
+        return fields(
+            "begins_s" to json(part.beginsS),
+            "seconds" to json(part.seconds),
+            "runs" to json(part.wall.size),
+            "p50_ms" to json(found.p50?.let(::rounded)),
+            "p90_ms" to json(found.p90?.let(::rounded)),
+            "thermal" to json(part.after.thermal),
+            "temperature_c" to json(part.after.temperatureC),
+            "clocks_mhz" to list(part.after.clocksMhz),
+            "battery_charge_uah" to json(part.after.batteryChargeUah),
+            "battery_mv" to json(part.after.batteryMillivolts),
+        )
+    }
+
     fun fields(vararg fields: Pair<String, JsonElement>) = JsonObject(linkedMapOf(*fields))
 
     fun json(text: String?): JsonElement = JsonPrimitive(text)
@@ -142,6 +175,10 @@ internal object Record {
     fun json(flag: Boolean?): JsonElement = JsonPrimitive(flag)
 
     fun list(numbers: List<Number>?): JsonElement = numbers?.let { all -> JsonArray(all.map { JsonPrimitive(it) }) } ?: JsonNull
+
+    fun words(words: List<String>?): JsonElement = words?.let(::texts) ?: JsonNull
+
+    fun counts(counts: Map<String, Int>?): JsonElement = counts?.let { all -> JsonObject(all.mapValues { json(it.value) }) } ?: JsonNull
 
     fun texts(texts: List<String>) = JsonArray(texts.map { JsonPrimitive(it) })
 

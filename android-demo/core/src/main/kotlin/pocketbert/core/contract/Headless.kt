@@ -24,6 +24,8 @@ class BenchmarkRequest internal constructor(
     val textPasses: Int,
     val timeLimitS: Double,
     val startBelowC: Double?,
+    val sustainedS: Double,
+    val sustainedPartS: Double,
 ) {
     internal companion object {
         fun read(json: JsonObject) = BenchmarkRequest(
@@ -39,6 +41,8 @@ class BenchmarkRequest internal constructor(
             json.number("text_passes"),
             checkNotNull(json.doubleOrNull("time_limit_s")),
             json.doubleOrNull("start_below_c"),
+            checkNotNull(json.doubleOrNull("sustained_s")),
+            checkNotNull(json.doubleOrNull("sustained_part_s")),
         ).also { request ->
             if (!Headless.isRunId(request.runId)) throw WrongJson("run_id is ${request.runId}, which is no plain name")
             if (request.texts.isEmpty()) throw WrongJson("texts is empty; the first one is the first inference")

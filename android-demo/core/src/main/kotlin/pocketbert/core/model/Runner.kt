@@ -25,6 +25,9 @@ interface Runner : AutoCloseable {
     /** Operations that the delegate computes, and all; null where the runtime does not tell. */
     val operations: Pair<Int, Int>?
 
+    /** Operations by what the system means to compute them with; null where it does not tell. */
+    val operationsByUnit: Map<String, Int>? get() = null
+
     /**
      * Runs a row.
      *

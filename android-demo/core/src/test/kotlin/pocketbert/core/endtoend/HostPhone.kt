@@ -39,6 +39,8 @@ class HostPhone(private val temperatures: List<Double>) : Phone {
 
     override fun peakBytes() = kilobytes("VmHWM") ?: heap()
 
+    override fun proportionalBytes() = status("/proc/self/smaps_rollup", "Pss:")?.removeSuffix(" kB")?.trim()?.toLong()?.times(1024)
+
     override fun cpuMs() = (system as? com.sun.management.OperatingSystemMXBean)?.processCpuTime?.let { it / 1e6 }
 
     private fun heap() = ManagementFactory.getMemoryMXBean().heapMemoryUsage.used

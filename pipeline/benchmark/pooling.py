@@ -1,0 +1,109 @@
+"""One record of what several starts of an app measured of one file, the variants having taken turns."""
+
+from collections.abc import Sequence
+from statistics import median
+
+from pipeline.benchmark.record import BenchmarkRecord, Conditions, LengthTiming, TextTiming, Timing
+
+_COOLEST_FIRST = (
+    *("none", "nominal", "light", "fair", "moderate"),
+    *("serious", "severe", "critical", "emergency", "shutdown"),
+)
+"""Thermal states of Android and iOS, in the order in which a phone goes through them."""
+
+
+def pool(parts: Sequence[BenchmarkRecord], run_id: str) -> BenchmarkRecord:
+    """Return the record of all turns: samples in the order in which they were measured.
+
+    Load times and first inferences are medians over the turns; a cold start is the first turn's. Memory is that of the
+    turn with the highest peak. The conditions are those before the first and after the last turn, the thermal state the
+    warmest after any of them.
+
+    Args:
+        parts: one record of each turn.
+        run_id: what they have in common.
+
+    Raises:
+        ValueError: they are not of one model, machine, runtime and set of texts.
+    """
+    first = parts[0]
+    for part in parts[1:]:
+        for name, one, other in (
+            ("model", first.model, part.model),
+            ("device", first.device, part.device),
+            ("runtime", first.backend, part.backend),
+            ("app", first.app, part.app),
+            ("set of texts", first.timing.texts_sha256, part.timing.texts_sha256),
+            ("list of lengths", _lengths(first), _lengths(part)),
+            ("tokenisation", first.timing.texts.tokens, part.timing.texts.tokens),
+        ):
+            if one != other:
+                raise ValueError(f"its turns are not of one {name}")
+    timings = [part.timing for part in parts]
+    return first.model_copy(
+        update={
+            "run_id": run_id,
+            "timing": Timing(
+                clock=first.timing.clock,
+                load_ms=median(one.load_ms for one in timings),
+                first_inference_ms=median(one.first_inference_ms for one in timings),
+                cold_start=first.timing.cold_start,
+                warmup_runs=sum(one.warmup_runs for one in timings),
+                lengths=[_of_length(rows) for rows in zip(*(one.lengths for one in timings), strict=True)],
+                texts=_of_texts([one.texts for one in timings]),
+                texts_sha256=first.timing.texts_sha256,
+                sustained=next((one.sustained for one in timings if one.sustained is not None), None),
+            ),
+            "memory": max((part.memory for part in parts), key=lambda memory: memory.peak_bytes or 0),
+            "conditions": _conditions([part.conditions for part in parts]),
+            "errors": [error for part in parts for error in part.errors],
+            "turns": len(parts),
+        }
+    )
+
+
+def _lengths(record: BenchmarkRecord) -> list[tuple[int, int]]:
+    return [(one.seq_len, one.ran_at) for one in record.timing.lengths]
+
+
+def _of_length(rows: Sequence[LengthTiming]) -> LengthTiming:
+    cpu = [row.cpu_ms for row in rows]
+    return rows[0].model_copy(
+        update={"latencies_ms": _joined([row.latencies_ms for row in rows]), "cpu_ms": _joined_or_none(cpu)}
+    )
+
+
+def _of_texts(rows: Sequence[TextTiming]) -> TextTiming:
+    return rows[0].model_copy(
+        update={
+            "passes": sum(row.passes for row in rows),
+            "latencies_ms": _joined([row.latencies_ms for row in rows]),
+            "cpu_ms": _joined_or_none([row.cpu_ms for row in rows]),
+            "tokenise_ms": _joined([row.tokenise_ms for row in rows]),
+        }
+    )
+
+
+def _joined(samples: Sequence[list[float]]) -> list[float]:
+    return [sample for part in samples for sample in part]
+
+
+def _joined_or_none(samples: Sequence[list[float] | None]) -> list[float] | None:
+    known = [part for part in samples if part is not None]
+    return _joined(known) if len(known) == len(samples) else None
+
+
+def _conditions(moments: Sequence[Conditions]) -> Conditions:
+    last = moments[-1]
+    states = [one.thermal_after for one in moments if one.thermal_after is not None]
+    after = {
+        name: getattr(last, name)
+        for name in Conditions.model_fields
+        if "_after" in name or name in ("governors", "cores_allowed", "foreground")
+    }
+    return moments[0].model_copy(update=after | {"thermal_after": max(states, key=_warmth, default=None)})
+
+
+def _warmth(state: str) -> int:
+    """Return how warm a state is; one that is not known counts as the warmest."""
+    return _COOLEST_FIRST.index(state) if state in _COOLEST_FIRST else len(_COOLEST_FIRST)
