@@ -263,6 +263,49 @@ class BenchmarkRecord(_Frozen):
     """Starts of the app over which the samples are spread, the variants taking turns."""
 
 
+LEAST_SAMPLES = 20
+"""Fewer than these of a length are no latency."""
+HOT = ("severe", "critical", "emergency", "shutdown", "serious")
+"""Thermal states, of Android and of iOS, in which a phone slows its processor."""
+_EMULATORS = ("sdk_gphone", "emulator", "qemu", "generic", "cuttlefish", "goldfish", "ranchu", "simulator")
+"""What emulated phones call themselves."""
+
+
+def unfit(record: BenchmarkRecord, *, throttled: bool = False) -> str | None:
+    """Say what keeps a record out of every table of latencies, or return None.
+
+    Args:
+        record: of any source.
+        throttled: whether a phone may have been hot enough to slow down.
+    """
+    timing, machine = record.timing, record.device
+    samples = [timing.texts.latencies_ms, *(one.latencies_ms for one in timing.lengths)]
+    if record.source not in ("device", "host"):
+        return f"its source is {record.source}, and only device and host are latencies"
+    if record.source == "device" and (posing := _emulator(machine)):
+        return f"its source is device, and {posing}: emulators are no latency"
+    if any(sample <= 0 for part in samples for sample in part):
+        return "a time is not positive: its clock ran backwards"
+    if len(timing.texts.latencies_ms) != timing.texts.passes * timing.texts.texts:
+        return f"its times of texts are not those of {timing.texts.passes} passes over {timing.texts.texts} texts"
+    few = [one.seq_len for one in timing.lengths if len(one.latencies_ms) < LEAST_SAMPLES]
+    if few or not timing.lengths:
+        return f"it has fewer than {LEAST_SAMPLES} samples at {', '.join(map(str, few)) or 'every length'}"
+    if record.conditions.thermal_after in HOT and not throttled:
+        return f"the phone was throttled: its thermal state after the run is {record.conditions.thermal_after}"
+    return None
+
+
+def _emulator(machine: Machine) -> str | None:
+    """Say by what a machine is seen to be an emulated phone, or return None."""
+    words = f"{machine.model_id} {machine.soc or ''}".lower()
+    if found := next((word for word in _EMULATORS if word in words), None):
+        return f"the machine is called {machine.model_id!r} ({found})"
+    if machine.platform in ("android", "ios") and machine.abi.startswith("x86"):
+        return f"no {machine.platform} phone has the ABI {machine.abi}"
+    return None
+
+
 def texts_digest(texts: Sequence[str]) -> str:
     """Return the digest of texts, each followed by a line feed."""
     return hashlib.sha256("".join(f"{text}\n" for text in texts).encode("utf-8")).hexdigest()
@@ -288,12 +331,16 @@ def read_all(folder: Path) -> list[BenchmarkRecord]:
     """Read the records of a benchmark artifact, in the order in which they were listed.
 
     Raises:
-        ArtifactError: they are absent or cannot be read.
+        ArtifactError: they are absent or cannot be read, or one is of no machine whose times are a latency.
     """
     try:
         names = json.loads((folder / "records.json").read_text(encoding="utf-8"))
-        return [BenchmarkRecord.model_validate_json((folder / name).read_bytes()) for name in names]
+        records = [BenchmarkRecord.model_validate_json((folder / name).read_bytes()) for name in names]
     except (OSError, ValidationError, json.JSONDecodeError) as error:
         raise ArtifactError(
             f"{folder} holds no readable records; make them again with `pocketbert benchmark`."
         ) from error
+    for name, record in zip(names, records, strict=True):
+        if record.source not in ("host", "device"):
+            raise ArtifactError(f"{folder / name} is no latency: its source is {record.source}. Remove it.")
+    return records

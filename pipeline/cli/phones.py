@@ -237,6 +237,9 @@ def import_record(
     recipe: Annotated[str, typer.Argument(help="Recipe whose model was measured.")],
     record: Annotated[list[Path], typer.Argument(help="record.json files of a phone; may be several.")],
     device: Annotated[str, typer.Option("--device", help="Name for the phone that measured.")],
+    throttled: Annotated[
+        bool, typer.Option("--allow-throttled", help="Also of a phone that was hot enough to slow down.")
+    ] = False,
     build: Annotated[Path, typer.Option("--build", help="Folder for artifacts.")] = Path("build"),
     as_json: AsJson = False,
 ) -> None:
@@ -245,7 +248,7 @@ def import_record(
     from pipeline.ship import phones
 
     parsed, _ = read(recipe)
-    found = [phones.take(parsed, build, one, device) for one in record]
+    found = [phones.take(parsed, build, one, device, throttled=throttled) for one in record]
     folder = build / parsed.name / f"benchmark-{device}"
     document = {"device": device, "folder": str(folder), "targets": [one.target for one in found]}
     documents.show(as_json, document, partial(_print_measured, device, folder, found))

@@ -20,11 +20,12 @@ from pipeline.devices import host
 from pipeline.devices.table import find_device
 from pipeline.errors import InputError, RecipeError
 from pipeline.graph.checkpoints import Branch, Checkpoint, Finished, Until, branch, check_names, prepare, read_other
-from pipeline.graph.node import Estimate, Graph, Input, Log, Node, versions
+from pipeline.graph.node import Estimate, External, Graph, Input, Log, Node, versions
 from pipeline.graph.store import Store
 from pipeline.graph.worker import tell
 from pipeline.metrics import scoring
 from pipeline.recipe.schema import BenchmarkSection, Recipe
+from pipeline.report import measured
 from pipeline.report import stage as report
 from pipeline.schemes import SCHEMES
 from pipeline.student import reference
@@ -101,7 +102,7 @@ def build(request: Request, store: Store | None = None) -> Graph:
         timings = _benchmark(request, every)
         graph.include(timings)
         if depth >= STAGES.index("report"):
-            graph.include(_report(every, timings))
+            graph.include(_report(request, every, timings, store))
     return graph
 
 
@@ -365,8 +366,11 @@ def time_files(
     return benchmark.make(variants, lengths, texts, threads, section, out, log=log, tell=tell)
 
 
-def _report(every: Sequence[_Files], timings: Node) -> Node:
-    inputs: dict[str, Node] = {"benchmark": timings}
+def _report(request: Request, every: Sequence[_Files], timings: Node, store: Store | None) -> Node:
+    inputs: dict[str, Node | External] = {"benchmark": timings}
+    # What phones and emulated processors gave is there or not; a run does not make it.
+    beside = measured.find(store.root.parent / request.recipe.name, request.device) if store else {}
+    inputs |= {name: External(file, artifact.sha256_file(file)) for name, file in beside.items()}
     members = []
     for number, files in enumerate(every):
         whose = "" if number == 0 else f"{files.recipe.name}/"
@@ -388,7 +392,7 @@ def _report(every: Sequence[_Files], timings: Node) -> Node:
         inputs=inputs,
         tools=versions("matplotlib", "jinja2"),
         function=write_report,
-        arguments=(members, Input("benchmark")),
+        arguments=(members, Input("benchmark"), [(name, Input(name)) for name in beside]),
         estimate=Estimate(6, 2_000_000, 500_000_000),
         worker="report",
         counts_manifest=True,
@@ -396,7 +400,10 @@ def _report(every: Sequence[_Files], timings: Node) -> Node:
 
 
 def write_report(
-    members: Sequence[tuple[Recipe, Path, Sequence[tuple[str, Path, Path]]]], timings: Path, out: Path
+    members: Sequence[tuple[Recipe, Path, Sequence[tuple[str, Path, Path]]]],
+    timings: Path,
+    beside: Sequence[tuple[str, Path]],
+    out: Path,
 ) -> Mapping[str, Any]:
     """Write the report, as a node does it; see `report.make`."""
     own, *others = (
@@ -407,4 +414,4 @@ def write_report(
         )
         for recipe, laid_out, targets in members
     )
-    return report.make(own, others, timings, out)
+    return report.make(own, others, timings, out, dict(beside))

@@ -9,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from pipeline.report import plots, wording
+from pipeline.report import plots, plots_quality, wording
 from pipeline.report.plots import SETTINGS, inline
 from pipeline.report.record import Report, VariantReport
 from pipeline.verify.wording import quantity
@@ -55,6 +55,7 @@ def _environment(*, autoescape: bool) -> Environment:
     environment.filters.update({word.__name__: word for word in words})
     environment.filters["ran_at_rows"] = _ran_at_rows
     environment.filters["measured"] = _measured
+    environment.filters["placements"] = _placements
     return environment
 
 
@@ -85,8 +86,11 @@ def _figures(report: Report) -> dict[str, Markup]:
         if report.seq_lens:
             add("lines", "Latency by length", plots.lines(report))
             first = report.threads[0]
-            add("trade", "Size against latency against quality", plots.trade(report, first))
-        add("kinds", "Quality by kind of text", plots.kinds(report))
+            add("distributions", "Distribution of latency", plots.distributions(report, first))
+            add("trade", "Size against latency against quality", plots_quality.trade(report, first))
+        add("kinds", "Quality by kind of text", plots_quality.kinds(report))
+        for phone in report.phones:
+            add(f"sustained-{phone.device}", f"{phone.device} without a pause", plots.sustained(report, phone))
     return drawn
 
 
@@ -104,6 +108,38 @@ def _measured(gate: str, output_kind: str) -> str:
     """Return what a gate measures, and in which unit; nothing for one that is a yes or a no."""
     found = quantity(gate, output_kind)
     return ", ".join(filter(None, (found.name, found.unit))) if found else ""
+
+
+def _placements(report: Report) -> list[dict[str, Any]]:
+    """Return where each file's operations run: here, as the runtime told when it loaded the file, and on each phone."""
+    delegates = {one.digest: one.delegate for one in report.variants}
+    rows = [
+        _placement(f"{one.runtime} {one.scheme}", "this machine", delegates.get(one.digest), one.parity.ops_delegated,
+                   one.parity.ops_total, None)
+        for one in report.targets
+    ]  # fmt: skip
+    for phone in report.phones:
+        for one in phone.variants:
+            name = ", ".join(filter(None, (one.label, one.compute_units)))
+            counts = one.ops_delegated, one.ops_total, one.ops_by_unit
+            rows.append(_placement(name, phone.device, one.delegate, *counts))
+    return rows
+
+
+def _placement(
+    file: str, place: str, delegate: str | None, delegated: int | None, total: int | None, units: dict[str, int] | None
+) -> dict[str, Any]:
+    share = delegated / total if delegated is not None and total else None
+    by_unit = {name: (units or {}).get(name) for name in ("Neural Engine", "GPU", "CPU")}
+    return {
+        "file": file,
+        "place": place,
+        "delegate": delegate,
+        "delegated": delegated,
+        "total": total,
+        "share": share,
+        "by_unit": by_unit,
+    }
 
 
 def _ran_at_rows(variants: list[VariantReport]) -> list[tuple[float, str]]:

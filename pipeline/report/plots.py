@@ -4,7 +4,6 @@ Each runtime has one colour, and each scheme its row's marker, line and hatch, i
 """
 
 import io
-import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,12 +12,11 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from pipeline import backends
 from pipeline.report import wording
-from pipeline.report.record import Report, TargetReport, VariantReport
+from pipeline.report.record import PhoneReport, Report, VariantReport
 from pipeline.schemes import SCHEMES, Mark
 
 INK = "#1d2430"
@@ -184,161 +182,76 @@ def _plain_log(axes: Axes) -> None:
     axes.set_ylim(low, high)
 
 
-SMALLEST_DISTANCE = 1e-7
-"""1 - cosine below this is rounding of float32 and is drawn here."""
-
-
-@dataclass(frozen=True)
-class _Point:
-    size_mb: float
-    ms: float
-    text: str
-    look: Look
-    failed: bool
-
-
-def trade(report: Report, threads: int) -> Figure | None:
-    """Draw size against mean time per text, each point with its score; None where nothing was timed."""
-    scores = {target.digest: target for target in report.targets}
-    scores |= {file.target.digest: file.target for near in report.beside for file in near.files}
-    look = looks(report)
-    points = [
-        _Point(
-            one.file_bytes / 1e6,
-            one.texts.mean_ms,
-            f"{caption(one)}: {_quality(one, scores.get(one.digest or ''), report.score)}",
-            look(one.runtime, one.scheme, one.reference),
-            one.verdict == "failed",
-        )
-        for one in report.with_threads(threads)
-        if one.file_bytes is not None
-    ]
-    if not points:
+def distributions(report: Report, threads: int) -> Figure | None:
+    """Draw the share of runs that took no longer than a time; None for records without quantiles."""
+    variants = [one for one in report.with_threads(threads) if one.student is None and one.texts.quantiles]
+    if not variants:
         return None
-    figure = Figure(figsize=(10.5, 5.4), layout="constrained")
-    axes = figure.subplots()
-    _points(axes, points)
-    axes.set_xlabel("size of the file, MB")
-    axes.set_ylabel(f"mean ms per real text, {wording.threads(threads)}")
-    axes.set_title(
-        f"Lower left is better. Beside each name: mean {wording.score_name(report.score)} to its own student in PyTorch"
-    )
-    return figure
-
-
-def _quality(variant: VariantReport, target: TargetReport | None, kind: str) -> str:
-    if variant.reference:
-        return "the reference"
-    measures = target.parity.measures if target else None
-    return (wording.score(measures.mean_score, kind) if measures else None) or "not scored"
-
-
-def _points(axes: Axes, points: Sequence[_Point]) -> None:
-    right = 1.45 * max(point.size_mb for point in points)
-    top = 1.12 * max(point.ms for point in points)
-    axes.set_xlim(0, right)
-    axes.set_ylim(0, top)
-    for column in _columns(sorted(points, key=lambda point: point.size_mb), 0.2 * right):
-        column.sort(key=lambda point: point.ms)
-        heights = _spread([point.ms for point in column], 0.055 * top)
-        edge = max(point.size_mb for point in column) + 0.025 * right
-        for point, height in zip(column, heights, strict=True):
+    longest, look = report.seq_lens[-1], looks(report)
+    figure = Figure(figsize=(10.5, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    for one in variants:
+        style = look(one.runtime, one.scheme, one.reference)
+        rows = [row.quantiles for row in one.lengths if row.seq_len == longest and row.quantiles]
+        for axes, quantiles in ((left, rows[0] if rows else []), (right, one.texts.quantiles)):
+            shares = [100 * place / max(1, len(quantiles) - 1) for place in range(len(quantiles))]
             axes.plot(
-                point.size_mb,
-                point.ms,
-                marker=point.look.mark.marker,
-                markersize=10,
-                color=point.look.colour,
-                fillstyle="none" if point.failed else "full",
-                markeredgewidth=1.8,
-                linestyle="none",
+                quantiles, shares, color=style.colour, linestyle=style.mark.line, linewidth=1.9, label=caption(one)
             )
-            axes.plot([point.size_mb, edge], [point.ms, height], color="#9aa3b0", linewidth=0.7, zorder=1)
-            axes.text(edge + 0.004 * right, height, point.text, va="center", fontsize=9.5, color=INK)
-
-
-def _columns(points: list[_Point], width: float) -> list[list[_Point]]:
-    """Group points, ascending in size, whose labels would stand in each other's way."""
-    columns: list[list[_Point]] = []
-    for point in points:
-        if columns and point.size_mb - columns[-1][0].size_mb < width:
-            columns[-1].append(point)
-        else:
-            columns.append([point])
-    return columns
-
-
-def _spread(values: list[float], gap: float) -> list[float]:
-    """Move ascending label heights apart to at least `gap`, as little as may be and not below the axis."""
-    heights: list[float] = []
-    for value in values:
-        heights.append(max(value, heights[-1] + gap) if heights else max(value, gap / 2))
-    shift = min((sum(heights) - sum(values)) / len(values), heights[0] - gap / 2)
-    return [height - max(shift, 0.0) for height in heights]
-
-
-def kinds(report: Report) -> Figure | None:
-    """Draw each target's mean and worst score by kind of text; None where nothing was scored."""
-    targets = [target for target in report.targets if target.parity.groups]
-    names = sorted({kind for target in targets for kind in target.parity.groups})
-    if not names:
-        return None
-    figure = Figure(figsize=(10.5, 1.6 + len(names) * (0.16 + 0.08 * len(targets))), layout="constrained")
-    axes = figure.subplots()
-    look = looks(report)
-    for number, target in enumerate(targets):
-        offset = 0.8 * ((number + 0.5) / len(targets) - 0.5)
-        _kind_row(axes, target, names, offset, look(target.runtime, target.scheme, False), report.score)
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.45, -0.55)
-    axes.grid(axis="y", visible=False)
-    for place in range(len(names) - 1):
-        axes.axhline(place + 0.5, color="#e7eaee", linewidth=0.8, zorder=0)
-    _kind_axis(axes, report.score)
-    handles = [_handle(target, look(target.runtime, target.scheme, False)) for target in targets]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=10)
+    for axes, title in ((left, f"A full row of {longest} tokens"), (right, "Real texts as they come")):
+        axes.set_title(title)
+        axes.set_xscale("log")
+        axes.set_xlabel("ms, wall clock")
+        _plain_log_x(axes)
+    left.set_ylabel("% of runs that took no longer")
+    handles, labels = right.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, handlelength=3.4, fontsize=10)
     return figure
 
 
-def _kind_row(axes: Axes, target: TargetReport, names: Sequence[str], offset: float, look: Look, kind: str) -> None:
-    for place, name in enumerate(names):
-        group = target.parity.groups.get(name)
-        if group is None:
-            continue
-        mean, worst = (_distance(value, kind) for value in (group.mean_score, group.worst_score))
-        height = place + offset
-        axes.plot([mean, worst], [height, height], color=look.colour, linewidth=1.1)
-        axes.plot(mean, height, marker=look.mark.marker, color=look.colour, markersize=5.5)
-        axes.plot(worst, height, marker=look.mark.marker, color=look.colour, markersize=5.5, fillstyle="none")
+def _plain_log_x(axes: Axes) -> None:
+    """Put ticks at 1, 2 and 5 times powers of ten, as far apart as their numbers need."""
+    low, high = axes.get_xlim()
+    steps = (1, 2, 5) if high < 100 * low else (1,)
+    ticks = [step * 10.0**power for power in range(-6, 7) for step in steps]
+    axes.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_xlim(low, high)
 
 
-def _distance(value: float, kind: str) -> float:
-    """Return what is drawn: 1 - cosine, which has a useful logarithm, or the SQNR itself."""
-    return max(1 - value, SMALLEST_DISTANCE) if kind == "cosine" else min(value, 120.0)
-
-
-def _kind_axis(axes: Axes, kind: str) -> None:
-    if kind == "cosine":
-        axes.set_xscale("log")
-        low, high = axes.get_xlim()
-        ticks = [10.0**power for power in range(-9, 2)]
-        axes.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
-        axes.set_xlabel("1 − cosine to PyTorch; further left is better. Filled: mean. Hollow: worst text")
-    else:
-        axes.set_xlabel("SQNR in dB; further right is better. Filled: mean. Hollow: worst text")
-
-
-def _power(value: float) -> str:
-    """Return a power of ten as people write it."""
-    power = round(math.log10(value))
-    return f"{value:g}" if power > -4 else "10" + str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-
-
-def _handle(target: TargetReport, look: Look) -> Line2D:
-    label = f"{target.runtime} {target.scheme}" + (" (failed)" if target.parity.verdict == "failed" else "")
-    return Line2D([], [], color=look.colour, marker=look.mark.marker, linestyle="none", label=label)
+def sustained(report: Report, phone: PhoneReport) -> Figure | None:
+    """Draw a phone's medians over the minutes of a sustained run, and its temperature; None without such a run."""
+    variants = [one for one in phone.variants if one.sustained]
+    if not variants:
+        return None
+    look = looks(report)
+    warm = any(part.temperature_c is not None for one in variants if one.sustained for part in one.sustained.parts)
+    figure = Figure(figsize=(10.5, 5.6 if warm else 4.2), layout="constrained")
+    panels = figure.subplots(2 if warm else 1, 1, sharex=True, squeeze=False, height_ratios=[3, 1] if warm else [1])
+    above, below = panels[0][0], panels[-1][0]
+    for one in variants:
+        assert one.sustained
+        style = look(one.runtime, one.scheme, False)
+        parts = [part for part in one.sustained.parts if part.p50_ms is not None]
+        minutes = [(part.begins_s + part.seconds / 2) / 60 for part in parts]
+        middle = [part.p50_ms or 0.0 for part in parts]
+        above.plot(minutes, middle, color=style.colour, linestyle=style.mark.line, marker=style.mark.marker,
+                   markersize=4, label=caption(one))  # fmt: skip
+        high = [part.p90_ms or part.p50_ms or 0.0 for part in parts]
+        above.fill_between(minutes, middle, high, color=style.colour, alpha=0.15, linewidth=0)
+        if warm:
+            told = [part for part in one.sustained.parts if part.temperature_c is not None]
+            ends = [(part.begins_s + part.seconds) / 60 for part in told]
+            degrees = [part.temperature_c or 0.0 for part in told]
+            below.plot(ends, degrees, color=style.colour, linestyle=style.mark.line)
+    above.set_ylim(bottom=0)
+    above.set_ylabel("ms, p50 to p90")
+    if warm:
+        below.set_ylabel("°C")
+    below.set_xlabel("minutes without a pause")
+    figure.legend(*above.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=10)
+    return figure
 
 
 def inline(figure: Figure, prefix: str, title: str) -> str:

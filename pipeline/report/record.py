@@ -7,9 +7,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.benchmark.record import Percentiles
+from pipeline.benchmark.record import Percentiles, Sustained
+from pipeline.benchmark.sustained import Energy
 from pipeline.devices.host import Machine
 from pipeline.schemes import SCHEMES
+from pipeline.verify.emulated import Emulated
 from pipeline.verify.record import Parity, TaskScore, Verdict
 
 SCHEMA_VERSION: Literal[2] = 2
@@ -68,6 +70,8 @@ class TargetReport(_Frozen):
     parity: Parity
     tools: dict[str, str]
     """Versions that decided the file's content."""
+    emulated: Emulated | None = None
+    """What emulated ARM64 processors computed and counted; None where `pocketbert arm64` was not run on this file."""
 
 
 class LengthSummary(_Frozen):
@@ -79,6 +83,8 @@ class LengthSummary(_Frozen):
     cpu: Percentiles
     speedup: float | None
     """The reference's median wall clock over this one; None without a reference in the same run."""
+    quantiles: list[float] = []
+    """Wall clock at every twentieth of the runs, from the least to the most: what a distribution is drawn of."""
 
 
 class TextSummary(_Frozen):
@@ -97,6 +103,8 @@ class TextSummary(_Frozen):
     wall_with_tokenisation: Percentiles
     speedup: float | None
     """The reference's `mean_ms` over this one."""
+    quantiles: list[float] = []
+    """As of a length."""
 
 
 class VariantReport(_Frozen):
@@ -132,6 +140,21 @@ class VariantReport(_Frozen):
     busy_before_fraction: float | None
     load_average_before: float | None
     load_average_after: float | None
+    compute_units: str | None = None
+    ops_delegated: int | None = None
+    ops_total: int | None = None
+    ops_by_unit: dict[str, int] | None = None
+    memory_kind: str = "rss"
+    turns: int = 1
+    thermal_after: str | None = None
+    temperature_before_c: float | None = None
+    temperature_after_c: float | None = None
+    throttled: bool = False
+    """Whether the phone was hot enough to slow down."""
+    sustained: Sustained | None = None
+    energy: Energy | None = None
+    energy_absent: str | None = None
+    """Why it was not measured."""
 
     @property
     def label(self) -> str:
@@ -205,6 +228,21 @@ class StudentBeside(_Frozen):
     files: list[FileBeside]
 
 
+class PhoneReport(_Frozen):
+    """What was measured on one phone."""
+
+    device: str
+    """As its row or its folder is called."""
+    machines: list[Machine]
+    """One, unless records of several phones were put into one folder."""
+    variants: list[VariantReport]
+
+    @property
+    def seq_lens(self) -> list[int]:
+        """Return the fixed lengths that were measured, ascending."""
+        return sorted({row.seq_len for variant in self.variants for row in variant.lengths})
+
+
 class Report(_Frozen):
     """One run of a recipe, as shown."""
 
@@ -222,6 +260,9 @@ class Report(_Frozen):
     disturbances: list[str]
     """Signs that something else took the processor while times were taken."""
     machines: list[Machine]
+    phones: list[PhoneReport] = []
+    left_out: list[str] = []
+    """Records beside the run that are not shown, each with the reason."""
     versions: dict[str, list[str]]
     """By distribution; more than one where artifacts were made with different ones."""
 

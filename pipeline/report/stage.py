@@ -10,18 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pipeline import backends
 from pipeline.artifact import Artifact, Manifest
 from pipeline.backends import signature
-from pipeline.benchmark.record import BenchmarkRecord, LengthTiming, TextTiming, mean_of_medians, read_all
+from pipeline.benchmark.record import HOT, BenchmarkRecord, LengthTiming, TextTiming, mean_of_medians, read_all
+from pipeline.benchmark.sustained import energy
 from pipeline.devices.host import Machine
 from pipeline.errors import ArtifactError
 from pipeline.recipe.schema import Recipe
+from pipeline.report import measured
 from pipeline.report.record import (
     Conversion,
     FileBeside,
     Kept,
     LengthSummary,
+    PhoneReport,
     Report,
     StudentBeside,
     StudentInfo,
@@ -35,7 +40,8 @@ from pipeline.schemes import SCHEMES
 from pipeline.verify import record as parity_record
 from pipeline.verify.record import Verdict
 
-VERSION = 3
+VERSION = 4
+_QUANTILES = 20
 
 
 Finished = Mapping[str, tuple[Artifact | None, Artifact | None]]
@@ -53,7 +59,13 @@ class RecipeResults:
     targets: Finished
 
 
-def make(results: RecipeResults, others: Sequence[RecipeResults], timings: Path, out: Path) -> dict[str, Any]:
+def make(
+    results: RecipeResults,
+    others: Sequence[RecipeResults],
+    timings: Path,
+    out: Path,
+    beside: Mapping[str, Path] | None = None,
+) -> dict[str, Any]:
     """Write `index.html`, `report.json` and `RESULTS.md`; equal records give equal bytes.
 
     Args:
@@ -61,6 +73,7 @@ def make(results: RecipeResults, others: Sequence[RecipeResults], timings: Path,
         others: those beside it.
         timings: the benchmark artifact's directory.
         out: the artifact's directory.
+        beside: measurements that the run does not make, see `measured.find`.
 
     Returns:
         How many targets passed, failed and were not run, and the best int8 file.
@@ -71,7 +84,7 @@ def make(results: RecipeResults, others: Sequence[RecipeResults], timings: Path,
     # Drawing and templates are imported by the one stage that needs them.
     from pipeline.report import page
 
-    report = collect(results, others, timings)
+    report = collect(results, others, timings, beside)
     files = {
         "report.json": report.model_dump_json(indent=1) + "\n",
         "index.html": page.html(report),
@@ -83,26 +96,34 @@ def make(results: RecipeResults, others: Sequence[RecipeResults], timings: Path,
     return {**{str(verdict): count for verdict, count in report.counts.items()}, "best": best}
 
 
-def collect(results: RecipeResults, others: Sequence[RecipeResults], timings: Path) -> Report:
+def collect(
+    results: RecipeResults,
+    others: Sequence[RecipeResults],
+    timings: Path,
+    beside: Mapping[str, Path] | None = None,
+) -> Report:
     """Read every record and set them side by side.
 
     Args:
         results: what the report is about; its student is the reference.
         others: students beside it.
         timings: the benchmark artifact's directory.
+        beside: measurements that the run does not make, see `measured.find`.
 
     Raises:
         ArtifactError: a target has no finished artifact, or a record cannot be read.
     """
     records = read_all(timings)
-    targets = _targets(results)
+    bare = _targets(results)
+    found = measured.read(beside or {}, [target.digest for target in bare])
+    targets = [target.model_copy(update={"emulated": found.emulated.get(target.digest)}) for target in bare]
     near = {other.recipe.name: _targets(other) for other in others}
     owners: Owners = {target.digest: (None, target) for target in targets}
-    owners |= {target.digest: (name, target) for name, found in near.items() for target in found}
+    owners |= {target.digest: (name, target) for name, files in near.items() for target in files}
     variants = _variants(records, owners, results.student.digest)
     machines = _machines(records)
     best, absent = choose_best(targets, variants)
-    every = [*targets, *(target for found in near.values() for target in found)]
+    every = [*targets, *(target for files in near.values() for target in files)]
     tools = [results.student.tools, *(target.tools for target in every), *(record.app for record in records)]
     return Report(
         recipe=results.recipe.model_dump(mode="json"),
@@ -123,8 +144,16 @@ def collect(results: RecipeResults, others: Sequence[RecipeResults], timings: Pa
         variants=variants,
         disturbances=disturbances(variants, machines),
         machines=machines,
+        phones=[_phone(device, rows, owners) for device, rows in found.phones.items()],
+        left_out=found.left_out,
         versions=_versions(tools),
     )
+
+
+def _phone(device: str, records: list[BenchmarkRecord], owners: Owners) -> PhoneReport:
+    """Return a phone's records; what was timed in one run of the host is no reference for them."""
+    variants = [_variant(record, owners.get(record.model.sha256 or ""), None) for record in records]
+    return PhoneReport(device=device, machines=_machines(records), variants=variants)
 
 
 def _targets(results: RecipeResults) -> list[TargetReport]:
@@ -221,7 +250,7 @@ def _variant(
     record: BenchmarkRecord, owner: tuple[str | None, TargetReport] | None, reference: BenchmarkRecord | None
 ) -> VariantReport:
     student, target = owner or (None, None)
-    timing = record.timing
+    timing, used = record.timing, energy(record)
     theirs = {row.seq_len: row for row in reference.timing.lengths} if reference else {}
     return VariantReport(
         id=record.model.id,
@@ -250,6 +279,19 @@ def _variant(
         busy_before_fraction=record.conditions.busy_before_fraction,
         load_average_before=record.conditions.load_average_before,
         load_average_after=record.conditions.load_average_after,
+        compute_units=record.backend.compute_units,
+        ops_delegated=record.backend.ops_delegated,
+        ops_total=record.backend.ops_total,
+        ops_by_unit=record.backend.ops_by_unit,
+        memory_kind=record.memory.kind,
+        turns=record.turns,
+        thermal_after=record.conditions.thermal_after,
+        temperature_before_c=record.conditions.temperature_before_c,
+        temperature_after_c=record.conditions.temperature_after_c,
+        throttled=record.conditions.thermal_after in HOT,
+        sustained=timing.sustained,
+        energy=None if isinstance(used, str) else used,
+        energy_absent=used if isinstance(used, str) else None,
     )
 
 
@@ -261,6 +303,7 @@ def _length(row: LengthTiming, reference: LengthTiming | None) -> LengthSummary:
         wall=wall,
         cpu=row.cpu,
         speedup=_ratio(reference.wall.p50 if reference else None, wall.p50),
+        quantiles=_quantiles(row.latencies_ms),
     )
 
 
@@ -277,7 +320,15 @@ def _texts(row: TextTiming, reference: TextTiming | None) -> TextSummary:
         wall=row.wall,
         wall_with_tokenisation=row.wall_with_tokenisation,
         speedup=_ratio(reference.mean_ms_per_text if reference else None, row.mean_ms_per_text),
+        quantiles=_quantiles(row.latencies_ms),
     )
+
+
+def _quantiles(samples: Sequence[float]) -> list[float]:
+    if not samples:
+        return []
+    found = np.quantile(np.asarray(samples, np.float64), np.linspace(0, 1, _QUANTILES + 1))
+    return [round(float(value), 4) for value in found]
 
 
 def _ratio(reference: float | None, value: float | None) -> float | None:

@@ -15,7 +15,7 @@ from pipeline import artifact, strict
 from pipeline.artifact import Artifact, digest_of
 from pipeline.backends import signature
 from pipeline.benchmark.pooling import pool
-from pipeline.benchmark.record import BenchmarkRecord, texts_digest
+from pipeline.benchmark.record import BenchmarkRecord, texts_digest, unfit
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import choose_targets, finished_model
 from pipeline.devices.headless import MODELS, BenchmarkRequest
@@ -26,10 +26,6 @@ from pipeline.recipe.schema import Recipe
 from pipeline.ship import apps, placing, signing
 
 RECORDS = "records.json"
-LEAST_SAMPLES = 20
-"""Fewer than these of a length are no latency."""
-HOT = ("severe", "critical", "emergency", "shutdown", "serious")
-"""Thermal states, of Android and of iOS, in which a phone slows its processor."""
 PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 TURNS = "turns"
 _TURNS = 4
@@ -163,7 +159,7 @@ def _carried_out(
         return carry_out(transport, request, files, tell, patience)
 
 
-def take(recipe: Recipe, build: Path, file: Path, device: str) -> Measured:
+def take(recipe: Recipe, build: Path, file: Path, device: str, *, throttled: bool = False) -> Measured:
     """Take a record that somebody else's phone wrote, of a file that lies in the build folder.
 
     Args:
@@ -171,6 +167,7 @@ def take(recipe: Recipe, build: Path, file: Path, device: str) -> Measured:
         build: the build folder.
         file: the record.
         device: a name for the phone.
+        throttled: also one of a phone that was hot enough to slow down; tables mark it.
 
     Raises:
         InputError: it is no record of a phone, or of another model than those that lie here; the reason is said.
@@ -191,7 +188,7 @@ def take(recipe: Recipe, build: Path, file: Path, device: str) -> Measured:
         there = ", ".join(f"{name} ({model.digest[:12]})" for name, model in here.items()) or "none"
         its = f"{record.model.id} ({(record.model.sha256 or 'no digest')[:12]})"
         raise InputError(f"{file} is refused: its model {its} is none of those in {folder}: {there}.")
-    if reason := _unfit(record):
+    if reason := unfit(record, throttled=throttled):
         raise InputError(f"{file} is refused: {reason}.")
     _keep(folder / f"benchmark-{device}", f"{target}.json", data.decode("utf-8"))
     return Measured(target, record, kept=False)
@@ -199,23 +196,6 @@ def take(recipe: Recipe, build: Path, file: Path, device: str) -> Measured:
 
 def _finished(recipe: Recipe, folder: Path) -> list[Target]:
     return [target for target in choose_targets(recipe, []) if (folder / str(target) / "model").exists()]
-
-
-def _unfit(record: BenchmarkRecord) -> str | None:
-    """Say what keeps a record out of every table of latencies, or return None."""
-    timing = record.timing
-    if record.source not in ("device", "host"):
-        return f"its source is {record.source}, and only device and host are latencies"
-    if any(sample <= 0 for sample in timing.texts.latencies_ms) or any(
-        sample <= 0 for one in timing.lengths for sample in one.latencies_ms
-    ):
-        return "a time is not positive: its clock ran backwards"
-    few = [one.seq_len for one in timing.lengths if len(one.latencies_ms) < LEAST_SAMPLES]
-    if few or not timing.lengths:
-        return f"it has fewer than {LEAST_SAMPLES} samples at {', '.join(map(str, few)) or 'every length'}"
-    if record.conditions.thermal_after in HOT:
-        return f"the phone was throttled: its thermal state after the run is {record.conditions.thermal_after}"
-    return None
 
 
 def requests_of(

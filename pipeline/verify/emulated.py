@@ -24,6 +24,8 @@ from pipeline.student import golden, reference
 from pipeline.student.reference import Reference
 from pipeline.text.encoding import Row
 
+RECORD = "emulated.json"
+"""Lies in the target's folder."""
 BACKEND = "litert"
 """The one whose runtime has a build for ARM64 that needs nothing else."""
 _ROWS = 40

@@ -1,0 +1,81 @@
+"""Measurements that a run does not make by itself: records of phones, and what emulated processors counted.
+
+They lie in a recipe's build folder, beside what the run makes: `benchmark-<device>/` and `<target>/emulated.json`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipeline import strict
+from pipeline.benchmark.record import BenchmarkRecord, unfit
+from pipeline.verify.emulated import RECORD, Emulated
+
+_RECORDS, _PREFIX = "records.json", "benchmark-"
+
+
+@dataclass
+class Measured:
+    """What was found, and what of it is not shown, with the reason."""
+
+    emulated: dict[str, Emulated] = field(default_factory=dict)
+    """By content digest of the file."""
+    phones: dict[str, list[BenchmarkRecord]] = field(default_factory=dict)
+    """By device, in the order in which they are listed."""
+    left_out: list[str] = field(default_factory=list)
+
+
+def find(folder: Path, host: str) -> dict[str, Path]:
+    """Return the files of a recipe's build folder that hold such measurements, by their paths in it.
+
+    Args:
+        folder: the recipe's.
+        host: the device whose benchmark is an artifact of the run.
+    """
+    found = sorted(folder.glob(f"*/{RECORD}"))
+    for listed in sorted(folder.glob(f"{_PREFIX}*/{_RECORDS}")):
+        if listed.parent.name != _PREFIX + host:
+            found += [listed.parent / name for name in _names(listed) if (listed.parent / name).is_file()]
+    return {str(file.relative_to(folder)): file for file in found}
+
+
+def _names(listed: Path) -> list[str]:
+    try:
+        names = json.loads(listed.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    # A list that leads out of its folder is not followed.
+    return [name for name in names if isinstance(name, str) and "/" not in name] if isinstance(names, list) else []
+
+
+def read(files: Mapping[str, Path], digests: Sequence[str]) -> Measured:
+    """Read what `find` found; what is unreadable, no latency, or of another file is left out and named.
+
+    Args:
+        files: by their paths in the recipe's folder.
+        digests: content digests of the files that are reported.
+    """
+    measured = Measured()
+    for name, file in files.items():
+        folder = name.partition("/")[0]
+        try:
+            if file.name == RECORD:
+                emulated = strict.read(Emulated, file.read_bytes())
+                if emulated.digest in digests:
+                    measured.emulated[emulated.digest] = emulated
+                else:
+                    measured.left_out.append(f"{name} is of an earlier file; run `pocketbert arm64` again")
+                continue
+            record = strict.read(BenchmarkRecord, file.read_bytes())
+        except (OSError, ValueError) as error:
+            measured.left_out.append(f"{name} cannot be read: {str(error).splitlines()[0]}")
+            continue
+        reason = unfit(record, throttled=True)
+        if reason is None and record.model.sha256 not in digests:
+            reason = "it is of an earlier file; measure again"
+        if reason:
+            measured.left_out.append(f"{name}: {reason}")
+        else:
+            measured.phones.setdefault(folder.removeprefix(_PREFIX), []).append(record)
+    return measured
