@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import compare_page, compare_pass, compare_record
+from benchmarks import compare_page, compare_pass, compare_phones, compare_record
 from benchmarks.compare_cases import BASE, BUILD, CASES, MINUTES, PAGE, SIZED, TIMED, recipe_of, source_of
+from benchmarks.compare_phones import Phone
 from benchmarks.compare_record import SETTINGS, Cell, Passes
 from benchmarks.peers import texts as sentences_of
 from benchmarks.support_cases import Case, slug, write_source
@@ -50,6 +51,10 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--checkpoint", action="append", default=[], metavar="MODEL=SOURCE", help="a trained checkpoint for a row"
     )
+    parser.add_argument(
+        "--device", action="append", metavar="NAME", help="only this phone; may be repeated (else every one attached)"
+    )
+    parser.add_argument("--no-phones", action="store_true", help="time on this machine alone")
     parser.add_argument("--keep-files", action="store_true", help="keep each model's files when its cells are done")
     alone = parser.add_mutually_exclusive_group()
     alone.add_argument("--plan", action="store_true", help="say what there is, what is left and how long it may take")
@@ -62,7 +67,8 @@ def main(given: Sequence[str] | None = None) -> int:
             return EXIT_DONE
         if not options.page:
             with Progress(quiet=False) as progress:
-                _Comparison(checkpoints, progress, keep_files=options.keep_files).run(cases)
+                phones = [] if options.no_phones else compare_phones.attached(options.device, progress.note)
+                _Comparison(checkpoints, phones, progress, keep_files=options.keep_files).run(cases)
         _write_page()
     except PipelineError as error:
         print_error(str(error))
@@ -125,8 +131,11 @@ def _write_page() -> None:
 class _Comparison:
     """One run of the command."""
 
-    def __init__(self, checkpoints: Mapping[str, str], progress: Progress, *, keep_files: bool) -> None:
+    def __init__(
+        self, checkpoints: Mapping[str, str], phones: Sequence[Phone], progress: Progress, *, keep_files: bool
+    ) -> None:
         self._checkpoints = checkpoints
+        self._phones = phones
         self._progress = progress
         self._keep_files = keep_files
         self._folder = compare_record.folder_of(host.describe())
@@ -137,12 +146,22 @@ class _Comparison:
         """Make and time what is missing, row by row."""
         for case in cases:
             recipe = self._recipe(case)
-            if missing := _missing(self._folder, case, recipe):
-                for backend in dict.fromkeys(target.backend for target in missing):
+            missing = _missing(self._folder, case, recipe)
+            on_phones = [
+                (phone, target)
+                for phone in self._phones
+                for target in _missing(phone.folder, case, recipe)
+                if compare_phones.runs(phone, target)
+            ]
+            if wanted := list(dict.fromkeys([*missing, *(target for _, target in on_phones)])):
+                for backend in dict.fromkeys(target.backend for target in wanted):
                     # All schemes of a format come from one export.
-                    self._make(case, [target for target in missing if target.backend == backend])
+                    self._make(case, [target for target in wanted if target.backend == backend])
                 for target in missing:
                     self._cell(case, target)
+                    _write_page()
+                for phone, target in on_phones:
+                    self._phone_cell(phone, case, target)
                     _write_page()
                 if not self._keep_files and case.name not in _PASSED:
                     # Half a gigabyte to four each.
@@ -201,6 +220,20 @@ class _Comparison:
             beside=records[1],
         )
         compare_record.write(cell, _place(self._folder, case, target))
+
+    def _phone_cell(self, phone: Phone, case: Case, target: Target) -> None:
+        """Time a file on a phone; what it computes was set beside PyTorch here."""
+        here = _kept(self._folder, case, self._recipe(case), target)
+        assert here is not None, "this machine's cell is made first"
+        made = BUILD / self._recipe(case).name
+        files = [(f"{slug(case)}-{target}", finished_model(made, target))]
+        if case.name != BASE:
+            files.append((f"{slug(CASES[0])}-{target}", finished_model(self._base(target), target)))
+        label = f"timing {case.name}, {target}, on {phone.device.name}"
+        self._progress.started(label)
+        record, *beside = phone.measure(files, self._texts, partial(self._progress.advanced, label))
+        cell = here.model_copy(update={"record": record, "beside": beside[0] if beside else None})
+        compare_record.write(cell, _place(phone.folder, case, target))
 
     def _base(self, target: Target) -> Path:
         return self._make(CASES[0], [target])

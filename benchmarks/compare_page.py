@@ -42,7 +42,9 @@ def _machine(folder: Path, cells: dict[tuple[str, str], Cell]) -> Iterator[str]:
     if not records:
         return
     device = records[0].device
-    yield f"## {device.model_id}, {' '.join(device.cpu_features)}"
+    on_phone = records[0].source == "device"
+    words = [device.model_id, device.soc, f"{device.platform} {device.os}"] if on_phone else []
+    yield f"## {', '.join(filter(None, words)) or device.model_id + ', ' + ' '.join(device.cpu_features)}"
     yield ""
     busy = [one.conditions.busy_before_fraction or 0.0 for one in records]
     lengths, rounds, runs = " and ".join(map(str, LENGTHS)), SETTINGS.rounds, SETTINGS.runs_per_block
@@ -58,7 +60,8 @@ def _machine(folder: Path, cells: dict[tuple[str, str], Cell]) -> Iterator[str]:
         "Less time is 1 − time / BERT-base's time: the median over rounds, with a 95 % interval of a bootstrap that",
         "pairs what ran in the same round (over texts: the runs of the same text). SQNR is the worst of six texts",
         "against fp32 PyTorch of the same weights: what is timed still is the model. Memory is the peak over what the",
-        "process held before the file was opened. Energy was not measured: this machine tells none.",
+        "process held before the file was opened. Energy was not measured"
+        + ("; `--sustained` of `pocketbert benchmark` does." if on_phone else ": this machine tells none."),
         "Weights are random, which latency and size do not depend on." if random else "",
     )
     for target in TIMED:

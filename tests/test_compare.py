@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import compare, compare_cases, compare_page, compare_record
+from benchmarks import compare, compare_cases, compare_page, compare_phones, compare_record
 from benchmarks.support_cases import Case
 from pipeline.convert.stage import Target
 from pipeline.devices import host
@@ -36,7 +36,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "RESULTS": tmp_path / "results",
         "MINUTES": {"BERT-base": (1, 1), "DistilBERT": (1, 1)},
     }
-    for module in (compare, compare_cases, compare_page, compare_record):
+    for module in (compare, compare_cases, compare_page, compare_phones, compare_record):
         for name, value in given.items():
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, value)
@@ -44,7 +44,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_cells_are_made_once_and_shown(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert compare.main([]) == 0
+    assert compare.main(["--no-phones"]) == 0
     folder = compare_record.folder_of(host.describe())
     cells = {place.stem: compare_record.read(compare_record.Cell, place) for place in folder.glob("*.json")}
     base, student = cells["bert-base-litert-fp32"], cells["distilbert-litert-fp32"]
@@ -66,7 +66,7 @@ def test_cells_are_made_once_and_shown(tiny: Path, capsys: pytest.CaptureFixture
     assert "Weights are random" in page
     assert "1.118 s" in page
     before = {place: place.stat().st_mtime_ns for place in folder.glob("*.json")}
-    assert compare.main([]) == 0
+    assert compare.main(["--no-phones"]) == 0
     assert {place: place.stat().st_mtime_ns for place in folder.glob("*.json")} == before
     capsys.readouterr()
     assert compare.main(["--plan"]) == 0

@@ -17,7 +17,6 @@ from pipeline.errors import EXIT_DONE, GateFailed, InputError
 
 if TYPE_CHECKING:
     from pipeline.devices.table import Attached, Device
-    from pipeline.devices.transport import Transport
     from pipeline.ship.phones import Measured
     from pipeline.ship.plain import Plain
 
@@ -80,6 +79,7 @@ def benchmark(
     as_json: bool,
 ) -> None:
     """Make and verify what is missing, and measure it on a phone; `minutes` of a sustained run where there are any."""
+    from pipeline.devices.reach import reach
     from pipeline.devices.table import find_device
     from pipeline.graph import run as running
     from pipeline.graph.build import Request
@@ -95,7 +95,7 @@ def benchmark(
     texts = everyday_sentences()[: parsed.benchmark.texts]
     with Progress(quiet=as_json) as progress:
         # Before anything is made: whoever forgot the cable is to know now.
-        transport = _reach(row)
+        transport = reach(row)
         request = Request(parsed, file, "verify", targets, thorough=sign is not None)
         verdicts = running.parities(running.run(request, build, progress), parsed.name)
         failed = [name for name, parity in verdicts.items() if parity.verdict != "passed"]
@@ -115,12 +115,6 @@ def benchmark(
         "records": [{"target": one.target, "kept": one.kept} | one.record.model_dump(mode="json") for one in found],
     }
     documents.show(as_json, document, partial(_print_measured, device, folder, found), EXIT_DONE)
-
-
-def _reach(device: "Device") -> "Transport":
-    from pipeline.devices.adb import AndroidPhone
-
-    return AndroidPhone(device)
 
 
 def _print_measured(device: str, folder: Path, found: "Sequence[Measured]") -> None:

@@ -19,7 +19,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 def html(report: Report) -> str:
     """Return the page: one file that asks for no other."""
-    template = _environment(autoescape=True).get_template("report.html.j2")
+    template = environment(autoescape=True).get_template("report.html.j2")
     return template.render(
         report=report,
         figures=_figures(report),
@@ -31,12 +31,13 @@ def html(report: Report) -> str:
 
 def markdown(report: Report) -> str:
     """Return the tables that a README can take over."""
-    template = _environment(autoescape=False).get_template("RESULTS.md.j2")
+    template = environment(autoescape=False).get_template("RESULTS.md.j2")
     run_by = list(dict.fromkeys(target.parity.evaluator for target in report.targets if target.parity.evaluator))
     return template.render(report=report, datasets=_datasets(report), skipped=_skipped(report), run_by=run_by)
 
 
-def _environment(*, autoescape: bool) -> Environment:
+def environment(*, autoescape: bool) -> Environment:
+    """Return the templates, with what escapes values and spells them."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=autoescape,

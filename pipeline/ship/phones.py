@@ -22,7 +22,7 @@ from pipeline.devices.headless import MODELS, BenchmarkRequest
 from pipeline.devices.table import Device
 from pipeline.devices.transport import PATIENCE, DeviceError, Patience, Transport, carry_out
 from pipeline.errors import ArtifactError, InputError
-from pipeline.recipe.schema import Recipe
+from pipeline.recipe.schema import BenchmarkSection, Recipe
 from pipeline.ship import apps, placing, signing
 
 RECORDS = "records.json"
@@ -87,59 +87,87 @@ def measure(
         for target, model in zip(targets, models, strict=True)
     ]
     asked = [
-        _Asked(target, model, said, requests_of(recipe, model, said, texts, device, sustained_s))
+        Asked(str(target), model, said, requests_of(recipe.benchmark, model, said, texts, device, sustained_s))
         for target, model, said in zip(targets, models, shipped, strict=True)
     ]
-    turns = len(asked[0].requests)
-    fresh = set()
-    for turn in range(turns):
-        for number, one in enumerate(_turned(asked, turn)):
-            request, place = one.requests[turn], out / TURNS / f"{one.target}-{turn}.json"
-            share = _share(
-                tell, f"{one.target}, turn {turn + 1} of {turns}", turn * len(asked) + number, turns * len(asked)
-            )
-            if _kept(place, request, one.model) is None:
-                data = _carried_out(one, request, transport, key, share, patience)
-                read_record(data, request, one.model, device.name)
-                artifact.write_text(place, data.decode("utf-8"))
-                fresh.add(str(one.target))
-    found = []
-    for one in asked:
-        parts = [
-            read_record((out / TURNS / f"{one.target}-{turn}.json").read_bytes(), request, one.model, device.name)
-            for turn, request in enumerate(one.requests)
-        ]
-        try:
-            record = pool(parts, one.requests[0].run_id.removesuffix("-0"))
-        except ValueError as error:
-            raise DeviceError(
-                f"{device.name}: the records of {one.target} cannot be put together: {error}. Remove {out / TURNS} and "
-                "measure again."
-            ) from error
-        if str(one.target) in fresh or not (out / f"{one.target}.json").is_file():
-            _keep(out, f"{one.target}.json", record.model_dump_json(indent=1) + "\n")
-        found.append(Measured(str(one.target), record, kept=str(one.target) not in fresh))
-    return found
+    return in_turns(asked, out, device.name, transport, tell, key=key, patience=patience)
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A target, and what is asked of it in each turn."""
+class Asked:
+    """A file, and what is asked of it in each turn."""
 
-    target: Target
+    name: str
+    """Of its record."""
     model: Artifact
     shipped: placing.Shipped
     requests: list[BenchmarkRequest]
 
 
-def _turned(asked: Sequence[_Asked], turn: int) -> list[_Asked]:
+def in_turns(
+    asked: Sequence[Asked],
+    out: Path,
+    device: str,
+    transport: Transport,
+    tell: Tell,
+    *,
+    key: signing.PrivateKey | None = None,
+    patience: Patience = PATIENCE,
+) -> list[Measured]:
+    """Let files take turns on a phone, and keep each turn's record and one of each file; see `measure`.
+
+    Args:
+        asked: the files, with as many requests each.
+        out: folder of the records.
+        device: the phone's name.
+        transport: reaches it.
+        tell: called with what goes on and the fraction done.
+        key: signs what is pushed.
+        patience: see `carry_out`.
+
+    Raises:
+        DeviceError: the phone or the app did not do what it should; earlier records stay.
+    """
+    turns = len(asked[0].requests)
+    fresh = set()
+    for turn in range(turns):
+        for number, one in enumerate(_turned(asked, turn)):
+            request, place = one.requests[turn], out / TURNS / f"{one.name}-{turn}.json"
+            step = turn * len(asked) + number
+            share = _share(tell, f"{one.name}, turn {turn + 1} of {turns}", step, turns * len(asked))
+            if _kept(place, request, one.model) is None:
+                data = _carried_out(one, request, transport, key, share, patience)
+                read_record(data, request, one.model, device)
+                artifact.write_text(place, data.decode("utf-8"))
+                fresh.add(one.name)
+    found = []
+    for one in asked:
+        places = [out / TURNS / f"{one.name}-{turn}.json" for turn in range(turns)]
+        parts = [
+            read_record(place.read_bytes(), request, one.model, device)
+            for place, request in zip(places, one.requests, strict=True)
+        ]
+        try:
+            record = pool(parts, one.requests[0].run_id.removesuffix("-0"))
+        except ValueError as error:
+            raise DeviceError(
+                f"{device}: the records of {one.name} cannot be put together: {error}. Remove {out / TURNS} and "
+                "measure again."
+            ) from error
+        if one.name in fresh or not (out / f"{one.name}.json").is_file():
+            _keep(out, f"{one.name}.json", record.model_dump_json(indent=1) + "\n")
+        found.append(Measured(one.name, record, kept=one.name not in fresh))
+    return found
+
+
+def _turned(asked: Sequence[Asked], turn: int) -> list[Asked]:
     """Return the targets in the order of a turn: each is the first one as often as the others."""
     first = turn % len(asked)
     return [*asked[first:], *asked[:first]]
 
 
 def _carried_out(
-    one: _Asked,
+    one: Asked,
     request: BenchmarkRequest,
     transport: Transport,
     key: signing.PrivateKey | None,
@@ -150,7 +178,7 @@ def _carried_out(
     with TemporaryDirectory() as scratch:
         root = Path(scratch) / MODELS
         root.mkdir()
-        placing.put([(one.model, one.shipped)], {one.target.backend: [root]}, key)
+        placing.put([(one.model, one.shipped)], {one.shipped.backend: [root]}, key)
         files = {
             f"{MODELS}/{file.relative_to(root)}": file
             for file in sorted(root.rglob("*"))
@@ -199,7 +227,7 @@ def _finished(recipe: Recipe, folder: Path) -> list[Target]:
 
 
 def requests_of(
-    recipe: Recipe,
+    settings: BenchmarkSection,
     model: Artifact,
     shipped: placing.Shipped,
     texts: Sequence[str],
@@ -208,9 +236,9 @@ def requests_of(
 ) -> list[BenchmarkRequest]:
     """Return what is asked of a model in each turn; the names are for exactly this model and these requests.
 
-    The recipe's rounds and passes are spread over the turns, of which there are as many as either allows.
+    The rounds and passes are spread over the turns, of which there are as many as either allows.
     """
-    claimed, settings = signature.read(model.path), recipe.benchmark
+    claimed = signature.read(model.path)
     lengths = [length for length in settings.lengths if length <= claimed.max_length] or [claimed.max_length]
     turns = min(_TURNS, settings.rounds, settings.text_passes)
     asked = [

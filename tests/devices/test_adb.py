@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Silent, run_command
+from conftest import REPOSITORY, Silent, run_command
+from test_compare import tiny
 
+from benchmarks import compare, compare_record
 from devices import phone as phones
 from devices.phone import ADDRESS, Phone
 from pipeline.artifact import Artifact
@@ -27,6 +29,8 @@ from pipeline.recipe.schema import Recipe
 from pipeline.ship import phones as shipped
 from pipeline.ship import plain
 
+__all__ = ["tiny"]
+"""A fixture that pytest finds here by its name."""
 pytestmark = [
     pytest.mark.devices,
     # adbutils 2.12 leaves a connection that broke to the garbage collector.
@@ -292,6 +296,37 @@ def test_a_record_of_somebody_else_is_taken_or_refused(made: Path, build: Path, 
     )
     assert outcome.rc == 2
     assert "is no latency record" in outcome.stderr
+
+
+def test_the_comparison_on_a_phone(tiny: Path, phone: Phone, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file takes turns with BERT-base's on the phone, and both stand on the page beside this machine's."""
+    monkeypatch.chdir(tiny)
+    # Workers import `benchmarks`, which is no installed package.
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    (tiny / "devices.toml").write_text(
+        f'[devices.pixel]\ntransport = "adb"\nsummary = "a phone"\naddress = "{ADDRESS}"\nstorage = "{phone.storage}"\n'
+    )
+    assert compare.main(["--device", "pixel"]) == 0
+    places = {place.stem: place for place in (tiny / "results/device-pixel").glob("*.json")}
+    cells = {name: compare_record.read(compare_record.Cell, place) for name, place in places.items()}
+    student = cells["distilbert-litert-fp32"]
+    assert student
+    assert student.record
+    assert student.beside
+    assert (student.record.source, student.record.turns, student.beside.turns) == ("device", 2, 2)
+    assert len(student.at(384).latencies_ms) == 9
+    ratio = student.against(384)
+    assert ratio
+    assert ratio.low <= ratio.value <= ratio.high
+    assert phone.runs() == []
+    page = (tiny / "COMPARISON.md").read_text(encoding="utf-8")
+    assert page.count("| DistilBERT |") == 2
+    before = {place: place.stat().st_mtime_ns for place in places.values()}
+    assert compare.main(["--device", "pixel"]) == 0
+    assert {place: place.stat().st_mtime_ns for place in places.values()} == before
+    assert compare.main(["--device", "host"]) == 2
+    phone.pull_the_cable()
+    assert compare.main(["--device", "pixel"]) == 3
 
 
 _BENCHMARK_MODEL = """#!/bin/sh

@@ -1,0 +1,15 @@
+"""Which transport reaches a phone."""
+
+from pipeline.devices.table import Device
+from pipeline.devices.transport import Transport
+
+
+def reach(device: Device) -> Transport:
+    """Return what reaches a device's phone.
+
+    Raises:
+        DeviceError: it is not there, not ready, or it is not clear which one is meant.
+    """
+    from pipeline.devices.adb import AndroidPhone
+
+    return AndroidPhone(device)
