@@ -205,7 +205,7 @@ def write_empty(
         tags |= {_DT_RELAENT: _RELA.size}
     dynamic = b"".join(struct.pack("<QQ", *tag) for tag in [*tags.items(), (0, 0)])
     data = bytes(16 * len(types)) + dynamic
-    assert len(text) <= _DATA and len(data) <= _ROOM - _DATA, "the tables of some thousand names fit"
+    assert max(len(text) - _DATA, len(data) - (_ROOM - _DATA)) <= 0, "the tables of some thousand names fit"
     offset = -(-len(text) // _PAGE) * _PAGE
     magic = b"\x7fELF\x02\x01\x01"
     head = _HEADER.pack(magic, 3, target.code, 1, 0, _HEADER.size, 0, 0, _HEADER.size, _SEGMENT.size, 4, 0, 0, 0)

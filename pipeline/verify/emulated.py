@@ -1,10 +1,9 @@
-"""A LiteRT file on emulated ARM processors: whether it is the same model there, and how many instructions it takes.
+"""A file on emulated ARM processors: whether it is the same model there, and how many instructions it takes.
 
 Other kernels run there than on this machine, so numbers differ and are compared with the truth by the target's own
 bound; equal bytes are not asked for. Nothing here is a latency.
 """
 
-import importlib.metadata
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -24,12 +23,13 @@ from pipeline.student import golden, reference
 from pipeline.student.reference import Reference
 from pipeline.text.encoding import Row
 
-BACKEND = "litert"
-"""The one whose runtime has a build for ARM64 that needs nothing else."""
 _ROWS = 40
 _REPEATS = 5
 _OPPOSITE = -1.0
 _EXACT_DB = 200.0
+_WORD = 1
+_SHORT = 16
+"""Tokens of the shortest row whose instructions are counted where the length is free."""
 
 Tell = Callable[[str, float], None]
 
@@ -75,6 +75,10 @@ class Emulated(_Frozen):
     target: str
     digest: str
     runtime: str
+    stubs: list[str]
+    """Libraries that the runtime is linked against, replaced by empty ones so that it loads: a call would have ended it."""
+    answered: list[str]
+    """Functions of those for which that is not so: loading alone calls them, and they return the address of zeros."""
     rows: int
     lengths: list[int]
     """Each of them has rows."""
@@ -97,9 +101,9 @@ def judge(
     """Run a file on emulated processors and compare it with the truth; count instructions where asked.
 
     Args:
-        model: a LiteRT target's artifact.
+        model: a target's artifact.
         truth_folder: the student's outputs in fp32 PyTorch, see `pipeline.student.reference`.
-        emulator: tools and packages.
+        emulator: tools, and the packages of the target's backend.
         cpus: processors on which outputs are compared.
         counted: processors on which instructions are counted.
         log: the runtimes' own words.
@@ -130,7 +134,9 @@ def judge(
     return Emulated(
         target=f"{claimed.backend}-{claimed.scheme}",
         digest=model.digest,
-        runtime=f"{arm64.RUNTIME} {importlib.metadata.version(arm64.RUNTIME)}",
+        runtime=emulator.site.title,
+        stubs=list(emulator.site.stubs),
+        answered=list(emulator.site.answered),
         rows=len(chosen),
         lengths=sorted({length for _, length in chosen}),
         measure="cosine" if embedding else "sqnr_db",
@@ -143,7 +149,8 @@ def judge(
 def rows_of(truth: Reference, claimed: Signature) -> list[tuple[int, int]]:
     """Return about forty rows over all lengths of a file, each with the length at which it runs.
 
-    A length to which no row comes by itself gets the shortest ones, padded.
+    A length of its own to which no row comes by itself gets the shortest ones, padded. Where the length is free, rows
+    come as they are, from the shortest to the longest, and the shortest once more, padded as far as the file goes.
     """
     natural: dict[int, list[int]] = {function.max_length: [] for function in claimed.functions}
     for row in range(truth.checked):
@@ -152,17 +159,30 @@ def rows_of(truth: Reference, claimed: Signature) -> list[tuple[int, int]]:
     shortest = sorted(range(truth.checked), key=lambda row: len(truth.rows[row]))
     each = max(1, _ROWS // len(natural))
     chosen = []
-    for length, rows in natural.items():
-        fitting = rows or [row for row in shortest if 0 < len(truth.rows[row]) <= length]
-        # Evenly over the texts, so that all kinds of them come.
-        chosen += [(row, length) for row in fitting[:: max(1, len(fitting) // each)][:each]]
+    for function in claimed.functions:
+        fitting = natural[function.max_length]
+        if function.fixed:
+            fitting = fitting or [row for row in shortest if 0 < len(truth.rows[row]) <= function.max_length]
+            chosen += [(row, function.max_length) for row in _evenly(fitting, each)]
+        elif fitting:
+            rising = sorted(fitting, key=lambda row: len(truth.rows[row]))
+            lengths = {row: max(len(truth.rows[row]), function.min_length) for row in rising}
+            chosen += [(row, lengths[row]) for row in _evenly(rising, each)] + [(rising[0], function.max_length)]
     return chosen
+
+
+def _evenly(rows: Sequence[int], most: int) -> Sequence[int]:
+    """Return rows evenly over all of them, the first and the last included, so that all kinds of texts come."""
+    if len(rows) <= most:
+        return rows
+    return [rows[number * (len(rows) - 1) // max(1, most - 1)] for number in range(most)]
 
 
 def _call(claimed: Signature, row: Row, length: int) -> Call:
     function = claimed.choose(length)[0]
     names = tuple(tensor.name for tensor in function.inputs)
-    return Call(function.name, row.padded(names, length, pad_token_id=claimed.pad_token_id))
+    inputs = row.padded(names, length, pad_token_id=claimed.pad_token_id)
+    return Call(function.name, inputs, tuple(tensor.name for tensor in function.outputs))
 
 
 def _output(outputs: Sequence[NDArray[np.float32]], tokens: int) -> NDArray[np.float32]:
@@ -218,6 +238,8 @@ def _judged(
 def _count(emulator: Emulator, file: Path, claimed: Signature, cpu: str, log: Path) -> Counts:
     """Count a full row of the shortest and the longest length, and of those of a power of two between."""
     lengths = [function.max_length for function in claimed.functions]
+    if not claimed.functions[-1].fixed:
+        lengths += [_SHORT << step for step in range(8) if _SHORT << step < claimed.max_length]
     chosen = sorted({min(lengths), max(lengths), *(length for length in lengths if length & (length - 1) == 0)})
     # Ids of words: which ones does not matter to a dense model.
     calls = [_call(claimed, Row((_WORD,) * length, (0,) * length), length) for length in chosen]
@@ -231,6 +253,3 @@ def _count(emulator: Emulator, file: Path, claimed: Signature, cpu: str, log: Pa
         instructions=dict(zip(chosen, medians, strict=True)),
         spread=max(spreads),
     )
-
-
-_WORD = 1
