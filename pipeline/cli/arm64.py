@@ -15,6 +15,8 @@ from pipeline.cli.progress import Progress
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError
 
 if TYPE_CHECKING:
+    from pipeline.convert.stage import Target
+    from pipeline.recipe.schema import Recipe
     from pipeline.verify.emulated import Emulated
 
 RECORD = "emulated.json"
@@ -53,38 +55,27 @@ def arm64(
 ) -> None:
     """Run finished LiteRT and ExecuTorch files on emulated ARM64: the same model there? How many instructions?"""
     from pipeline.artifact import write_text
-    from pipeline.convert.targets import choose_targets, finished_model
+    from pipeline.convert.targets import finished_model
     from pipeline.devices import arm64 as emulation
-    from pipeline.devices.arm64_packages import BUILDS
     from pipeline.recipe.loading import read
     from pipeline.verify import emulated
 
     parsed, _ = read(recipe)
-    every = [one for one in choose_targets(parsed, target or []) if one.backend in BUILDS]
-    chosen = [one for one in every if stub_cuda or not BUILDS[one.backend].opened]
-    if not every:
-        raise InputError(
-            f"there is no target of {' or '.join(BUILDS)} among those of {parsed.name} that are asked for."
-        )
-    if not chosen or (target and chosen != every):
-        left = next(one for one in every if one not in chosen)
-        raise InputError(
-            f"{left.backend}:{left.scheme} needs {_OPTION}: PyTorch's build for ARM64, which its runtime stands on, is "
-            "linked against CUDA's libraries, and loads here only with empty ones in their place."
-        )
+    chosen, left_out = _choose(parsed, target or [], stub_cuda=stub_cuda)
     cpus = list(dict.fromkeys(cpu or emulation.CPUS))
     if unknown := [name for name in cpus if name not in emulation.CPUS]:
         raise InputError(f"--cpu {unknown[0]} is not emulated; there are: {', '.join(emulation.CPUS)}.")
     counted = [name for name in cpus if count and name in emulation.COUNTED]
     found: list[Emulated] = []
     with Progress(quiet=as_json) as progress:
-        for one in every:
-            if one not in chosen:
-                progress.note(f"{one.backend}:{one.scheme} is left out; {_OPTION} takes it")
+        for one in left_out:
+            progress.note(f"{one.backend}:{one.scheme} is left out; {_OPTION} takes it")
+        # Before anything is downloaded.
+        emulation.tools()
+        models = [finished_model(build / parsed.name, one) for one in chosen]
         backends = dict.fromkeys(one.backend for one in chosen)
         emulators = {name: emulation.find(build, name, install=install, note=progress.note) for name in backends}
-        for one in chosen:
-            model = finished_model(build / parsed.name, one)
+        for one, model in zip(chosen, models, strict=True):
             label = f"emulating {one}"
             progress.started(label)
             place = build / parsed.name / str(one)
@@ -101,6 +92,25 @@ def arm64(
     raise typer.Exit(code)
 
 
+def _choose(parsed: "Recipe", names: Sequence[str], *, stub_cuda: bool) -> tuple[list["Target"], list["Target"]]:
+    """Return the targets that are run, and those that are left out since nobody asked for them by name."""
+    from pipeline.convert.targets import choose_targets
+    from pipeline.devices.arm64_packages import BUILDS
+
+    every = [one for one in choose_targets(parsed, names) if one.backend in BUILDS]
+    if not every:
+        raise InputError(
+            f"there is no target of {' or '.join(BUILDS)} among those of {parsed.name} that are asked for."
+        )
+    left_out = [one for one in every if BUILDS[one.backend].opened and not stub_cuda]
+    if left_out and (names or left_out == every):
+        raise InputError(
+            f"{left_out[0].backend}:{left_out[0].scheme} needs {_OPTION}: PyTorch's build for ARM64, which its runtime "
+            "stands on, is linked against CUDA's libraries, and loads here only with empty ones in their place."
+        )
+    return [one for one in every if one not in left_out], left_out
+
+
 def _print(found: Sequence["Emulated"]) -> None:
     for one in found:
         name = "cosine" if one.measure == "cosine" else "SQNR, dB"
@@ -110,7 +120,8 @@ def _print(found: Sequence["Emulated"]) -> None:
         tables.say(f"{one.target}: {one.rows} rows at lengths {lengths}; {one.runtime}")
         if one.stubs:
             tables.say(
-                f"{len(one.stubs)} libraries were empty ones: {', '.join(one.stubs)}; the run called none of them"
+                f"{len(one.stubs)} libraries were empty ones: {', '.join(one.stubs)}; loading called "
+                f"{', '.join(one.answered)} of them, and the run nothing"
             )
         table = Table(box=None, pad_edge=False)
         for title in ("processor", "", f"{name}, worst", "mean", "worst here", "largest difference", "has"):

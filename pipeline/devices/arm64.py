@@ -162,6 +162,21 @@ class Emulator:
         return {"runtime": self.backend, "calls": rows, "names": list(names), "repeats": repeats}
 
 
+def tools() -> Path:
+    """Return the folder of the unpacked tools.
+
+    Raises:
+        ToolchainError: they are not there.
+    """
+    tree = Path(os.environ.get(_TREE_VARIABLE, _TREE))
+    if not (tree / "version").is_file():
+        raise ToolchainError(
+            f"there is no emulator in {tree}. On Debian `sudo .ci/devices` unpacks one there; {_TREE_VARIABLE} names "
+            "another folder."
+        )
+    return tree
+
+
 def find(build: Path, backend: str, *, install: bool, note: Callable[[str], None]) -> Emulator:
     """Return the emulator with a backend's packages for ARM64.
 
@@ -174,12 +189,7 @@ def find(build: Path, backend: str, *, install: bool, note: Callable[[str], None
     Raises:
         ToolchainError: the tools are not there, or the packages, and may not be downloaded.
     """
-    tree = Path(os.environ.get(_TREE_VARIABLE, _TREE))
-    if not (tree / "version").is_file():
-        raise ToolchainError(
-            f"there is no emulator in {tree}. On Debian `sudo .ci/devices` unpacks one there; {_TREE_VARIABLE} names "
-            "another folder."
-        )
+    tree = tools()
     return Emulator(tree, backend, arm64_packages.find(build, backend, tree, install=install, note=note))
 
 

@@ -71,7 +71,7 @@ class Symbol:
     library: str | None
     """The one that has to have it, where there is a version."""
     data: bool
-    """A variable or a table, and no function."""
+    """Surely a variable or a table; of many that are asked for, a file does not tell."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,9 @@ def write_empty(
         machine: the processor, by the kernel's name.
     """
     target = _MACHINES[machine]
-    chosen = {(one.name, one.version): one for one in sorted(symbols, key=lambda one: (one.name, one.version or ""))}
+    # Of a name that two libraries ask for, one may tell that it is a variable: the last one in this order.
+    rising = sorted(symbols, key=lambda one: (one.name, one.version or "", one.data))
+    chosen = {(one.name, one.version): one for one in rising}
     types = [one for one in chosen.values() if one.name.startswith(_TYPEINFO)]
     versions = sorted({one.version for one in chosen.values() if one.version})
     strings = _Strings([file.name, *versions, *(one.name for one in chosen.values())])

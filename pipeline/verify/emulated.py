@@ -76,7 +76,7 @@ class Emulated(_Frozen):
     digest: str
     runtime: str
     stubs: list[str]
-    """Libraries that the runtime is linked against, replaced by empty ones so that it loads: a call would have ended it."""
+    """Libraries that the runtime is linked against, replaced by empty ones for loading: a call would have ended it."""
     answered: list[str]
     """Functions of those for which that is not so: loading alone calls them, and they return the address of zeros."""
     rows: int
