@@ -113,6 +113,8 @@ def judge(
     with Model(model.path) as opened:
         claimed = opened.signature
         chosen = rows_of(truth, claimed)
+        if (hardest := _hardest(opened, truth)) not in chosen:
+            chosen.append(hardest)
         calls = [_call(claimed, truth.rows[row], length) for row, length in chosen]
         here = [opened.run(truth.rows[row], length=length) for row, length in chosen]
     bounds = golden.read(model.path)
@@ -176,6 +178,16 @@ def _evenly(rows: Sequence[int], most: int) -> Sequence[int]:
     if len(rows) <= most:
         return rows
     return [rows[number * (len(rows) - 1) // max(1, most - 1)] for number in range(most)]
+
+
+def _hardest(opened: Model, truth: Reference) -> tuple[int, int]:
+    """Return the row that is farthest from the truth on this machine, of all, with its length."""
+    claimed = opened.signature
+    rows = [row for row in range(truth.checked) if 0 < len(truth.rows[row]) <= claimed.max_length]
+    outputs = [opened.run(truth.rows[row]) for row in rows]
+    wanted = [truth.outputs[row] for row in rows]
+    row = rows[int(_scores(wanted, outputs, embedding=claimed.output_kind == "embedding").argmin())]
+    return row, claimed.choose(len(truth.rows[row]))[1]
 
 
 def _call(claimed: Signature, row: Row, length: int) -> Call:
