@@ -24,6 +24,25 @@ def test_a_row_that_is_not_finite_or_has_no_direction_is_the_worst() -> None:
     assert scores.tolist() == [200.0, -200.0, pytest.approx(0.0)]
 
 
+def test_logits_are_judged_together_and_embeddings_by_their_worst() -> None:
+    """A row of small logits that is far off by itself does not fail a file; one of large logits does; NaN always."""
+    truth = [np.array([3.0, -3.0]), np.array([0.01, -0.01])]
+    found = [np.array([3.0, -2.9], np.float32), np.array([-0.01, 0.02], np.float32)]
+    assert emulated._scores(truth, found, embedding=False).min() < 0
+    noise = 0.1**2 + 0.02**2 + 0.03**2
+    expected = 10 * np.log10((2 * 3.0**2 + 2 * 0.01**2) / noise)
+    assert emulated._score(truth, found, embedding=False) == pytest.approx(expected, abs=1e-5)
+    assert emulated._score(truth, found[::-1], embedding=False) < 3
+    assert emulated._score(truth, found, embedding=True) == pytest.approx(-0.9487, abs=1e-4)
+    broken = [found[0], np.array([np.nan, 0], np.float32)]
+    assert emulated._score(truth, broken, embedding=False) == -200.0
+    judged = emulated._judged("cortex-a76", truth, found[::-1], found, 17.0, embedding=False)
+    assert judged.verdict == "failed"
+    assert judged.reason is not None
+    assert judged.reason.startswith("the rows together have an SQNR in dB of")
+    assert emulated._judged("cortex-a76", truth, found, found, 17.0, embedding=False).verdict == "passed"
+
+
 def _signature(*lengths: tuple[int, int]) -> Signature:
     functions = [
         Function(name=f"f{low}", min_length=low, max_length=high, inputs=(), outputs=()) for low, high in lengths

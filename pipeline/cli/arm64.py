@@ -113,7 +113,7 @@ def _choose(parsed: "Recipe", names: Sequence[str], *, stub_cuda: bool) -> tuple
 
 def _print(found: Sequence["Emulated"]) -> None:
     for one in found:
-        name = "cosine" if one.measure == "cosine" else "SQNR, dB"
+        name = "cosine, worst" if one.measure == "cosine" else "SQNR in dB, all"
         lengths = ", ".join(map(str, one.lengths))
         if len(one.lengths) > _SHOWN_LENGTHS:
             lengths = f"{one.lengths[0]} to {one.lengths[-1]}"
@@ -124,11 +124,11 @@ def _print(found: Sequence["Emulated"]) -> None:
                 f"{', '.join(one.answered)} of them, and the run nothing"
             )
         table = Table(box=None, pad_edge=False)
-        for title in ("processor", "", f"{name}, worst", "mean", "worst here", "largest difference", "has"):
+        for title in ("processor", "", name, "mean of rows", "here", "largest difference", "has"):
             table.add_column(title)
         for row in one.processors:
             colour = "green" if row.verdict == "passed" else "red"
-            figures = (f"{row.worst:.5f}", f"{row.mean:.5f}", f"{row.worst_here:.5f}", f"{row.max_difference:.2g}")
+            figures = (f"{row.score:.5f}", f"{row.mean:.5f}", f"{row.score_here:.5f}", f"{row.max_difference:.2g}")
             table.add_row(row.cpu, f"[{colour}]{row.verdict}[/{colour}]", *figures, escape(row.has))
         tables.show(table)
         for row in one.processors:
