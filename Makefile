@@ -84,7 +84,7 @@ test-cluster: ready  ## the tests of the Ray executor, on a cluster of two proce
 	@$(PYTHON) -I pipeline/bootstrap.py --extra cluster
 	@.venv/bin/python -m pytest tests/cluster -m cluster
 
-test-devices: ready  ## the tests with a real adbd and emulated ARM64 processors; needs root and .ci/devices (5 minutes)
+test-devices: ready  ## the tests with a real adbd and emulated ARM64 processors; needs root and .ci/devices (8 minutes)
 	@.venv/bin/python -m pytest tests/devices -m devices
 
 test-full: ready  ## all the tests but those of a cluster and of devices (90 minutes on two cores)

@@ -1,4 +1,4 @@
-"""`pocketbert arm64`: finished LiteRT files on emulated ARM processors."""
+"""`pocketbert arm64`: finished files on emulated ARM processors."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,7 +15,12 @@ from pipeline.cli.progress import Progress
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError
 
 if TYPE_CHECKING:
+    from pipeline.convert.stage import Target
+    from pipeline.recipe.schema import Recipe
     from pipeline.verify.emulated import Emulated
+
+_OPTION = "--stub-cuda"
+_SHOWN_LENGTHS = 8
 
 
 def arm64(
@@ -31,36 +36,53 @@ def arm64(
     ] = True,
     build: Annotated[Path, typer.Option("--build", help="Folder for artifacts.")] = Path("build"),
     install: Annotated[
-        bool, typer.Option("--install/--no-install", help="Download LiteRT for ARM64 into BUILD/.arm64/.")
+        bool,
+        typer.Option(
+            "--install/--no-install",
+            help="Download runtimes for ARM64 into BUILD/.arm64/: LiteRT 35 MB, ExecuTorch with PyTorch 460 MB.",
+        ),
+    ] = False,
+    stub_cuda: Annotated[
+        bool,
+        typer.Option(
+            f"{_OPTION}/--no-stub-cuda",
+            help="ExecuTorch files too. Their runtime stands on PyTorch, whose build for ARM64 is linked against "
+            "CUDA's libraries; empty ones take their place for loading. A call of one would end the run.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run finished LiteRT files on emulated ARM64 processors: the same model there? How many instructions?"""
+    """Run finished LiteRT and ExecuTorch files on emulated ARM64: the same model there? How many instructions?"""
     from pipeline.artifact import write_text
-    from pipeline.convert.targets import choose_targets, finished_model
+    from pipeline.convert.targets import finished_model
     from pipeline.devices import arm64 as emulation
     from pipeline.recipe.loading import read
     from pipeline.verify import emulated
 
     parsed, _ = read(recipe)
-    chosen = [one for one in choose_targets(parsed, target or []) if one.backend == emulated.BACKEND]
-    if not chosen:
-        raise InputError(f"there is no target of {emulated.BACKEND} among those of {parsed.name} that are asked for.")
+    chosen, left_out = _choose(parsed, target or [], stub_cuda=stub_cuda)
     cpus = list(dict.fromkeys(cpu or emulation.CPUS))
     if unknown := [name for name in cpus if name not in emulation.CPUS]:
         raise InputError(f"--cpu {unknown[0]} is not emulated; there are: {', '.join(emulation.CPUS)}.")
     counted = [name for name in cpus if count and name in emulation.COUNTED]
     found: list[Emulated] = []
     with Progress(quiet=as_json) as progress:
-        emulator = emulation.find(build, install=install, note=progress.note)
-        for one in chosen:
-            model = finished_model(build / parsed.name, one)
+        for one in left_out:
+            progress.note(f"{one.backend}:{one.scheme} is left out; {_OPTION} takes it")
+        # Before anything is downloaded.
+        emulation.tools()
+        models = [finished_model(build / parsed.name, one) for one in chosen]
+        backends = dict.fromkeys(one.backend for one in chosen)
+        emulators = {name: emulation.find(build, name, install=install, note=progress.note) for name in backends}
+        for one, model in zip(chosen, models, strict=True):
             label = f"emulating {one}"
             progress.started(label)
             place = build / parsed.name / str(one)
             truth = build / parsed.name / f"reference-{parsed.lengths(one.backend)[-1]}"
             log = build / parsed.name / "logs" / "arm64.log"
-            judged = emulated.judge(model, truth, emulator, cpus, counted, log, partial(progress.advanced, label))
+            judged = emulated.judge(
+                model, truth, emulators[one.backend], cpus, counted, log, partial(progress.advanced, label)
+            )
             write_text(place / emulated.RECORD, judged.model_dump_json(indent=1) + "\n")
             found.append(judged)
     code = EXIT_GATE_FAILED if any(one.verdict == "failed" for each in found for one in each.processors) else EXIT_DONE
@@ -69,16 +91,43 @@ def arm64(
     raise typer.Exit(code)
 
 
+def _choose(parsed: "Recipe", names: Sequence[str], *, stub_cuda: bool) -> tuple[list["Target"], list["Target"]]:
+    """Return the targets that are run, and those that are left out since nobody asked for them by name."""
+    from pipeline.convert.targets import choose_targets
+    from pipeline.devices.arm64_packages import BUILDS
+
+    every = [one for one in choose_targets(parsed, names) if one.backend in BUILDS]
+    if not every:
+        raise InputError(
+            f"there is no target of {' or '.join(BUILDS)} among those of {parsed.name} that are asked for."
+        )
+    left_out = [one for one in every if BUILDS[one.backend].opened and not stub_cuda]
+    if left_out and (names or left_out == every):
+        raise InputError(
+            f"{left_out[0].backend}:{left_out[0].scheme} needs {_OPTION}: PyTorch's build for ARM64, which its runtime "
+            "stands on, is linked against CUDA's libraries, and loads here only with empty ones in their place."
+        )
+    return [one for one in every if one not in left_out], left_out
+
+
 def _print(found: Sequence["Emulated"]) -> None:
     for one in found:
-        name = "cosine" if one.measure == "cosine" else "SQNR, dB"
-        tables.say(f"{one.target}: {one.rows} rows at lengths {', '.join(map(str, one.lengths))}; {one.runtime}")
+        name = "cosine, worst" if one.measure == "cosine" else "SQNR in dB, all"
+        lengths = ", ".join(map(str, one.lengths))
+        if len(one.lengths) > _SHOWN_LENGTHS:
+            lengths = f"{one.lengths[0]} to {one.lengths[-1]}"
+        tables.say(f"{one.target}: {one.rows} rows at lengths {lengths}; {one.runtime}")
+        if one.stubs:
+            tables.say(
+                f"{len(one.stubs)} libraries were empty ones: {', '.join(one.stubs)}; loading called "
+                f"{', '.join(one.answered)} of them, and the run nothing"
+            )
         table = Table(box=None, pad_edge=False)
-        for title in ("processor", "", f"{name}, worst", "mean", "worst here", "largest difference", "has"):
+        for title in ("processor", "", name, "mean of rows", "here", "largest difference", "has"):
             table.add_column(title)
         for row in one.processors:
             colour = "green" if row.verdict == "passed" else "red"
-            figures = (f"{row.worst:.5f}", f"{row.mean:.5f}", f"{row.worst_here:.5f}", f"{row.max_difference:.2g}")
+            figures = (f"{row.score:.5f}", f"{row.mean:.5f}", f"{row.score_here:.5f}", f"{row.max_difference:.2g}")
             table.add_row(row.cpu, f"[{colour}]{row.verdict}[/{colour}]", *figures, escape(row.has))
         tables.show(table)
         for row in one.processors:

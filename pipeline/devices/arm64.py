@@ -1,15 +1,13 @@
-"""ARM64 without a phone: LiteRT's aarch64 build under qemu, for what ARM kernels compute and for instruction counts.
+"""ARM64 without a phone: runtimes built for it, under qemu, for what ARM kernels compute and for instruction counts.
 
 What comes out is never a latency. One process is emulated for outputs (qemu-user); a whole machine, whose clock moves
 by one nanosecond an instruction (`-icount shift=0`), for counts that repeat and that noise cannot touch.
 """
 
-import importlib.metadata
 import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +15,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
 from numpy.typing import NDArray
 
-from pipeline.artifact import write_aside
+from pipeline.devices import arm64_packages
+from pipeline.devices.arm64_packages import Site
 from pipeline.errors import InputError, ToolchainError
 
 CPUS: Mapping[str, str] = {
@@ -31,12 +29,6 @@ CPUS: Mapping[str, str] = {
 """Processors by qemu's names: XNNPACK takes other kernels on each."""
 COUNTED = ("cortex-a76", "cortex-a710")
 """Those on which a kernel with pages of 16 KB starts."""
-RUNTIME = "ai-edge-litert"
-_NEEDED = (RUNTIME, "numpy")
-_PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux2014_aarch64")
-_PYTHON = "3.11"
-"""Of the emulated system, Debian bookworm."""
-_DOWNLOAD_MB = 35
 _GUEST = Path(__file__).with_name("arm64_guest.py")
 _MARK = "POCKETBERT "
 _TREE = Path("/opt/pocketbert/devices")
@@ -59,6 +51,9 @@ class Call:
 
     function: str
     inputs: Mapping[str, NDArray[np.int32]]
+    """In the function's order."""
+    outputs: tuple[str, ...]
+    """Names of what the function returns, in its order."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +66,11 @@ class Counted:
 
 @dataclass(frozen=True)
 class Emulator:
-    """The unpacked tools of `.ci/devices`, and the runtime's aarch64 packages."""
+    """The unpacked tools of `.ci/devices`, and a runtime's aarch64 packages."""
 
     tree: Path
-    site: Path
+    backend: str
+    site: Site
 
     def outputs(
         self, file: Path, calls: Sequence[Call], names: Sequence[str], cpu: str, log: Path
@@ -85,11 +81,11 @@ class Emulator:
             ToolchainError: the emulated process went down.
         """
         command = [str(self.tree / "qemu/usr/bin/qemu-aarch64"), "-cpu", _known(cpu), "-L", str(self.tree / "arm64")]
-        command += ["-E", f"PYTHONPATH={self.site}", "-E", "PYTHONDONTWRITEBYTECODE=1"]
+        command += ["-E", f"PYTHONPATH={self.site.folder}", "-E", "PYTHONDONTWRITEBYTECODE=1"]
         command += [str(self.tree / "arm64/usr/bin/python3.11"), "-s", str(_GUEST)]
         with TemporaryDirectory() as scratch:
             place = Path(scratch)
-            job = _job(place, calls, names, repeats=0)
+            job = self._job(place, calls, names, repeats=0)
             job |= {"model": str(file.resolve()), "inputs": str(place / "inputs.npz")}
             job |= {"outputs": str(place / "outputs.npz")}
             (place / "job.json").write_text(json.dumps(job), encoding="utf-8")
@@ -135,10 +131,10 @@ class Emulator:
         shutil.copytree(self.tree / "arm64", root, symlinks=True, ignore=left_out)
         job = root / "job"
         job.mkdir()
-        shutil.copytree(self.site, job / "site")
+        shutil.copytree(self.site.folder, job / "site")
         shutil.copyfile(file, job / "model")
         shutil.copyfile(_GUEST, job / "guest.py")
-        said = _job(job, calls, (), repeats=repeats) | {"model": "/job/model", "inputs": "/job/inputs.npz"}
+        said = self._job(job, calls, (), repeats=repeats) | {"model": "/job/model", "inputs": "/job/inputs.npz"}
         (job / "job.json").write_text(json.dumps(said), encoding="utf-8")
         busybox = self.tree / "kernel" / "usr" / "bin" / "busybox"
         shutil.copyfile(busybox, root / "bin" / "busybox")
@@ -154,17 +150,23 @@ class Emulator:
                 cwd=root, input=names.encode(), stdout=sink, check=True,
             )  # fmt: skip
 
+    def _job(self, place: Path, calls: Sequence[Call], names: Sequence[str], *, repeats: int) -> dict[str, Any]:
+        """Write the inputs of calls, and return the job without its paths."""
+        arrays: dict[str, NDArray[np.int32]] = {}
+        rows = []
+        for number, call in enumerate(calls):
+            keys = {name: f"i{number}-{name}" for name in call.inputs}
+            arrays |= {keys[name]: array for name, array in call.inputs.items()}
+            rows.append({"function": call.function, "inputs": keys, "outputs": list(call.outputs)})
+        np.savez(place / "inputs.npz", **arrays)  # type: ignore[arg-type]  # numpy's stub takes the names for its own options
+        return {"runtime": self.backend, "calls": rows, "names": list(names), "repeats": repeats}
 
-def find(build: Path, *, install: bool, note: Callable[[str], None]) -> Emulator:
-    """Return the emulator, with the runtime's packages for ARM64 in the build folder.
 
-    Args:
-        build: packages lie in its `.arm64/`, one folder for each set of versions.
-        install: download them where they are not there.
-        note: told what is downloaded.
+def tools() -> Path:
+    """Return the folder of the unpacked tools.
 
     Raises:
-        ToolchainError: the tools are not there, or the packages, and may not be downloaded.
+        ToolchainError: they are not there.
     """
     tree = Path(os.environ.get(_TREE_VARIABLE, _TREE))
     if not (tree / "version").is_file():
@@ -172,60 +174,29 @@ def find(build: Path, *, install: bool, note: Callable[[str], None]) -> Emulator
             f"there is no emulator in {tree}. On Debian `sudo .ci/devices` unpacks one there; {_TREE_VARIABLE} names "
             "another folder."
         )
-    wanted = [f"{name}=={importlib.metadata.version(name)}" for name in _NEEDED]
-    site = build / ".arm64" / "-".join(one.replace("==", "-") for one in wanted)
-    if not (site / "ready").is_file():
-        if not install:
-            raise ToolchainError(
-                f"{' and '.join(wanted)} for ARM64 are not in {site}; --install downloads them, {_DOWNLOAD_MB} MB."
-            )
-        site.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(site.parent / "lock"):
-            if not (site / "ready").is_file():
-                note(f"downloading {' and '.join(wanted)} for ARM64, about {_DOWNLOAD_MB} MB")
-                _install(wanted, site)
-    return Emulator(tree, site.resolve())
+    return tree
 
 
-def _install(wanted: Sequence[str], site: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-input",
-        "--disable-pip-version-check",
-    ]
-    for platform in _PLATFORMS:
-        command += ["--platform", platform]
-    command += ["--implementation", "cp", "--python-version", _PYTHON, "--only-binary", ":all:"]
-    with write_aside(site) as aside:
-        try:
-            subprocess.run([*command, "--target", str(aside), *wanted], check=True, capture_output=True, text=True)
-        except subprocess.CalledProcessError as error:
-            last = (error.stderr.strip().splitlines() or ["pip said nothing"])[-1]
-            raise ToolchainError(f"{' '.join(wanted)} cannot be installed for ARM64: {last}") from error
-        (aside / "ready").touch()
+def find(build: Path, backend: str, *, install: bool, note: Callable[[str], None]) -> Emulator:
+    """Return the emulator with a backend's packages for ARM64.
+
+    Args:
+        build: packages lie in its `.arm64/`.
+        backend: whose files are run, one of `arm64_packages.BUILDS`.
+        install: download packages where they are not there.
+        note: told what is downloaded, and what stands for something else.
+
+    Raises:
+        ToolchainError: the tools are not there, or the packages, and may not be downloaded.
+    """
+    tree = tools()
+    return Emulator(tree, backend, arm64_packages.find(build, backend, tree, install=install, note=note))
 
 
 def _known(cpu: str) -> str:
     if cpu not in CPUS:
         raise InputError(f"processor {cpu!r} is none of those that are emulated; there are: {', '.join(CPUS)}.")
     return cpu
-
-
-def _job(place: Path, calls: Sequence[Call], names: Sequence[str], *, repeats: int) -> dict[str, Any]:
-    """Write the inputs of calls, and return the job without its paths."""
-    arrays: dict[str, NDArray[np.int32]] = {}
-    rows = []
-    for number, call in enumerate(calls):
-        keys = {name: f"i{number}-{name}" for name in call.inputs}
-        arrays |= {keys[name]: array for name, array in call.inputs.items()}
-        rows.append({"function": call.function, "inputs": keys})
-    np.savez(place / "inputs.npz", **arrays)  # type: ignore[arg-type]  # numpy's stub takes the names for its own options
-    return {"calls": rows, "names": list(names), "repeats": repeats}
 
 
 def _run(command: Sequence[str], log: Path) -> list[dict[str, Any]]:

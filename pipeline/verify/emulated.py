@@ -1,10 +1,9 @@
-"""A LiteRT file on emulated ARM processors: whether it is the same model there, and how many instructions it takes.
+"""A file on emulated ARM processors: whether it is the same model there, and how many instructions it takes.
 
 Other kernels run there than on this machine, so numbers differ and are compared with the truth by the target's own
 bound; equal bytes are not asked for. Nothing here is a latency.
 """
 
-import importlib.metadata
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -26,12 +25,13 @@ from pipeline.text.encoding import Row
 
 RECORD = "emulated.json"
 """Lies in the target's folder."""
-BACKEND = "litert"
-"""The one whose runtime has a build for ARM64 that needs nothing else."""
 _ROWS = 40
 _REPEATS = 5
 _OPPOSITE = -1.0
 _EXACT_DB = 200.0
+_WORD = 1
+_SHORT = 16
+"""Tokens of the shortest row whose instructions are counted where the length is free."""
 
 Tell = Callable[[str, float], None]
 
@@ -46,11 +46,12 @@ class Processor(_Frozen):
     cpu: str
     has: str
     """What its kernels can use, in words."""
-    worst: float
-    """Worst row against fp32 PyTorch: cosine for embeddings, else SQNR in dB."""
+    score: float
+    """Against fp32 PyTorch, as an app's self-test has it: the worst row's cosine, or all rows' SQNR together, in dB."""
     mean: float
-    worst_here: float
-    """The same on this machine, of the same file and rows."""
+    """Of the rows' own."""
+    score_here: float
+    """`score` on this machine, of the same file and rows."""
     max_difference: float
     """Largest absolute difference of any number to this machine's."""
     verdict: Literal["passed", "failed"]
@@ -77,12 +78,16 @@ class Emulated(_Frozen):
     target: str
     digest: str
     runtime: str
+    stubs: list[str]
+    """Libraries that the runtime is linked against, replaced by empty ones for loading: a call would have ended it."""
+    answered: list[str]
+    """Functions of those for which that is not so: loading alone calls them, and they return the address of zeros."""
     rows: int
     lengths: list[int]
     """Each of them has rows."""
     measure: Literal["cosine", "sqnr_db"]
     bound: float
-    """Of the worst row, as an app's self-test has it."""
+    """Least `score`; the target's own."""
     processors: list[Processor]
     counts: list[Counts]
 
@@ -99,9 +104,9 @@ def judge(
     """Run a file on emulated processors and compare it with the truth; count instructions where asked.
 
     Args:
-        model: a LiteRT target's artifact.
+        model: a target's artifact.
         truth_folder: the student's outputs in fp32 PyTorch, see `pipeline.student.reference`.
-        emulator: tools and packages.
+        emulator: tools, and the packages of the target's backend.
         cpus: processors on which outputs are compared.
         counted: processors on which instructions are counted.
         log: the runtimes' own words.
@@ -111,6 +116,8 @@ def judge(
     with Model(model.path) as opened:
         claimed = opened.signature
         chosen = rows_of(truth, claimed)
+        if (hardest := _hardest(opened, truth)) not in chosen:
+            chosen.append(hardest)
         calls = [_call(claimed, truth.rows[row], length) for row, length in chosen]
         here = [opened.run(truth.rows[row], length=length) for row, length in chosen]
     bounds = golden.read(model.path)
@@ -118,21 +125,22 @@ def judge(
     bound = bounds.min_cosine if embedding else bounds.min_sqnr_db
     assert bound is not None, "golden rows beside a target have its bounds"
     wanted = [truth.outputs[row] for row, _ in chosen]
-    scores_here = _scores(wanted, here, embedding=embedding)
     file, processors, counts = model.path / claimed.file, [], []
     steps = len(cpus) + len(counted)
     for number, cpu in enumerate(cpus):
         tell(f"{model.path.parent.name} on {cpu}", number / steps)
         raw = emulator.outputs(file, calls, tasks.get(claimed.task).output_names, cpu, log)
         found = [_output(outputs, len(truth.rows[row])) for outputs, (row, _) in zip(raw, chosen, strict=True)]
-        processors.append(_judged(cpu, wanted, found, here, scores_here, bound, embedding=embedding))
+        processors.append(_judged(cpu, wanted, found, here, bound, embedding=embedding))
     for number, cpu in enumerate(counted):
         tell(f"counting instructions on {cpu}", (len(cpus) + number) / steps)
         counts.append(_count(emulator, file, claimed, cpu, log))
     return Emulated(
         target=f"{claimed.backend}-{claimed.scheme}",
         digest=model.digest,
-        runtime=f"{arm64.RUNTIME} {importlib.metadata.version(arm64.RUNTIME)}",
+        runtime=emulator.site.title,
+        stubs=list(emulator.site.stubs),
+        answered=list(emulator.site.answered),
         rows=len(chosen),
         lengths=sorted({length for _, length in chosen}),
         measure="cosine" if embedding else "sqnr_db",
@@ -145,7 +153,8 @@ def judge(
 def rows_of(truth: Reference, claimed: Signature) -> list[tuple[int, int]]:
     """Return about forty rows over all lengths of a file, each with the length at which it runs.
 
-    A length to which no row comes by itself gets the shortest ones, padded.
+    A length of its own to which no row comes by itself gets the shortest ones, padded. Where the length is free, rows
+    come as they are, from the shortest to the longest, and the shortest once more, padded as far as the file goes.
     """
     natural: dict[int, list[int]] = {function.max_length: [] for function in claimed.functions}
     for row in range(truth.checked):
@@ -154,17 +163,44 @@ def rows_of(truth: Reference, claimed: Signature) -> list[tuple[int, int]]:
     shortest = sorted(range(truth.checked), key=lambda row: len(truth.rows[row]))
     each = max(1, _ROWS // len(natural))
     chosen = []
-    for length, rows in natural.items():
-        fitting = rows or [row for row in shortest if 0 < len(truth.rows[row]) <= length]
-        # Evenly over the texts, so that all kinds of them come.
-        chosen += [(row, length) for row in fitting[:: max(1, len(fitting) // each)][:each]]
+    for function in claimed.functions:
+        fitting = natural[function.max_length]
+        if function.fixed:
+            fitting = fitting or [row for row in shortest if 0 < len(truth.rows[row]) <= function.max_length]
+            chosen += [(row, function.max_length) for row in _evenly(fitting, each)]
+        elif fitting:
+            rising = sorted(fitting, key=lambda row: len(truth.rows[row]))
+            lengths = {row: max(len(truth.rows[row]), function.min_length) for row in rising}
+            chosen += [(row, lengths[row]) for row in _evenly(rising, each)] + [(rising[0], function.max_length)]
     return chosen
+
+
+def _evenly(rows: Sequence[int], most: int) -> Sequence[int]:
+    """Return rows evenly over all of them, the first and the last included, so that all kinds of texts come."""
+    if len(rows) <= most:
+        return rows
+    return [rows[number * (len(rows) - 1) // max(1, most - 1)] for number in range(most)]
+
+
+def _hardest(opened: Model, truth: Reference) -> tuple[int, int]:
+    """Return the row that is farthest from the truth on this machine, of all, with its length."""
+    claimed = opened.signature
+    rows = [row for row in range(truth.checked) if 0 < len(truth.rows[row]) <= claimed.max_length]
+    outputs = [opened.run(truth.rows[row]) for row in rows]
+    wanted = [truth.outputs[row].reshape(values.shape) for row, values in zip(rows, outputs, strict=True)]
+    if claimed.output_kind == "embedding":
+        scores = _scores(wanted, outputs, embedding=True)
+    else:
+        scores = -np.array([measures.max_abs_error(a, b) for a, b in zip(wanted, outputs, strict=True)])
+    row = rows[int(scores.argmin())]
+    return row, claimed.choose(len(truth.rows[row]))[1]
 
 
 def _call(claimed: Signature, row: Row, length: int) -> Call:
     function = claimed.choose(length)[0]
     names = tuple(tensor.name for tensor in function.inputs)
-    return Call(function.name, row.padded(names, length, pad_token_id=claimed.pad_token_id))
+    inputs = row.padded(names, length, pad_token_id=claimed.pad_token_id)
+    return Call(function.name, inputs, tuple(tensor.name for tensor in function.outputs))
 
 
 def _output(outputs: Sequence[NDArray[np.float32]], tokens: int) -> NDArray[np.float32]:
@@ -191,26 +227,37 @@ def _scores(
     return np.array(scores)
 
 
+def _score(truth: Sequence[NDArray[np.floating]], found: Sequence[NDArray[np.float32]], *, embedding: bool) -> float:
+    """Return what is held against the bound.
+
+    A row whose logits are all small has a bad SQNR of its own, and says nothing: rows count together, as in an app.
+    """
+    scores = _scores(truth, found, embedding=embedding)
+    if embedding or not all(measures.all_finite(values) for values in found):
+        return float(scores.min())
+    decibels = measures.sqnr_db(*(np.concatenate([values.ravel() for values in rows]) for rows in (truth, found)))
+    return float(np.clip(decibels, -_EXACT_DB, _EXACT_DB))
+
+
 def _judged(
     cpu: str,
     truth: Sequence[NDArray[np.floating]],
     found: Sequence[NDArray[np.float32]],
     here: Sequence[NDArray[np.float32]],
-    scores_here: NDArray[np.float64],
     bound: float,
     *,
     embedding: bool,
 ) -> Processor:
     scores = _scores(truth, found, embedding=embedding)
-    worst = int(scores.argmin())
-    unit = "a cosine of" if embedding else "an SQNR in dB of"
-    reason = f"row {worst} has {unit} {scores[worst]:.4f}, and {bound} is the least" if scores[worst] < bound else None
+    score = _score(truth, found, embedding=embedding)
+    what = f"row {scores.argmin()} has a cosine of" if embedding else "the rows together have an SQNR in dB of"
+    reason = f"{what} {score:.4f}, and {bound} is the least" if score < bound else None
     return Processor(
         cpu=cpu,
         has=arm64.CPUS[cpu],
-        worst=float(scores[worst]),
+        score=score,
         mean=float(scores.mean()),
-        worst_here=float(scores_here.min()),
+        score_here=_score(truth, here, embedding=embedding),
         max_difference=max(measures.max_abs_error(a, b) for a, b in zip(here, found, strict=True)),
         verdict="failed" if reason else "passed",
         reason=reason,
@@ -220,6 +267,8 @@ def _judged(
 def _count(emulator: Emulator, file: Path, claimed: Signature, cpu: str, log: Path) -> Counts:
     """Count a full row of the shortest and the longest length, and of those of a power of two between."""
     lengths = [function.max_length for function in claimed.functions]
+    if not claimed.functions[-1].fixed:
+        lengths += [_SHORT << step for step in range(8) if _SHORT << step < claimed.max_length]
     chosen = sorted({min(lengths), max(lengths), *(length for length in lengths if length & (length - 1) == 0)})
     # Ids of words: which ones does not matter to a dense model.
     calls = [_call(claimed, Row((_WORD,) * length, (0,) * length), length) for length in chosen]
@@ -233,6 +282,3 @@ def _count(emulator: Emulator, file: Path, claimed: Signature, cpu: str, log: Pa
         instructions=dict(zip(chosen, medians, strict=True)),
         spread=max(spreads),
     )
-
-
-_WORD = 1

@@ -1,5 +1,7 @@
-"""The bundled student's LiteRT file on emulated ARM processors, by LiteRT's own build for them; see `.ci/devices`."""
+"""The bundled student's files on emulated ARM processors, by the runtimes' own builds for them; see `.ci/devices`."""
 
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ from conftest import Silent, run_command
 
 from pipeline import artifact
 from pipeline.convert.targets import choose_targets
-from pipeline.devices import arm64
+from pipeline.devices import arm64, elf
 from pipeline.errors import InputError, ToolchainError
 from pipeline.graph import run as running
 from pipeline.graph.build import Request
@@ -24,7 +26,10 @@ source = "bundled:all-MiniLM-L6-v2"
 sequence_lengths = [16, 64]
 [targets.litert]
 schemes = ["int8_dynamic"]
+[targets.executorch]
+schemes = ["int8_dynamic"]
 """
+_STUBS = ["libc10_cuda.so", "libcudart.so.13", "libcudnn.so.9", "libcufile.so.0", "libcupti.so.13", "libnccl.so.2"]
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +59,9 @@ def test_the_command_judges_each_processor_and_counts_twice_the_same(made: Path)
     assert [one.cpu for one in judged.processors] == list(arm64.CPUS)
     for one in judged.processors:
         assert one.verdict == "passed"
-        assert one.worst > judged.bound
+        assert one.score > judged.bound
         # Other kernels round otherwise, and a file that is another model would be farther off than this.
-        assert abs(one.worst - one.worst_here) < 0.01
+        assert abs(one.score - one.score_here) < 0.01
     # i8mm takes fewer instructions than dotprod: other kernels did run.
     newer, older = (next(one for one in judged.counts if one.cpu == cpu) for cpu in ("cortex-a710", "cortex-a76"))
     assert newer.instructions[64] < 0.9 * older.instructions[64]
@@ -68,9 +73,51 @@ def test_the_command_judges_each_processor_and_counts_twice_the_same(made: Path)
         assert repeated["instructions"][str(length)] == pytest.approx(count, rel=0.005)
 
 
+def test_executorch_runs_with_empty_libraries_in_place_of_cuda(made: Path) -> None:
+    """Outputs by the target's own bound, instructions in a machine with pages of 16 KB, and what stood for what."""
+    given = ["--target", "executorch", "--stub-cuda", "--cpu", "cortex-a76", "--install"]
+    outcome = run_command("arm64", "emulated.toml", *given, cwd=made)
+    assert outcome.rc == 0, outcome.stderr
+    said = " ".join((outcome.stdout + outcome.stderr).split())
+    assert "empty libraries stand for libc10_cuda.so, libcudart.so.13" in said
+    assert "7 libraries were empty ones: libc10_cuda.so" in said
+    judged = emulated.Emulated.model_validate_json(
+        (made / "build/emulated/executorch-int8_dynamic/emulated.json").read_bytes()
+    )
+    assert judged.stubs == [*_STUBS, "libtorch_cuda.so"]
+    assert judged.answered == ["_ZN4c10d15get_gil_checkerEv"]
+    assert judged.rows >= 30
+    # The length is free: rows run at their own, and one is padded to the end.
+    assert len(judged.lengths) > 10
+    assert judged.lengths[-1] == 64
+    (one,) = judged.processors
+    assert one.verdict == "passed"
+    assert one.score > judged.bound
+    assert abs(one.score - one.score_here) < 0.01
+    # Kernels of this machine round otherwise: what was compared did not run here.
+    assert one.max_difference > 0
+    (counts,) = judged.counts
+    assert counts.page_size == 16384
+    assert list(counts.instructions) == [16, 32, 64]
+    assert counts.instructions[64] > 2 * counts.instructions[16]
+    assert counts.spread < 0.005
+
+
+def test_a_call_into_an_empty_library_ends_the_emulated_run(made: Path, tmp_path: Path) -> None:
+    """The same libraries as in the run before, opened by the emulated system's own loader."""
+    emulator = arm64.find(made / "build", "litert", install=True, note=lambda text: None)
+    elf.write_empty(tmp_path / "libempty.so.1", [elf.Symbol("nothing", "EMPTY_1", "libempty.so.1", data=False)])
+    command = [str(emulator.tree / "qemu/usr/bin/qemu-aarch64"), "-L", str(emulator.tree / "arm64")]
+    command += [str(emulator.tree / "arm64/usr/bin/python3.11"), "-c"]
+    opened = f"import ctypes; found = ctypes.CDLL({str(tmp_path / 'libempty.so.1')!r}).nothing"
+    done = subprocess.run([*command, f"{opened}; print('loaded')"], check=True, capture_output=True, text=True)
+    assert done.stdout == "loaded\n"
+    assert subprocess.run([*command, f"{opened}()"], check=False, capture_output=True).returncode == -signal.SIGILL
+
+
 def test_a_file_that_is_another_model_fails(made: Path, tmp_path: Path) -> None:
     """Truth whose outputs are turned about is what a wrong file would look like; the bound fires."""
-    emulator = arm64.find(made / "build", install=True, note=lambda text: None)
+    emulator = arm64.find(made / "build", "litert", install=True, note=lambda text: None)
     place = made / "build" / "emulated"
     model = artifact.load(place / "litert-int8_dynamic" / "model")
     truth = _turned(place / "reference-64", tmp_path / "truth")
@@ -91,7 +138,7 @@ def _turned(place: Path, out: Path) -> Path:
 
 
 def test_what_cannot_be_emulated_is_refused(made: Path, tmp_path: Path) -> None:
-    emulator = arm64.find(made / "build", install=True, note=lambda text: None)
+    emulator = arm64.find(made / "build", "litert", install=True, note=lambda text: None)
     with pytest.raises(InputError, match="'cortex-m4' is none of those that are emulated; there are: cortex-a53"):
         emulator.outputs(made / "none.tflite", [], [], "cortex-m4", tmp_path / "log")
     with pytest.raises(InputError, match="cortex-a53 starts no kernel of 16 KB pages"):
