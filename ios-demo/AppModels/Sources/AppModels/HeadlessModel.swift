@@ -27,7 +27,9 @@ public final class HeadlessModel {
         let (run, equipment) = (run, equipment)
         work = Task {
             do {
-                let folder = try equipment.runs.folder(run)
+                let runs = equipment.runs
+                // A model of a hundred megabytes may be copied.
+                let folder = try await Task.detached { try runs.taken(run) }.value
                 progress = await RunInFolder.carryOut(folder, equipment) { [weak self] progress in
                     if self?.progress.state.isFinal == false { self?.progress = progress }
                 }
