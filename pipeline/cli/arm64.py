@@ -17,8 +17,6 @@ from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError
 if TYPE_CHECKING:
     from pipeline.verify.emulated import Emulated
 
-RECORD = "emulated.json"
-
 
 def arm64(
     recipe: Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml file.")] = "minilm",
@@ -63,7 +61,7 @@ def arm64(
             truth = build / parsed.name / f"reference-{parsed.lengths(one.backend)[-1]}"
             log = build / parsed.name / "logs" / "arm64.log"
             judged = emulated.judge(model, truth, emulator, cpus, counted, log, partial(progress.advanced, label))
-            write_text(place / RECORD, judged.model_dump_json(indent=1) + "\n")
+            write_text(place / emulated.RECORD, judged.model_dump_json(indent=1) + "\n")
             found.append(judged)
     code = EXIT_GATE_FAILED if any(one.verdict == "failed" for each in found for one in each.processors) else EXIT_DONE
     document: dict[str, Any] = {"emulated": [one.model_dump(mode="json") for one in found]}

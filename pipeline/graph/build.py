@@ -26,11 +26,14 @@ from pipeline.graph.worker import tell
 from pipeline.metrics import scoring
 from pipeline.recipe.schema import BenchmarkSection, Recipe
 from pipeline.report import stage as report
+from pipeline.report.record import VERIFICATION
 from pipeline.schemes import SCHEMES
 from pipeline.student import reference
 from pipeline.student import stage as student
 from pipeline.text.bundled import everyday_sentences
+from pipeline.verify import emulated
 from pipeline.verify import stage as verify
+from pipeline.verify.emulated import Emulated
 
 STAGES: tuple[Until, ...] = get_args(Until)
 """In order; `ship` stands apart, since it writes outside the build folder."""
@@ -101,7 +104,7 @@ def build(request: Request, store: Store | None = None) -> Graph:
         timings = _benchmark(request, every)
         graph.include(timings)
         if depth >= STAGES.index("report"):
-            graph.include(_report(every, timings))
+            graph.include(_report(every, timings, store))
     return graph
 
 
@@ -365,9 +368,9 @@ def time_files(
     return benchmark.make(variants, lengths, texts, threads, section, out, log=log, tell=tell)
 
 
-def _report(every: Sequence[_Files], timings: Node) -> Node:
+def _report(every: Sequence[_Files], timings: Node, store: Store | None) -> Node:
     inputs: dict[str, Node] = {"benchmark": timings}
-    members = []
+    members, records, texts = [], [], []
     for number, files in enumerate(every):
         whose = "" if number == 0 else f"{files.recipe.name}/"
         assert files.student
@@ -377,14 +380,18 @@ def _report(every: Sequence[_Files], timings: Node) -> Node:
             inputs[f"{whose}{target}"], inputs[f"{whose}{target} parity"] = files.models[target], files.parities[target]
             targets[str(target)] = f"{whose}{target}"
         names = [(target, Input(name), Input(f"{name} parity")) for target, name in targets.items()]
-        members.append((files.recipe, Input(f"{whose}student"), names))
+        records.append(_emulated(files, store))
+        texts.append(_texts(files))
+        members.append((files.recipe, Input(f"{whose}student"), names, records[-1], texts[-1]))
+    recipes = [files.recipe.model_dump(mode="json") for files in every]
+    counted = [{name: one.model_dump(mode="json") for name, one in found.items()} for found in records]
     return Node(
         recipe=every[0].recipe.name,
         name="report",
         place="report",
         stage="report",
         version=report.VERSION,
-        params={"recipe": [files.recipe.model_dump(mode="json") for files in every]},
+        params={"recipe": recipes, "emulated": counted, "texts": texts},
         inputs=inputs,
         tools=versions("matplotlib", "jinja2"),
         function=write_report,
@@ -395,8 +402,26 @@ def _report(every: Sequence[_Files], timings: Node) -> Node:
     )
 
 
+def _emulated(files: _Files, store: Store | None) -> dict[str, Emulated]:
+    """Read what `pocketbert arm64` wrote beside the graph; the report's key counts it, and the report is handed it."""
+    if store is None:
+        return {}
+    folder = store.build / files.recipe.name
+    found = {str(target): emulated.read(folder / str(target)) for target in files.targets}
+    return {name: one for name, one in found.items() if one}
+
+
+def _texts(files: _Files) -> dict[str, str]:
+    """Return the digests of the texts that verdicts are about, by name; they are the same for every length."""
+    longest = files.recipe.lengths(files.targets[0].backend)[-1]
+    params = reference.order_params(tasks.get(files.recipe.task), files.branch.datasets, longest)
+    return {VERIFICATION: params["texts"], **params["datasets"]}
+
+
 def write_report(
-    members: Sequence[tuple[Recipe, Path, Sequence[tuple[str, Path, Path]]]], timings: Path, out: Path
+    members: Sequence[tuple[Recipe, Path, Sequence[tuple[str, Path, Path]], Mapping[str, Emulated], Mapping[str, str]]],
+    timings: Path,
+    out: Path,
 ) -> Mapping[str, Any]:
     """Write the report, as a node does it; see `report.make`."""
     own, *others = (
@@ -404,7 +429,9 @@ def write_report(
             recipe,
             artifact.read_manifest(laid_out),
             {target: (opened(model), opened(parity)) for target, model, parity in targets},
+            counted,
+            texts,
         )
-        for recipe, laid_out, targets in members
+        for recipe, laid_out, targets, counted, texts in members
     )
     return report.make(own, others, timings, out)

@@ -3,16 +3,24 @@
 Two things follow from the records alone: which file the headline is about, and whether the times were disturbed.
 """
 
+import os
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from pipeline import strict
+from pipeline.artifact import check_size
 from pipeline.benchmark.record import Percentiles
 from pipeline.devices.host import Machine
+from pipeline.errors import InputError, no_file
 from pipeline.schemes import SCHEMES
+from pipeline.verify.emulated import Counts
 from pipeline.verify.record import Parity, TaskScore, Verdict
 
 SCHEMA_VERSION: Literal[2] = 2
+VERIFICATION = "verification"
+"""Name of the bundled verification texts among `Report.texts`."""
 
 
 class _Frozen(BaseModel):
@@ -49,6 +57,14 @@ class Conversion(BaseModel):
     lengths_left_out_reason: str | None = None
 
 
+class Instructions(_Frozen):
+    """Instructions of one inference on emulated processors; not a latency."""
+
+    runtime: str
+    """What ran the file there, with its version."""
+    counts: list[Counts]
+
+
 class TargetReport(_Frozen):
     """One target: how its file was made and what became of it."""
 
@@ -68,6 +84,8 @@ class TargetReport(_Frozen):
     parity: Parity
     tools: dict[str, str]
     """Versions that decided the file's content."""
+    instructions: Instructions | None = None
+    """None where `pocketbert arm64` has not counted them for this very file."""
 
 
 class LengthSummary(_Frozen):
@@ -224,6 +242,8 @@ class Report(_Frozen):
     machines: list[Machine]
     versions: dict[str, list[str]]
     """By distribution; more than one where artifacts were made with different ones."""
+    texts: dict[str, str] = {}
+    """Digests of the `verification` texts and of each labelled dataset, by name; empty in earlier reports."""
 
     @property
     def threads(self) -> list[int]:
@@ -243,6 +263,33 @@ class Report(_Frozen):
     def with_threads(self, threads: int) -> list[VariantReport]:
         """Return the variants that ran with so many threads, in the order of the records."""
         return [variant for variant in self.variants if variant.threads == threads]
+
+
+def read(file: Path) -> Report:
+    """Read a `report.json` of anybody's.
+
+    Raises:
+        InputError: there is none, it is no report, or one that another version of PocketBERT wrote.
+    """
+    if not os.path.isfile(file):
+        raise InputError(f"{file} {no_file(file)}; name a report.json, such as build/minilm/report/report.json.")
+    try:
+        check_size(file)
+        content = file.read_bytes()
+        document = strict.parse(content)
+        version = document.get("schema_version") if isinstance(document, dict) else None
+        if type(version) is int and version != SCHEMA_VERSION and "targets" in document:
+            older = version < SCHEMA_VERSION
+            todo = "make it again with `pocketbert report`" if older else "it is newer: update PocketBERT"
+            raise InputError(
+                f"{file} is a report of schema {version}, and this version reads {SCHEMA_VERSION}; {todo}."
+            )
+        return strict.read(Report, content)
+    except (ValueError, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(
+            f"{file} is no readable report ({reason}); name a whole report.json as `pocketbert report` writes it."
+        ) from error
 
 
 _INT8_WEIGHT_BYTES = 1.0

@@ -6,7 +6,7 @@ with values spelled by `wording.py` and figures drawn by `plots.py`.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from pipeline.recipe.schema import Recipe
 from pipeline.report.record import (
     Conversion,
     FileBeside,
+    Instructions,
     Kept,
     LengthSummary,
     Report,
@@ -33,9 +34,10 @@ from pipeline.report.record import (
 )
 from pipeline.schemes import SCHEMES
 from pipeline.verify import record as parity_record
+from pipeline.verify.emulated import Emulated
 from pipeline.verify.record import Verdict
 
-VERSION = 3
+VERSION = 4
 
 
 Finished = Mapping[str, tuple[Artifact | None, Artifact | None]]
@@ -51,6 +53,10 @@ class RecipeResults:
     recipe: Recipe
     student: Manifest
     targets: Finished
+    emulated: Mapping[str, Emulated] = field(default_factory=dict)
+    """What emulated processors made of a target's file, or of an earlier one, by the target's name."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """See `Report.texts`."""
 
 
 def make(results: RecipeResults, others: Sequence[RecipeResults], timings: Path, out: Path) -> dict[str, Any]:
@@ -124,11 +130,14 @@ def collect(results: RecipeResults, others: Sequence[RecipeResults], timings: Pa
         disturbances=disturbances(variants, machines),
         machines=machines,
         versions=_versions(tools),
+        texts=dict(results.texts),
     )
 
 
 def _targets(results: RecipeResults) -> list[TargetReport]:
-    return [_target(name, model, parity) for name, (model, parity) in results.targets.items()]
+    return [
+        _target(name, model, parity, results.emulated.get(name)) for name, (model, parity) in results.targets.items()
+    ]
 
 
 def _beside(target: TargetReport, targets: list[TargetReport], variants: list[VariantReport]) -> FileBeside:
@@ -181,7 +190,9 @@ def _student(results: RecipeResults) -> StudentInfo:
     )
 
 
-def _target(name: str, model: Artifact | None, parity: Artifact | None) -> TargetReport:
+def _target(
+    name: str, model: Artifact | None, parity: Artifact | None, emulated: Emulated | None = None
+) -> TargetReport:
     if model is None or parity is None:
         missing = "model" if model is None else "parity record"
         raise ArtifactError(f"target {name} has no finished {missing}; make it with `pocketbert run`.")
@@ -199,7 +210,15 @@ def _target(name: str, model: Artifact | None, parity: Artifact | None) -> Targe
         conversion=Conversion.model_validate(model.manifest.metrics),
         parity=verdict,
         tools=model.manifest.tools,
+        instructions=_instructions(model.digest, emulated),
     )
+
+
+def _instructions(digest: str, emulated: Emulated | None) -> Instructions | None:
+    """Return what was counted of this very file; what was counted of an earlier one says nothing of it."""
+    if emulated is None or emulated.digest != digest or not emulated.counts:
+        return None
+    return Instructions(runtime=emulated.runtime, counts=emulated.counts)
 
 
 def _counts(targets: list[TargetReport]) -> dict[Verdict, int]:

@@ -13,17 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from pipeline import tasks
+from pipeline import strict, tasks
 from pipeline.artifact import Artifact
 from pipeline.backends.signature import Signature
 from pipeline.convert.model import Model
 from pipeline.devices import arm64
 from pipeline.devices.arm64 import Call, Emulator
+from pipeline.errors import ArtifactError
 from pipeline.metrics import measures
 from pipeline.student import golden, reference
 from pipeline.student.reference import Reference
 from pipeline.text.encoding import Row
 
+RECORD = "emulated.json"
+"""Name of the record, beside the folder of the model that it is of."""
 BACKEND = "litert"
 """The one whose runtime has a build for ARM64 that needs nothing else."""
 _ROWS = 40
@@ -83,6 +86,22 @@ class Emulated(_Frozen):
     """Of the worst row, as an app's self-test has it."""
     processors: list[Processor]
     counts: list[Counts]
+
+
+def read(folder: Path) -> Emulated | None:
+    """Return the record of a target's folder, or None where its file was not emulated.
+
+    Raises:
+        ArtifactError: it cannot be read.
+    """
+    file = folder / RECORD
+    if not file.exists():
+        return None
+    try:
+        return strict.read(Emulated, file.read_bytes())
+    except (ValueError, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ArtifactError(f"{file} cannot be read ({reason}); make it again with `pocketbert arm64`.") from error
 
 
 def judge(
