@@ -3,17 +3,12 @@
 Two things follow from the records alone: which file the headline is about, and whether the times were disturbed.
 """
 
-import os
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline import strict
-from pipeline.artifact import check_size
 from pipeline.benchmark.record import Percentiles
 from pipeline.devices.host import Machine
-from pipeline.errors import InputError, no_file
 from pipeline.schemes import SCHEMES
 from pipeline.verify.emulated import Counts
 from pipeline.verify.record import Parity, TaskScore, Verdict
@@ -263,33 +258,6 @@ class Report(_Frozen):
     def with_threads(self, threads: int) -> list[VariantReport]:
         """Return the variants that ran with so many threads, in the order of the records."""
         return [variant for variant in self.variants if variant.threads == threads]
-
-
-def read(file: Path) -> Report:
-    """Read a `report.json` of anybody's.
-
-    Raises:
-        InputError: there is none, it is no report, or one that another version of PocketBERT wrote.
-    """
-    if not os.path.isfile(file):
-        raise InputError(f"{file} {no_file(file)}; name a report.json, such as build/minilm/report/report.json.")
-    try:
-        check_size(file)
-        content = file.read_bytes()
-        document = strict.parse(content)
-        version = document.get("schema_version") if isinstance(document, dict) else None
-        if type(version) is int and version != SCHEMA_VERSION and "targets" in document:
-            older = version < SCHEMA_VERSION
-            todo = "make it again with `pocketbert report`" if older else "it is newer: update PocketBERT"
-            raise InputError(
-                f"{file} is a report of schema {version}, and this version reads {SCHEMA_VERSION}; {todo}."
-            )
-        return strict.read(Report, content)
-    except (ValueError, OSError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(
-            f"{file} is no readable report ({reason}); name a whole report.json as `pocketbert report` writes it."
-        ) from error
 
 
 _INT8_WEIGHT_BYTES = 1.0
