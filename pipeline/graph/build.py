@@ -415,7 +415,7 @@ def _texts(files: _Files) -> dict[str, str]:
     """Return the digests of the texts that verdicts are about, by name; they are the same for every length."""
     longest = files.recipe.lengths(files.targets[0].backend)[-1]
     params = reference.order_params(tasks.get(files.recipe.task), files.branch.datasets, longest)
-    return {VERIFICATION: params["texts"], **params["datasets"]}
+    return {VERIFICATION: artifact.digest_of(params["texts"]), **params["datasets"]}
 
 
 def write_report(
