@@ -172,7 +172,8 @@ def _change(row: "Row") -> str:
     if row.change is None:
         return ""
     if row.unit in _PLAIN:
-        return f"{row.change:+.{_PLAIN[row.unit]}f}"
+        # Adding zero takes the sign off a minus zero.
+        return f"{round(row.change, _PLAIN[row.unit]) + 0.0:+.{_PLAIN[row.unit]}f}"
     if row.interval is None:
         return _percent(row.change)
     low, high = row.interval
@@ -186,4 +187,4 @@ def _allowed(row: "Row") -> str:
 
 
 def _percent(change: float) -> str:
-    return f"{change * 100:+.1f} %"
+    return f"{round(change * 100, 1) + 0.0:+.1f} %"

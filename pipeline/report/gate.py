@@ -135,7 +135,7 @@ def _why(parity: Parity) -> str | None:
 def _notes(baseline: Report, now: Report) -> Iterator[str]:
     """Say what holds for more than one target."""
     if baseline.student.digest != now.student.digest:
-        yield "the checkpoint is another one than in the baseline: metrics and scores are of two sets of weights."
+        yield "the student is not the baseline's, byte for byte: weights, tokenizer, config or golden rows are others."
     if not baseline.texts:
         yield (
             "the baseline is of an earlier version and does not tell which texts it is of; they were compared by their "
@@ -244,7 +244,8 @@ class _Pair:
         cut = _ENOUGH_DB if unit == "dB" else float("inf")
         loss = min(then, cut) - min(here, cut)
         row = self._row(quantity, unit, then, here, _judge(loss, allowed), self._runners())
-        return row.model_copy(update={"change": -loss, "allowed": allowed})
+        # Not `-loss`, which is minus zero where nothing changed.
+        return row.model_copy(update={"change": 0.0 - loss, "allowed": allowed})
 
     def _runners(self) -> str | None:
         """Say that two runtimes ran the file, where they did."""
