@@ -15,6 +15,7 @@ from pipeline.benchmark.in_turns import InTurns
 from pipeline.recipe.schema import RegressionSection
 from pipeline.report import wording
 from pipeline.report.record import VERIFICATION, Report, TargetReport, VariantReport
+from pipeline.verify.emulated import Counts
 from pipeline.verify.record import Parity, TaskScore
 
 Verdict = Literal["worse", "missing", "same", "better", "not_judged", "new"]
@@ -274,16 +275,27 @@ class _Pair:
             found = ours.get(counts.cpu)
             for length, number in counts.instructions.items():
                 quantity = f"instructions, {counts.cpu}, {length} tokens"
-                count = found.instructions.get(length) if found else None
+                ran_at = self._ran_at(length, found)
+                count = found.instructions.get(ran_at) if found and ran_at else None
                 if found is None or count is None:
                     todo = f"not counted of this file; `pocketbert arm64 {self.now.recipe['name']}` counts them"
-                    yield self._row(quantity, "instructions", number, None, "missing", todo)
+                    why = todo if ran_at else "the file takes no row of so many tokens any more"
+                    yield self._row(quantity, "instructions", number, None, "missing", why)
                 elif found.page_size != counts.page_size:
                     pages = f"pages of {counts.page_size >> 10} KB in the baseline, of {found.page_size >> 10} KB now"
                     yield self._row(quantity, "instructions", number, count, "missing", f"cannot be compared: {pages}")
                 else:
                     row = self._growth(quantity, "instructions", number, count, self.allowed.max_instruction_growth)
-                    yield row.model_copy(update={"reason": reason})
+                    padded = f"such a row runs at {ran_at} tokens now" if ran_at != length else None
+                    yield row.model_copy(update={"reason": "; ".join(filter(None, (padded, reason))) or None})
+
+    def _ran_at(self, length: int, counts: Counts | None) -> int | None:
+        """Return the length at which the file runs a row of so many tokens now; None where it takes none."""
+        if counts and length in counts.instructions:
+            return length
+        # A function that takes a range of lengths runs the row as it is.
+        fitting = ((least, most) for least, most in self.after.lengths if most >= length)
+        return min((most if least == most else max(least, length) for least, most in fitting), default=None)
 
     def _growth(self, quantity: str, unit: Unit, then: float, here: float, allowed: float) -> Row:
         growth = here / then - 1 if then else float(here > 0)

@@ -1,5 +1,6 @@
 """The bundled student's LiteRT file on emulated ARM processors, by LiteRT's own build for them; see `.ci/devices`."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,11 @@ source = "bundled:all-MiniLM-L6-v2"
 sequence_lengths = [16, 64]
 [targets.litert]
 schemes = ["int8_dynamic"]
+[benchmark]
+rounds = 1
+block_ms = 1.0
+texts = 2
+text_passes = 1
 """
 
 
@@ -66,6 +72,24 @@ def test_the_command_judges_each_processor_and_counts_twice_the_same(made: Path)
     (repeated,) = again.document["emulated"][0]["counts"]
     for length, count in older.instructions.items():
         assert repeated["instructions"][str(length)] == pytest.approx(count, rel=0.005)
+
+
+def test_real_counts_reach_the_report_and_close_the_gate(made: Path) -> None:
+    counted = run_command("arm64", "emulated.toml", "--install", "--cpu", "cortex-a76", "--json", cwd=made)
+    (counts,) = counted.document["emulated"][0]["counts"]
+    gate = ["gate", "emulated.toml", "--baseline", "baseline.json", "--json"]
+    assert run_command("report", "emulated.toml", cwd=made).rc == 0
+    report = json.loads((made / "build/emulated/report/report.json").read_text(encoding="utf-8"))
+    assert report["targets"][0]["instructions"]["counts"] == [counts]
+    (made / "baseline.json").write_text(json.dumps(report), encoding="utf-8")
+    assert run_command(*gate, cwd=made).rc == 0
+    counts["instructions"]["64"] = round(counts["instructions"]["64"] / 1.03)
+    report["targets"][0]["instructions"]["counts"] = [counts]
+    (made / "baseline.json").write_text(json.dumps(report), encoding="utf-8")
+    closed = run_command(*gate, cwd=made)
+    assert closed.rc == 1
+    worse = [row["quantity"] for row in closed.document["rows"] if row["verdict"] == "worse"]
+    assert worse == ["instructions, cortex-a76, 64 tokens"]
 
 
 def test_a_file_that_is_another_model_fails(made: Path, tmp_path: Path) -> None:
