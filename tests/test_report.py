@@ -25,9 +25,11 @@ from pipeline.benchmark.record import (
 from pipeline.devices.host import Machine
 from pipeline.errors import ArtifactError
 from pipeline.recipe import loading
+from pipeline.report import page as filled
 from pipeline.report import stage as report
 from pipeline.report import wording
-from pipeline.report.record import Report
+from pipeline.report.record import Instructions, Report
+from pipeline.verify.emulated import Counts
 from pipeline.verify.record import PARITY, GateResult, Group, Input, Measures, Parity, TaskScore, Verdict
 
 LENGTHS = (16, 64, 128)
@@ -376,6 +378,27 @@ def test_not_run_and_failed_targets_come_with_their_reasons(made: Path, name: st
     assert "min_mean_cosine is low" in text
     assert "not run" in text
     assert "POCKETBERT_DATA is not set" in text
+
+
+def test_counted_instructions_are_tables_that_say_what_they_are_not(made: Path) -> None:
+    counts = [
+        Counts(cpu="cortex-a76", page_size=16384, instructions={16: 20555952, 128: 197370976}, spread=0.001),
+        Counts(cpu="cortex-a710", page_size=16384, instructions={16: 14760416}, spread=0.001),
+    ]
+    found = read(made)
+    counted = found.targets[1].model_copy(update={"instructions": Instructions(runtime="LiteRT 2", counts=counts)})
+    found = found.model_copy(update={"targets": [found.targets[0], counted, *found.targets[2:]]})
+    shown = Page(filled.html(found))
+    assert shown.open == []
+    assert ("a", "href", "#instructions") in shown.attributes
+    for text in (shown.text, filled.markdown(found)):
+        assert "Instructions per inference, counted on emulated processors; not a latency" in text
+        assert "197.37" in text
+        assert "14.76" in text
+    assert "not counted at this length" in str(shown.attributes)
+    (table,) = re.findall(r"^\| file \|.*\n(?:^\|.*\n)+", filled.markdown(found), re.MULTILINE)
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()} == {5}
+    assert "#instructions" not in str(page(made).attributes)
 
 
 def test_json_holds_the_records(made: Path) -> None:
