@@ -32,7 +32,7 @@ from pipeline.verify import stage as verify
 VERBS = (
     *("init", "run", "plan", "train", "student", "convert", "verify", "benchmark", "report", "ship", "push", "compat"),
     *("compress", "predict", "recipes", "keys", "list", "clean", "mil"),
-    *("signing-key", "verify-signature", "demo"),
+    *("signing-key", "verify-signature", "demo", "gate"),
 )
 STEPS = (
     "student",

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from numpy._core import _multiarray_umath
+from numpy._core import _multiarray_umath  # type: ignore[attr-defined]  # a module of C, whose stub says nothing
 
 from pipeline.devices import arm64_packages, elf
 from pipeline.devices.elf import Symbol

@@ -19,15 +19,19 @@ from pipeline.benchmark.record import (
     LengthTiming,
     Memory,
     ModelInfo,
+    Sustained,
+    SustainedPart,
     TextTiming,
     Timing,
 )
 from pipeline.devices.host import Machine
 from pipeline.errors import ArtifactError
 from pipeline.recipe import loading
+from pipeline.report import measured, wording
+from pipeline.report import page as filled
 from pipeline.report import stage as report
-from pipeline.report import wording
 from pipeline.report.record import Report
+from pipeline.verify.emulated import Counts, Emulated
 from pipeline.verify.record import PARITY, GateResult, Group, Input, Measures, Parity, TaskScore, Verdict
 
 LENGTHS = (16, 64, 128)
@@ -252,7 +256,14 @@ def write_records(folder: Path, records: list[BenchmarkRecord]) -> Path:
     return folder
 
 
-def build(folder: Path, parities: dict[str, Parity], *, runs: int = 30, timed: bool = True) -> Path:
+def build(
+    folder: Path,
+    parities: dict[str, Parity],
+    *,
+    runs: int = 30,
+    timed: bool = True,
+    beside: dict[str, Path] | None = None,
+) -> Path:
     """Write records by hand and make a report of them."""
     folder.mkdir(parents=True, exist_ok=True)
     done = {name: finish(folder / "targets", name, parity) for name, parity in parities.items()}
@@ -266,7 +277,11 @@ def build(folder: Path, parities: dict[str, Parity], *, runs: int = 30, timed: b
     out = folder / "report"
     out.mkdir()
     report.make(
-        report.RecipeResults(RECIPE, student(licence=None), done), [], write_records(folder / "benchmark", records), out
+        report.RecipeResults(RECIPE, student(licence=None), done),
+        [],
+        write_records(folder / "benchmark", records),
+        out,
+        beside,
     )
     return out
 
@@ -376,6 +391,44 @@ def test_not_run_and_failed_targets_come_with_their_reasons(made: Path, name: st
     assert "min_mean_cosine is low" in text
     assert "not run" in text
     assert "POCKETBERT_DATA is not set" in text
+
+
+def counted_record(counts: list[Counts], digest: str = "0" * 64) -> Emulated:
+    """Return what `pocketbert arm64` would write of some counts."""
+    return Emulated(
+        target="litert-int8_dynamic",
+        digest=digest,
+        runtime="ai-edge-litert 2.3.0",
+        rows=1,
+        lengths=[12],
+        measure="cosine",
+        bound=0.9,
+        processors=[],
+        counts=counts,
+        stubs=[],
+        answered=[],
+    )
+
+
+def test_counted_instructions_are_tables_that_say_what_they_are_not(made: Path) -> None:
+    counts = [
+        Counts(cpu="cortex-a76", page_size=16384, instructions={16: 20555952, 128: 197370976}, spread=0.001),
+        Counts(cpu="cortex-a710", page_size=16384, instructions={16: 14760416}, spread=0.001),
+    ]
+    found = read(made)
+    counted = found.targets[1].model_copy(update={"emulated": counted_record(counts)})
+    found = found.model_copy(update={"targets": [found.targets[0], counted, *found.targets[2:]]})
+    shown = Page(filled.html(found))
+    assert shown.open == []
+    assert ("a", "href", "#instructions") in shown.attributes
+    for text in (shown.text, filled.markdown(found)):
+        assert "Instructions per inference, counted on emulated processors; not a latency" in text
+        assert "197.37" in text
+        assert "14.76" in text
+    assert "not counted at this length" in str(shown.attributes)
+    (table,) = re.findall(r"^\| file \|.*\n(?:^\|.*\n)+", filled.markdown(found), re.MULTILINE)
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()} == {5}
+    assert "#instructions" not in str(page(made).attributes)
 
 
 def test_json_holds_the_records(made: Path) -> None:
@@ -515,3 +568,61 @@ def test_recipe_reads_as_toml() -> None:
     values = RECIPE.model_dump(mode="json")
     found = tomllib.loads("\n".join(wording.toml_lines(values)))
     assert loading.checked(found, Path("again.toml")) == RECIPE
+
+
+def test_phones_are_shown_and_what_is_no_latency_is_left_out(tmp_path: Path) -> None:
+    """Records beside the run: a phone's, a throttled one's, an emulator's, one of an earlier file, and half a file."""
+    out = build(tmp_path, usual())
+    digest = read(out).targets[1].digest
+    good = record("litert-int8_dynamic", digest, 1, ms=4.0, runs=60)
+    part = SustainedPart(
+        begins_s=0.0, seconds=60.0, runs=900, p50_ms=5.0, p90_ms=6.0, thermal="none", temperature_c=30.0,
+        clocks_mhz=None, battery_charge_uah=None, battery_mv=None,
+    )  # fmt: skip
+    warm = part.model_copy(update={"begins_s": 60.0, "p50_ms": 8.0, "temperature_c": 41.0})
+    ran = Sustained(seq_len=128, ran_at=128, parts=[part, warm])
+    phone = good.model_copy(
+        update={
+            "source": "device",
+            "device": MACHINE.model_copy(
+                update={"platform": "android", "model_id": "Google Pixel 8", "abi": "arm64-v8a"}
+            ),
+            "timing": good.timing.model_copy(update={"sustained": ran}),
+            "turns": 4,
+        }
+    )
+    hot = phone.model_copy(update={"conditions": phone.conditions.model_copy(update={"thermal_after": "severe"})})
+    units = phone.backend.model_copy(update={"ops_by_unit": {"Neural Engine": 90, "GPU": 3, "CPU": 7}})
+    cases = {
+        "pixel": phone,
+        "hot": hot,
+        "planned": phone.model_copy(update={"backend": units}),
+        "emulator": phone.model_copy(update={"device": MACHINE.model_copy(update={"model_id": "Google sdk_gphone64"})}),
+        "earlier": phone.model_copy(update={"model": phone.model.model_copy(update={"sha256": "0" * 64})}),
+    }
+    folder = tmp_path / "build"
+    for name, one in cases.items():
+        place = folder / f"benchmark-{name}"
+        place.mkdir(parents=True)
+        (place / "file.json").write_text(one.model_dump_json())
+        (place / "records.json").write_text('["file.json", "../outside.json"]')
+    (folder / "benchmark-half").mkdir()
+    (folder / "benchmark-half" / "records.json").write_text('["half.json"]')
+    (folder / "benchmark-half" / "half.json").write_text(phone.model_dump_json()[:100])
+    files = measured.find(folder, "host")
+    assert set(files) == {*(f"benchmark-{name}/file.json" for name in cases), "benchmark-half/half.json"}
+    found = measured.read(files, [digest])
+    assert set(found.phones) == {"pixel", "hot", "planned"}
+    reasons = " ".join(found.left_out)
+    for said in ("emulators are no latency", "it is of an earlier file", "half.json cannot be read"):
+        assert said in reasons
+    shown = read(build(tmp_path / "again", usual(), beside=files))
+    assert [one.device for one in shown.phones] == ["hot", "pixel", "planned"]
+    page_of = Page(filled.html(shown))
+    assert page_of.open == []
+    for said in ("Google Pixel 8", "throttled: severe", "1.60×", "not measured: the phone does not tell", "Not shown"):
+        assert said in page_of.text, said
+    assert "90" in page_of.text
+    text = filled.markdown(shown)
+    assert "## Phone: pixel" in text
+    assert "p50 5.00 to 8.00 ms" in text

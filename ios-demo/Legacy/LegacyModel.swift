@@ -42,7 +42,7 @@ final class LegacyModel: ObservableObject {
     /// Reads the models; or carries out the run that the app was started for, and says how that ended.
     func start() async -> RunProgress? {
         guard models.isEmpty, progress == nil else { return nil }
-        if let run { return await carryOut { try $0.runs.taken(run) } }
+        if let run { return await carryOut { try $0.runs.folder(run) } }
         let equipment = equipment
         do {
             let shelf = try await background.run { try Shelf.open(equipment, $0) }

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from pipeline.artifact import FULL
-from pipeline.cli import arm64, demo, documents, history, mil, phones, signatures, tables
+from pipeline.cli import arm64, demo, documents, gate, history, mil, phones, signatures, tables
 from pipeline.cli.documents import AsJson
 from pipeline.cli.progress import Progress, print_error
 from pipeline.cli.texts import shortened
@@ -54,6 +54,7 @@ app.add_typer(signatures.app, name="signing-key")
 app.command("verify-signature")(signatures.verify_signature)
 app.command("demo")(demo.demo)
 app.command("arm64")(arm64.arm64)
+app.command("gate")(gate.gate)
 app.command("history")(history.history)
 app.command("devices")(phones.devices)
 app.command("import")(phones.import_record)

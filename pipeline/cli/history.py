@@ -30,12 +30,13 @@ def history(
 ) -> None:
     """Show size, scores, metrics, instructions and times of a recipe's files over several reports."""
     from pipeline.artifact import write_text
+    from pipeline.report import baseline
     from pipeline.report import history as histories
 
     labels = label or _labels(reports)
     if len(labels) != len(reports) or len(set(labels)) < len(labels):
         raise InputError(f"--label names each report once: there are {len(reports)} reports, and labels {labels}.")
-    read = {name: histories.read(file) for name, file in zip(labels, reports, strict=True)}
+    read = {name: baseline.read(file) for name, file in zip(labels, reports, strict=True)}
     found = histories.rows(read)
     recipe = next(iter(read.values())).recipe["name"]
     if out is not None:

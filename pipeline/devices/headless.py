@@ -26,10 +26,6 @@ FOLDER = "runs"
 MODELS = "models"
 """Folder in a run's own: models that were pushed with it, as in an app's, `models.json` included. Without it the app's
 own are measured. They are verified as those are, and a release takes only what its maker has signed."""
-ASKED = "asked"
-"""Folder in an iPhone's Documents into which a run is pushed, one at a time. What Xcode's tool copies there belongs to
-root, and the app can read it and nothing else; so the app takes a copy into the run's own folder when it is started for
-that run."""
 REQUEST, STATUS, RECORD = "request.json", "status.json", "record.json"
 HEARTBEAT_S = 5.0
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

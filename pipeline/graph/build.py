@@ -27,6 +27,7 @@ from pipeline.metrics import scoring
 from pipeline.recipe.schema import BenchmarkSection, Recipe
 from pipeline.report import measured
 from pipeline.report import stage as report
+from pipeline.report.record import VERIFICATION
 from pipeline.schemes import SCHEMES
 from pipeline.student import reference
 from pipeline.student import stage as student
@@ -371,7 +372,7 @@ def _report(request: Request, every: Sequence[_Files], timings: Node, store: Sto
     # What phones and emulated processors gave is there or not; a run does not make it.
     beside = measured.find(store.root.parent / request.recipe.name, request.device) if store else {}
     inputs |= {name: External(file, artifact.sha256_file(file)) for name, file in beside.items()}
-    members = []
+    members, texts = [], []
     for number, files in enumerate(every):
         whose = "" if number == 0 else f"{files.recipe.name}/"
         assert files.student
@@ -381,14 +382,15 @@ def _report(request: Request, every: Sequence[_Files], timings: Node, store: Sto
             inputs[f"{whose}{target}"], inputs[f"{whose}{target} parity"] = files.models[target], files.parities[target]
             targets[str(target)] = f"{whose}{target}"
         names = [(target, Input(name), Input(f"{name} parity")) for target, name in targets.items()]
-        members.append((files.recipe, Input(f"{whose}student"), names))
+        texts.append(_texts(files))
+        members.append((files.recipe, Input(f"{whose}student"), names, texts[-1]))
     return Node(
         recipe=every[0].recipe.name,
         name="report",
         place="report",
         stage="report",
         version=report.VERSION,
-        params={"recipe": [files.recipe.model_dump(mode="json") for files in every]},
+        params={"recipe": [files.recipe.model_dump(mode="json") for files in every], "texts": texts},
         inputs=inputs,
         tools=versions("matplotlib", "jinja2"),
         function=write_report,
@@ -399,8 +401,15 @@ def _report(request: Request, every: Sequence[_Files], timings: Node, store: Sto
     )
 
 
+def _texts(files: _Files) -> dict[str, str]:
+    """Return the digests of the texts that verdicts are about, by name; they are the same for every length."""
+    longest = files.recipe.lengths(files.targets[0].backend)[-1]
+    params = reference.order_params(tasks.get(files.recipe.task), files.branch.datasets, longest)
+    return {VERIFICATION: artifact.digest_of(params["texts"]), **params["datasets"]}
+
+
 def write_report(
-    members: Sequence[tuple[Recipe, Path, Sequence[tuple[str, Path, Path]]]],
+    members: Sequence[tuple[Recipe, Path, Sequence[tuple[str, Path, Path]], Mapping[str, str]]],
     timings: Path,
     beside: Sequence[tuple[str, Path]],
     out: Path,
@@ -411,7 +420,8 @@ def write_report(
             recipe,
             artifact.read_manifest(laid_out),
             {target: (opened(model), opened(parity)) for target, model, parity in targets},
+            texts,
         )
-        for recipe, laid_out, targets in members
+        for recipe, laid_out, targets, texts in members
     )
     return report.make(own, others, timings, out, dict(beside))

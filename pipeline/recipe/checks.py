@@ -37,6 +37,11 @@ def check(recipe: Recipe) -> None:
     for scheme, gates in recipe.verify.gates.items():
         _check_scheme(scheme, f"verify.gates.{scheme}")
         _check_gates(gates, task, f"verify.gates.{scheme}")
+    if "max_cosine_drop" in recipe.regression.model_fields_set and task.output_kind != "embedding":
+        raise RecipeError(
+            f"regression.max_cosine_drop: task {task.name} gives {task.output_kind}, which has no cosine; "
+            "regression.max_sqnr_drop_db bounds it."
+        )
     known = (*task.datasets, "none")
     for dataset in recipe.verify.datasets or ():
         if dataset not in known:

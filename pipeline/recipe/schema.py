@@ -16,7 +16,7 @@ from pipeline.recipe.compression import (
     StartSection,
     VocabularySection,
 )
-from pipeline.recipe.fields import LabelledUpdates, Lengths, Names, Section
+from pipeline.recipe.fields import Fraction, LabelledUpdates, Lengths, Names, Section
 from pipeline.schemes import SCHEMES, Gates
 
 RENAMED: Mapping[str, str] = {
@@ -135,6 +135,30 @@ class BenchmarkSection(Section):
     """Number of passes over the real texts."""
 
 
+Growth = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class RegressionSection(Section):
+    """How much worse than a stored report `pocketbert gate` lets a target become."""
+
+    max_metric_drop: Fraction = 0.01
+    """Largest loss of a task metric, in its own unit (Spearman, accuracy, F1: fractions of 1). A file that is made of
+    the same checkpoint again keeps its metric, so this is room for a checkpoint that is trained anew."""
+    max_cosine_drop: Fraction = 0.005
+    """Largest loss of the mean and of the worst cosine to PyTorch; embeddings alone have it. Another processor's int8
+    kernels move the worst one of MiniLM by .001."""
+    max_sqnr_drop_db: Growth = 2.0
+    """Largest loss of SQNR to PyTorch, in dB, of the mean and of the worst row; 2 dB is half as much noise again. What
+    lies above 90 dB is single precision's own rounding and counts as 90."""
+    max_size_growth: Growth = 0.02
+    """Largest growth of the file, as a fraction of its size in the report."""
+    max_instruction_growth: Growth = 0.02
+    """Largest growth of the instructions of an inference on an emulated processor, as a fraction; two counts of one
+    file differ by .001."""
+    max_latency_growth: Growth = 0.1
+    """Largest growth of the latency of a full row, as a fraction; judged only where both files are timed in turns."""
+
+
 class BesideSection(Section):
     """Another recipe, whose student is timed in the same run and shown in the same report."""
 
@@ -163,6 +187,7 @@ class Recipe(Section):
     """Targets by backend, in the order in which files are listed."""
     verify: VerifySection = VerifySection()
     benchmark: BenchmarkSection = BenchmarkSection()
+    regression: RegressionSection = RegressionSection()
     beside: dict[str, BesideSection] = Field(default_factory=dict)
     """Other recipes, by name or by a file beside this one, that are timed and reported together with it."""
 

@@ -5,12 +5,11 @@ on their own, so they are drawn apart, and `pocketbert gate` judges them only wh
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import matplotlib
 from markupsafe import Markup
 from matplotlib.figure import Figure
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from pipeline.errors import InputError
 from pipeline.report.plots import SETTINGS, inline
@@ -35,24 +34,6 @@ class Row(BaseModel):
     """Millions for the longest row that was counted, on the first processor that was."""
     mean_ms: float | None
     """Over real texts, at the lowest thread count."""
-
-
-def read(file: Path) -> Report:
-    """Read a report.json.
-
-    Raises:
-        InputError: it cannot be read, or is none of this version.
-    """
-    try:
-        return Report.model_validate_json(file.read_bytes())
-    except OSError as error:
-        raise InputError(f"{file} cannot be read: {error.strerror or error}.") from error
-    except ValidationError as error:
-        place, fault = ".".join(map(str, error.errors()[0]["loc"])), error.errors()[0]["msg"]
-        raise InputError(
-            f"{file} is no report.json that this version reads ({place or 'document'}: {fault}). `pocketbert report` "
-            "writes one."
-        ) from error
 
 
 def rows(reports: Mapping[str, Report]) -> list[Row]:

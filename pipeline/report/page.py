@@ -1,6 +1,7 @@
 """Templates filled: everything that reaches the page is escaped, and nothing absent is written as a Python value."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from matplotlib.figure import Figure
 from pipeline.report import plots, plots_quality, wording
 from pipeline.report.plots import SETTINGS, inline
 from pipeline.report.record import Report, VariantReport
+from pipeline.verify.emulated import Counts
 from pipeline.verify.wording import quantity
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -25,6 +27,7 @@ def html(report: Report) -> str:
         figures=_figures(report),
         datasets=_datasets(report),
         skipped=_skipped(report),
+        counted=_counted(report),
         schemes={target.scheme: target.scheme_summary for target in report.targets},
     )
 
@@ -33,7 +36,9 @@ def markdown(report: Report) -> str:
     """Return the tables that a README can take over."""
     template = environment(autoescape=False).get_template("RESULTS.md.j2")
     run_by = list(dict.fromkeys(target.parity.evaluator for target in report.targets if target.parity.evaluator))
-    return template.render(report=report, datasets=_datasets(report), skipped=_skipped(report), run_by=run_by)
+    return template.render(
+        report=report, datasets=_datasets(report), skipped=_skipped(report), counted=_counted(report), run_by=run_by
+    )
 
 
 def environment(*, autoescape: bool) -> Environment:
@@ -51,12 +56,14 @@ def environment(*, autoescape: bool) -> Environment:
         *(wording.ms, wording.mb, wording.gib, wording.millions, wording.fixed, wording.short, wording.score),
         *(wording.score_name, wording.times, wording.points, wording.percent, wording.threads, wording.verdict),
         wording.lengths,
+        wording.in_millions,
         wording.toml_lines,
     )
     environment.filters.update({word.__name__: word for word in words})
     environment.filters["ran_at_rows"] = _ran_at_rows
     environment.filters["measured"] = _measured
     environment.filters["placements"] = _placements
+    environment.filters["counted_lengths"] = _counted_lengths
     return environment
 
 
@@ -103,6 +110,23 @@ def _datasets(report: Report) -> list[tuple[str, str]]:
 def _skipped(report: Report) -> dict[str, str]:
     """Return the datasets that the recipe names and that were not at hand, with the reason."""
     return {name: reason for target in report.targets for name, reason in target.parity.datasets_skipped.items()}
+
+
+def _counted(report: Report) -> list[tuple[str, str, Counts]]:
+    """Return what was counted of each file on each emulated processor, with the file's name and the runtime."""
+    files = [("", target) for target in report.targets]
+    files += [(f", {near.recipe}", file.target) for near in report.beside for file in near.files]
+    return [
+        (f"{target.runtime} {target.scheme}{whose}", target.instructions.runtime, counts)
+        for whose, target in files
+        if target.instructions
+        for counts in target.instructions.counts
+    ]
+
+
+def _counted_lengths(counted: Sequence[tuple[str, str, Counts]]) -> list[int]:
+    """Return the lengths at which anything was counted, ascending."""
+    return sorted({length for _, _, counts in counted for length in counts.instructions})
 
 
 def _measured(gate: str, output_kind: str) -> str:

@@ -15,6 +15,8 @@ from pipeline.verify.emulated import Emulated
 from pipeline.verify.record import Parity, TaskScore, Verdict
 
 SCHEMA_VERSION: Literal[2] = 2
+VERIFICATION = "verification"
+"""Name of the bundled verification texts among `Report.texts`."""
 
 
 class _Frozen(BaseModel):
@@ -72,6 +74,11 @@ class TargetReport(_Frozen):
     """Versions that decided the file's content."""
     emulated: Emulated | None = None
     """What emulated ARM64 processors computed and counted; None where `pocketbert arm64` was not run on this file."""
+
+    @property
+    def instructions(self) -> Emulated | None:
+        """Return the record if it has counts: instructions of an inference, which are no latency."""
+        return self.emulated if self.emulated and self.emulated.counts else None
 
 
 class LengthSummary(_Frozen):
@@ -265,6 +272,8 @@ class Report(_Frozen):
     """Records beside the run that are not shown, each with the reason."""
     versions: dict[str, list[str]]
     """By distribution; more than one where artifacts were made with different ones."""
+    texts: dict[str, str] = {}
+    """Digests of the `verification` texts and of each labelled dataset, by name; empty in earlier reports."""
 
     @property
     def threads(self) -> list[int]:

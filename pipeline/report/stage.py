@@ -6,7 +6,7 @@ with values spelled by `wording.py` and figures drawn by `plots.py`.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,8 @@ class RecipeResults:
     recipe: Recipe
     student: Manifest
     targets: Finished
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """See `Report.texts`."""
 
 
 def make(
@@ -147,6 +149,7 @@ def collect(
         phones=[_phone(device, rows, owners) for device, rows in found.phones.items()],
         left_out=found.left_out,
         versions=_versions(tools),
+        texts=dict(results.texts),
     )
 
 

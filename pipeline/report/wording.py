@@ -41,6 +41,11 @@ def millions(value: float) -> str:
     return f"{value / 1e6:.1f} million" if value >= 1e6 else f"{value:,.0f}"
 
 
+def in_millions(value: float | None) -> str | None:
+    """Return a count in millions, with two decimals."""
+    return fixed(None if value is None else value / 1e6, 2)
+
+
 def fixed(value: float | None, digits: int) -> str | None:
     """Return a number with so many decimals, never as minus zero."""
     value = _number(value)

@@ -1,5 +1,6 @@
 """The bundled student's files on emulated ARM processors, by the runtimes' own builds for them; see `.ci/devices`."""
 
+import json
 import signal
 import subprocess
 from pathlib import Path
@@ -28,6 +29,11 @@ sequence_lengths = [16, 64]
 schemes = ["int8_dynamic"]
 [targets.executorch]
 schemes = ["int8_dynamic"]
+[benchmark]
+rounds = 1
+block_ms = 1.0
+texts = 2
+text_passes = 1
 """
 _STUBS = ["libc10_cuda.so", "libcudart.so.13", "libcudnn.so.9", "libcufile.so.0", "libcupti.so.13", "libnccl.so.2"]
 
@@ -113,6 +119,24 @@ def test_a_call_into_an_empty_library_ends_the_emulated_run(made: Path, tmp_path
     done = subprocess.run([*command, f"{opened}; print('loaded')"], check=True, capture_output=True, text=True)
     assert done.stdout == "loaded\n"
     assert subprocess.run([*command, f"{opened}()"], check=False, capture_output=True).returncode == -signal.SIGILL
+
+
+def test_real_counts_reach_the_report_and_close_the_gate(made: Path) -> None:
+    counted = run_command("arm64", "emulated.toml", "--install", "--cpu", "cortex-a76", "--json", cwd=made)
+    (counts,) = counted.document["emulated"][0]["counts"]
+    gate = ["gate", "emulated.toml", "--baseline", "baseline.json", "--json"]
+    assert run_command("report", "emulated.toml", cwd=made).rc == 0
+    report = json.loads((made / "build/emulated/report/report.json").read_text(encoding="utf-8"))
+    assert report["targets"][0]["emulated"]["counts"] == [counts]
+    (made / "baseline.json").write_text(json.dumps(report), encoding="utf-8")
+    assert run_command(*gate, cwd=made).rc == 0
+    counts["instructions"]["64"] = round(counts["instructions"]["64"] / 1.03)
+    report["targets"][0]["emulated"]["counts"] = [counts]
+    (made / "baseline.json").write_text(json.dumps(report), encoding="utf-8")
+    closed = run_command(*gate, cwd=made)
+    assert closed.rc == 1
+    worse = [row["quantity"] for row in closed.document["rows"] if row["verdict"] == "worse"]
+    assert worse == ["instructions, cortex-a76, 64 tokens"]
 
 
 def test_a_file_that_is_another_model_fails(made: Path, tmp_path: Path) -> None:

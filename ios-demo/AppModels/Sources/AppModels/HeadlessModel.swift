@@ -27,9 +27,7 @@ public final class HeadlessModel {
         let (run, equipment) = (run, equipment)
         work = Task {
             do {
-                let runs = equipment.runs
-                // A model of a hundred megabytes may be copied.
-                let folder = try await Task.detached { try runs.taken(run) }.value
+                let folder = try equipment.runs.folder(run)
                 progress = await RunInFolder.carryOut(folder, equipment) { [weak self] progress in
                     if self?.progress.state.isFinal == false { self?.progress = progress }
                 }

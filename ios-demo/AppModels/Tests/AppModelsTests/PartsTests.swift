@@ -58,24 +58,6 @@ final class PartsTests: XCTestCase {
         XCTAssertTrue(runs.records().isEmpty)
     }
 
-    func testWhatAComputerPushedIsCopiedIntoTheRunItIsFor() throws {
-        let documents = try scratch()
-        let runs = RunFolders(root: documents.appendingPathComponent("runs"))
-        let asked = documents.appendingPathComponent("asked")
-        let models = asked.appendingPathComponent("models")
-        try FileManager.default.createDirectory(at: models, withIntermediateDirectories: true)
-        try Data(#"{"run_id": "first"}"#.utf8).write(to: asked.appendingPathComponent("request.json"))
-        try Data("{}".utf8).write(to: models.appendingPathComponent("models.json"))
-        let other = try runs.taken("second")
-        XCTAssertEqual(try FileManager.default.contentsOfDirectory(atPath: other.path), [])
-        // Twice: a run that was killed is started again.
-        _ = try runs.taken("first")
-        let folder = try runs.taken("first")
-        XCTAssertEqual(try FileManager.default.contentsOfDirectory(atPath: folder.path).sorted(), ["models", "request.json"])
-        XCTAssertNotEqual(runs.models(for: folder, own: documents).path, documents.path)
-        XCTAssertTrue(FileManager.default.fileExists(atPath: asked.appendingPathComponent("request.json").path))
-    }
-
     func testTheLaunchArgumentNamesTheRun() {
         XCTAssertNil(RunFolders.asked(by: ["/app"]))
         XCTAssertEqual(RunFolders.asked(by: ["/app", "-pocketbert.run", "first"]), "first")

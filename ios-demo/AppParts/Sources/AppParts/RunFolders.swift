@@ -24,28 +24,6 @@ public struct RunFolders: Sendable {
         return folder
     }
 
-    /// Returns a run's folder with a copy of what a computer has pushed for it, where that lies in the folder beside this one:
-    /// what Xcode's tool writes belongs to another user, and a status could not be written there.
-    public func taken(_ run: String) throws -> URL {
-        let folder = try folder(run)
-        let asked = root.deletingLastPathComponent().appendingPathComponent(Headless.asked, isDirectory: true)
-        guard let data = try? Data(contentsOf: asked.appendingPathComponent(Headless.request)),
-            (try? JSONDecoder().decode(Asked.self, from: data))?.run_id == run
-        else { return folder }
-        for name in [Headless.models, Headless.request] {
-            let (there, here) = (asked.appendingPathComponent(name), folder.appendingPathComponent(name))
-            try? FileManager.default.removeItem(at: here)
-            if FileManager.default.fileExists(atPath: there.path) { try FileManager.default.copyItem(at: there, to: here) }
-        }
-        return folder
-    }
-
-    // The field as the schema spells it.
-    // swift-format-ignore: AlwaysUseLowerCamelCase
-    private struct Asked: Decodable {
-        let run_id: String
-    }
-
     /// Writes a request into a new run's folder, and returns the run's name.
     public func write(_ request: RunRequest) throws -> URL {
         let folder = try folder(request.runId)

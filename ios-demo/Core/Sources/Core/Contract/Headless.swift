@@ -86,8 +86,6 @@ public enum Headless {
     public static let folder = "runs"
     /// The folder, within a run's own, of models that were pushed with it.
     public static let models = "models"
-    /// The folder, beside that of runs, into which a computer pushes what it asks for; see `RunFolders.taken`.
-    public static let asked = "asked"
     public static let request = "request.json"
     public static let status = "status.json"
     public static let record = "record.json"
