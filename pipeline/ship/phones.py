@@ -17,7 +17,7 @@ from pipeline.backends import signature
 from pipeline.benchmark.record import BenchmarkRecord, texts_digest
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import choose_targets, finished_model
-from pipeline.devices.headless import MODELS, BenchmarkRequest
+from pipeline.devices.headless import MODELS, BenchmarkRequest, ComputeUnits
 from pipeline.devices.table import Device
 from pipeline.devices.transport import PATIENCE, DeviceError, Patience, Transport, carry_out
 from pipeline.errors import ArtifactError, InputError
@@ -37,11 +37,12 @@ Tell = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Measured:
-    """One target's record, and whether it was there already."""
+    """One target's record, on one choice of compute units where its runtime has several."""
 
     target: str
     record: BenchmarkRecord
     kept: bool
+    """Whether it was there already."""
 
 
 def measure(
@@ -81,11 +82,16 @@ def measure(
         apps.checked(recipe, folder, target, model, allow_not_run=False, thorough=recipe.name if key else None)
         for target, model in zip(targets, models, strict=True)
     ]
+    runs = [
+        (target, model, said, units)
+        for target, model, said in zip(targets, models, shipped, strict=True)
+        for units in _units(target, device)
+    ]
     found = []
-    for number, (target, model, said) in enumerate(zip(targets, models, shipped, strict=True)):
-        share = _share(tell, str(target), number, len(targets))
-        request = request_of(recipe, model, said, texts, device)
-        place = out / f"{target}.json"
+    for number, (target, model, said, units) in enumerate(runs):
+        share = _share(tell, str(target) if units is None else f"{target} on {units}", number, len(runs))
+        request = request_of(recipe, model, said, texts, device, units)
+        place = out / _name(str(target), units)
         if (kept := _kept(place, request, model)) is not None:
             found.append(Measured(str(target), kept, kept=True))
             continue
@@ -135,7 +141,7 @@ def take(recipe: Recipe, build: Path, file: Path, device: str) -> Measured:
         raise InputError(f"{file} is refused: its model {its} is none of those in {folder}: {there}.")
     if reason := _unfit(record):
         raise InputError(f"{file} is refused: {reason}.")
-    _keep(folder / f"benchmark-{device}", f"{target}.json", data)
+    _keep(folder / f"benchmark-{device}", _name(target, record.backend.compute_units), data)
     return Measured(target, record, kept=False)
 
 
@@ -160,8 +166,24 @@ def _unfit(record: BenchmarkRecord) -> str | None:
     return None
 
 
+def _units(target: Target, device: Device) -> Sequence[ComputeUnits | None]:
+    """Return the compute units that are asked for, one after the other; None alone where a runtime has no choice."""
+    return device.compute_units if target.backend == "coreml" else (None,)
+
+
+def _name(target: str, units: str | None) -> str:
+    """Return the file of a record: one each for the compute units of a target, which are other latencies."""
+    # A record that was handed to us may say anything, and none of it leads out of the folder.
+    return f"{target}.json" if units is None else f"{target}-{re.sub('[^a-z0-9]+', '_', units.lower())}.json"
+
+
 def request_of(
-    recipe: Recipe, model: Artifact, shipped: placing.Shipped, texts: Sequence[str], device: Device
+    recipe: Recipe,
+    model: Artifact,
+    shipped: placing.Shipped,
+    texts: Sequence[str],
+    device: Device,
+    units: ComputeUnits | None = None,
 ) -> BenchmarkRequest:
     """Return what is asked for a model; its name is one for exactly this model and request."""
     claimed, settings = signature.read(model.path), recipe.benchmark
@@ -169,7 +191,7 @@ def request_of(
     asked = BenchmarkRequest(
         run_id="none",
         model=f"{shipped.recipe}/{shipped.target}",
-        compute_units=None,
+        compute_units=units,
         threads=1,
         lengths=lengths,
         texts=list(texts),
@@ -207,6 +229,9 @@ def _fault(record: BenchmarkRecord, request: BenchmarkRequest, model: Artifact) 
     checks: Mapping[str, bool] = {
         f"it is of run {record.run_id}, and {request.run_id} was asked for": record.run_id == request.run_id,
         f"its source is {record.source}, not device or simulator": record.source in ("device", "simulator"),
+        f"it is of the compute units {record.backend.compute_units}, and {request.compute_units} were asked for": (
+            record.backend.compute_units == request.compute_units
+        ),
         "it is of another model": record.model.sha256 == model.digest,
         "it is of another model file": not file.is_file()
         or record.model.file_sha256 in (None, artifact.sha256_file(file)),
