@@ -1,6 +1,6 @@
 """Phones: `pocketbert devices` lists them, `benchmark --device` measures on one, `import` takes records of others."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,38 +23,47 @@ if TYPE_CHECKING:
 
 def devices(as_json: AsJson = False) -> None:
     """List the devices of the tables, and the phones that are attached."""
-    from pipeline.devices import adb
+    from pipeline.devices import adb, iphone
     from pipeline.devices.table import all_devices
-    from pipeline.devices.transport import DeviceError
 
     rows = all_devices()
-    found: list[Attached] = []
-    problem = None
-    try:
-        found = adb.attached()
-    except DeviceError as error:
-        problem = str(error)
+    phones, problem = _listed(adb.attached)
+    iphones, iphones_problem = _listed(iphone.attached)
     document: dict[str, Any] = {
         "devices": {name: row.model_dump(mode="json") for name, row in rows.items()},
-        "attached": [one.model_dump(mode="json") for one in found],
+        "attached": [one.model_dump(mode="json") for one in phones],
         "problem": problem,
+        "iphones": [one.model_dump(mode="json") for one in iphones],
+        "iphones_problem": iphones_problem,
     }
-    documents.show(as_json, document, partial(_print_devices, rows, found, problem))
+    kinds = (("Android phone", phones, problem), ("iPhone", iphones, iphones_problem))
+    documents.show(as_json, document, partial(_print_devices, rows, kinds))
 
 
-def _print_devices(rows: "dict[str, Device]", found: "Sequence[Attached]", problem: str | None) -> None:
+def _listed(attached: "Callable[[], list[Attached]]") -> "tuple[list[Attached], str | None]":
+    """Return the phones that are attached, and why they cannot be listed."""
+    from pipeline.devices.transport import DeviceError
+
+    try:
+        return attached(), None
+    except DeviceError as error:
+        return [], str(error)
+
+
+def _print_devices(rows: "dict[str, Device]", kinds: "Sequence[tuple[str, Sequence[Attached], str | None]]") -> None:
     table = Table(box=None, pad_edge=False)
     for title in ("device", "transport", "what it is"):
         table.add_column(title)
     for name, row in rows.items():
         table.add_row(escape(name), row.transport, escape(row.summary))
     tables.show(table)
-    for one in found:
-        tables.say(f"attached: {one.serial}, {one.model or 'model not known'}, {one.state}")
-    if problem:
-        tables.say(f"attached phones cannot be listed: {problem}")
-    elif not found:
-        tables.say("no Android phone is attached")
+    for kind, found, problem in kinds:
+        for one in found:
+            tables.say(f"attached {kind}: {one.serial}, {one.model or 'model not known'}, {one.state}")
+        if problem:
+            tables.say(f"attached {kind}s cannot be listed: {problem}")
+        elif not found:
+            tables.say(f"no {kind} is attached")
 
 
 def is_phone(device: str) -> bool:
@@ -122,6 +131,7 @@ def _print_measured(device: str, folder: Path, found: "Sequence[Measured]") -> N
     table = Table(box=None, pad_edge=False)
     for title in (
         "target",
+        "on",
         "",
         *(f"{length} tokens, p50" for length in lengths),
         "sentences",
@@ -136,7 +146,7 @@ def _print_measured(device: str, folder: Path, found: "Sequence[Measured]") -> N
         cells += [_ms(timing.texts.wall.p50), _ms(timing.texts.wall_with_tokenisation.p50)]
         taken = each.record.memory.model_bytes
         cells.append("not told" if taken is None else f"{taken / 1e6:.0f}")
-        table.add_row(each.target, "kept" if each.kept else "measured", *cells)
+        table.add_row(each.target, each.record.backend.compute_units or "", "kept" if each.kept else "measured", *cells)
     tables.show(table)
     for each in found:
         _print_sustained(each)

@@ -31,6 +31,9 @@ HEARTBEAT_S = 5.0
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """A plain name, which cannot lead out of the folder of runs."""
 
+ComputeUnits = Literal["ALL", "CPU_AND_NE", "CPU_AND_GPU", "CPU_ONLY"]
+"""Where Core ML may run a model, by the members of `coremltools.ComputeUnit`; the iOS app takes the same words."""
+
 State = Literal["cooling", "running", "finished", "refused", "failed", "cancelled", "out_of_time", "too_hot"]
 FINAL: frozenset[State] = frozenset(("finished", "refused", "failed", "cancelled", "out_of_time", "too_hot"))
 

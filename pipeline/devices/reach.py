@@ -10,6 +10,6 @@ def reach(device: Device) -> Transport:
     Raises:
         DeviceError: it is not there, not ready, or it is not clear which one is meant.
     """
-    from pipeline.devices.adb import AndroidPhone
+    from pipeline.devices import adb, iphone
 
-    return AndroidPhone(device)
+    return iphone.reach(device) if device.transport == "ios" else adb.AndroidPhone(device)

@@ -1,17 +1,24 @@
 """The devices on which latency is measured: one row each in `devices.toml`, each with its transport."""
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from pipeline.devices.headless import ComputeUnits
 from pipeline.errors import RecipeError
 
 TABLE = Path(__file__).with_name("devices.toml")
 
 
-Transport = Literal["host", "adb"]
+Transport = Literal["host", "adb", "ios"]
+_OWN: Mapping[str, Transport] = {
+    **dict.fromkeys(("serial", "address", "storage", "runners", "start_below_c"), "adb"),
+    **dict.fromkeys(("udid", "app", "compute_units"), "ios"),
+}
+"""Keys that mean something for one transport alone."""
 
 
 class Device(BaseModel):
@@ -30,13 +37,32 @@ class Device(BaseModel):
     """Where the phone shows the storage that its user sees; a work profile has another."""
     runners: dict[Literal["litert", "executorch"], Path] = {}
     """Programs of the runtimes, built for the phone: LiteRT's `benchmark_model`, ExecuTorch's `executor_runner`."""
-    start_below_c: float | None = 37.0
-    """A phone is waited for until it is cooler than this, in degrees Celsius."""
+    start_below_c: float | None = None
+    """A phone is waited for until it is cooler than this, in degrees Celsius; iOS tells an app no temperature."""
+    udid: str | None = None
+    """An iPhone's, as `pocketbert devices` shows it; without one it is the only one that is attached."""
+    app: str = "com.pocketbert.demo"
+    """Bundle id of the demo app on an iPhone: a team that is not ours signs it under another."""
+    compute_units: tuple[ComputeUnits, ...] = get_args(ComputeUnits)
+    """Where Core ML may run a model; each has a record of its own."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_its_transport(cls, row: Mapping[str, Any]) -> dict[str, Any]:
+        transport = row.get("transport")
+        for key in row:
+            if (owner := _OWN.get(key, transport)) != transport:
+                raise ValueError(f"{key} is a key of {owner} devices, and this one is reached by {transport}")
+        return ({"start_below_c": 37.0} if transport == "adb" else {}) | dict(row)
 
     @property
     def backends(self) -> tuple[str, ...]:
         """The backends whose files it runs."""
-        return {"host": ("litert", "coreml", "executorch"), "adb": ("litert", "executorch")}[self.transport]
+        return {
+            "host": ("litert", "coreml", "executorch"),
+            "adb": ("litert", "executorch"),
+            "ios": ("coreml", "executorch"),
+        }[self.transport]
 
 
 class Attached(BaseModel):
@@ -44,6 +70,7 @@ class Attached(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     serial: str
+    """Serial of an Android phone, UDID of an iPhone."""
     state: str
     model: str | None
 
@@ -56,12 +83,16 @@ def read_devices(table: Path = TABLE) -> dict[str, Device]:
     """
     try:
         rows = tomllib.loads(table.read_text(encoding="utf-8"))["devices"]
-        return {name: Device(name=name, **row) for name, row in rows.items()}
+        return {name: Device.model_validate({"name": name, **row}) for name, row in rows.items()}
     except OSError as error:
         raise RecipeError(
             f"{table} cannot be read: {error.strerror}. The table of devices is a part of PocketBERT; install it again."
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, ValidationError, KeyError) as error:
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "a row"
+        raise RecipeError(f"{table} is malformed: {key}: {first['msg'].removeprefix('Value error, ')}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
         raise RecipeError(f"{table} is malformed: {str(error).splitlines()[0]}.") from error
 
 

@@ -18,7 +18,7 @@ from pipeline.benchmark.pooling import pool
 from pipeline.benchmark.record import BenchmarkRecord, texts_digest, unfit
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import choose_targets, finished_model
-from pipeline.devices.headless import MODELS, BenchmarkRequest
+from pipeline.devices.headless import MODELS, BenchmarkRequest, ComputeUnits
 from pipeline.devices.table import Device
 from pipeline.devices.transport import PATIENCE, DeviceError, Patience, Transport, carry_out
 from pipeline.errors import ArtifactError, InputError
@@ -37,11 +37,12 @@ Tell = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Measured:
-    """One target's record, and whether it was there already."""
+    """One target's record, on one choice of compute units where its runtime has several."""
 
     target: str
     record: BenchmarkRecord
     kept: bool
+    """Whether it was there already."""
 
 
 def measure(
@@ -87,8 +88,14 @@ def measure(
         for target, model in zip(targets, models, strict=True)
     ]
     asked = [
-        Asked(str(target), model, said, requests_of(recipe.benchmark, model, said, texts, device, sustained_s))
+        Asked(
+            _name(str(target), units),
+            model,
+            said,
+            requests_of(recipe.benchmark, model, said, texts, device, sustained_s, units),
+        )
         for target, model, said in zip(targets, models, shipped, strict=True)
+        for units in _units(target, device)
     ]
     return in_turns(asked, out, device.name, transport, tell, key=key, patience=patience)
 
@@ -218,12 +225,23 @@ def take(recipe: Recipe, build: Path, file: Path, device: str, *, throttled: boo
         raise InputError(f"{file} is refused: its model {its} is none of those in {folder}: {there}.")
     if reason := unfit(record, throttled=throttled):
         raise InputError(f"{file} is refused: {reason}.")
-    _keep(folder / f"benchmark-{device}", f"{target}.json", data.decode("utf-8"))
+    _keep(folder / f"benchmark-{device}", f"{_name(target, record.backend.compute_units)}.json", data.decode("utf-8"))
     return Measured(target, record, kept=False)
 
 
 def _finished(recipe: Recipe, folder: Path) -> list[Target]:
     return [target for target in choose_targets(recipe, []) if (folder / str(target) / "model").exists()]
+
+
+def _units(target: Target, device: Device) -> Sequence[ComputeUnits | None]:
+    """Return the compute units that are asked for, each with a record; None alone where a runtime has no choice."""
+    return device.compute_units if target.backend == "coreml" else (None,)
+
+
+def _name(target: str, units: str | None) -> str:
+    """Return the name of a record: one each for the compute units of a target, which are other latencies."""
+    # A record that was handed to us may say anything, and none of it leads out of the folder.
+    return target if units is None else f"{target}-{re.sub('[^a-z0-9]+', '_', units.lower())}"
 
 
 def requests_of(
@@ -233,6 +251,7 @@ def requests_of(
     texts: Sequence[str],
     device: Device,
     sustained_s: float = 0.0,
+    units: ComputeUnits | None = None,
 ) -> list[BenchmarkRequest]:
     """Return what is asked of a model in each turn; the names are for exactly this model and these requests.
 
@@ -245,7 +264,7 @@ def requests_of(
         BenchmarkRequest(
             run_id="none",
             model=f"{shipped.recipe}/{shipped.target}",
-            compute_units=None,
+            compute_units=units,
             threads=1,
             lengths=lengths,
             texts=list(texts),
@@ -292,6 +311,9 @@ def _fault(record: BenchmarkRecord, request: BenchmarkRequest, model: Artifact) 
     checks: Mapping[str, bool] = {
         f"it is of run {record.run_id}, and {request.run_id} was asked for": record.run_id == request.run_id,
         f"its source is {record.source}, not device or simulator": record.source in ("device", "simulator"),
+        f"it is of the compute units {record.backend.compute_units}, and {request.compute_units} were asked for": (
+            record.backend.compute_units == request.compute_units
+        ),
         "it is of another model": record.model.sha256 == model.digest,
         "it is of another model file": not file.is_file()
         or record.model.file_sha256 in (None, artifact.sha256_file(file)),

@@ -3,7 +3,7 @@
 import platform
 import sys
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -11,12 +11,11 @@ from pipeline import mil
 from pipeline.backends import Evaluator, Inputs, Outputs, Session
 from pipeline.backends.coreml import bounds
 from pipeline.backends.signature import Function, Signature
+from pipeline.devices.headless import ComputeUnits
 from pipeline.errors import ToolchainError
 
 TITLE = "Core ML"
 MINIMUM_RUNTIME = "iOS 18 / macOS 15 (recipe: minimum_ios)"
-ComputeUnits = Literal["CPU_ONLY", "CPU_AND_GPU", "CPU_AND_NE", "ALL"]
-"""Members of `coremltools.ComputeUnit`: where Core ML may run a model."""
 _STANDS_IN = (
     "It does not exercise Core ML's compiler, kernels and compute units, nor their speed: only a Mac or an iPhone does."
 )

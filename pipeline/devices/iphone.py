@@ -1,0 +1,116 @@
+"""iPhones and iPads: which there are, which one is meant, what reaches it, and what went wrong, in one sentence each.
+
+`devicectl` reaches them from a Mac, `usbmux` from elsewhere, through the package pymobiledevice3.
+"""
+
+import importlib.util
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+
+from pipeline.devices.table import Attached, Device
+from pipeline.devices.transport import DeviceError, Transport
+
+READY, UNPAIRED, AWAY, NO_DEVELOPER = "ready", "unpaired", "away", "Developer Mode off"
+"""States of an iPhone: it can be used; it does not trust this computer; it is known here, and out of reach."""
+EXTRA = "pymobiledevice3"
+LOST = "was lost"
+NOT_INSTALLED = "is not installed"
+_SAID: Mapping[str, str] = {
+    r"could not be, unlocked|device is locked|= Locked|for reason: Locked|passcode": "is locked: unlock it, "
+    "and keep its screen on while it is measured",
+    r"explicitly trusted|certificate is not trusted": "does not trust who signed the app: on it, open Settings, "
+    "General, VPN & Device Management, and tap Trust",
+    r"developer ?mode": "has Developer Mode off: on it, open Settings, Privacy & Security, Developer Mode",
+    r"must be paired|not paired|unpaired|pairing|trust this computer|trust dialog": "does not trust this computer: "
+    "plug it in, unlock it and tap Trust",
+    r"is not installed|is installed|ContainerLookupErrorDomain": "has no app {app} that Xcode put there: open "
+    "ios-demo/PocketBERT.xcodeproj, choose the phone and press Run; where your team signs it under another name, "
+    "`app` in the device's row says that name",
+    r"no space left|NO_SPACE|NSPOSIXErrorDomain error 28\b": "is full: free some room on it",
+    r"disk image": "does not start its developer services: unlock it and plug it in; on a Mac open Xcode once, "
+    "elsewhere run `pymobiledevice3 mounter auto-mount`",
+    r"not found|was lost|not connected|connection|interrupted|RemotePairing|timed out|NSPOSIXErrorDomain error "
+    r"(54|57|60)\b": "was lost or did not answer; unlock it, plug it in and run it again. What was measured so far is "
+    "kept",
+}
+"""What the tools say, and what that means for whoever has to do something; the first that fits is told."""
+
+
+def attached() -> list[Attached]:
+    """Return the iPhones that this computer knows, and whether each can be used.
+
+    Raises:
+        DeviceError: there is nothing here that speaks with them, or it gave up.
+    """
+    if shutil.which("xcrun"):
+        from pipeline.devices import devicectl
+
+        return devicectl.attached()
+    if importlib.util.find_spec(EXTRA):
+        from pipeline.devices import usbmux
+
+        return usbmux.attached()
+    raise DeviceError(
+        f"there is neither xcrun, which comes with Xcode on a Mac, nor the package {EXTRA}: "
+        "`pip install 'pocketbert[iphone]'` installs it."
+    )
+
+
+def reach(device: Device) -> Transport:
+    """Return what reaches a row's phone.
+
+    Raises:
+        DeviceError: it is not there, not ready, or it is not clear which one is meant.
+    """
+    udid = choose(device, attached())
+    if shutil.which("xcrun"):
+        from pipeline.devices.devicectl import DevicectlPhone
+
+        return DevicectlPhone(device, udid)
+    from pipeline.devices.usbmux import UsbmuxPhone
+
+    return UsbmuxPhone(device, udid)
+
+
+def choose(device: Device, found: Sequence[Attached]) -> str:
+    """Return the UDID of a row's phone.
+
+    Raises:
+        DeviceError: it is not there, not ready, or it is not clear which one is meant.
+    """
+    there = ", ".join(f"{one.serial} ({one.model or 'model not known'}, {one.state})" for one in found) or "none"
+    near = [one for one in found if one.state != AWAY]
+    if device.udid is None and len(near) > 1:
+        raise DeviceError(f"{device.name} has no udid in its row, and several iPhones are attached: {there}. Name one.")
+    wanted = None if device.udid is None else plain(device.udid)
+    one = next((one for one in near if wanted in (None, plain(one.serial))), None)
+    if one is None:
+        said = f"no iPhone with UDID {device.udid}" if device.udid else "no iPhone"
+        raise DeviceError(
+            f"{device.name}: {said} is attached; there are: {there}. Plug it in, unlock it, and look at "
+            "`pocketbert devices`."
+        )
+    if one.state != READY:
+        raise DeviceError(sentence(f"{device.name} ({one.serial})", one.state, device.app))
+    return one.serial
+
+
+def plain(udid: str) -> str:
+    """Return a UDID without the dash that usbmuxd leaves out, and with the capitals that people leave out."""
+    return udid.replace("-", "").upper()
+
+
+def sentence(name: str, said: str, app: str) -> str:
+    """Say in one sentence what a tool said, and what to do.
+
+    Args:
+        name: of the device's row.
+        said: all that the tool wrote or answered.
+        app: bundle id of the demo app.
+    """
+    for pattern, sentence in _SAID.items():
+        if re.search(pattern, said, re.IGNORECASE):
+            return f"{name} {sentence.format(app=app)}."
+    last = next((line.strip() for line in said.splitlines() if "error" in line.lower()), said.strip())
+    return f"{name} cannot be used: {last[:300].rstrip('.')}."
