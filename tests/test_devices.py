@@ -13,7 +13,7 @@ from pipeline.errors import RecipeError
 def test_the_table_of_the_package_has_the_host() -> None:
     assert find_device("host") == read_devices()["host"]
     with pytest.raises(
-        RecipeError, match=r"'phone' does not exist; there are: host, android\. Add a row to devices\.toml"
+        RecipeError, match=r"'phone' does not exist; there are: host, android, iphone\. Add a row to devices\.toml"
     ):
         find_device("phone")
 

@@ -146,6 +146,7 @@ class App:
             while (ends := time.monotonic() - began) < until:
                 ran_at, more, _ = timed.time_length(length, "ocean", 1.0, 1)
                 wall += more
+                self.tell("running", 0.9, f"sustained, {ends:.0f} s")
             found = percentiles(wall)
             parts.append(
                 SustainedPart(

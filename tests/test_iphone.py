@@ -1,0 +1,198 @@
+"""iPhones: the way there by a script that plays devicectl, and what each failure is told as. Nothing here is a Mac.
+
+The app's part is played by the stand-in of `tests/devices`, in the real runtime; see `tests/xcrun.py` for the rest.
+"""
+
+import importlib.util
+import inspect
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import REPOSITORY, TinyLine, run_command
+
+from pipeline.devices import devicectl, iphone
+from pipeline.devices.table import Attached, Device
+from pipeline.devices.transport import DeviceError
+
+UDID = "00008120-000A1D2E3F4B001E"
+DEVICE: dict[str, Any] = {
+    "identifier": "ABC",
+    "hardwareProperties": {"udid": UDID, "marketingName": "iPhone 15", "productType": "iPhone15,4", "platform": "iOS"},
+    "deviceProperties": {"name": "A phone", "osVersionNumber": "18.1", "developerModeStatus": "enabled"},
+    "connectionProperties": {"pairingState": "paired", "tunnelState": "disconnected"},
+}
+"""One device of `devicectl list devices`. WRITTEN after Flutter's core_devices.dart, which reads them."""
+
+
+@dataclass
+class Mac:
+    """A folder that stands for an iPhone, and what goes before PATH."""
+
+    home: Path
+
+    def say(self, **state: Any) -> None:
+        """Say how the phone is."""
+        (self.home / "state.json").write_text(json.dumps({"devices": [DEVICE]} | state))
+
+    def calls(self) -> list[list[str]]:
+        """Return what devicectl was asked, without the file of its answer and its time limit."""
+        lines = [json.loads(line) for line in (self.home / "calls.json").read_text().splitlines()]
+        return [[one for place, one in enumerate(line) if not _noise(line, place)] for line in lines]
+
+
+def _noise(line: list[str], place: int) -> bool:
+    names = ("--json-output", "--timeout")
+    return line[place] in names or (place > 0 and line[place - 1] in names)
+
+
+@pytest.fixture
+def mac(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mac:
+    """An xcrun on PATH."""
+    home, tools = tmp_path / "iphone", tmp_path / "bin"
+    (home / "container/Documents").mkdir(parents=True)
+    tools.mkdir()
+    script = tools / "xcrun"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} {REPOSITORY / "tests/xcrun.py"} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_IPHONE", str(home))
+    found = Mac(home)
+    found.say()
+    return found
+
+
+def test_there_and_back(mac: Mac, tiny_line: TinyLine, tmp_path: Path) -> None:
+    """The app makes its folder, models come before the request, and nothing but the record stays on the phone."""
+    line = tiny_line.copy(tmp_path / "line")
+    text = line.recipe.read_text(encoding="utf-8")
+    small = "\n[benchmark]\nlengths = [8]\nrounds = 4\nruns_per_block = 5\nblock_ms = 0\ntexts = 3\ntext_passes = 1\n"
+    line.recipe.write_text(text + small, encoding="utf-8")
+    steered = {name: os.environ[name] for name in ("PATH", "FAKE_IPHONE")}
+    given = [
+        "benchmark",
+        str(line.recipe),
+        "--target",
+        "executorch:fp32",
+        "--device",
+        "iphone",
+        "--build",
+        str(line.build),
+    ]
+    outcome = run_command(*given, "--json", cwd=line.recipe.parent, **steered)
+    assert outcome.rc == 0, outcome.stdout + outcome.stderr
+    (one,) = outcome.document["records"]
+    assert (one["source"], one["turns"], one["kept"]) == ("device", 1, False)
+    verbs = [" ".join(call[1:4]) for call in mac.calls()]
+    assert verbs[0] == "list devices"
+    sent = [call for call in mac.calls() if call[1:4] == ["device", "copy", "to"]]
+    launched = [call for call in mac.calls() if call[1:4] == ["device", "process", "launch"]]
+    run = launched[0][-1]
+    assert launched[0][-4:] == ["com.pocketbert.demo", "--", "-pocketbert.run", run]
+    assert all(call[call.index("--device") + 1] == UDID for call in (*sent, *launched))
+    where = [call[call.index("--destination") + 1] for call in sent]
+    # The models, the request, and at the end nothing in their place.
+    assert where == [f"Documents/runs/{run}", f"Documents/runs/{run}/request.json", f"Documents/runs/{run}"]
+    assert verbs.index("device process launch") < verbs.index("device copy to")
+    left = {
+        str(file.relative_to(mac.home / "container/Documents/runs" / run)): file.stat().st_size
+        for file in (mac.home / "container/Documents/runs" / run).rglob("*")
+        if file.is_file()
+    }
+    assert {name for name, size in left.items() if size} == {"record.json", "status.json"}
+    again = run_command(*given, "--json", cwd=line.recipe.parent, **steered)
+    assert again.document["records"][0]["kept"]
+
+
+def test_each_failure_is_a_sentence(mac: Mac) -> None:
+    row = Device.model_validate({"name": "mine", "transport": "ios", "summary": "a phone"})
+    phone = iphone.reach(row)
+    mac.say(app=False)
+    with pytest.raises(DeviceError, match=r"mine has no app com\.pocketbert\.demo that Xcode put there"):
+        phone.check(0)
+    mac.say(unlocked=False)
+    with pytest.raises(DeviceError, match="was not unlocked since it was switched on"):
+        phone.check(0)
+    mac.say(locked=True)
+    with pytest.raises(DeviceError, match="mine is locked: unlock it"):
+        phone.start("run")
+    mac.say(devices=[])
+    with pytest.raises(DeviceError, match="no iPhone is attached; there are: none"):
+        iphone.reach(row)
+
+
+def _listed(**parts: dict[str, Any]) -> dict[str, Any]:
+    return DEVICE | {name: DEVICE[name] | part for name, part in parts.items()}
+
+
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [
+        (_listed(connectionProperties={"pairingState": "unpaired"}), "does not trust this computer"),
+        (_listed(deviceProperties={"developerModeStatus": "disabled"}), "has Developer Mode off"),
+    ],
+)
+def test_a_phone_that_is_not_ready_says_why(device: dict[str, Any], said: str, mac: Mac) -> None:
+    mac.say(devices=[device])
+    with pytest.raises(DeviceError, match=said):
+        iphone.reach(Device.model_validate({"name": "mine", "transport": "ios", "summary": "a phone"}))
+
+
+def test_two_iphones_and_no_udid(mac: Mac) -> None:
+    other = _listed(hardwareProperties={"udid": "00008130-0001", "marketingName": "iPhone 16"})
+    simulator = _listed(hardwareProperties={"udid": "SIM", "reality": "simulated"})
+    mac.say(devices=[DEVICE, other, simulator])
+    assert [one.serial for one in devicectl.attached()] == [UDID, "00008130-0001"]
+    row = Device.model_validate({"name": "mine", "transport": "ios", "summary": "a phone"})
+    with pytest.raises(DeviceError, match="several iPhones are attached"):
+        iphone.reach(row)
+    iphone.reach(row.model_copy(update={"udid": "00008130-0001"}))
+
+
+def test_a_mac_without_devicectl(mac: Mac, tmp_path: Path) -> None:
+    (tmp_path / "bin/xcrun").write_text(
+        '#!/bin/sh\necho "xcrun: error: unable to find utility \\"devicectl\\"" >&2\nexit 72\n'
+    )
+    with pytest.raises(DeviceError, match="have no devicectl; Xcode 15 or newer has it"):
+        devicectl.attached()
+
+
+SAID = {
+    "The device is not found": "was lost or did not answer",
+    "Unable to launch: the certificate is not trusted": "does not trust who signed the app",
+    "NSPOSIXErrorDomain error 28": "is full: free some room",
+    "The developer disk image could not be mounted": "does not start its developer services",
+    "something that nobody knows": "cannot be used: something that nobody knows",
+}
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_what_tools_say_is_told_in_words(said: str) -> None:
+    assert SAID[said] in iphone.sentence("mine", said, "an.app")
+
+
+def test_a_udid_is_known_with_and_without_its_dash() -> None:
+    found = [Attached(serial=UDID.replace("-", ""), state=iphone.READY, model=None)]
+    row = Device.model_validate({"name": "mine", "transport": "ios", "summary": "a phone", "udid": UDID.lower()})
+    assert iphone.choose(row, found) == UDID.replace("-", "")
+
+
+@pytest.mark.skipif(importlib.util.find_spec(iphone.EXTRA) is None, reason="the extra `iphone` is not installed")
+def test_the_other_tool_has_the_calls_that_are_made_of_it() -> None:
+    """Names and arguments of pymobiledevice3; that they do what they say, only an iPhone shows."""
+    from pymobiledevice3.lockdown import create_using_usbmux
+    from pymobiledevice3.services.dvt.instruments.process_control import ProcessControl
+    from pymobiledevice3.services.house_arrest import HouseArrestService
+
+    for function, names in (
+        (create_using_usbmux, ("serial", "autopair")),
+        (HouseArrestService.create, ("lockdown", "bundle_id", "documents_only")),
+        (ProcessControl.launch, ("bundle_id", "arguments", "kill_existing")),
+    ):
+        assert set(names) <= set(inspect.signature(function).parameters)
+    for name in ("makedirs", "set_file_contents", "exists", "rm", "fopen", "fread", "fclose", "get_device_info"):
+        assert hasattr(HouseArrestService, name), name
