@@ -90,7 +90,7 @@ test-devices: ready  ## the tests with a real adbd and emulated ARM64 processors
 test-full: ready  ## all the tests but those of a cluster and of devices (90 minutes on two cores)
 	@$(PYTEST) -m "not cluster and not devices"
 
-check: ready  ## lint, format, types, layers of imports, links, and the generated part of docs/
+check: ready  ## lint, format, types, layers of imports, links, records of phones, and the generated part of docs/
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
@@ -98,6 +98,7 @@ check: ready  ## lint, format, types, layers of imports, links, and the generate
 	@.venv/bin/python -m docs.keys --check
 	@.venv/bin/python -m docs.schemas --check
 	@.venv/bin/python -m docs.links
+	@.venv/bin/python -m benchmarks.device_records --check
 
 docs: ready  ## write the keys of a recipe into docs/recipes.md, and the schemas of what apps read
 	@.venv/bin/python -m docs.keys

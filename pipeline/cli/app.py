@@ -58,6 +58,7 @@ app.command("gate")(gate.gate)
 app.command("history")(history.history)
 app.command("devices")(phones.devices)
 app.command("import")(phones.import_record)
+app.command("hand-in")(signatures.hand_in)
 
 RecipeName = Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml file.")]
 Targets = Annotated[

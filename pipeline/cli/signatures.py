@@ -49,6 +49,25 @@ def _show_key(public: Path, as_json: bool, said: str) -> None:
     documents.show(as_json, document, partial(tables.say, text))
 
 
+def hand_in(
+    records: Annotated[
+        Path, typer.Argument(help="Folder of a phone's records, such as build/minilm/benchmark-pixel-8.")
+    ],
+    name: Annotated[str, typer.Option("--as", help="WHO/DEVICE: your name on GitHub, and a name for the phone.")],
+    key: Annotated[Path, typer.Option("--key", help="File with your private key; `signing-key new` makes one.")],
+    into: Annotated[Path, typer.Option("--into", help="Folder of contributions, in a clone.")] = Path(
+        "benchmarks/devices"
+    ),
+    as_json: AsJson = False,
+) -> None:
+    """Copy a phone's latency records into the table of everybody's phones, signed by you."""
+    from pipeline.ship import contribution
+
+    found = contribution.hand_in(records, name, key, into)
+    text = f"{len(found)} records signed as {name}; send {into / name} and the key.pub beside it"
+    documents.show(as_json, {"name": name, "files": [str(one) for one in found]}, partial(tables.say, text))
+
+
 def verify_signature(
     folder: Annotated[
         Path, typer.Argument(help="A shipped model, an app's folder of models, or a bundle that `push` wrote.")

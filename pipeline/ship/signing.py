@@ -165,6 +165,11 @@ def _pem(key: PublicKey) -> bytes:
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
+def public_pem(key: PrivateKey) -> str:
+    """Return the public half of a key, as its file holds it."""
+    return _pem(key.public_key()).decode("ascii")
+
+
 # --- signing --------------------------------------------------------------------------------------------------------
 
 
