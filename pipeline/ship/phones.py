@@ -5,6 +5,7 @@ that what was measured before a cable was pulled is not measured again.
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from pipeline import artifact, strict
 from pipeline.artifact import Artifact, digest_of
 from pipeline.backends import signature
 from pipeline.benchmark.pooling import pool
-from pipeline.benchmark.record import BenchmarkRecord, texts_digest, unfit
+from pipeline.benchmark.record import LEAST_SAMPLES, BenchmarkRecord, texts_digest, unfit
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import choose_targets, finished_model
 from pipeline.devices.headless import MODELS, BenchmarkRequest, ComputeUnits
@@ -260,6 +261,8 @@ def requests_of(
     claimed = signature.read(model.path)
     lengths = [length for length in settings.lengths if length <= claimed.max_length] or [claimed.max_length]
     turns = min(_TURNS, settings.rounds, settings.text_passes)
+    # A slow file runs no more than it has to in a round, and a table wants so many of each length.
+    runs = max(settings.runs_per_block, math.ceil(LEAST_SAMPLES / settings.rounds))
     asked = [
         BenchmarkRequest(
             run_id="none",
@@ -269,7 +272,7 @@ def requests_of(
             lengths=lengths,
             texts=list(texts),
             rounds=_part(settings.rounds, turn, turns),
-            runs_per_round=settings.runs_per_block,
+            runs_per_round=runs,
             round_ms=settings.block_ms,
             text_passes=_part(settings.text_passes, turn, turns),
             time_limit_s=_LIMIT_S + (sustained_s if turn == turns - 1 else 0.0),
