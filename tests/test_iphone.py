@@ -3,10 +3,9 @@
 The app's part is played by the stand-in of `tests/devices`, in the real runtime; see `tests/xcrun.py` for the rest.
 """
 
-import importlib.util
-import inspect
 import json
 import os
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 from conftest import REPOSITORY, TinyLine, run_command
 
-from pipeline.devices import devicectl, iphone
+from pipeline.devices import devicectl, iphone, usbmux_remote
 from pipeline.devices.table import Attached, Device
 from pipeline.devices.transport import DeviceError
 
@@ -181,18 +180,45 @@ def test_a_udid_is_known_with_and_without_its_dash() -> None:
     assert iphone.choose(row, found) == UDID.replace("-", "")
 
 
-@pytest.mark.skipif(importlib.util.find_spec(iphone.EXTRA) is None, reason="the extra `iphone` is not installed")
-def test_the_other_tool_has_the_calls_that_are_made_of_it() -> None:
-    """Names and arguments of pymobiledevice3; that they do what they say, only an iPhone shows."""
-    from pymobiledevice3.lockdown import create_using_usbmux
-    from pymobiledevice3.services.dvt.instruments.process_control import ProcessControl
-    from pymobiledevice3.services.house_arrest import HouseArrestService
+_CALLS = """
+import inspect
+from pymobiledevice3.lockdown import create_using_usbmux
+from pymobiledevice3.remote.rsd_tunnel import PreferredRsdTunnel
+from pymobiledevice3.services.dvt.instruments.process_control import ProcessControl
+from pymobiledevice3.services.house_arrest import HouseArrestService
 
-    for function, names in (
-        (create_using_usbmux, ("serial", "autopair")),
-        (HouseArrestService.create, ("lockdown", "bundle_id", "documents_only")),
-        (ProcessControl.launch, ("bundle_id", "arguments", "kill_existing")),
-    ):
-        assert set(names) <= set(inspect.signature(function).parameters)
-    for name in ("makedirs", "set_file_contents", "exists", "rm", "fopen", "fread", "fclose", "get_device_info"):
-        assert hasattr(HouseArrestService, name), name
+for function, names in (
+    (create_using_usbmux, ("serial", "autopair")),
+    (HouseArrestService.create, ("lockdown", "bundle_id", "documents_only")),
+    (ProcessControl.launch, ("bundle_id", "arguments", "kill_existing")),
+    (PreferredRsdTunnel, ("serial", "autopair")),
+):
+    assert set(names) <= set(inspect.signature(function).parameters), function
+for name in ("makedirs", "set_file_contents", "exists", "rm", "fopen", "fread", "fclose", "get_device_info"):
+    assert hasattr(HouseArrestService, name), name
+"""
+
+
+@pytest.mark.skipif(
+    usbmux_remote.VARIABLE not in os.environ,
+    reason=f"{usbmux_remote.VARIABLE} names no interpreter with pymobiledevice3",
+)
+def test_the_other_tool_has_the_calls_that_are_made_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Names and arguments of pymobiledevice3; that they do what they say, only an iPhone shows."""
+    subprocess.run([os.environ[usbmux_remote.VARIABLE], "-c", _CALLS], check=True)
+    monkeypatch.setenv("USBMUXD_SOCKET_ADDRESS", str(tmp_path / "nothing"))
+    with pytest.raises(DeviceError, match="there is no usbmuxd, which speaks with iPhones on a cable"):
+        usbmux_remote.attached()
+
+
+def test_an_interpreter_that_is_none_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv(usbmux_remote.VARIABLE, str(tmp_path / "python"))
+    with pytest.raises(DeviceError, match="POCKETBERT_IPHONE_PYTHON names .*, which cannot be run"):
+        iphone.attached()
+    monkeypatch.setenv(usbmux_remote.VARIABLE, sys.executable)
+    with pytest.raises(DeviceError, match="cannot speak with iPhones: ModuleNotFoundError"):
+        iphone.attached()
+    monkeypatch.delenv(usbmux_remote.VARIABLE)
+    with pytest.raises(DeviceError, match="there is neither xcrun"):
+        iphone.attached()

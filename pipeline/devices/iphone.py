@@ -3,7 +3,6 @@
 `devicectl` reaches them from a Mac, `usbmux` from elsewhere, through the package pymobiledevice3.
 """
 
-import importlib.util
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,6 @@ from pipeline.devices.transport import DeviceError, Transport
 
 READY, UNPAIRED, AWAY, NO_DEVELOPER = "ready", "unpaired", "away", "Developer Mode off"
 """States of an iPhone: it can be used; it does not trust this computer; it is known here, and out of reach."""
-EXTRA = "pymobiledevice3"
 LOST = "was lost"
 NOT_INSTALLED = "is not installed"
 _SAID: Mapping[str, str] = {
@@ -47,13 +45,14 @@ def attached() -> list[Attached]:
         from pipeline.devices import devicectl
 
         return devicectl.attached()
-    if importlib.util.find_spec(EXTRA):
-        from pipeline.devices import usbmux
+    from pipeline.devices import usbmux_remote
 
-        return usbmux.attached()
+    if usbmux_remote.interpreter():
+        return usbmux_remote.attached()
     raise DeviceError(
-        f"there is neither xcrun, which comes with Xcode on a Mac, nor the package {EXTRA}: "
-        "`pip install 'pocketbert[iphone]'` installs it."
+        "there is neither xcrun, which comes with Xcode on a Mac, nor pymobiledevice3, in an environment of its own: "
+        "`python3 -m venv iphone && iphone/bin/pip install pymobiledevice3`, and "
+        f"{usbmux_remote.VARIABLE}=iphone/bin/python."
     )
 
 
@@ -68,9 +67,9 @@ def reach(device: Device) -> Transport:
         from pipeline.devices.devicectl import DevicectlPhone
 
         return DevicectlPhone(device, udid)
-    from pipeline.devices.usbmux import UsbmuxPhone
+    from pipeline.devices.usbmux_remote import RemoteUsbmuxPhone
 
-    return UsbmuxPhone(device, udid)
+    return RemoteUsbmuxPhone(device, udid)
 
 
 def choose(device: Device, found: Sequence[Attached]) -> str:

@@ -1,4 +1,4 @@
-"""iPhones without a Mac, through usbmuxd and pymobiledevice3: `pip install 'pocketbert[iphone]'`.
+"""iPhones without a Mac, through usbmuxd and pymobiledevice3, in the environment that has it: see `usbmux_remote`.
 
 The app's Documents are reached by AFC through house_arrest, which gives them away where `UIFileSharingEnabled` is set,
 as it is in the demo apps; the app is started by the developer services, which on iOS 17 and later lie behind a tunnel

@@ -1,0 +1,54 @@
+"""Carries out one call for `usbmux_remote`, in the environment of pymobiledevice3: JSON in, one line of JSON out."""
+
+import base64
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pipeline.devices import usbmux
+from pipeline.devices.table import Device
+from pipeline.devices.transport import DeviceError
+
+
+def answer(said: dict[str, Any]) -> Any:
+    """Return the result of a call as a JSON value.
+
+    Raises:
+        DeviceError: the phone did not do what it should.
+    """
+    method = said["method"]
+    if method == "attached":
+        return [one.model_dump(mode="json") for one in usbmux.attached()]
+    # What the row does not have for its transport may not be given to it.
+    row = {
+        key: value
+        for key, value in said["device"].items()
+        if key not in ("serial", "address", "storage", "runners", "start_below_c")
+    }
+    phone = usbmux.UsbmuxPhone(Device.model_validate(row), said["udid"])
+    given = said["given"]
+    if method == "put":
+        run, files = given
+        read = {
+            path: Path(one["file"]) if "file" in one else base64.b64decode(one["data"]) for path, one in files.items()
+        }
+        phone.put(run, read, lambda what, share: None)
+        return None
+    result = getattr(phone, method)(*given)
+    return base64.b64encode(result).decode() if isinstance(result, bytes) else result
+
+
+def main() -> int:
+    """Read a call, and write its result or the sentence that says what is wrong."""
+    said = json.loads(sys.stdin.read())
+    try:
+        found: dict[str, Any] = {"result": answer(said)}
+    except DeviceError as error:
+        found = {"error": str(error)}
+    print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
