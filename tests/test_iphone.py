@@ -214,7 +214,7 @@ def test_the_other_tool_has_the_calls_that_are_made_of_it(monkeypatch: pytest.Mo
 def test_an_interpreter_that_is_none_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv(usbmux_remote.VARIABLE, str(tmp_path / "python"))
-    with pytest.raises(DeviceError, match="POCKETBERT_IPHONE_PYTHON names .*, which cannot be run"):
+    with pytest.raises(DeviceError, match=r"POCKETBERT_IPHONE_PYTHON names .*, which cannot be run"):
         iphone.attached()
     monkeypatch.setenv(usbmux_remote.VARIABLE, sys.executable)
     with pytest.raises(DeviceError, match="cannot speak with iPhones: ModuleNotFoundError"):

@@ -1,8 +1,8 @@
 """iPhones without a Mac, from the environment in which pymobiledevice3 lives: each call is a process of its own there.
 
-It cannot be installed beside the toolchains: through FastAPI it wants newer typing-extensions and pydantic than xdsl,
-on which litert-torch stands, and coremltools' pins allow. So it has an environment of its own, whose interpreter
-POCKETBERT_IPHONE_PYTHON names, and `pipeline.devices.usbmux` runs there. It is under the GPL, and no part of PocketBERT.
+It cannot be installed beside the toolchains: pip finds no versions of FastAPI, which it wants, that go with their pins.
+So it has an environment of its own, whose interpreter POCKETBERT_IPHONE_PYTHON names, and `pipeline.devices.usbmux` runs
+there. It is under the GPL, and no part of PocketBERT.
 """
 
 import base64
@@ -25,7 +25,7 @@ _LIMIT_S, _BYTES_PER_S = 120.0, 1_000_000
 
 
 def interpreter() -> str | None:
-    """Return the interpreter that has pymobiledevice3: the one that is named, or this one; None where neither has it."""
+    """Return the interpreter that has pymobiledevice3: the named one, or this one; None where neither has it."""
     if named := os.environ.get(VARIABLE):
         return named
     return sys.executable if importlib.util.find_spec(PACKAGE) else None
