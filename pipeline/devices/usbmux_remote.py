@@ -1,7 +1,7 @@
 """iPhones without a Mac, from the environment in which pymobiledevice3 lives: each call is a process of its own there.
 
 It cannot be installed beside the toolchains: pip finds no versions of FastAPI, which it wants, that go with their pins.
-So it has an environment of its own, whose interpreter POCKETBERT_IPHONE_PYTHON names, and `pipeline.devices.usbmux` runs
+So it has an environment of its own, whose interpreter POCKETBERT_IPHONE_PYTHON names, and `usbmux` runs
 there. It is under the GPL, and no part of PocketBERT.
 """
 
