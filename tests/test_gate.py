@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import tomli_w
 from conftest import REPOSITORY, Outcome, TinyLine, run_command
+from store import Store
 from test_report import counted_record
 
 from docs import commands
@@ -42,15 +43,19 @@ Pocketbert = Callable[..., Outcome]
 
 
 @pytest.fixture(scope="module")
-def gated(tiny_line: TinyLine, tmp_path_factory: pytest.TempPathFactory) -> TinyLine:
-    """The tiny line without its impossible bound, taken to its report; tests copy it before they change anything."""
-    line = tiny_line.copy(tmp_path_factory.mktemp("gated"))
-    values = tomllib.loads(line.recipe.read_text(encoding="utf-8"))
-    del values["verify"]
-    line.recipe.write_text(tomli_w.dumps(values | {"benchmark": QUICK}), encoding="utf-8")
-    outcome = run_command("run", line.recipe, "--build", line.build, "--json", cwd=line.recipe.parent)
-    assert outcome.rc == 0, outcome.stdout[-3000:] + outcome.stderr[-3000:]
-    return line
+def gated(tiny_line: TinyLine, run_store: Store) -> TinyLine:
+    """The tiny line without its impossible bound, taken to its report, once for all workers; tests copy it."""
+
+    def make(folder: Path) -> None:
+        line = tiny_line.copy(folder / "line")
+        values = tomllib.loads(line.recipe.read_text(encoding="utf-8"))
+        del values["verify"]
+        line.recipe.write_text(tomli_w.dumps(values | {"benchmark": QUICK}), encoding="utf-8")
+        outcome = run_command("run", line.recipe, "--build", line.build, "--json", cwd=line.recipe.parent)
+        assert outcome.rc == 0, outcome.stdout[-3000:] + outcome.stderr[-3000:]
+
+    folder = run_store.get("gated", make) / "line"
+    return TinyLine(folder / tiny_line.recipe.name, folder / "build", tiny_line.outcome)
 
 
 @pytest.fixture(scope="module")
@@ -532,6 +537,7 @@ def test_counted_instructions_reach_the_report_and_close_the_gate(line: TinyLine
     assert "emulated.json cannot be read" in " ".join(outcome.stdout.split())
 
 
+@pytest.mark.full
 def test_another_file_is_timed_in_turns_with_the_baseline_s(
     gated: TinyLine, line: TinyLine, command_here: Pocketbert
 ) -> None:
