@@ -34,6 +34,7 @@ def test_bad_inputs_are_refused_in_one_line(project: Path, forks: Forks) -> None
     assert not [(one.group, one.what, one.said) for one in findings if one.outcome != HELD]
 
 
+@pytest.mark.full
 def test_nothing_outside_of_prepared_folders_is_touched(project: Path, forks: Forks) -> None:
     found = hostile.cases(SEED)
     assert len(found) >= 80

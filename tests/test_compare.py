@@ -43,6 +43,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.full
 def test_cells_are_made_once_and_shown(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compare.main(["--no-phones"]) == 0
     folder = compare_record.folder_of(host.describe())
