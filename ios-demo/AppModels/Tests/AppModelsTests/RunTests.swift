@@ -19,7 +19,7 @@ final class RunTests: XCTestCase {
         XCTAssertEqual(model.lengthsOffered, [16, 32, 64, 128])
         model.lengths = [16, 128]
         model.threads = 2
-        model.minutes = 0.5
+        model.minutes = 10
         model.start()
         XCTAssertTrue(model.isRunning)
         model.start()
