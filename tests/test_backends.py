@@ -74,7 +74,7 @@ def convert(
     if not folder.exists():
         folder.mkdir(parents=True)
         gates = SCHEMES[target.scheme].gates[tasks.get(made.manifest.params["task"]).output_kind]
-        _converter[0].call(make, made, target, lengths, ios, base, gates, folder)
+        _converter[0].call(make, made, target, lengths, ios, base, None, gates, folder)
     return folder
 
 
@@ -196,7 +196,7 @@ def test_core_ml_below_ios_18_holds_the_longest_length_and_says_so(
     out = tmp_path / "model"
     out.mkdir()
     gates = SCHEMES["fp16"].gates["logits"]
-    found = _converter[0].call(make, made, Target("coreml", "fp16"), (8, 64), 15, None, gates, out)
+    found = _converter[0].call(make, made, Target("coreml", "fp16"), (8, 64), 15, None, None, gates, out)
     (function,) = coreml.inspect(out / coreml.FILE)
     assert function.max_length == 64
     assert found["lengths_left_out"] == [8]

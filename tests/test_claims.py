@@ -116,7 +116,7 @@ def test_the_size_that_is_judged_is_measured(tiny_line: TinyLine, tmp_path: Path
     truth = line.folder / f"reference-{signature.read(model).max_length}"
     asked = Asked(Target("litert", "fp32"), bounds("fp32"), random_weights=True)
     (tmp_path / "out").mkdir()
-    verify.record_crash("it went down", model, line.folder / "student", truth, None, asked, tmp_path / "out")
+    verify.record_crash("it went down", model, line.folder / "student", None, truth, None, asked, tmp_path / "out")
     parity = verify.read(tmp_path / "out")
     assert parity.file_bytes == 60_000_000
     (size,) = [gate for gate in parity.gates if gate.name == "max_bytes_per_parameter"]

@@ -623,7 +623,8 @@ def test_files_judged_one_after_the_other_in_one_worker_are_judged_as_in_a_worke
         folder = tiny_line.folder
         gates = SCHEMES[name.partition("-")[2]].gates["embedding"]
         asked = Asked(Target(*name.split("-")), gates, random_weights=True)
-        worker.call(verify.make, folder / name / "model", folder / "student", folder / "reference-32", None, asked, out)
+        truth = folder / "reference-32"
+        worker.call(verify.make, folder / name / "model", folder / "student", None, truth, None, asked, out)
         return (out / verify.PARITY).read_bytes()
 
     with Worker(tmp_path / "log", threads=1) as warm:

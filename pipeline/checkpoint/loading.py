@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pipeline.checkpoint import architectures, shapes
+from pipeline.checkpoint import architectures, gains, shapes
 from pipeline.checkpoint.source import BUFFERS, Source
 from pipeline.errors import StudentError
 from pipeline.tasks import Task
@@ -69,8 +69,12 @@ def load_checkpoint(checkpoint: Path | Source, task: Task) -> Any:
         )
     _check_left_over(model, info.get("unexpected_keys", ()), shapes.name_of(checkpoint))
     _check_class(config, task, shapes.name_of(checkpoint))
-    if isinstance(checkpoint, Path) and not is_finite(model):
-        raise StudentError(f"{checkpoint} holds NaN or infinite weights.")
+    if isinstance(checkpoint, Path):
+        stored = gains.read(checkpoint)
+        if stored is not None:
+            gains.insert(model, *stored)
+        if not is_finite(model):
+            raise StudentError(f"{checkpoint} holds NaN or infinite weights.")
     return model.eval()
 
 

@@ -28,8 +28,8 @@ _ACTIVATIONS = {
 """Names by class; any other class of these modules goes by its own name."""
 _FUNCTIONS = {"tanh": "tanh", "relu": "relu", "sigmoid": "sigmoid", "silu": "silu", "gelu": "gelu"}
 """Names by function."""
-_AFFINE = ("NoNorm",)
-"""MobileBERT's norms: a gain and a shift, without a mean, a variance or an epsilon."""
+_AFFINE = ("NoNorm", "Gain")
+"""MobileBERT's norms, a gain and a shift without mean, variance or epsilon; and the gains of `checkpoint.gains`."""
 _ACTIVATION_MODULES = ("torch.nn.modules.activation", "transformers.activations")
 
 

@@ -25,6 +25,8 @@ from pipeline.recipe.schema import Recipe
 from pipeline.text import tokenizers
 
 WEIGHTS = "model.safetensors"
+GAINS = "gains.safetensors"
+"""Of a checkpoint that `pipeline.quantize` rewrote, see `checkpoint.gains`."""
 TOKENIZER_FILES = tuple(name for names in tokenizers.FAMILIES for name in names) + tokenizers.SETTINGS
 _TAKEN = ("config.json", WEIGHTS, *TOKENIZER_FILES, "1_Pooling/config.json", "modules.json")
 RECIPE = "recipe:"

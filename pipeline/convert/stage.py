@@ -72,6 +72,7 @@ def make(
     lengths: tuple[int, ...],
     minimum_ios: int | None,
     base: Path | None,
+    quantised: Path | None,
     gates: Gates,
     out: Path,
 ) -> dict[str, Any]:
@@ -83,6 +84,7 @@ def make(
         lengths: ascending, in tokens.
         minimum_ios: the oldest iOS release that has to read the file; None for all but Core ML.
         base: the model folder of the backend's base scheme, where the scheme is made from that.
+        quantised: the checkpoint that `pipeline.quantize` made of the student for the scheme, where there is one.
         gates: the target's gates, whose row bounds become the golden rows' tolerance.
         out: the artifact's directory.
 
@@ -93,7 +95,7 @@ def make(
     student_metrics = student.manifest.metrics
     started = time.perf_counter()
     request = ConvertRequest(
-        student=student.path,
+        student=quantised or student.path,
         task=student.manifest.params["task"],
         scheme=target.scheme,
         lengths=lengths,

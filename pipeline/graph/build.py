@@ -16,6 +16,8 @@ from pipeline.benchmark import stage as benchmark
 from pipeline.convert import stage as convert
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import choose_targets
+from pipeline.data import calibration
+from pipeline.data.corpus import Unlabelled
 from pipeline.devices import host
 from pipeline.devices.table import find_device
 from pipeline.errors import InputError, RecipeError
@@ -24,6 +26,7 @@ from pipeline.graph.node import Estimate, External, Graph, Input, Log, Node, ver
 from pipeline.graph.store import Store
 from pipeline.graph.worker import tell
 from pipeline.metrics import scoring
+from pipeline.quantize import stage as quantize
 from pipeline.recipe.schema import BenchmarkSection, Recipe
 from pipeline.report import measured
 from pipeline.report import stage as report
@@ -64,6 +67,8 @@ class _Files:
     student: Node | None = None
     models: dict[Target, Node] = field(default_factory=dict)
     parities: dict[Target, Node] = field(default_factory=dict)
+    texts: list[Unlabelled] = field(default_factory=list)
+    """The calibration set of `[quantize]`, once it was read."""
 
     @property
     def recipe(self) -> Recipe:
@@ -199,11 +204,40 @@ def truth(recipe: Recipe, laid_out: Node, datasets: reference.DatasetChoice, len
     )
 
 
+def _quantise(files: _Files, scheme: str) -> Node | None:
+    """Return the node of the checkpoint that a scheme's files are made of, or None where that is the student."""
+    recipe, section = files.recipe, files.recipe.quantize
+    if section is None or not quantize.is_asked(section, scheme):
+        return None
+    assert files.student
+    if not files.texts:
+        key = "quantize.calibration"
+        count, seed = section.calibration_texts, section.seed
+        files.texts += calibration.texts(section.calibration, files.branch.file, count, seed=seed, key=key)
+    settings = section.model_dump(mode="json", exclude={"calibration"})
+    return Node(
+        recipe=recipe.name,
+        name=f"quantize {scheme}",
+        place=f"quantised-{scheme}",
+        stage="quantize",
+        version=quantize.VERSION,
+        params={"task": recipe.task, "scheme": scheme, "settings": settings, "texts": artifact.digest_of(files.texts)},
+        inputs={"student": files.student},
+        tools=versions(*quantize.DISTRIBUTIONS),
+        function=quantize.make,
+        arguments=(Input("student"), recipe.task, scheme, section, files.texts),
+        estimate=Estimate(25, files.branch.end.source.weights_bytes),
+    )
+
+
 def _convert(files: _Files, target: Target) -> Node:
     recipe, backend = files.recipe, backends.get(target.backend)
     assert files.student
     inputs: dict[str, Node] = {"student": files.student}
-    if backend.BASE_SCHEME not in (None, target.scheme):
+    quantised = _quantise(files, target.scheme)
+    if quantised:
+        inputs["quantised"] = quantised
+    elif backend.BASE_SCHEME not in (None, target.scheme):
         base = Target(target.backend, str(backend.BASE_SCHEME))
         inputs["base"] = files.models.get(base) or _convert(files, base)
     weights = files.branch.end.source.weights_bytes
@@ -213,6 +247,7 @@ def _convert(files: _Files, target: Target) -> Node:
         recipe.lengths(target.backend),
         recipe.minimum_ios(target.backend),
         Input("base") if "base" in inputs else None,
+        Input("quantised") if "quantised" in inputs else None,
         recipe.gates(target.scheme),
     )
     return Node(
@@ -248,10 +283,17 @@ def _convert_again(files: _Files, target: Target) -> Node:
 
 
 def convert_file(
-    laid_out: Path, target: Target, lengths: tuple[int, ...], ios: int | None, base: Path | None, gates: Any, out: Path
+    laid_out: Path,
+    target: Target,
+    lengths: tuple[int, ...],
+    ios: int | None,
+    base: Path | None,
+    quantised: Path | None,
+    gates: Any,
+    out: Path,
 ) -> dict[str, Any]:
     """Convert, as a node does it; see `convert.make`."""
-    return convert.make(opened(laid_out), target, lengths, ios, base, gates, out)
+    return convert.make(opened(laid_out), target, lengths, ios, base, quantised, gates, out)
 
 
 def opened(folder: Path) -> Artifact:
@@ -280,6 +322,7 @@ def _verify(files: _Files, target: Target) -> Node:
     }
     longest = recipe.lengths(target.backend)[-1]
     again = {"again": _convert_again(files, target)} if files.thorough else {}
+    quantised = _quantise(files, target.scheme)
     return Node(
         recipe=recipe.name,
         name=f"verify {target}",
@@ -291,11 +334,19 @@ def _verify(files: _Files, target: Target) -> Node:
             "model": files.models[target],
             "student": files.student,
             "reference": truth(recipe, files.student, files.branch.datasets, longest),
+            **({"quantised": quantised} if quantised else {}),
             **again,
         },
         tools=versions(backend.DISTRIBUTIONS[0]),
         function=verify.make,
-        arguments=(Input("model"), Input("student"), Input("reference"), Input("again") if again else None, asked),
+        arguments=(
+            Input("model"),
+            Input("student"),
+            Input("quantised") if quantised else None,
+            Input("reference"),
+            Input("again") if again else None,
+            asked,
+        ),
         estimate=Estimate(20, 200_000),
         worker=f"verify-{target.backend}",
         threads=1,

@@ -106,6 +106,25 @@ def _located(error: ValidationError, name: str) -> ValidationError:
     return ValidationError.from_exception_data(error.title, lines)
 
 
+class QuantizeSection(Section):
+    """How a student is made ready for schemes whose activations are int8.
+
+    What its linears read is looked at on real text, and outliers are evened out by gains, with which the student stays
+    the same in fp32.
+    """
+
+    calibration: Names | None = None
+    """The calibration set: `.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the
+    data folder, or a dataset's texts. Unless given: the package's texts, and STS-B's train sentences where present."""
+    calibration_texts: Annotated[int, Field(ge=8, le=10_000)] = 256
+    """Most texts of the calibration set; of more, `seed` determines a sample."""
+    observer: Literal["min_max", "percentile", "mse", "entropy"] = "mse"
+    """Which range of an activation static int8 covers: all of it, 99.99 % of its values, that with the least squared
+    error, or that with the least Kullback-Leibler divergence."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seed of the samples of texts and tokens."""
+
+
 class VerifySection(Section):
     """How files are judged."""
 
@@ -182,6 +201,7 @@ class Recipe(Section):
     factorise: FactoriseSection | None = None
     share: ShareSection | None = None
     distil: DistilSection | None = None
+    quantize: QuantizeSection | None = None
     convert: ConvertSection = ConvertSection()
     targets: Annotated[dict[str, SerializeAsAny[TargetSection]], BeforeValidator(_by_backend), Field(min_length=1)]
     """Targets by backend, in the order in which files are listed."""

@@ -18,10 +18,11 @@ from pipeline.convert.model import Model
 from pipeline.metrics import measures, scoring
 from pipeline.metrics.outputs import RowOutputs
 from pipeline.metrics.scoring import Labels
+from pipeline.quantize import stage as quantize
 from pipeline.schemes import OutputKind
 from pipeline.student import reference
 from pipeline.student.reference import Reference
-from pipeline.verify import companions, control, operators, structure
+from pipeline.verify import companions, control, equalised, operators, structure
 from pipeline.verify.record import Asked, Control, Evaluation, GateResult, Group, Input, Measures, TaskScore
 from pipeline.verify.weights import Expected
 from pipeline.verify.wiring import Followed
@@ -86,8 +87,18 @@ class Measured:
     """None where a static gate failed: what a graph gives of wrong weights tells nothing of the graph."""
 
 
-def measure(model_folder: Path, student: Path, truth: Reference, again: Path | None, asked: Asked) -> Measured:
+def measure(
+    model_folder: Path, student: Path, quantised: Path | None, truth: Reference, again: Path | None, asked: Asked
+) -> Measured:
     """Run one file over all rows of the reference, padded and unpadded, and compare what it holds.
+
+    Args:
+        model_folder: the model folder.
+        student: the student's folder.
+        quantised: the checkpoint whose numbers the file holds, where it is not the student.
+        truth: the student's outputs in fp32 PyTorch.
+        again: see `verify.stage.make`.
+        asked: the target with its bounds.
 
     Every session is closed again, so that one process measures file after file.
     """
@@ -103,12 +114,12 @@ def measure(model_folder: Path, student: Path, truth: Reference, again: Path | N
     of_sample = [number for number, run in enumerate(padded) if run.row % ALL_LENGTHS_EVERY == 0]
     runs = [natural[number] for number in sample] + [padded[number] for number in of_sample]
     known = outputs.take(sample) + padded_outputs.take(of_sample)
-    static_gates, holds = _static_gates(model, student, truth, asked)
+    static_gates, holds = _static_gates(model, student, quantised, truth, asked)
     if again is not None:
         static_gates.append(companions.reproduced(model_folder, again))
     single = None
     if all(gate.passed for gate in static_gates):
-        subject = control.Subject(model_folder, evaluator, student, truth, *holds)
+        subject = control.Subject(model_folder, evaluator, quantised or student, truth, *holds)
         single = control.run(subject, thorough=asked.thorough)
     return Measured(
         evaluator=evaluator.name,
@@ -185,7 +196,9 @@ def _wrong_ids(model: Model, truth: Reference) -> list[int]:
 _Holds = tuple[Expected, Structure, Sequence[Followed]]
 
 
-def _static_gates(model: Model, student: Path, truth: Reference, asked: Asked) -> tuple[list[GateResult], _Holds]:
+def _static_gates(
+    model: Model, student: Path, quantised: Path | None, truth: Reference, asked: Asked
+) -> tuple[list[GateResult], _Holds]:
     """Judge the files beside the model, its signature, and the constants and attributes in it; return these as well."""
     claimed = model.signature
     backend = backends.get(claimed.backend)
@@ -194,6 +207,10 @@ def _static_gates(model: Model, student: Path, truth: Reference, asked: Asked) -
     stored = backend.structure(file)
     results: list[GateResult] = companions.check(model.folder, student, claimed, functions, stored, truth, asked)
     expected = Expected.read(student, truth.checkpoint)
+    if quantised is not None:
+        rewritten = Expected.read(quantised, quantize.structure(quantised))
+        results.append(equalised.check(expected, rewritten))
+        expected = rewritten
     checked = structure.check(stored, expected, claimed.scheme, claimed.backend, functions=len(functions))
     results += [*checked.gates, _operators(claimed, student, stored, expected)]
     return results, (expected, stored, checked.followed)

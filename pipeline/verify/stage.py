@@ -24,7 +24,13 @@ VERSION = 9
 
 
 def make(
-    model: Path, student: Path, reference_folder: Path, again: Path | None, asked: Asked, out: Path
+    model: Path,
+    student: Path,
+    quantised: Path | None,
+    reference_folder: Path,
+    again: Path | None,
+    asked: Asked,
+    out: Path,
 ) -> dict[str, Any]:
     """Judge one converted file and write `parity.json`.
 
@@ -33,7 +39,8 @@ def make(
 
     Args:
         model: the model folder that `convert` made.
-        student: the checkpoint in Hugging Face layout that the file was made from.
+        student: the checkpoint in Hugging Face layout that the file is a form of.
+        quantised: the checkpoint that `pipeline.quantize` made of it, where the file was made from that.
         reference_folder: the truth, see `pipeline.student.reference`.
         again: the model folder of the same conversion made once more, to compare the file with; None to leave that.
         asked: the target that it is to be, with its bounds.
@@ -47,7 +54,7 @@ def make(
     crash: str | None = None
     not_run: str | None = None
     try:
-        measured = measure(model, student, truth, again, asked)
+        measured = measure(model, student, quantised, truth, again, asked)
     except UnknownOp as error:
         not_run = str(error)
     except PipelineError as error:
@@ -73,7 +80,14 @@ def _pass_on_full_disk(error: Exception) -> None:
 
 
 def record_crash(
-    crash: str, model: Path, student: Path, reference_folder: Path, again: Path | None, asked: Asked, out: Path
+    crash: str,
+    model: Path,
+    student: Path,
+    quantised: Path | None,
+    reference_folder: Path,
+    again: Path | None,
+    asked: Asked,
+    out: Path,
 ) -> dict[str, Any]:
     """Judge a file with which its process went down; `crash` says how, the others are as in `make`."""
     return _judge(model, reference.read(reference_folder), asked, None, None, crash, out)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pipeline.backends.structure import Constant
 from pipeline.checkpoint.parameters import content_digest
+from pipeline.checkpoint.source import GAINS, WEIGHTS
 from pipeline.errors import StudentError
 from pipeline.schemes import Granularity, Stored
 
@@ -97,7 +98,8 @@ class Expected:
         Raises:
             StudentError: the checkpoint is not the one that the structure describes.
         """
-        by_digest = {content_digest(values): values for values in _tensors(student / "model.safetensors")}
+        files = [file for file in (student / WEIGHTS, student / GAINS) if file.is_file()]
+        by_digest = {content_digest(values): values for file in files for values in _tensors(file)}
         tensors = {}
         for name, row in structure["parameters"].items():
             if row["sha256"] not in by_digest:

@@ -40,12 +40,12 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
         source = Path(scratch) / "source.tflite"
         if request.scheme == BASE_SCHEME:
             _export_float(request, source)
-        elif request.base is None:
-            raise ToolchainError(
-                f"LiteRT makes {request.scheme} from its {BASE_SCHEME} file, and none was handed over."
-            )
         else:
-            _quantize(request.base, source, request.scheme)
+            # A checkpoint that was quantised for the scheme has numbers of its own, so no other file is its base.
+            base = request.base or Path(scratch) / "base.tflite"
+            if request.base is None:
+                _export_float(request, base)
+            _quantize(base, source, request.scheme)
         share_constants(source, file)
     stored = SCHEMES[request.scheme].weights.upper()
     if stored not in constant_dtypes(file):

@@ -33,7 +33,7 @@ class PlantingFailed(ToolchainError):
 def convert_clean(made: Artifact, target: Target, base: Path | None, out: Path) -> dict[str, Any]:
     """Convert one target as the line does."""
     gates = SCHEMES[target.scheme].gates[tasks.get(made.manifest.params["task"]).output_kind]
-    return convert.make(made, target, tuple(made.manifest.params["lengths"]), MINIMUM_IOS, base, gates, out)
+    return convert.make(made, target, tuple(made.manifest.params["lengths"]), MINIMUM_IOS, base, None, gates, out)
 
 
 def convert_planted(name: str, made: Artifact, target: Target, base: Path | None, out: Path) -> Converted:

@@ -69,7 +69,7 @@ def judge(subject: Subject, mutation: Mutation) -> Judged:
         if fired:
             return Judged(FAILED, fired)
         out = Path(scratch)
-        verify.make(folder, subject.student, subject.reference, None, asked, out)
+        verify.make(folder, subject.student, None, subject.reference, None, asked, out)
         parity = verify.read(out)
         if parity.verdict == "not_run":
             return Judged(NOT_RUN, parity.reasons[0])
@@ -94,7 +94,7 @@ def _fired_at_rest(folder: Path, subject: Subject, asked: verify.Asked) -> str |
     truth = reference.read(subject.reference)
     try:
         with Model(folder) as model:
-            gates, _ = measure._static_gates(model, subject.student, truth, asked)
+            gates, _ = measure._static_gates(model, subject.student, None, truth, asked)
     except Exception:
         # Verify says of what does not load how it is to be called.
         return None

@@ -1,0 +1,124 @@
+"""Gains: vectors by which a linear's input or output is multiplied, so that fewer bits do for what is between them.
+
+A channel of an activation that is a hundred times the others leaves them a hundredth of an int8 range. Divided by its
+size before the linear, with the weight's column multiplied by it, it fits, and the linear computes the same. A
+checkpoint that `pipeline.quantize` made has such pairs: its weights hold one half, and `gains.safetensors` the other.
+
+Source: Xiao et al. 2023 (SmoothQuant) for inputs, Wei et al. 2022 (Outlier Suppression) for why post-norm encoders need
+them; the gain of an output is the same for the linear's rows.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from pipeline.checkpoint import layers
+from pipeline.checkpoint.source import GAINS
+from pipeline.errors import StudentError
+
+_INPUT, _OUTPUT = ".input_gain", ".output_gain"
+"""Behind the path of a linear. Linears that read one tensor have one gain, stored for the first of them."""
+
+
+class _Memory:
+    """The last tensor that a gain multiplied, and the product: torch.export warns of tensors as attributes."""
+
+    read: torch.Tensor | None = None
+    product: torch.Tensor | None = None
+
+
+class Gain(nn.Module):
+    """Multiplies the last axis by a vector."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        """Take the vector, `(columns,)`."""
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+        self._memory = _Memory()
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return `hidden` times the gain."""
+        return hidden * self.weight
+
+    def once(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return `self(hidden)`, computed once for linears that read the same tensor, such as query, key and value."""
+        if self._memory.read is not hidden or self._memory.product is None:
+            self._memory.read, self._memory.product = hidden, self(hidden)
+        return self._memory.product
+
+
+class ScaledLinear(nn.Module):
+    """A linear between two gains, either of which may be absent."""
+
+    def __init__(self, linear: nn.Linear, before: Gain | None, after: Gain | None) -> None:
+        """Wrap a linear; a gain that several linears share is one module."""
+        super().__init__()
+        self.input_gain, self.linear, self.output_gain = before, linear, after
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return `(linear(hidden · input_gain)) · output_gain`."""
+        if self.input_gain is not None:
+            hidden = self.input_gain.once(hidden)
+        result: torch.Tensor = self.linear(hidden)
+        return result if self.output_gain is None else self.output_gain(result)
+
+
+def insert(model: nn.Module, gains: Mapping[str, torch.Tensor], groups: Mapping[str, str]) -> None:
+    """Put gains around the linears of a model whose weights hold their inverse.
+
+    Args:
+        model: a Hugging Face model.
+        gains: vectors by the path of a linear with `.input_gain` or `.output_gain` behind it.
+        groups: for a linear that shares the input's gain of another, the other's path.
+
+    Raises:
+        StudentError: a path leads to no linear, or a vector has another width.
+    """
+    shared: dict[str, Gain] = {}
+    for path in dict.fromkeys([*(name.rpartition(".")[0] for name in gains), *groups]):
+        linear = _linear(model, path)
+        owner = groups.get(path, path)
+        before, after = gains.get(owner + _INPUT), gains.get(path + _OUTPUT)
+        for vector, width in ((before, linear.in_features), (after, linear.out_features)):
+            if vector is not None and tuple(vector.shape) != (width,):
+                raise StudentError(
+                    f"a gain of {path} has shape {tuple(vector.shape)}, and the linear needs ({width},)."
+                )
+        if before is not None and owner not in shared:
+            shared[owner] = Gain(before)
+        layers.put(model, path, ScaledLinear(linear, shared.get(owner), None if after is None else Gain(after)))
+
+
+def _linear(model: nn.Module, path: str) -> nn.Linear:
+    try:
+        found = model.get_submodule(path)
+    except AttributeError:
+        found = None
+    if not isinstance(found, nn.Linear):
+        raise StudentError(f"{GAINS} has a gain for {path}, which is no linear of {type(model).__name__}.")
+    return found
+
+
+def read(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]] | None:
+    """Return a checkpoint's gains and which linears share one, or None for a checkpoint without them."""
+    from safetensors import safe_open
+
+    if not (folder / GAINS).is_file():
+        return None
+    with safe_open(folder / GAINS, "pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+
+
+def write(gains: Mapping[str, torch.Tensor], groups: Mapping[str, str], folder: Path) -> None:
+    """Write gains beside the weights that hold their inverse."""
+    from safetensors.torch import save_file
+
+    save_file({name: one.contiguous() for name, one in gains.items()}, folder / GAINS, metadata=dict(groups))
+
+
+def linear_name(path: str, modules: Mapping[str, Any]) -> str:
+    """Return the path of the linear itself, which lies inside of a `ScaledLinear`."""
+    return f"{path}.linear" if isinstance(modules.get(path), ScaledLinear) else path

@@ -1,0 +1,132 @@
+"""Observers: which range of an activation int8 should cover, one function each, given a histogram of its values.
+
+Values beyond the range are clipped to its ends; a narrower range has finer steps. Every range holds zero, which int8
+then has exactly.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Range = tuple[float, float]
+"""Lowest and highest value that is kept as it is."""
+
+BINS = 2048
+STEPS = 255
+"""Steps of int8 from the lowest code to the highest."""
+_PERCENTILE = 99.99
+_CANDIDATES = 64
+"""Shares of the full range that are tried."""
+_LEAST_SHARE = 0.2
+"""No range is narrower than this share of the full one."""
+_ENTROPY_BINS = 256
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How often an activation takes which values."""
+
+    counts: Floats
+    """`(BINS,)`, each as wide as the others."""
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: NDArray[np.float32]) -> "Histogram":
+        """Count values of any shape; the histogram holds zero."""
+        low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
+        if low == high:
+            high = low + 1e-6
+        counts, _ = np.histogram(values, BINS, (low, high))
+        return cls(counts.astype(np.float64), low, high)
+
+    @property
+    def centres(self) -> Floats:
+        """Middle of each bin."""
+        edges = np.linspace(self.low, self.high, len(self.counts) + 1)
+        middle: Floats = (edges[1:] + edges[:-1]) / 2
+        return middle
+
+
+def min_max(histogram: Histogram) -> Range:
+    """Clip nothing."""
+    return histogram.low, histogram.high
+
+
+def percentile(histogram: Histogram) -> Range:
+    """Clip the outermost 0.01 % of values, one half on either side."""
+    share = np.cumsum(histogram.counts) / histogram.counts.sum()
+    tail = (1 - _PERCENTILE / 100) / 2
+    inside = np.flatnonzero((share > tail) & (share - histogram.counts / histogram.counts.sum() < 1 - tail))
+    edges = np.linspace(histogram.low, histogram.high, len(histogram.counts) + 1)
+    return _with_zero(float(edges[inside[0]]), float(edges[inside[-1] + 1]))
+
+
+def mse(histogram: Histogram) -> Range:
+    """Return the range with the least mean squared error of rounding and clipping together."""
+    return min(_ranges(histogram), key=lambda one: _squared_error(histogram, one))
+
+
+def entropy(histogram: Histogram) -> Range:
+    """Return the range whose int8 codes keep the distribution best, by Kullback-Leibler divergence.
+
+    Source: Migacz 2017 (TensorRT's calibration), here for ranges with two ends.
+    """
+    return min(_ranges(histogram), key=lambda one: _divergence(histogram, one))
+
+
+OBSERVERS: Mapping[str, Callable[[Histogram], Range]] = {
+    "min_max": min_max,
+    "percentile": percentile,
+    "mse": mse,
+    "entropy": entropy,
+}
+
+
+def scale_and_zero_point(found: Range) -> tuple[float, int]:
+    """Return the step of int8 over a range, and the code of zero, from -128 to 127."""
+    low, high = _with_zero(*found)
+    step = float(np.float32(max(high - low, 1e-9) / STEPS))
+    return step, int(np.clip(round(-128 - low / step), -128, 127))
+
+
+def _with_zero(low: float, high: float) -> Range:
+    return min(low, 0.0), max(high, 0.0)
+
+
+def _ranges(histogram: Histogram) -> list[Range]:
+    """Return ranges to try: the full one, and others that clip either end alone or both."""
+    found = [(histogram.low, histogram.high)]
+    for share in np.linspace(1, _LEAST_SHARE, _CANDIDATES)[1:]:
+        low, high = histogram.low * share, histogram.high * share
+        found += [(low, high), (low, histogram.high), (histogram.low, high)]
+    return list(dict.fromkeys(found))
+
+
+def _squared_error(histogram: Histogram, found: Range) -> float:
+    low, high = found
+    step = (high - low) / STEPS
+    centres = histogram.centres
+    clipped = np.clip(centres, low, high)
+    error = np.square(centres - clipped) + step * step / 12
+    return float((histogram.counts * error).sum())
+
+
+def _divergence(histogram: Histogram, found: Range) -> float:
+    low, high = found
+    centres, counts = histogram.centres, histogram.counts
+    inside = np.flatnonzero((centres >= low) & (centres <= high))
+    reference = counts[inside].copy()
+    reference[0] += counts[centres < low].sum()
+    reference[-1] += counts[centres > high].sum()
+    # Codes tell nothing apart within a step: each has its values spread over those of its bins that hold any.
+    code = np.minimum(((centres[inside] - low) / (high - low) * STEPS).astype(np.int64), STEPS - 1)
+    filled = (counts[inside] > 0).astype(np.float64)
+    by_code = np.bincount(code, counts[inside], STEPS) / np.maximum(np.bincount(code, filled, STEPS), 1)
+    kept = by_code[code] * filled
+    seen = reference > 0
+    p, q = reference[seen] / reference.sum(), kept[seen] / max(kept.sum(), 1.0)
+    return float((p * np.log(p / np.maximum(q, 1e-12))).sum())

@@ -1,0 +1,65 @@
+"""What quantising a student found, beside its weights: gains, errors, ranges and histograms of each linear."""
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+FILE = "ranges.json"
+
+
+class Activation(BaseModel):
+    """One activation of a linear on the calibration set, after its gain."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    low: float
+    """Lowest value that int8 keeps."""
+    high: float
+    """Highest value that int8 keeps."""
+    lowest: float
+    """Lowest value that occurred."""
+    highest: float
+    """Highest value that occurred."""
+    counts: tuple[int, ...]
+    """How many values there were in each of so many bins of equal width, from `lowest` to `highest`."""
+
+
+class Linear(BaseModel):
+    """One linear, between its gains."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str
+    """In the Hugging Face model."""
+    alpha: float | None
+    """Share of an outlier that its input's gain moves into the weight; None where it has no such gain."""
+    output_gain: bool
+    error_before: float
+    """Squared error of the outputs of its group after rounding, relative to the outputs, without gains."""
+    error: float
+    """With them."""
+    largest_channel: float
+    """Largest size of the input's channel that is farthest out, before the gain, over the median channel's."""
+    input: Activation | None = None
+    """Static int8 alone."""
+    output: Activation | None = None
+
+
+class Ranges(BaseModel):
+    """All linears of a student, in the order of their first call."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    scheme: str
+    observer: str | None
+    """A row of `observers.OBSERVERS`; None where ranges are found at run time."""
+    texts: int
+    tokens: int
+    identity_error: float
+    """Largest difference between the student and the rewritten one, both fp32, over the root mean square of outputs."""
+    linears: tuple[Linear, ...]
+
+
+def read(folder: Path) -> Ranges:
+    """Read the record of a quantised checkpoint."""
+    return Ranges.model_validate_json((folder / FILE).read_text(encoding="utf-8"))

@@ -1,0 +1,28 @@
+"""int8 as the runtimes compute with it, in PyTorch: weights with a scale a row, activations per token or per tensor."""
+
+import torch
+
+from pipeline.quantize.observers import Range, scale_and_zero_point
+
+_LARGEST = 127
+_SMALLEST = 1e-12
+
+
+def weight_by_row(weight: torch.Tensor) -> torch.Tensor:
+    """Return a weight `(rows, columns)` rounded to int8 and multiplied out, symmetric, with a scale a row."""
+    step = (weight.abs().amax(1, keepdim=True) / _LARGEST).clamp(min=_SMALLEST)
+    return (weight / step).round().clamp(-_LARGEST, _LARGEST) * step
+
+
+def by_token(values: torch.Tensor) -> torch.Tensor:
+    """Return activations rounded as dynamic int8 does it: asymmetric, each token over its own range with zero in it."""
+    low, high = values.amin(-1, keepdim=True).clamp(max=0), values.amax(-1, keepdim=True).clamp(min=0)
+    step = ((high - low) / 255).clamp(min=_SMALLEST)
+    zero = (-low / step).round()
+    return ((values / step).round() + zero).clamp(0, 255).sub(zero) * step
+
+
+def by_tensor(values: torch.Tensor, kept: Range) -> torch.Tensor:
+    """Return activations rounded as static int8 does it: asymmetric, all over one range that calibration found."""
+    step, zero = scale_and_zero_point(kept)
+    return ((values / step).round() + zero).clamp(-128, 127).sub(zero) * step

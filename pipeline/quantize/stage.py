@@ -1,0 +1,177 @@
+"""The stage: from a student to the checkpoint that a scheme's files are made of. It imports torch where it runs."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline import tasks
+from pipeline.data import calibration
+from pipeline.data.corpus import Unlabelled
+from pipeline.errors import ToolchainError
+from pipeline.quantize import record
+from pipeline.recipe.schema import QuantizeSection
+from pipeline.schemes import SCHEMES
+
+VERSION = 1
+DISTRIBUTIONS = ("torch", "transformers", "tokenizers")
+STRUCTURE = "structure.json"
+"""What `checkpoint.parameters` says of the rewritten model: files are compared with that."""
+IDENTITY = 1e-5
+"""Largest difference to the student that fp32's own rounding explains, over the root mean square of the outputs."""
+_LENGTH = 128
+"""Calibration texts are cut to so many tokens."""
+_BINS_KEPT = 128
+
+
+def is_asked(section: QuantizeSection | None, scheme: str) -> bool:
+    """Return whether a scheme's files are made of a checkpoint of their own."""
+    return section is not None and SCHEMES[scheme].activations != "float"
+
+
+def make(
+    student: Path, task_name: str, scheme: str, section: QuantizeSection, texts: Sequence[Unlabelled], out: Path
+) -> dict[str, Any]:
+    """Calibrate and equalise a student for a scheme. Runs in a worker, since it imports torch.
+
+    Args:
+        student: the student artifact's folder.
+        task_name: a row of `pipeline.tasks`.
+        scheme: a row of `pipeline.schemes`, whose activations are int8.
+        section: `[quantize]` of the recipe.
+        texts: the calibration set, without labels.
+        out: the artifact's directory.
+
+    Returns:
+        How many linears have gains, and by how much the rewritten model differs from the student in fp32.
+
+    Raises:
+        InputError: too few texts.
+        ToolchainError: the rewritten model computes something else.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    from pipeline.checkpoint import architectures, gains, shapes
+    from pipeline.checkpoint.loading import load_checkpoint
+    from pipeline.checkpoint.parameters import model_structure
+    from pipeline.checkpoint.source import WEIGHTS
+    from pipeline.quantize.activations import linear_groups
+    from pipeline.quantize.equalisation import apply, equalise
+
+    task = tasks.get(task_name)
+    model = load_checkpoint(student, task)
+    row = architectures.get(model.config.model_type)
+    longest = min(_LENGTH, row.max_length(model.config.to_dict()))
+    batches = calibration.batches(
+        student, row.inputs, texts, max_length=longest, pad=int(model.config.pad_token_id or 0)
+    )
+    truth = _outputs(model, task, batches)
+    static = False
+    groups = linear_groups(model, batches, seed=section.seed)
+    found = [equalise(group, static=static, observer=section.observer) for group in groups]
+    for group, one in zip(groups, found, strict=True):
+        apply(group.linears, one)
+    shutil.copyfile(student / "config.json", out / "config.json")
+    weights = {name: tensor.detach().contiguous() for name, tensor in shapes.named_once(model).items()}
+    save_file(weights, out / WEIGHTS, metadata={"format": "pt"})
+    vectors: dict[str, torch.Tensor] = {}
+    shared: dict[str, str] = {}
+    for one in found:
+        first, *others = one.paths
+        if one.input_gain is not None:
+            vectors[f"{first}.input_gain"] = one.input_gain
+            shared |= dict.fromkeys(others, first)
+        vectors |= {
+            f"{path}.output_gain": gain
+            for path, gain in zip(one.paths, one.output_gains, strict=True)
+            if gain is not None
+        }
+    gains.write(vectors, shared, out)
+    rewritten = load_checkpoint(out, task)
+    unit = float(truth.square().mean().sqrt()) or 1.0
+    error = float((_outputs(rewritten, task, batches) - truth).abs().max()) / unit
+    if error > IDENTITY:
+        raise ToolchainError(
+            f"equalisation for {scheme} changed what the student computes in fp32 by {error:.1e} of its outputs; "
+            f"{IDENTITY:.0e} is the most that rounding explains."
+        )
+    ranges = _record(scheme, section, groups, found, batches.count, error, static=static)
+    (out / record.FILE).write_text(ranges.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    (out / STRUCTURE).write_text(json.dumps(model_structure(rewritten)), encoding="utf-8")
+    return {
+        "linears": len(ranges.linears),
+        "input_gains": sum(one.input_gain is not None for one in found),
+        "output_gains": sum(gain is not None for one in found for gain in one.output_gains),
+        "identity_error": error,
+        "texts": batches.count,
+    }
+
+
+def structure(folder: Path) -> dict[str, Any]:
+    """Return the structure of a quantised checkpoint's model."""
+    found: dict[str, Any] = json.loads((folder / STRUCTURE).read_text(encoding="utf-8"))
+    return found
+
+
+def _outputs(model: Any, task: tasks.Task, batches: calibration.Batches) -> Any:
+    """Return the task's outputs for all tokens and rows, one after the other."""
+    import torch
+
+    from pipeline.compress.prune.activations import batch_tensors
+
+    found = []
+    with torch.no_grad():
+        for number in range(len(batches)):
+            tensors = batch_tensors(batches, number)
+            results = task.finish(model(**tensors), tensors["attention_mask"].float())
+            found += [one.flatten() for one in results]
+    return torch.cat(found)
+
+
+def _record(
+    scheme: str,
+    section: QuantizeSection,
+    groups: Sequence[Any],
+    found: Sequence[Any],
+    texts: int,
+    error: float,
+    *,
+    static: bool,
+) -> record.Ranges:
+    linears = []
+    for group, one in zip(groups, found, strict=True):
+        sizes = group.inputs.abs().amax(0)
+        for number, path in enumerate(one.paths):
+            linears.append(
+                record.Linear(
+                    path=path,
+                    alpha=one.alpha,
+                    output_gain=one.output_gains[number] is not None,
+                    error_before=one.error_before,
+                    error=one.error,
+                    largest_channel=float(sizes.max() / sizes.median().clamp(min=1e-12)),
+                    input=_activation(one.histograms[0], one.input_range) if static else None,
+                    output=_activation(one.histograms[1 + number], one.output_ranges[number]) if static else None,
+                )
+            )
+    return record.Ranges(
+        scheme=scheme,
+        observer=section.observer if static else None,
+        texts=texts,
+        tokens=max(len(group.inputs) for group in groups),
+        identity_error=error,
+        linears=tuple(linears),
+    )
+
+
+def _activation(histogram: Any, kept: tuple[float, float]) -> record.Activation:
+    counts = histogram.counts.reshape(_BINS_KEPT, -1).sum(1)
+    return record.Activation(
+        low=kept[0],
+        high=kept[1],
+        lowest=histogram.low,
+        highest=histogram.high,
+        counts=tuple(int(count) for count in counts),
+    )

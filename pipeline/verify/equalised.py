@@ -1,0 +1,64 @@
+"""Judge a checkpoint that `pipeline.quantize` rewrote: multiplied out with its gains it has to be the student."""
+
+import numpy as np
+
+from pipeline.verify.record import GateResult
+from pipeline.verify.weights import Array, Expected
+
+_ERROR = 1e-6
+"""Relative: a weight is divided once for each of two gains and rounded to single precision."""
+_INNER = ".linear."
+
+
+def check(student: Expected, rewritten: Expected) -> GateResult:
+    """Compare each tensor of the student with the rewritten one between its gains.
+
+    Args:
+        student: the truth.
+        rewritten: the same with `input_gain` and `output_gain` around some linears.
+    """
+    wrong, worst = [], 0.0
+    seen = set()
+    for name, wanted in student.tensors.items():
+        path, _, kind = name.rpartition(".")
+        inner = f"{path}{_INNER}{kind}"
+        found = rewritten.tensors.get(inner if inner in rewritten.tensors else name)
+        seen.add(inner if inner in rewritten.tensors else name)
+        if found is None or found.shape != wanted.shape:
+            wrong.append(f"{name} is not there")
+            continue
+        error = _relative(_multiplied_out(found, path, kind, rewritten), wanted)
+        worst = max(worst, error)
+        if error > _ERROR:
+            wrong.append(f"{name} multiplied out differs by {error:.1e}")
+    gains = {name for name in rewritten.tensors if name.endswith(("_gain.weight",))}
+    wrong += [f"{name} is no tensor of the student" for name in rewritten.tensors.keys() - seen - gains]
+    detail = f"{len(gains)} gains, with which the weights are the student's"
+    if wrong:
+        detail = f"{len(wrong)} tensors of the quantised checkpoint are not the student's: {'; '.join(wrong[:3])}"
+    return GateResult(name="equalised", bound=_ERROR, found=worst, passed=not wrong, detail=detail)
+
+
+def _multiplied_out(found: Array, path: str, kind: str, rewritten: Expected) -> Array:
+    """Return a linear's weight or bias with its gains; a shared gain goes by the linear that it was stored for."""
+    before, after = _input_gain(path, rewritten), rewritten.tensors.get(f"{path}.output_gain.weight")
+    result = found.astype(np.float64)
+    if kind == "weight" and before is not None:
+        result = result * before
+    if after is not None:
+        result = result * (after[:, None] if kind == "weight" else after)
+    return result.astype(np.float32)
+
+
+def _input_gain(path: str, rewritten: Expected) -> Array | None:
+    """Return the gain of what a linear reads: that of the call before it."""
+    for name, sources in rewritten.calls:
+        if name == f"{path}.linear" and sources:
+            maker = rewritten.calls[sources[0]][0]
+            return rewritten.tensors.get(f"{maker}.weight") if maker.endswith(".input_gain") else None
+    return None
+
+
+def _relative(found: Array, wanted: Array) -> float:
+    largest = float(np.abs(wanted).max()) or 1.0
+    return float(np.abs(found - wanted).max()) / largest
