@@ -14,16 +14,17 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from pipeline import artifact, tasks
-from pipeline.checkpoint import gains
+from pipeline.checkpoint import gains, ranges
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.parameters import model_structure
+from pipeline.checkpoint.ranges import Range, scale_and_zero_point
 from pipeline.checkpoint.source import GAINS, WEIGHTS
 from pipeline.errors import StudentError
-from pipeline.quantize import observers, record
+from pipeline.quantize import observers
 from pipeline.quantize import stage as quantize
 from pipeline.quantize.activations import LinearGroup
 from pipeline.quantize.equalisation import apply, equalise, smoothing_scales
-from pipeline.quantize.observers import OBSERVERS, Histogram, scale_and_zero_point
+from pipeline.quantize.observers import OBSERVERS, Histogram
 from pipeline.quantize.rounding import by_tensor, by_token, weight_by_row
 from pipeline.verify import equalised
 from pipeline.verify.weights import Expected
@@ -67,7 +68,7 @@ def test_the_least_squared_error_is_the_least_of_all(seed: int) -> None:
     values = spiked(1, seed)
     histogram = Histogram.of(values)
 
-    def error(kept: observers.Range) -> float:
+    def error(kept: Range) -> float:
         return float((by_tensor(torch.from_numpy(values), kept) - torch.from_numpy(values)).square().mean())
 
     found = error(observers.mse(histogram))
@@ -179,9 +180,9 @@ def test_files_of_a_student_with_outliers_pass(
     made = {step["name"] for step in outcome.document["steps"]}
     assert "quantize int8_dynamic" in made
     folder = tmp_path / "build" / "tiny"
-    ranges = record.read(folder / "quantised-int8_dynamic")
-    assert ranges.identity_error < quantize.IDENTITY
-    taken = [linear for linear in ranges.linears if linear.alpha is not None]
+    record = ranges.read(folder / "quantised-int8_dynamic")
+    assert record.identity_error < quantize.IDENTITY
+    taken = [linear for linear in record.linears if linear.alpha is not None]
     assert taken
     assert all(linear.error < 0.7 * linear.error_before for linear in taken)
     assert all("equalised" in gates_of(folder, target) for target in outcome.document["verdicts"])

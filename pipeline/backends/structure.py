@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.schemes import Stored
+from pipeline.schemes import Arithmetic, Stored
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "sigmoid", "tanh"]
 """`gelu` is the exact form, by erf; `gelu_tanh` the approximation that `gelu_new` names."""
@@ -31,8 +31,6 @@ class Constant:
     """Whether zeros are left out of the file."""
 
 
-Arithmetic = Literal["float", "dynamic_int8"]
-"""`dynamic_int8`: activations are quantised when the file runs, and multiplied as integers."""
 Role = Literal["weight", "bias"]
 """What an operation does with a constant, where that is plain: it multiplies by a weight, it adds a bias."""
 

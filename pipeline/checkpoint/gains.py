@@ -10,7 +10,6 @@ them; the gain of an output is the same for the linear's rows.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -89,7 +88,8 @@ def insert(model: nn.Module, gains: Mapping[str, torch.Tensor], groups: Mapping[
                 )
         if before is not None and owner not in shared:
             shared[owner] = Gain(before)
-        layers.put(model, path, ScaledLinear(linear, shared.get(owner), None if after is None else Gain(after)))
+        scaled = ScaledLinear(linear, shared.get(owner), None if after is None else Gain(after))
+        layers.replace(model, linear, scaled)
 
 
 def _linear(model: nn.Module, path: str) -> nn.Linear:
@@ -117,8 +117,3 @@ def write(gains: Mapping[str, torch.Tensor], groups: Mapping[str, str], folder: 
     from safetensors.torch import save_file
 
     save_file({name: one.contiguous() for name, one in gains.items()}, folder / GAINS, metadata=dict(groups))
-
-
-def linear_name(path: str, modules: Mapping[str, Any]) -> str:
-    """Return the path of the linear itself, which lies inside of a `ScaledLinear`."""
-    return f"{path}.linear" if isinstance(modules.get(path), ScaledLinear) else path

@@ -175,6 +175,14 @@ def width(linear: Any) -> int:
     return int(last.out_features)
 
 
+def replace(root: "nn.Module", old: "nn.Module", new: "nn.Module") -> None:
+    """Replace a module wherever it is, since several layers may share it."""
+    for parent in list(root.modules()):
+        for name, child in list(parent.named_children()):
+            if child is old and parent is not new:
+                setattr(parent, name, new)
+
+
 def put(root: "nn.Module", path: str, module: "nn.Module") -> None:
     """Replace the module at a dotted path."""
     parent, _, name = path.rpartition(".")

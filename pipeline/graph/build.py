@@ -206,8 +206,9 @@ def truth(recipe: Recipe, laid_out: Node, datasets: reference.DatasetChoice, len
 
 def _quantise(files: _Files, scheme: str) -> Node | None:
     """Return the node of the checkpoint that a scheme's files are made of, or None where that is the student."""
-    recipe, section = files.recipe, files.recipe.quantize
-    if section is None or not quantize.is_asked(section, scheme):
+    recipe = files.recipe
+    section = quantize.section_for(recipe.quantize, scheme)
+    if section is None:
         return None
     assert files.student
     if not files.texts:

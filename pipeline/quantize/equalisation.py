@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from pipeline.checkpoint.ranges import Range
 from pipeline.quantize import rounding
 from pipeline.quantize.activations import LinearGroup
-from pipeline.quantize.observers import OBSERVERS, Histogram, Range
+from pipeline.quantize.observers import OBSERVERS, Histogram
 
 ALPHAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 """Shares of an outlier that move from activations into weights, that are tried."""

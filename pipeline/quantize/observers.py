@@ -10,13 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Range = tuple[float, float]
-"""Lowest and highest value that is kept as it is."""
+from pipeline.checkpoint.ranges import STEPS, Range
 
+Floats = NDArray[np.float64]
 BINS = 2048
-STEPS = 255
-"""Steps of int8 from the lowest code to the highest."""
 _PERCENTILE = 99.99
 _CANDIDATES = 64
 """Shares of the full range that are tried."""
@@ -84,13 +81,6 @@ OBSERVERS: Mapping[str, Callable[[Histogram], Range]] = {
     "mse": mse,
     "entropy": entropy,
 }
-
-
-def scale_and_zero_point(found: Range) -> tuple[float, int]:
-    """Return the step of int8 over a range, and the code of zero, from -128 to 127."""
-    low, high = _with_zero(*found)
-    step = float(np.float32(max(high - low, 1e-9) / STEPS))
-    return step, int(np.clip(round(-128 - low / step), -128, 127))
 
 
 def _with_zero(low: float, high: float) -> Range:

@@ -2,7 +2,7 @@
 
 import torch
 
-from pipeline.quantize.observers import Range, scale_and_zero_point
+from pipeline.checkpoint.ranges import Range, scale_and_zero_point
 
 _LARGEST = 127
 _SMALLEST = 1e-12

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import tasks
+from pipeline.checkpoint import ranges
 from pipeline.data import calibration
 from pipeline.data.corpus import Unlabelled
 from pipeline.errors import ToolchainError
-from pipeline.quantize import record
 from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES
 
@@ -25,9 +25,12 @@ _LENGTH = 128
 _BINS_KEPT = 128
 
 
-def is_asked(section: QuantizeSection | None, scheme: str) -> bool:
-    """Return whether a scheme's files are made of a checkpoint of their own."""
-    return section is not None and SCHEMES[scheme].activations != "float"
+def section_for(section: QuantizeSection | None, scheme: str) -> QuantizeSection | None:
+    """Return the settings of the checkpoint that a scheme's files are made of, or None where that is the student."""
+    activations = SCHEMES[scheme].activations
+    if activations == "static_int8":
+        return section or QuantizeSection()
+    return None if activations == "float" else section
 
 
 def make(
@@ -68,9 +71,15 @@ def make(
         student, row.inputs, texts, max_length=longest, pad=int(model.config.pad_token_id or 0)
     )
     truth = _outputs(model, task, batches)
-    static = False
+    static = SCHEMES[scheme].activations == "static_int8"
     groups = linear_groups(model, batches, seed=section.seed)
-    found = [equalise(group, static=static, observer=section.observer) for group in groups]
+    found = [
+        equalise(group, static=static, observer=section.observer)
+        for group in groups
+        # A head's outputs are what the file gives; as int8 they would be 256 different ones.
+        if not (static and any(_is_head(path, model) for path in group.paths))
+    ]
+    groups = [group for group in groups if any(group.paths == one.paths for one in found)]
     for group, one in zip(groups, found, strict=True):
         apply(group.linears, one)
     shutil.copyfile(student / "config.json", out / "config.json")
@@ -97,16 +106,20 @@ def make(
             f"equalisation for {scheme} changed what the student computes in fp32 by {error:.1e} of its outputs; "
             f"{IDENTITY:.0e} is the most that rounding explains."
         )
-    ranges = _record(scheme, section, groups, found, batches.count, error, static=static)
-    (out / record.FILE).write_text(ranges.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    record = _record(scheme, section, groups, found, batches.count, error)
+    (out / ranges.FILE).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
     (out / STRUCTURE).write_text(json.dumps(model_structure(rewritten)), encoding="utf-8")
     return {
-        "linears": len(ranges.linears),
+        "linears": len(record.linears),
         "input_gains": sum(one.input_gain is not None for one in found),
         "output_gains": sum(gain is not None for one in found for gain in one.output_gains),
         "identity_error": error,
         "texts": batches.count,
     }
+
+
+def _is_head(path: str, model: Any) -> bool:
+    return model.base_model is not model and not path.startswith(f"{model.base_model_prefix}.")
 
 
 def structure(folder: Path) -> dict[str, Any]:
@@ -137,28 +150,28 @@ def _record(
     found: Sequence[Any],
     texts: int,
     error: float,
-    *,
-    static: bool,
-) -> record.Ranges:
+) -> ranges.Ranges:
     linears = []
     for group, one in zip(groups, found, strict=True):
         sizes = group.inputs.abs().amax(0)
         for number, path in enumerate(one.paths):
             linears.append(
-                record.Linear(
+                ranges.Linear(
                     path=path,
                     alpha=one.alpha,
                     output_gain=one.output_gains[number] is not None,
                     error_before=one.error_before,
                     error=one.error,
                     largest_channel=float(sizes.max() / sizes.median().clamp(min=1e-12)),
-                    input=_activation(one.histograms[0], one.input_range) if static else None,
-                    output=_activation(one.histograms[1 + number], one.output_ranges[number]) if static else None,
+                    input=_activation(one.histograms[0], one.input_range) if one.histograms else None,
+                    output=_activation(one.histograms[1 + number], one.output_ranges[number])
+                    if one.histograms
+                    else None,
                 )
             )
-    return record.Ranges(
+    return ranges.Ranges(
         scheme=scheme,
-        observer=section.observer if static else None,
+        observer=section.observer if any(one.histograms for one in found) else None,
         texts=texts,
         tokens=max(len(group.inputs) for group in groups),
         identity_error=error,
@@ -166,9 +179,9 @@ def _record(
     )
 
 
-def _activation(histogram: Any, kept: tuple[float, float]) -> record.Activation:
+def _activation(histogram: Any, kept: tuple[float, float]) -> ranges.Activation:
     counts = histogram.counts.reshape(_BINS_KEPT, -1).sum(1)
-    return record.Activation(
+    return ranges.Activation(
         low=kept[0],
         high=kept[1],
         lowest=histogram.low,

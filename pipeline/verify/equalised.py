@@ -1,13 +1,31 @@
 """Judge a checkpoint that `pipeline.quantize` rewrote: multiplied out with its gains it has to be the student."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 
+from pipeline.checkpoint import ranges
+from pipeline.quantize import stage as quantize
 from pipeline.verify.record import GateResult
 from pipeline.verify.weights import Array, Expected
 
 _ERROR = 1e-6
 """Relative: a weight is divided once for each of two gains and rounded to single precision."""
 _INNER = ".linear."
+
+
+def read(quantised: Path) -> Expected:
+    """Read a checkpoint that `pipeline.quantize` made, with the steps of its static linears."""
+    found = Expected.read(quantised, quantize.structure(quantised))
+    linears = {name for name, _ in found.calls}
+    steps = {
+        f"{row.path}{_INNER}".rstrip(".") if f"{row.path}{_INNER}".rstrip(".") in linears else row.path: step
+        for row in ranges.read(quantised).linears
+        if row.input is not None
+        for step, _ in [row.input.scale_and_zero_point()]
+    }
+    return replace(found, static=steps)
 
 
 def check(student: Expected, rewritten: Expected) -> GateResult:

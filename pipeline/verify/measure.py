@@ -18,7 +18,6 @@ from pipeline.convert.model import Model
 from pipeline.metrics import measures, scoring
 from pipeline.metrics.outputs import RowOutputs
 from pipeline.metrics.scoring import Labels
-from pipeline.quantize import stage as quantize
 from pipeline.schemes import OutputKind
 from pipeline.student import reference
 from pipeline.student.reference import Reference
@@ -208,7 +207,7 @@ def _static_gates(
     results: list[GateResult] = companions.check(model.folder, student, claimed, functions, stored, truth, asked)
     expected = Expected.read(student, truth.checkpoint)
     if quantised is not None:
-        rewritten = Expected.read(quantised, quantize.structure(quantised))
+        rewritten = equalised.read(quantised)
         results.append(equalised.check(expected, rewritten))
         expected = rewritten
     checked = structure.check(stored, expected, claimed.scheme, claimed.backend, functions=len(functions))

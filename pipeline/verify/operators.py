@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.backends.structure import Structure
-from pipeline.schemes import OutputKind
+from pipeline.schemes import Arithmetic, OutputKind
 from pipeline.verify.record import GateResult
 from pipeline.verify.weights import Expected
 
@@ -69,6 +69,14 @@ Read from clean conversions of every architecture, task and activation that Pock
 """
 
 
+_BY_ARITHMETIC: dict[tuple[str, Arithmetic], str] = {
+    ("litert", "static_int8"): "QUANTIZE",
+    # What one delegate rounds, another may read.
+    ("executorch", "static_int8"): "delegate:int8",
+}
+"""And those that come with what linears multiply."""
+
+
 _LEAST: dict[str, tuple[float, ...]] = {
     # A mean over no tokens divides by one; a vector of zeros keeps its length: torch.nn.functional.normalize, whose
     # epsilon the smallest half stands for in half precision.
@@ -91,7 +99,9 @@ def check(stored: Structure, expected: Expected, backend: str, config: Path, out
     """
     model_type = str(json.loads(config.read_text(encoding="utf-8"))["model_type"])
     more = _BY_CHECKPOINT[backend]
-    known = " ".join([_COMMON[backend], *(more.get(name, "") for name in (model_type, *expected.activations))]).split()
+    by_checkpoint = (more.get(name, "") for name in (model_type, *expected.activations))
+    by_arithmetic = (_BY_ARITHMETIC.get((backend, kind), "") for kind in set(stored.arithmetic))
+    known = " ".join([_COMMON[backend], *by_checkpoint, *by_arithmetic]).split()
     counts = [Counter(kinds) for kinds in stored.operators]
     total = sum(counts, Counter())
     strange = {kind: count for kind, count in sorted(total.items()) if kind not in known}

@@ -7,7 +7,7 @@ the last bit, what the toolchain makes of them.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,48 @@ _HALF_SMALLEST = 2.0**-24
 
 
 @dataclass(frozen=True)
+class Rounding:
+    """How a toolchain rounds to int8, to the last bit: a flipped bit in a scale is far below half a step."""
+
+    steps: float
+    """How many steps the largest element of a row is."""
+    by_reciprocal: bool = False
+    """Whether elements are multiplied by one over the step instead of divided by it."""
+    dtype: type[np.floating[Any]] = np.float32
+    """In which scales and quotients are computed."""
+
+    def of(self, wanted: Array, largest: Array) -> Array:
+        """Return what a file has for some numbers.
+
+        Args:
+            wanted: the checkpoint's numbers.
+            largest: the largest size of those that share a scale; of a shape that broadcasts.
+        """
+        one = self.dtype(1)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            step = largest.astype(self.dtype) / self.dtype(self.steps)
+            if self.by_reciprocal:
+                step = np.maximum(step, self.dtype(_SMALLEST_STEP))
+            numbers = wanted.astype(self.dtype)
+            quotients = numbers * (one / step) if self.by_reciprocal else numbers / step
+            codes = np.clip(np.rint(quotients), -128, 127)
+            # A row of zeros has no step.
+            rounded = np.where(step > 0, codes, 0).astype(self.dtype) * step
+        found: Array = rounded.astype(np.float32)
+        return found
+
+
+ROUNDING: Mapping[str, Rounding] = {
+    "litert": Rounding(127),
+    "executorch": Rounding(127.5, by_reciprocal=True),
+    "coreml": Rounding(127, dtype=np.float16),
+}
+STATIC_ROUNDING = Rounding(127)
+"""Of linears whose ranges are known, see `checkpoint.static`: their codes are not the toolchain's, but ours."""
+"""By backend: ai-edge-quantizer 0.10, torchao 0.18 (symmetric, over 255 steps), coremltools 9.0 (in half precision)."""
+
+
+@dataclass(frozen=True)
 class Form:
     """A tensor of the checkpoint as a file may hold it: as it is, or with what comes before it multiplied in."""
 
@@ -56,6 +98,8 @@ class Form:
     """Checkpoint names of what was multiplied or added in."""
     prefix: bool = False
     """Whether the first rows alone will do."""
+    rounding: Rounding | None = None
+    """How it is rounded to int8, where that is not the backend's way."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -90,6 +134,8 @@ class Expected:
     activations: tuple[str, ...]
     calls: tuple[tuple[str, tuple[int, ...]], ...]
     """Modules in the order in which they run, each with the numbers of the calls on whose results it works."""
+    static: Mapping[str, float] = field(default_factory=dict)
+    """By the name of a linear that is static int8, the step of what it reads."""
 
     @classmethod
     def read(cls, student: Path, structure: Mapping[str, Any]) -> "Expected":
@@ -113,8 +159,20 @@ class Expected:
     @cached_property
     def forms(self) -> tuple[Form, ...]:
         """Every form of every tensor, the plain ones first."""
-        plain = [Form(name, "", values, prefix=name in self.positions) for name, values in self.tensors.items()]
+        plain = [self._plain(name, values) for name, values in self.tensors.items()]
         return (*plain, *self._folded())
+
+    def _plain(self, name: str, values: Array) -> Form:
+        """Return a tensor as it is; of a static linear with our own rounding, its bias in steps of the products."""
+        linear, _, kind = name.rpartition(".")
+        step = self.static.get(linear)
+        if step is None:
+            return Form(name, "", values, prefix=name in self.positions)
+        if kind == "weight":
+            return Form(name, "", values, rounding=STATIC_ROUNDING)
+        of_weights = np.abs(self.tensors[f"{linear}.weight"]).max(1) / np.float32(STATIC_ROUNDING.steps)
+        error = step * of_weights * np.float32((1 + _INT8_SLACK) / 2) + np.abs(values) * np.float32(_SUM_ERROR)
+        return Form(name, "", values, error=error.astype(np.float32))
 
     def _folded(self) -> Iterator[Form]:
         """Yield linears with the layer norm before them multiplied in: W·g and b + W·β.
@@ -163,46 +221,6 @@ def _tensors(file: Path) -> Iterator[Array]:
 
 
 # --- which tensor a constant is ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Rounding:
-    """How a toolchain rounds to int8, to the last bit: a flipped bit in a scale is far below half a step."""
-
-    steps: float
-    """How many steps the largest element of a row is."""
-    by_reciprocal: bool = False
-    """Whether elements are multiplied by one over the step instead of divided by it."""
-    dtype: type[np.floating[Any]] = np.float32
-    """In which scales and quotients are computed."""
-
-    def of(self, wanted: Array, largest: Array) -> Array:
-        """Return what a file has for some numbers.
-
-        Args:
-            wanted: the checkpoint's numbers.
-            largest: the largest size of those that share a scale; of a shape that broadcasts.
-        """
-        one = self.dtype(1)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            step = largest.astype(self.dtype) / self.dtype(self.steps)
-            if self.by_reciprocal:
-                step = np.maximum(step, self.dtype(_SMALLEST_STEP))
-            numbers = wanted.astype(self.dtype)
-            quotients = numbers * (one / step) if self.by_reciprocal else numbers / step
-            codes = np.clip(np.rint(quotients), -128, 127)
-            # A row of zeros has no step.
-            rounded = np.where(step > 0, codes, 0).astype(self.dtype) * step
-        found: Array = rounded.astype(np.float32)
-        return found
-
-
-ROUNDING: Mapping[str, Rounding] = {
-    "litert": Rounding(127),
-    "executorch": Rounding(127.5, by_reciprocal=True),
-    "coreml": Rounding(127, dtype=np.float16),
-}
-"""By backend: ai-edge-quantizer 0.10, torchao 0.18 (symmetric, over 255 steps), coremltools 9.0 (in half precision)."""
 
 
 @dataclass(frozen=True)
@@ -316,7 +334,7 @@ def _compare(values: Array, form: Form, stored: Stored, precision: Precision) ->
         outside = ~(distance <= allowed)
         if largest is not None:
             # Half a step hides a scale that is off by a bit.
-            outside |= values != precision.rounding.of(wanted, largest)
+            outside |= values != (form.rounding or precision.rounding).of(wanted, largest)
         off = int(np.count_nonzero(outside))
         np.divide(distance, allowed, out=distance)
     distance[np.isnan(distance)] = 0

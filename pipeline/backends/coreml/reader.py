@@ -12,13 +12,13 @@ from pipeline.backends.coreml import bounds, kinds
 from pipeline.backends.coreml.convert import METADATA_PREFIX
 from pipeline.backends.coreml.kinds import parameter
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Arithmetic, Constant, Flow, Limit, Role, Structure
+from pipeline.backends.structure import Activation, Constant, Flow, Limit, Role, Structure
 from pipeline.errors import ToolchainError
 from pipeline.mil import Package
 from pipeline.mil.constants import Source, Weight, constants, decode, is_constant, weights
 from pipeline.mil.package import Operation
 from pipeline.mil.values import Value
-from pipeline.schemes import Stored
+from pipeline.schemes import Arithmetic, Stored
 
 _STORED: dict[str, Stored] = {name: name for name in get_args(Stored)}
 _SPARSE = "sparse "

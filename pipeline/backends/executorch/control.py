@@ -17,6 +17,10 @@ from numpy.typing import NDArray
 from pipeline.errors import ToolchainError
 
 _FLOAT, _INT8, _DYNAMIC_INT8 = "xnn_datatype_fp32", "xnn_datatype_qcint8", "xnn_datatype_qdint8"
+_STATIC_INT8, _BIAS = "xnn_datatype_qint8", "xnn_datatype_qcint32"
+_CODES = {_INT8: "i1", _BIAS: "<i4"}
+_CHAR_SCALAR, _FLOAT_SCALAR = 1, 6
+"""executorch/exir/scalar_type.py."""
 _NONE = 2**32 - 1
 """The id of a value that is none."""
 _ALIGNMENT = 64
@@ -47,6 +51,8 @@ def write_control(file: Path, path: Path) -> bool:
             changed = True
         read |= payload.names()
     if changed:
+        for plan in program_file.program.execution_plan:
+            _widen_between_delegates(plan)
         if store is not None:
             # A file may hold nothing that nothing reads, see `bounds`: the int8 rows go.
             store.pte_data = {key: entry for key, entry in store.pte_data.items() if key in read}
@@ -104,33 +110,52 @@ class _Payload:
             if node["xnode_union_type"] == "XNNConvert"
             and _plain(tensors[node["xnode_union"]["output_id"]])["datatype"] == _DYNAMIC_INT8
         }
+        static = {
+            number
+            for number, row in tensors.items()
+            if _plain(row)["datatype"] == _STATIC_INT8 and not _plain(row)["constant_buffer_idx"]
+        }
         linears = [
             node["xnode_union"]
             for node in self.graph["xnodes"]
-            if node["xnode_union_type"] == "XNNFullyConnected" and node["xnode_union"]["input1_id"] in makers
+            if node["xnode_union_type"] == "XNNFullyConnected"
+            and node["xnode_union"]["input1_id"] in {*makers, *static}
         ]
-        for weights in {linear["filter_id"] for linear in linears}:
-            self._widen_weights(tensors[weights], named)
+        constants = {number for linear in linears for number in (linear["filter_id"], linear["bias_id"])}
+        for number in sorted(constants - {_NONE}):
+            if _plain(tensors[number])["datatype"] != _FLOAT:
+                self._widen_weights(tensors[number], named)
         for linear in linears:
-            linear["input1_id"] = makers[linear["input1_id"]]
+            linear["input1_id"] = makers.get(linear["input1_id"], linear["input1_id"])
+        self._widen_static(static, tensors)
         self._remove_unread(set(makers))
         self._remove_unread_constants()
-        return bool(linears)
+        return bool(linears or static)
+
+    def _widen_static(self, static: set[int], tensors: Mapping[int, Json]) -> None:
+        """Make floats of activations that have a range, and copies of what rounded them."""
+        for number in static:
+            tensors[number]["xvalue_union"] = _plain(tensors[number]) | {"datatype": _FLOAT}
+            tensors[number]["xvalue_union_type"] = "XNNTensorValue"
+        for node in self.graph["xnodes"]:
+            if node["xnode_union_type"] == "XNNConvert" and static & {*_inputs(node), node["xnode_union"]["output_id"]}:
+                node["xnode_union_type"] = "XNNCopy"
 
     def names(self) -> set[str]:
         """Return the names of the constants that lie outside of the payload."""
         return {row["named_key"] for row in self.graph["constant_data"] if row.get("named_key")}
 
     def _widen_weights(self, value: Json, named: Mapping[str, bytes]) -> None:
-        """Multiply an int8 matrix out, behind the constants that are there."""
+        """Multiply an int8 matrix, or a bias in its steps, out, behind the constants that are there."""
         plain, quantised = _plain(value), value["xvalue_union"]["quant_params"]
         kind = value["xvalue_union"]["quant_params_type"]
-        if plain["datatype"] != _INT8 or kind != "PerChannelQuant":
+        if plain["datatype"] not in _CODES or kind != "PerChannelQuant":
             raise ToolchainError(
                 f"the .pte has a linear with weights of {plain['datatype']} and {kind}, not read here."
             )
         sizes = plain["dims"]
-        raw = np.frombuffer(self._constant(plain["constant_buffer_idx"], named), np.int8)[: int(np.prod(sizes))]
+        code = _CODES[plain["datatype"]]
+        raw = np.frombuffer(self._constant(plain["constant_buffer_idx"], named), code)[: int(np.prod(sizes))]
         scales = np.frombuffer(self._constant(quantised["scale_buffer_idx"], named), "<f4")[: quantised["num_scales"]]
         shape = [-1 if axis == quantised["channel_dim"] else 1 for axis in range(len(sizes))]
         values: NDArray[np.float32] = (raw.reshape(sizes) * scales.reshape(shape)).astype("<f4")
@@ -168,6 +193,20 @@ class _Payload:
         for row, name in fields:
             row[name] = read.index(row[name])
         self.graph["constant_data"] = [self.graph["constant_data"][number] for number in read]
+
+
+def _widen_between_delegates(plan: Any) -> None:
+    """Make floats of what one delegate rounds and another reads; each gets memory behind all that is planned."""
+    for value in plan.values:
+        tensor = value.val
+        if getattr(tensor, "scalar_type", None) != _CHAR_SCALAR or tensor.allocation_info is None:
+            continue
+        where = tensor.allocation_info.memory_id
+        start = _aligned(int(plan.non_const_buffer_sizes[where]))
+        tensor.scalar_type = type(tensor.scalar_type)(_FLOAT_SCALAR)
+        tensor.allocation_info.memory_offset_low = start & 0xFFFFFFFF
+        tensor.allocation_info.memory_offset_high = start >> 32
+        plan.non_const_buffer_sizes[where] = start + 4 * int(np.prod(tensor.sizes))
 
 
 def _inputs(node: Json) -> Iterator[int]:

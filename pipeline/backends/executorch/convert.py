@@ -36,7 +36,7 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
     longest = request.lengths[-1]
     task = tasks.get(request.task)
     graph = export_graph(request.student, task, index_dtype=torch.int64)
-    _quantize(graph, request.scheme)
+    _quantize(graph, request.scheme, request.student)
     names = input_names(request.student)
     constants: dict[str, Any] = {
         "get_input_names": list(names),
@@ -59,14 +59,18 @@ def operations(file: Path) -> dict[str, int]:
     return {}
 
 
-def _quantize(graph: Any, scheme: str) -> None:
-    """Quantise embedding tables and linears per row; activations to int8 per token where the scheme says so."""
+def _quantize(graph: Any, scheme: str, student: Path) -> None:
+    """Quantise embedding tables and linears per row; activations to int8 where the scheme says so."""
     import torch
     from torchao.quantization import quantize_
 
     linears = _LINEARS[scheme]
     if linears is None:
         return
+    if SCHEMES[scheme].activations == "static_int8":
+        from pipeline.checkpoint import ranges, static
+
+        static.insert(graph.model, ranges.read(student), "codes")
     for module in graph.modules():
         if isinstance(module, torch.nn.Embedding):
             # The fusion into ExecuTorch's embedding kernel has no form with a padding index.
@@ -74,7 +78,9 @@ def _quantize(graph: Any, scheme: str) -> None:
     quantize_(graph, _weight_only(), filter_fn=_once(torch.nn.Embedding))
     if _is_weight_only(scheme):
         _move_biases_out(graph, {})
-    quantize_(graph, linears(), filter_fn=_once(torch.nn.Linear))
+    # What is left of linears in a static file are heads, which stay in floats.
+    if SCHEMES[scheme].activations != "static_int8":
+        quantize_(graph, linears(), filter_fn=_once(torch.nn.Linear))
 
 
 def _weight_only() -> Any:
@@ -95,6 +101,7 @@ _LINEARS: Mapping[str, Callable[[], Any] | None] = {
     "fp32": None,
     "int8_weight_only": _weight_only,
     "int8_dynamic": _dynamic,
+    "int8_static": _weight_only,
 }
 """What torchao is told of linears, by scheme; embedding tables are quantised by weight alone."""
 CONVERTS = frozenset(_LINEARS)

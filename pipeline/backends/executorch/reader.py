@@ -16,9 +16,9 @@ from pipeline.backends.executorch import bounds, kernels, schemas
 from pipeline.backends.executorch.flows import EMBEDDING, LAYER_NORM, QUANTISED, PlanFlow, plain_value
 from pipeline.backends.flatbuffer import Schema, Table
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Arithmetic, Constant, Flow, Limit, Structure
+from pipeline.backends.structure import Activation, Constant, Flow, Limit, Structure
 from pipeline.errors import ToolchainError
-from pipeline.schemes import Stored
+from pipeline.schemes import Arithmetic, Stored
 
 _XNNPACK = "XnnpackBackend"
 _NAMED = 2**64 - 1
@@ -299,16 +299,16 @@ class _Graph:
                 yield _limit(node)
 
     def arithmetic(self) -> Iterator[Arithmetic]:
-        """Yield what each linear multiplies: integers, where its input is quantised row by row before."""
+        """Yield what each linear multiplies: integers, where its input is quantised before, by row or as a whole."""
+        kinds: dict[str, Arithmetic] = {"PerTokenDynamicQuant": "dynamic_int8", "PerTensorQuant": "static_int8"}
         quantised = {
-            value["xvalue_union"]["tensor_value"]["id_out"]
+            value["xvalue_union"]["tensor_value"]["id_out"]: kinds.get(value["xvalue_union"].member("quant_params"))
             for value in self.table["xvalues"]
             if value["xvalue_union"].name == QUANTISED
-            and value["xvalue_union"].member("quant_params") == "PerTokenDynamicQuant"
         }
         for node in self.table["xnodes"]:
             if node.member("xnode_union") == "XNNFullyConnected":
-                yield "dynamic_int8" if node["xnode_union"]["input1_id"] in quantised else "float"
+                yield quantised.get(node["xnode_union"]["input1_id"]) or "float"
 
     def constant(self, value: Table) -> Iterator[Found]:
         """Yield what a value holds, if it is a constant."""
@@ -327,6 +327,10 @@ class _Graph:
             raw = np.frombuffer(data, "i1", int(np.prod(sizes))).reshape(sizes)
             quantised, scale, axis, zero = self._scales(value)
             yield (*key, sizes, *quantised), f"XNNPACK {sizes}", lambda: _by_axis(raw, scale, axis, zero), "int8"
+        elif kind in ("xnn_datatype_qcint32", "xnn_datatype_qint32"):
+            raw = np.frombuffer(data, "<i4", int(np.prod(sizes))).reshape(sizes)
+            quantised, scale, axis, zero = self._scales(value)
+            yield (*key, sizes, *quantised), f"XNNPACK {sizes}", lambda: _by_axis(raw, scale, axis, zero), "float32"
         elif kind != "xnn_datatype_int32":
             raise ToolchainError(f"the .pte has an XNNPACK constant of {kind}, which is not read here.")
 

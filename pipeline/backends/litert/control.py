@@ -1,7 +1,7 @@
-"""A `.tflite` file's own graph with its linears in single precision, so that it can be held to single precision.
+"""A `.tflite` file's own graph in single precision, so that it can be held to single precision.
 
-A dynamic int8 file quantises what each linear reads, and a last bit that falls otherwise there is a whole step after a
-few layers: two runs that are both right differ by 30 dB. Without that step the same graph has to agree to 100 dB, and
+An int8 file quantises what each linear reads, and a last bit that falls otherwise there is a whole step after a few
+layers: two runs that are both right differ by 30 dB. Without that step the same graph has to agree to 100 dB, and
 nothing that is wrong in it can hide.
 """
 
@@ -15,7 +15,7 @@ from pipeline.backends.litert.container import kinds_of, read_model, write_model
 
 
 def write_control(file: Path, path: Path) -> bool:
-    """Write a copy of a file in which the linears that quantise their input read the same weights as floats.
+    """Write a copy of a file in which what is int8 when it runs is floats, and linears read the same weights as floats.
 
     Args:
         file: the file, which stays as it is.
@@ -27,33 +27,78 @@ def write_control(file: Path, path: Path) -> bool:
     from ai_edge_litert import schema_py_generated as schema
 
     model, contents = read_model(file)
-    buffers: dict[tuple[Any, ...], int] = {}
+    widened = _Widened(model, contents, schema)
     for graph, operation in _quantising(model, schema):
-        weights = graph.tensors[operation.inputs[1]]
-        scales = weights.quantization.scale
-        key = (weights.buffer, scales.tobytes(), tuple(weights.shape))
-        if key not in buffers:
-            integers = np.frombuffer(contents[weights.buffer], np.int8).reshape(weights.shape)
-            by_row = np.broadcast_to(scales.reshape(-1, 1), (len(integers), 1))
-            buffers[key] = len(contents)
-            contents.append(memoryview((integers * by_row).astype("<f4").tobytes()))
-        floats = schema.TensorT()
-        floats.shape, floats.type, floats.buffer = weights.shape, schema.TensorType.FLOAT32, buffers[key]
-        floats.name = bytes(weights.name) + b" in floats"
-        graph.tensors.append(floats)
-        rows, _, *rest = operation.inputs
-        operation.inputs = np.array([rows, len(graph.tensors) - 1, *rest], np.int32)
-    if buffers:
+        operation.inputs = np.array([operation.inputs[0], *widened.constants(graph, operation.inputs[1:])], np.int32)
+    if widened.buffers:
+        for graph in model.subgraphs:
+            _widen_activations(graph, kinds_of(model), contents, schema)
         write_model(model, contents, path)
-    return bool(buffers)
+    return bool(widened.buffers)
+
+
+class _Widened:
+    """Weights and biases as floats, each stored once."""
+
+    def __init__(self, model: Any, contents: list[memoryview], schema: Any) -> None:
+        self.buffers: dict[tuple[Any, ...], int] = {}
+        self._contents, self._schema = contents, schema
+
+    def constants(self, graph: Any, numbers: Any) -> Iterator[int]:
+        """Yield tensors of floats in the place of a linear's weight and bias; what is floats, or absent, stays."""
+        types = self._schema.TensorType
+        codes = {types.INT8: "i1", types.INT32: "<i4"}
+        for number in map(int, numbers):
+            tensor = graph.tensors[number] if number >= 0 else None
+            if tensor is None or tensor.type not in codes:
+                yield number
+                continue
+            scales = tensor.quantization.scale
+            key = (tensor.buffer, scales.tobytes(), tuple(tensor.shape))
+            if key not in self.buffers:
+                integers = np.frombuffer(self._contents[tensor.buffer], codes[tensor.type]).reshape(tensor.shape)
+                by_row = scales.astype(np.float64).reshape(-1, *(1,) * (integers.ndim - 1))
+                self.buffers[key] = len(self._contents)
+                self._contents.append(memoryview((integers * by_row).astype("<f4").tobytes()))
+            floats = self._schema.TensorT()
+            floats.shape, floats.type, floats.buffer = tensor.shape, types.FLOAT32, self.buffers[key]
+            floats.name = bytes(tensor.name) + b" in floats"
+            graph.tensors.append(floats)
+            yield len(graph.tensors) - 1
 
 
 def _quantising(model: Any, schema: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each linear of floats and int8 weights, with its graph."""
+    """Yield each linear of int8 weights, with its graph."""
     kinds = kinds_of(model)
     for graph in model.subgraphs:
         for operation in graph.operators or []:
             if kinds[operation.opcodeIndex] == schema.BuiltinOperator.FULLY_CONNECTED:
                 rows, weights = (graph.tensors[operation.inputs[place]] for place in (0, 1))
-                if weights.type == schema.TensorType.INT8 and rows.type == schema.TensorType.FLOAT32:
+                known = (schema.TensorType.FLOAT32, schema.TensorType.INT8)
+                if weights.type == schema.TensorType.INT8 and rows.type in known:
                     yield graph, operation
+
+
+def _widen_activations(graph: Any, kinds: list[int], contents: list[memoryview], schema: Any) -> None:
+    """Make floats of a graph's int8 activations, and leave out what only turned one into the other."""
+    int8 = {
+        number
+        for number, tensor in enumerate(graph.tensors)
+        if tensor.type == schema.TensorType.INT8 and not len(contents[tensor.buffer])
+    }
+    if not int8:
+        return
+    turning = (schema.BuiltinOperator.QUANTIZE, schema.BuiltinOperator.DEQUANTIZE)
+    same: dict[int, int] = {}
+    kept = []
+    for operation in graph.operators:
+        operation.inputs = np.array([same.get(int(number), int(number)) for number in operation.inputs], np.int32)
+        ports = {int(operation.inputs[0]), int(operation.outputs[0])}
+        if kinds[operation.opcodeIndex] in turning and ports & int8:
+            same[int(operation.outputs[0])] = int(operation.inputs[0])
+        else:
+            kept.append(operation)
+    graph.operators = kept
+    graph.outputs = np.array([same.get(int(number), int(number)) for number in graph.outputs], np.int32)
+    for number in int8:
+        graph.tensors[number].type, graph.tensors[number].quantization = schema.TensorType.FLOAT32, None

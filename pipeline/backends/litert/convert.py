@@ -39,12 +39,15 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
     with TemporaryDirectory(dir=out) as scratch, _quiet():
         source = Path(scratch) / "source.tflite"
         if request.scheme == BASE_SCHEME:
-            _export_float(request, source)
+            _export(request, source)
         else:
             # A checkpoint that was quantised for the scheme has numbers of its own, so no other file is its base.
             base = request.base or Path(scratch) / "base.tflite"
-            if request.base is None:
-                _export_float(request, base)
+            if SCHEMES[request.scheme].activations == "static_int8":
+                with _int8_between_pairs():
+                    _export(request, base)
+            elif request.base is None:
+                _export(request, base)
             _quantize(base, source, request.scheme)
         share_constants(source, file)
     stored = SCHEMES[request.scheme].weights.upper()
@@ -60,14 +63,42 @@ def signature_name(length: int, lengths: Sequence[int]) -> str:
     return DEFAULT_SIGNATURE if length == max(lengths) else f"seq_{length}"
 
 
-def _export_float(request: ConvertRequest, path: Path) -> None:
-    """Convert the student in single precision."""
+@contextlib.contextmanager
+def _int8_between_pairs() -> Iterator[None]:
+    """Have litert-torch 0.10 make int8 of what lies between pairs of `quantize` and `dequantize`.
+
+    Its converter can, and it asks for it only where PT2E's quantiser made the graph: else the pairs become float
+    arithmetic. Strict, since otherwise constants between other operations are folded to floats.
+    """
+    from litert_torch._convert import litert_converter
+
+    extension: Any = litert_converter.converter_api_ext
+    make = extension.ConvertToTFLConfig
+
+    def config() -> Any:
+        found = make()
+        found.qdq_conversion_mode, found.strict_qdq_mode = "STATIC", True
+        return found
+
+    extension.ConvertToTFLConfig = config
+    try:
+        yield
+    finally:
+        extension.ConvertToTFLConfig = make
+
+
+def _export(request: ConvertRequest, path: Path) -> None:
+    """Convert the student in single precision, but for linears whose ranges are known."""
     import litert_torch
 
+    from pipeline.checkpoint import ranges, static
     from pipeline.checkpoint.loading import example_inputs, export_graph, input_names, named_outputs
 
     task = tasks.get(request.task)
-    graph = named_outputs(export_graph(request.student, task))
+    loaded = export_graph(request.student, task)
+    if SCHEMES[request.scheme].activations == "static_int8":
+        static.insert(loaded.model, ranges.read(request.student), "floats")
+    graph = named_outputs(loaded)
     names = input_names(request.student)
     converter: Any = litert_torch
     # Longest first: the runtime's whole-file calls see the first subgraph only.
@@ -115,10 +146,19 @@ def _dynamic_recipe() -> Any:
     return recipe.dynamic_wi8_afp32()
 
 
+def _tables_recipe() -> Any:
+    """Return a recipe for embedding tables alone: linears are in int8 already, or stay in floats."""
+    from ai_edge_quantizer import qtyping, recipe
+
+    (everything,) = recipe.dynamic_wi8_afp32()
+    return [{**everything, "operation": qtyping.TFLOperationName.EMBEDDING_LOOKUP}]
+
+
 _RECIPES: Mapping[str, Callable[[], Any]] = {
     "fp16": _fp16_recipe,
     "int8_weight_only": _weight_only_recipe,
     "int8_dynamic": _dynamic_recipe,
+    "int8_static": _tables_recipe,
 }
 """What the quantizer is told, by scheme."""
 CONVERTS = frozenset({"fp32", *_RECIPES})

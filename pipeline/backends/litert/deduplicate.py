@@ -14,7 +14,7 @@ from pipeline.backends.litert.container import kinds_of, read_model, tensors_of,
 
 NAME_MAX_BYTES = 120
 _LINEAR_BY_ROW = 12
-"""Version of FULLY_CONNECTED that knows a scale a row under float activations."""
+"""Version of FULLY_CONNECTED that knows a scale a row."""
 
 
 def share_constants(source: Path, path: Path, *, unique_names: bool = False) -> None:
@@ -39,10 +39,10 @@ def share_constants(source: Path, path: Path, *, unique_names: bool = False) -> 
 
 
 def _declare_versions(model: Any, schema: Any) -> None:
-    """Raise the version of a linear whose int8 weights have a scale a row under float activations.
+    """Raise the version of a linear whose int8 weights have a scale a row.
 
-    The quantizer (ai-edge-quantizer 0.10) leaves version 5. tflite-runtime 2.14 knows 10, so it takes such a file and
-    computes it wrong without a word; now it refuses. LiteRT 1.0.1 to 2.3.0 give the same numbers as before.
+    Quantizer (ai-edge-quantizer 0.10) and converter leave version 5. tflite-runtime 2.14 knows 10, so it takes such a
+    file and computes it wrong without a word; now it refuses. LiteRT 1.0.1 to 2.3.0 give the same numbers as before.
     Source: tensorflow/compiler/mlir/lite/tools/versioning/op_version.cc.
     """
     kinds = kinds_of(model)
@@ -54,7 +54,7 @@ def _declare_versions(model: Any, schema: Any) -> None:
             rows, weights = (graph.tensors[operation.inputs[place]] for place in (0, 1))
             scales = weights.quantization.scale if weights.quantization else None
             by_row = weights.type == schema.TensorType.INT8 and scales is not None and len(scales) > 1
-            if by_row and rows.type == schema.TensorType.FLOAT32:
+            if by_row and rows.type in (schema.TensorType.FLOAT32, schema.TensorType.INT8):
                 code.version = max(code.version, _LINEAR_BY_ROW)
 
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from pipeline.backends.checked import checked
 from pipeline.backends.litert import whole
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Arithmetic, Constant, Flow, Limit, Role, Structure
+from pipeline.backends.structure import Activation, Constant, Flow, Limit, Role, Structure
 from pipeline.errors import ToolchainError
-from pipeline.schemes import Stored
+from pipeline.schemes import Arithmetic, Stored
 
 _FLOATS: dict[str, tuple[Stored, str]] = {"FLOAT32": ("float32", "<f4"), "FLOAT16": ("float16", "<f2")}
 _INTEGERS = {"INT32": "<i4", "INT64": "<i8", "BOOL": "?"}
@@ -202,6 +202,11 @@ class _Reader:
         elif kind in _FLOATS:
             stored, code = _FLOATS[kind]
             self._add(key, name, np.frombuffer(content, code).reshape(shape), stored)
+        elif kind == "INT32" and scales is not None:
+            # A bias whose step is that of its linear's products.
+            raw = np.frombuffer(content, "<i4").reshape(shape)
+            self._add((*key, scales.tobytes()), name, (raw * scales.astype(np.float64)).astype(np.float32), "float32")
+            return (*key, scales.tobytes())
         elif kind != "INT8" or (table is not None and table.DetailsType()):
             raise ToolchainError(f"the .tflite has a constant {name} of {kind} in a form that is not read here.")
         elif scales is None:
@@ -308,7 +313,10 @@ class _Graph:
         """
         if operation.kind == "FULLY_CONNECTED" and operation.inputs[1] in self._constant:
             matrix = self.tensors[operation.inputs[1]]
-            yield "dynamic_int8" if self._reader.types[matrix.Type()] == "INT8" else "float"
+            if self._reader.types[matrix.Type()] != "INT8":
+                yield "float"
+            else:
+                yield "static_int8" if self._type(operation.inputs[0]) == "INT8" else "dynamic_int8"
 
     def epsilon(self, operation: _Operation) -> Iterator[float]:
         """Yield the epsilon if an operation is the root of a normalisation: root(mean + epsilon).

@@ -28,7 +28,7 @@ _PORTS = ("input_ids", "attention_mask", "token_type_ids", "start_logits", "end_
 _MOST_NAME_BYTES = 160
 """Of a tensor: those of `deduplicate.NAME_MAX_BYTES`, and a number that makes it the only one."""
 _ALIGNMENT_BYTES = 16
-_INT8 = 9
+_INT8, _INT32 = 9, 2
 _HEAD_BYTES = 8
 """The offset of the root table, and the magic."""
 Span = tuple[Ints, Ints]
@@ -71,8 +71,9 @@ def _check_read(model: Rows) -> None:
     buffers.demand((np.arange(len(buffers)) > 0) | ~outside & (inside == 0), "the empty buffer is not empty")
 
     quantization = tensors["quantization"]
-    integers = tensors.number("type")[quantization.owner] == _INT8
-    quantization.demand(integers | (quantization.vector("scale").count == 0), "it has scales, and is not of int8")
+    # A bias beside int8 products is of int32.
+    integers = np.isin(tensors.number("type")[quantization.owner], (_INT8, _INT32))
+    quantization.demand(integers | (quantization.vector("scale").count == 0), "it has scales, and is no integer")
     for name in ("min", "max"):
         quantization.demand(quantization.vector(name).count == 0, f"it has a list {name}, which nothing reads")
     for options in operations.members("builtin_options").values():

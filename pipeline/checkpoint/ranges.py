@@ -2,9 +2,21 @@
 
 from pathlib import Path
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 FILE = "ranges.json"
+Range = tuple[float, float]
+"""Lowest and highest value of an activation that int8 keeps as it is; zero is between."""
+STEPS = 255
+"""Steps of int8 from the lowest code to the highest."""
+
+
+def scale_and_zero_point(kept: Range) -> tuple[float, int]:
+    """Return the step of int8 over a range that holds zero, and the code of zero."""
+    low, high = min(kept[0], 0.0), max(kept[1], 0.0)
+    step = float(np.float32(max(high - low, 1e-9) / STEPS))
+    return step, int(np.clip(round(-128 - low / step), -128, 127))
 
 
 class Activation(BaseModel):
@@ -22,6 +34,10 @@ class Activation(BaseModel):
     """Highest value that occurred."""
     counts: tuple[int, ...]
     """How many values there were in each of so many bins of equal width, from `lowest` to `highest`."""
+
+    def scale_and_zero_point(self) -> tuple[float, int]:
+        """Return the step of int8 over the range, a float32, and the code of zero, from -128 to 127."""
+        return scale_and_zero_point((self.low, self.high))
 
 
 class Linear(BaseModel):

@@ -1,0 +1,79 @@
+"""Linears that compute in int8 over ranges that calibration found, written as a converter reads them.
+
+`quantize` and `dequantize` beside each other mean: what is between is int8. XNNPACK's partitioner, LiteRT's converter
+and coremltools all know PyTorch's `quantized_decomposed` operations, and put exactly these scales into their files.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+import torch.ao.quantization.fx._decomposed  # registers the operations
+from torch import nn
+from torch.nn import functional
+
+from pipeline.checkpoint import layers
+from pipeline.checkpoint.ranges import Activation, Ranges
+from pipeline.errors import StudentError
+
+_OPERATIONS = torch.ops.quantized_decomposed
+_LOW, _HIGH, _LARGEST = -128, 127, 127
+_SMALLEST = 1e-12
+Weights = Literal["codes", "floats"]
+"""How a graph holds int8 weights: as codes that are multiplied out; or as floats that are rounded, for converters that
+know a weight by that pattern alone."""
+
+
+class StaticLinear(nn.Module):
+    """A linear whose input, weight and output are int8."""
+
+    def __init__(self, linear: nn.Linear, before: Activation, after: Activation, weights: Weights) -> None:
+        """Round a linear's weight to int8 with a scale a row, symmetric."""
+        super().__init__()
+        self.before, self.after = before.scale_and_zero_point(), after.scale_and_zero_point()
+        weight = linear.weight.detach()
+        scale = (weight.abs().amax(1) / _LARGEST).clamp(min=_SMALLEST)
+        codes = (weight / scale[:, None]).round().clamp(-_LARGEST, _LARGEST).to(torch.int8)
+        self.rounds = weights == "floats"
+        # On the grid: a converter that rounds by the reciprocal of a step puts one in 100,000 on its other side.
+        self.register_buffer("weight", codes.float() * scale[:, None] if self.rounds else codes)
+        self.register_buffer("scale", scale)
+        self.register_buffer("zeros", torch.zeros(len(scale), dtype=torch.int64))
+        self.bias = linear.bias
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return what the linear gives, rounded as int8 is."""
+        weight, axis = self.weight, (self.scale, self.zeros, 0, -_LARGEST, _LARGEST, torch.int8)
+        if self.rounds:
+            weight = _OPERATIONS.quantize_per_channel(weight, *axis)
+        weight = _OPERATIONS.dequantize_per_channel(weight, *axis)
+        return _rounded(functional.linear(_rounded(hidden, self.before), weight, self.bias), self.after)
+
+
+def _rounded(values: torch.Tensor, quantised: tuple[float, int]) -> torch.Tensor:
+    form = (*quantised, _LOW, _HIGH, torch.int8)
+    result: torch.Tensor = _OPERATIONS.dequantize_per_tensor(_OPERATIONS.quantize_per_tensor(values, *form), *form)
+    return result
+
+
+def insert(model: Any, ranges: Ranges, weights: Weights) -> int:
+    """Replace the linears of a model that have ranges; return how many.
+
+    Args:
+        model: a Hugging Face model with the gains of the checkpoint that the ranges were found for.
+        ranges: of that checkpoint.
+        weights: how the graph holds them.
+
+    Raises:
+        StudentError: a path of the ranges leads to no linear.
+    """
+    modules: Mapping[str, Any] = dict(model.named_modules())
+    found = [row for row in ranges.linears if row.input is not None and row.output is not None]
+    for row in found:
+        linear = modules.get(f"{row.path}.linear", modules.get(row.path))
+        if not isinstance(linear, nn.Linear):
+            raise StudentError(f"ranges were found for {row.path}, which is no linear of {type(model).__name__}.")
+        assert row.input
+        assert row.output
+        layers.replace(model, linear, StaticLinear(linear, row.input, row.output, weights))
+    return len(found)
