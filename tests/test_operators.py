@@ -82,7 +82,7 @@ def test_a_bound_that_no_conversion_has_is_named(name: str, tiny_line: TinyLine)
 def test_what_a_model_type_adds_is_its_own(backend: str, tiny_line: TinyLine, tmp_path: Path) -> None:
     _, expected, _ = read(tiny_line, "litert-fp32")
     kind = {"litert": "CUMSUM(INT32)", "coreml": "cumsum_int32", "executorch": "aten::cumsum:int64"}[backend]
-    stored = Structure((), (), (), (), (), (), ((kind,),), ())
+    stored = Structure((), (), (), (), (), (), (), ((kind,),), ())
     for model_type, known in (("roberta", True), ("bert", False)):
         config = tmp_path / f"{model_type}.json"
         config.write_text(f'{{"model_type": "{model_type}"}}', encoding="utf-8")

@@ -1,19 +1,22 @@
 """Quantisation that looks at activations: ranges, gains that keep the student in fp32, and the files made of them."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from conftest import Outcome, recipe_file
+from conftest import Outcome, recipe_file, run_command
 from safetensors.torch import load_file, save_file
+from store import Store
 from torch import nn
 
-from pipeline import artifact, tasks
+from pipeline import artifact, backends, tasks
 from pipeline.checkpoint import gains, ranges
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.parameters import model_structure
@@ -26,7 +29,8 @@ from pipeline.quantize.activations import LinearGroup
 from pipeline.quantize.equalisation import apply, equalise, smoothing_scales
 from pipeline.quantize.observers import OBSERVERS, Histogram
 from pipeline.quantize.rounding import by_tensor, by_token, weight_by_row
-from pipeline.verify import equalised
+from pipeline.verify import equalised, structure
+from pipeline.verify import stage as verify
 from pipeline.verify.weights import Expected
 
 OUTLIER = 15.0
@@ -193,6 +197,96 @@ def gates_of(folder: Path, target: str) -> list[str]:
     return [gate["name"] for gate in document["gates"]]
 
 
+# --- static int8 -----------------------------------------------------------------------------------------------------
+
+
+STATIC = {
+    "targets": {name: {"schemes": ["int8_static"]} for name in ("litert", "executorch")},
+    "verify": {"gates": {"int8_static": {"min_mean_cosine": 0.5, "min_worst_cosine": 0.0, "min_sqnr_db": 0.0}}},
+}
+
+
+@pytest.fixture(scope="session")
+def static_line(lively: Callable[..., Path], run_store: Store) -> Path:
+    """A line of a tiny student in static int8, made by the command once a run."""
+
+    def make(folder: Path) -> None:
+        source = {"source": str(lively("bert", "classification")), "random_weights": True}
+        free = {"gates": {"int8_static": {"min_sqnr_db": 0.0, "min_agreement": 0.0, "max_kl": 9.0}}}
+        recipe = recipe_file(folder, task="classification", student=source, targets=STATIC["targets"], verify=free)
+        outcome = run_command("verify", recipe, "--build", folder / "build", "--json", cwd=folder)
+        assert outcome.rc == 0, outcome.stdout[-3000:] + outcome.stderr[-3000:]
+
+    return run_store.get("static-line", make) / "build" / "tiny"
+
+
+@pytest.mark.parametrize("target", ["litert-int8_static", "executorch-int8_static"])
+def test_static_linears_have_the_ranges_that_were_found_and_a_head_is_floats(target: str, static_line: Path) -> None:
+    """Every gate of an ordinary verdict holds; what follows is read from the file again."""
+    assert verify.read(static_line / target / "parity").verdict == "passed"
+    stored = backends.get(target.partition("-")[0])
+    held = stored.structure(static_line / target / "model" / stored.FILE)
+    functions = len(held.operators)
+    rows = [row for row in ranges.read(static_line / "quantised-int8_static").linears if row.input is not None]
+    assert not any("classifier" in row.path for row in rows)
+    wanted = [(*row.input.scale_and_zero_point(), *row.output.scale_and_zero_point()) for row in rows]  # type: ignore[union-attr]
+    assert sorted(held.steps) == sorted(wanted * functions)
+    assert held.arithmetic.count("static_int8") == len(rows) * functions
+    assert set(held.arithmetic) == {"static_int8", "float"}
+
+
+@pytest.mark.parametrize("target", ["litert-int8_static", "executorch-int8_static"])
+def test_a_file_that_rounds_over_another_range_fails(target: str, static_line: Path) -> None:
+    """By one gate alone: the control is in single precision, and the outputs hardly move."""
+    backend, scheme = target.split("-")
+    held = backends.get(backend).structure(static_line / target / "model" / backends.get(backend).FILE)
+    expected = equalised.read(static_line / "quantised-int8_static")
+    functions = len(held.operators)
+    clean = structure.check(held, expected, scheme, backend, functions=functions).gates
+    assert all(gate.passed for gate in clean), [gate.detail for gate in clean if not gate.passed]
+    scale, zero, made, made_zero = held.steps[3]
+    for other in ((scale * (1 + 1e-6), zero, made, made_zero), (scale, zero + 1, made, made_zero)):
+        changed = replace(held, steps=(*held.steps[:3], other, *held.steps[4:]))
+        failed = [
+            gate
+            for gate in structure.check(changed, expected, scheme, backend, functions=functions).gates
+            if not gate.passed
+        ]
+        assert [gate.name for gate in failed] == ["ranges"]
+        assert "differ from what calibration found" in failed[0].detail
+
+
+@pytest.mark.parametrize("target", ["litert-int8_static", "executorch-int8_static"])
+def test_a_bias_that_is_a_step_off_fails(target: str, static_line: Path) -> None:
+    """Half a step of the products is what rounding explains."""
+    backend, scheme = target.split("-")
+    held = backends.get(backend).structure(static_line / target / "model" / backends.get(backend).FILE)
+    expected = equalised.read(static_line / "quantised-int8_static")
+    (bias,) = (one for name, one in expected.tensors.items() if re.search(r"layer\.1\.output\.dense.*bias$", name))
+    number = min(
+        (n for n, one in enumerate(held.constants) if one.values.squeeze().shape == bias.shape),
+        key=lambda n: float(np.abs(held.constants[n].values.squeeze() - bias).sum()),
+    )
+    values = held.constants[number].values.copy()
+    values.reshape(-1)[5] += 0.01
+    constants = list(held.constants)
+    constants[number] = replace(constants[number], values=values)
+    gates = structure.check(
+        replace(held, constants=tuple(constants)), expected, scheme, backend, functions=len(held.operators)
+    ).gates
+    assert "weights" in [gate.name for gate in gates if not gate.passed]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("architecture", ["albert", "distilbert", "mobilebert", "roberta", "electra"])
+def test_static_int8_of_every_architecture(
+    architecture: str, lively: Callable[..., Path], command_here: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    source = {"source": str(lively(architecture, "embedding")), "random_weights": True}
+    outcome = command_here("verify", recipe_file(tmp_path, student=source, **STATIC), "--json")
+    assert set(outcome.document["verdicts"].values()) == {"passed"}, outcome.stdout
+
+
 @pytest.mark.full
 def test_the_real_student_is_nearer_in_its_worst_text(command_here: Callable[..., Outcome], tmp_path: Path) -> None:
     """Without gains the worst text is at .983 in LiteRT and .990 in ExecuTorch."""
@@ -200,8 +294,13 @@ def test_the_real_student_is_nearer_in_its_worst_text(command_here: Callable[...
         tmp_path,
         student={"source": "bundled:all-MiniLM-L6-v2"},
         convert={"sequence_lengths": [16, 128]},
-        targets={name: {"schemes": ["int8_dynamic"]} for name in ("litert", "executorch")},
-        verify={"gates": {"int8_dynamic": {"min_worst_cosine": 0.992, "min_mean_cosine": 0.999}}},
+        targets={name: {"schemes": ["int8_dynamic", "int8_static"]} for name in ("litert", "executorch")},
+        verify={
+            "gates": {
+                "int8_dynamic": {"min_worst_cosine": 0.992, "min_mean_cosine": 0.999},
+                "int8_static": {"min_mean_cosine": 0.995},
+            }
+        },
         quantize={},
     )
     outcome = command_here("verify", recipe, "--json")
@@ -248,8 +347,8 @@ def test_a_number_that_was_changed_is_found(file: str, quantised: tuple[Path, Pa
     name = next(one for one in tensors if "query.weight" in one or one.endswith("input_gain"))
     tensors[name].view(-1)[7] *= 1.01
     save_file(tensors, out / file, metadata=groups if file == GAINS else {"format": "pt"})
-    structure = model_structure(load_checkpoint(out, tasks.get("embedding")))
-    (out / quantize.STRUCTURE).write_text(json.dumps(structure), encoding="utf-8")
+    found = model_structure(load_checkpoint(out, tasks.get("embedding")))
+    (out / quantize.STRUCTURE).write_text(json.dumps(found), encoding="utf-8")
     gate = judged(source, out)
     assert not gate.passed
     assert "multiplied out differs" in gate.detail

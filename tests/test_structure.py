@@ -74,7 +74,7 @@ def clean(scheme: str) -> Structure:
         stored: Any = "float32" if values.ndim == 1 else kinds.get(scheme, "int8")
         for part in (values, values[None, :8]) if name == "positions" else (values,):
             constants.append(Constant(name, rounded(part.squeeze(), scheme).reshape(part.shape), stored))
-    return Structure(tuple(constants), (1e-12,) * 4, ("gelu", "tanh") * 2, ((), ()), (), (), (), ())
+    return Structure(tuple(constants), (1e-12,) * 4, ("gelu", "tanh") * 2, ((), ()), (), (), (), (), ())
 
 
 def changed(found: Structure, name: str, change: Callable[[np.ndarray], np.ndarray | None]) -> Structure:

@@ -31,6 +31,8 @@ class Constant:
     """Whether zeros are left out of the file."""
 
 
+Steps = tuple[float, int, float, int]
+"""Of a static linear: scale and zero point of what it reads, then of what it gives."""
 Role = Literal["weight", "bias"]
 """What an operation does with a constant, where that is plain: it multiplies by a weight, it adds a bias."""
 
@@ -65,6 +67,8 @@ class Structure:
     """Every float constant of one element."""
     arithmetic: tuple[Arithmetic, ...]
     """For each linear that reads a constant matrix, what it multiplies, likewise."""
+    steps: tuple[Steps, ...]
+    """For each linear of static int8, likewise."""
     operators: tuple[tuple[str, ...], ...]
     """For each function, the kinds of its operators as the format calls them, in the order in which they run."""
     limits: tuple[Limit, ...]

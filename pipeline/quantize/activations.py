@@ -98,7 +98,8 @@ def _first_of_each(readers: dict[int, list[str]]) -> dict[str, str]:
 
 def _some(read: torch.Tensor, present: torch.Tensor, share: int, generator: torch.Generator) -> torch.Tensor:
     """Return up to `share` of the vectors of a batch, those of padding left out."""
-    flat = read[present] if read.shape[:2] == present.shape else read.reshape(-1, read.shape[-1])
+    by_token = read.ndim == present.ndim + 1 and read.shape[:-1] == present.shape
+    flat = read[present] if by_token else read.reshape(-1, read.shape[-1])
     if len(flat) > share:
         flat = flat[torch.randperm(len(flat), generator=generator)[:share]]
     return flat.clone()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.backends.structure import Steps
 from pipeline.checkpoint import ranges
 from pipeline.quantize import stage as quantize
 from pipeline.verify.record import GateResult
@@ -19,12 +20,12 @@ def read(quantised: Path) -> Expected:
     """Read a checkpoint that `pipeline.quantize` made, with the steps of its static linears."""
     found = Expected.read(quantised, quantize.structure(quantised))
     linears = {name for name, _ in found.calls}
-    steps = {
-        f"{row.path}{_INNER}".rstrip(".") if f"{row.path}{_INNER}".rstrip(".") in linears else row.path: step
-        for row in ranges.read(quantised).linears
-        if row.input is not None
-        for step, _ in [row.input.scale_and_zero_point()]
-    }
+    steps: dict[str, Steps] = {}
+    for row in ranges.read(quantised).linears:
+        if row.input is not None and row.output is not None:
+            inner = f"{row.path}{_INNER}".rstrip(".")
+            read, made = row.input.scale_and_zero_point(), row.output.scale_and_zero_point()
+            steps[inner if inner in linears else row.path] = (*read, *made)
     return replace(found, static=steps)
 
 

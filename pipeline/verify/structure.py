@@ -58,7 +58,7 @@ class Checked:
     """What a file holds, judged."""
 
     gates: list[GateResult]
-    """`weights`, `constants`, `wiring`, `arithmetic`, `epsilon` and `activation`, in that order."""
+    """`weights`, `constants`, `wiring`, `arithmetic`, `ranges` of static linears, `epsilon` and `activation`."""
     followed: tuple[Followed, ...]
     """Each function beside the checkpoint."""
 
@@ -81,7 +81,8 @@ def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, f
         _weights_gate(sorted_out, stored.numbers, expected, precision),
         _constants_gate(sorted_out),
         _wiring_gate(stored, followed, functions),
-        _arithmetic_gate(stored, scheme),
+        _arithmetic_gate(stored, expected, scheme, functions),
+        *([_ranges_gate(stored, expected, functions)] if expected.static or stored.steps else []),
         _epsilon_gate(stored.epsilons, expected, functions, half=half),
         _activation_gate(stored, expected, backend, functions),
     ]
@@ -174,14 +175,41 @@ def _wiring_gate(stored: Structure, followed: Sequence[Followed], functions: int
     return GateResult(name="wiring", bound=0.0, found=float(len(wrong)), passed=not wrong, detail=detail)
 
 
-def _arithmetic_gate(stored: Structure, scheme: str) -> GateResult:
-    """Judge whether the linears multiply what the scheme says: a file of another scheme may be as close, or closer."""
+def _arithmetic_gate(stored: Structure, expected: Expected, scheme: str, functions: int) -> GateResult:
+    """Judge whether the linears multiply what the scheme says: a file of another scheme may be as close, or closer.
+
+    Static int8 is for the linears whose ranges are known; a head's are floats.
+    """
     wanted = SCHEMES[scheme].activations
     others = [kind for kind in stored.arithmetic if kind != wanted]
     detail = f"{len(stored.arithmetic)} linears multiply {wanted}"
+    if wanted == "static_int8":
+        static = functions * sum(name in expected.static for name, _ in expected.calls)
+        found = len(stored.arithmetic) - len(others)
+        wrong = abs(static - found) + sum(kind != "float" for kind in others)
+        detail = f"{found} of {len(stored.arithmetic)} linears multiply {wanted}, the others, which are heads, floats"
+        if wrong:
+            detail = (
+                f"{found} linears multiply {wanted}, and ranges were found for {static}; others: {sorted(set(others))}"
+            )
+        return GateResult(name="arithmetic", bound=0.0, found=float(wrong), passed=not wrong, detail=detail)
     if others:
         detail = f"{len(others)} of {len(stored.arithmetic)} linears multiply {others[0]}; {scheme} means {wanted}"
     return GateResult(name="arithmetic", bound=0.0, found=float(len(others)), passed=not others, detail=detail)
+
+
+def _ranges_gate(stored: Structure, expected: Expected, functions: int) -> GateResult:
+    """Judge whether what static linears read and give is rounded over the ranges that calibration found."""
+    wanted = Counter(expected.static[name] for name, _ in expected.calls * functions if name in expected.static)
+    found = Counter(stored.steps)
+    wrong = sum((found - wanted).values()) + sum((wanted - found).values())
+    detail = f"{len(stored.steps)} static linears of {functions} functions have the ranges that calibration found"
+    if wrong:
+        other = next(iter((found - wanted) or (wanted - found)))
+        has = "a linear has" if other in found - wanted else "no linear has"
+        read, made = (f"scale {one:.6g} and zero point {zero}" for one, zero in (other[:2], other[2:]))
+        detail = f"{has} {read} for what it reads, {made} for what it gives; {wrong} differ from what calibration found"
+    return GateResult(name="ranges", bound=0.0, found=float(wrong), passed=not wrong, detail=detail)
 
 
 def _weights_gate(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.backends.structure import Constant
+from pipeline.backends.structure import Constant, Steps
 from pipeline.checkpoint.parameters import content_digest
 from pipeline.checkpoint.source import GAINS, WEIGHTS
 from pipeline.errors import StudentError
@@ -134,8 +134,8 @@ class Expected:
     activations: tuple[str, ...]
     calls: tuple[tuple[str, tuple[int, ...]], ...]
     """Modules in the order in which they run, each with the numbers of the calls on whose results it works."""
-    static: Mapping[str, float] = field(default_factory=dict)
-    """By the name of a linear that is static int8, the step of what it reads."""
+    static: Mapping[str, Steps] = field(default_factory=dict)
+    """By the name of a linear that is static int8, the steps of what it reads and gives."""
 
     @classmethod
     def read(cls, student: Path, structure: Mapping[str, Any]) -> "Expected":
@@ -165,12 +165,12 @@ class Expected:
     def _plain(self, name: str, values: Array) -> Form:
         """Return a tensor as it is; of a static linear with our own rounding, its bias in steps of the products."""
         linear, _, kind = name.rpartition(".")
-        step = self.static.get(linear)
-        if step is None:
+        if linear not in self.static:
             return Form(name, "", values, prefix=name in self.positions)
         if kind == "weight":
             return Form(name, "", values, rounding=STATIC_ROUNDING)
         of_weights = np.abs(self.tensors[f"{linear}.weight"]).max(1) / np.float32(STATIC_ROUNDING.steps)
+        step, *_ = self.static[linear]
         error = step * of_weights * np.float32((1 + _INT8_SLACK) / 2) + np.abs(values) * np.float32(_SUM_ERROR)
         return Form(name, "", values, error=error.astype(np.float32))
 

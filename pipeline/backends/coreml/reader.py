@@ -126,6 +126,7 @@ def structure(file: Path) -> Structure:
         activations=tuple(activations),
         uses=tuple(_flow(package, name, every).numbered(order) for name in package.functions),
         arithmetic=tuple(arithmetic),
+        steps=(),
         operators=tuple(operators),
         limits=tuple(limits),
         numbers=tuple(_number(package, row) for row in every if _floats(row) == 1),

@@ -16,7 +16,7 @@ from pipeline.backends.executorch import bounds, kernels, schemas
 from pipeline.backends.executorch.flows import EMBEDDING, LAYER_NORM, QUANTISED, PlanFlow, plain_value
 from pipeline.backends.flatbuffer import Schema, Table
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Constant, Flow, Limit, Structure
+from pipeline.backends.structure import Activation, Constant, Flow, Limit, Steps, Structure
 from pipeline.errors import ToolchainError
 from pipeline.schemes import Arithmetic, Stored
 
@@ -77,6 +77,7 @@ def structure(file: Path) -> Structure:
         uses=tuple(flow.numbered(order) for flow in reader.flows if flow.uses),
         numbers=tuple(reader.numbers.values()),
         arithmetic=tuple(reader.arithmetic),
+        steps=tuple(reader.steps),
         operators=tuple(kinds for kinds in reader.operators if kinds),
         limits=tuple(reader.limits),
     )
@@ -142,6 +143,7 @@ class _Reader:
     numbers: dict[object, float] = field(default_factory=dict)
     flows: list[Flow] = field(default_factory=list)
     arithmetic: list[Arithmetic] = field(default_factory=list)
+    steps: list[Steps] = field(default_factory=list)
     operators: list[tuple[str, ...]] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
 
@@ -250,6 +252,7 @@ class _Reader:
         graph = _Graph(payload, self.delegate_schema, self.program)
         self.activations += graph.activations()
         self.arithmetic += graph.arithmetic()
+        self.steps += graph.steps()
         self.limits += graph.limits()
         inner = flow.inside(arguments)
         for value in graph.table["xvalues"]:
@@ -309,6 +312,28 @@ class _Graph:
         for node in self.table["xnodes"]:
             if node.member("xnode_union") == "XNNFullyConnected":
                 yield quantised.get(node["xnode_union"]["input1_id"]) or "float"
+
+    def steps(self) -> Iterator[Steps]:
+        """Yield the scales and zero points of what each linear of static int8 reads and gives."""
+        known = {
+            value["xvalue_union"]["tensor_value"]["id_out"]: value["xvalue_union"]["quant_params"]
+            for value in self.table["xvalues"]
+            if value["xvalue_union"].name == QUANTISED
+            and value["xvalue_union"].member("quant_params") == "PerTensorQuant"
+        }
+        for node in self.table["xnodes"]:
+            read = (
+                known.get(node["xnode_union"]["input1_id"])
+                if node.member("xnode_union") == "XNNFullyConnected"
+                else None
+            )
+            if read is not None:
+                made = known.get(node["xnode_union"]["output_id"])
+                if made is None:
+                    raise ToolchainError(
+                        "the .pte has a linear that reads int8 and gives none, which is not read here."
+                    )
+                yield (read["scale"], read["zero_point"], made["scale"], made["zero_point"])
 
     def constant(self, value: Table) -> Iterator[Found]:
         """Yield what a value holds, if it is a constant."""

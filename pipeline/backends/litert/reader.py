@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline.backends.checked import checked
 from pipeline.backends.litert import whole
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Constant, Flow, Limit, Role, Structure
+from pipeline.backends.structure import Activation, Constant, Flow, Limit, Role, Steps, Structure
 from pipeline.errors import ToolchainError
 from pipeline.schemes import Arithmetic, Stored
 
@@ -114,6 +114,7 @@ class _Reader:
     numbers: dict[object, float] = field(default_factory=dict)
     flows: list[Flow] = field(default_factory=list)
     arithmetic: list[Arithmetic] = field(default_factory=list)
+    steps: list[Steps] = field(default_factory=list)
     operators: list[tuple[str, ...]] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
 
@@ -127,6 +128,7 @@ class _Reader:
             uses=tuple(flow.numbered(order) for flow in self.flows),
             numbers=tuple(self.numbers.values()),
             arithmetic=tuple(self.arithmetic),
+            steps=tuple(self.steps),
             operators=tuple(self.operators),
             limits=tuple(self.limits),
         )
@@ -169,6 +171,7 @@ class _Reader:
                 dict(zip(operation.inputs, _ROLES.get(operation.kind, ()), strict=False)),
             )
             self.arithmetic += graph.arithmetic(operation)
+            self.steps += graph.steps(operation)
             self.epsilons += graph.epsilon(operation)
             self.activations += graph.activation(operation)
             self.limits += graph.limits(operation)
@@ -317,6 +320,17 @@ class _Graph:
                 yield "float"
             else:
                 yield "static_int8" if self._type(operation.inputs[0]) == "INT8" else "dynamic_int8"
+
+    def steps(self, operation: _Operation) -> Iterator[Steps]:
+        """Yield the scales and zero points of what a linear of static int8 reads and gives."""
+        if "static_int8" in self.arithmetic(operation):
+            parameters = [self.tensors[number].Quantization() for number in (operation.inputs[0], operation.outputs[0])]
+            if any(one is None or one.ScaleLength() != 1 or one.ZeroPointLength() != 1 for one in parameters):
+                raise ToolchainError(
+                    "the .tflite has a linear of static int8 without one scale, which is not read here."
+                )
+            read, made = ((float(one.Scale(0)), int(one.ZeroPoint(0))) for one in parameters)
+            yield (*read, *made)
 
     def epsilon(self, operation: _Operation) -> Iterator[float]:
         """Yield the epsilon if an operation is the root of a normalisation: root(mean + epsilon).
