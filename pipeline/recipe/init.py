@@ -21,6 +21,7 @@ from pipeline.schemes import BACKENDS, SCHEMES
 
 TEMPLATE = "recipe.toml.j2"
 _DRAFTED = {"litert": "int8_dynamic", "coreml": "int8_weight_only"}
+_SUGGESTED = {"executorch": "int8_dynamic"}
 """What apps ship on Android and iOS: a first run makes two files, and a line of the recipe adds more."""
 _OTHERS_TOKENIZER = 0.9
 """Tables have rows to spare, to a multiple of 64 or so; a tokenizer with far fewer tokens is of another model."""
@@ -92,6 +93,7 @@ def draft(
         "lengths": lengths_for(chosen, summary),
         "limit_reason": _limit_reason(summary),
         "drafted": _DRAFTED,
+        "suggested": _SUGGESTED,
         "schemes": {backend: _schemes(backend) for backend in BACKENDS},
         "titles": {backend: backends.get(backend).TITLE for backend in BACKENDS},
         "minimum_ios": CoreMLSection.model_fields["minimum_ios"].default,

@@ -47,8 +47,9 @@ def judging_code() -> str:
 
 
 def schemes_of(backend: str) -> list[str]:
-    """Return every scheme that a backend supports, the base scheme first."""
-    return supported(backend, minimum_ios=planting.MINIMUM_IOS)
+    """Return every scheme that a backend supports and makes of the student as it is, the base scheme first."""
+    every = supported(backend, minimum_ios=planting.MINIMUM_IOS)
+    return [name for name in every if SCHEMES[name].activations != "static_int8"]
 
 
 def rank(target: Target) -> tuple[str, int]:
