@@ -27,7 +27,7 @@ from pipeline.graph.store import Store
 from pipeline.graph.worker import tell
 from pipeline.metrics import scoring
 from pipeline.quantize import stage as quantize
-from pipeline.recipe.schema import BenchmarkSection, Recipe
+from pipeline.recipe.schema import BenchmarkSection, QuantizeSection, Recipe
 from pipeline.report import measured
 from pipeline.report import stage as report
 from pipeline.report.record import VERIFICATION
@@ -206,9 +206,10 @@ def truth(recipe: Recipe, laid_out: Node, datasets: reference.DatasetChoice, len
 
 def _quantise(files: _Files, scheme: str) -> Node | None:
     """Return the node of the checkpoint that a scheme's files are made of, or None where that is the student."""
-    recipe, section = files.recipe, files.recipe.quantize
-    if section is None or not quantize.is_asked(section, scheme):
+    recipe = files.recipe
+    if not quantize.is_asked(recipe.quantize, scheme):
         return None
+    section = recipe.quantize or QuantizeSection()
     assert files.student
     if not files.texts:
         key = "quantize.calibration"

@@ -27,24 +27,27 @@ _BINS_KEPT = 128
 
 def is_asked(section: QuantizeSection | None, scheme: str) -> bool:
     """Return whether a scheme's files are made of a checkpoint of their own."""
-    return section is not None and SCHEMES[scheme].activations != "float"
+    row = SCHEMES[scheme]
+    # A palette is chosen here and nowhere else; int8 can be had without gains.
+    return row.palette_bits is not None or (section is not None and row.activations != "float")
 
 
 def make(
     student: Path, task_name: str, scheme: str, section: QuantizeSection, texts: Sequence[Unlabelled], out: Path
 ) -> dict[str, Any]:
-    """Calibrate and equalise a student for a scheme. Runs in a worker, since it imports torch.
+    """Calibrate a student for a scheme, and equalise or palettise it. Runs in a worker, since it imports torch.
 
     Args:
         student: the student artifact's folder.
         task_name: a row of `pipeline.tasks`.
-        scheme: a row of `pipeline.schemes`, whose activations are int8.
+        scheme: a row of `pipeline.schemes`, whose activations are int8 or whose weights are palettes.
         section: `[quantize]` of the recipe.
         texts: the calibration set, without labels.
         out: the artifact's directory.
 
     Returns:
-        How many linears have gains, and by how much the rewritten model differs from the student in fp32.
+        How many linears have gains, and by how much the rewritten model differs from the student in fp32; or see
+        `_palettise`.
 
     Raises:
         InputError: too few texts.
@@ -67,6 +70,8 @@ def make(
     batches = calibration.batches(
         student, row.inputs, texts, max_length=longest, pad=int(model.config.pad_token_id or 0)
     )
+    if SCHEMES[scheme].palette_bits is not None:
+        return _palettise(student, model, scheme, batches, section.seed, out)
     truth = _outputs(model, task, batches)
     static = False
     groups = linear_groups(model, batches, seed=section.seed)
@@ -105,6 +110,43 @@ def make(
         "input_gains": sum(one.input_gain is not None for one in found),
         "output_gains": sum(gain is not None for one in found for gain in one.output_gains),
         "identity_error": error,
+        "texts": batches.count,
+    }
+
+
+def _palettise(
+    student: Path, model: Any, scheme: str, batches: calibration.Batches, seed: int, out: Path
+) -> dict[str, Any]:
+    """Palettise a model, and write it down; return how many weights have palettes, and the errors of the linears."""
+    from safetensors.torch import save_file
+
+    from pipeline.checkpoint import palettes as stored
+    from pipeline.checkpoint import shapes
+    from pipeline.checkpoint.parameters import model_structure
+    from pipeline.checkpoint.source import WEIGHTS
+    from pipeline.quantize.palettes import palettise
+
+    row = SCHEMES[scheme]
+    assert row.palette_bits
+    found = palettise(model, batches, bits=row.palette_bits, rows=row.palette_rows, seed=seed)
+    shutil.copyfile(student / "config.json", out / "config.json")
+    weights = {name: tensor.detach().contiguous() for name, tensor in shapes.named_once(model).items()}
+    save_file(weights, out / WEIGHTS, metadata={"format": "pt"})
+    stored.write({name: one.palette for name, one in found.items()}, out)
+    written = record.Palettes(
+        scheme=scheme,
+        texts=batches.count,
+        weights=tuple(
+            record.Palettised(name=name, groups=len(one.palette.lut), error_nearest=one.error_nearest, error=one.error)
+            for name, one in found.items()
+        ),
+    )
+    (out / record.PALETTES).write_text(written.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    (out / STRUCTURE).write_text(json.dumps(model_structure(model)), encoding="utf-8")
+    linears = [one for one in written.weights if one.error_nearest is not None and one.error is not None]
+    return {
+        "palettes": len(found),
+        "largest_error": max((one.error or 0.0 for one in linears), default=None),
         "texts": batches.count,
     }
 
