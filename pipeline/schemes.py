@@ -46,8 +46,8 @@ class Gates(BaseModel):
 
 BACKENDS = ("litert", "coreml", "executorch")
 """Names of the backends, each a folder of `pipeline/backends`; every row answers for every one."""
-Stored = Literal["float32", "float16", "int8"]
-"""What the numbers of a tensor are kept as in a file."""
+Stored = Literal["float32", "float16", "int8", "palette6", "palette4"]
+"""What the numbers of a tensor are kept as in a file; of a palette, as indices of so many bits into a list."""
 Granularity = Literal["tensor", "row"]
 """Which weights share a scale."""
 Arithmetic = Literal["float", "dynamic_int8", "static_int8"]
@@ -55,8 +55,11 @@ Arithmetic = Literal["float", "dynamic_int8", "static_int8"]
 integers. `static_int8`: over ranges of a whole tensor that calibration found."""
 Line = str | tuple[float, tuple[float, ...]]
 """A line style of matplotlib."""
-_BYTES: dict[Stored, float] = {"float32": 4.0, "float16": 2.0, "int8": 1.0}
+_BYTES: dict[Stored, float] = {"float32": 4.0, "float16": 2.0, "int8": 1.0, "palette6": 0.75, "palette4": 0.5}
+_PALETTE_BITS: dict[Stored, int] = {"palette6": 6, "palette4": 4}
 NEWEST_IOS = 18
+_FAR = 0.9
+"""Cosine."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,8 @@ class Scheme:
     """By backend, for all of `BACKENDS`."""
     mark: Mark
     gates: dict[OutputKind, Gates]
+    palette_rows: int | None = None
+    """How many neighbouring rows of a matrix share a palette; None where all do, as those of a table always."""
 
     @property
     def weight_bytes(self) -> float:
@@ -110,9 +115,18 @@ class Scheme:
         return _BYTES[self.weights]
 
     @property
-    def shipping_rank(self) -> tuple[float, int]:
-        """Sort key; the scheme to ship comes first: fewest bytes per weight, then integer arithmetic, dynamic first."""
-        return self.weight_bytes, ("dynamic_int8", "static_int8", "float").index(self.activations)
+    def palette_bits(self) -> int | None:
+        """Bits of an index into a palette; None where weights have none."""
+        return _PALETTE_BITS.get(self.weights)
+
+    @property
+    def shipping_rank(self) -> tuple[bool, float, int]:
+        """Sort key; the scheme to ship comes first: fewest bytes per weight, then integer arithmetic, dynamic first.
+
+        A scheme whose worst text may turn far away is for size alone, and comes last.
+        """
+        far = (self.gates["embedding"].min_worst_cosine or 0.0) < _FAR
+        return far, self.weight_bytes, ("dynamic_int8", "static_int8", "float").index(self.activations)
 
     def rounds_activations(self, backend: str) -> bool:
         """Return whether a file computes in less than single precision."""
@@ -173,6 +187,8 @@ def _gates(
     spans = logits.model_copy(update={"max_kl": spans_kl or kl})
     return {"embedding": embedding, "logits": logits, "value": value, "token_logits": logits, "spans": spans}
 
+
+_NO_PALETTES = "{} has no weights that are indices into a palette; Core ML has."
 
 SCHEMES: dict[str, Scheme] = {
     scheme.name: scheme
@@ -296,7 +312,7 @@ SCHEMES: dict[str, Scheme] = {
                 "coreml": Support("Static int8 is not written into ML Programs yet."),
                 "executorch": Support(),
             },
-            mark=Mark("v", (0, (5, 1)), "oooo"),
+            mark=Mark("X", (0, (5, 1)), "oooo"),
             gates=_gates(
                 # Real MiniLM: .995 on English, .91 to .97 for texts in scripts that its vocabulary spells letter by
                 # letter, of which calibration has few.
@@ -312,6 +328,59 @@ SCHEMES: dict[str, Scheme] = {
                 shift=0.15,
                 spans_kl=0.1,
             ),
+        ),
+        Scheme(
+            "palettize_6bit",
+            "weights and embedding tables as indices of 6 bits into a palette per tensor, chosen on calibration text",
+            weights="palette6",
+            granularity=None,
+            activations="float",
+            support={
+                "litert": Support(_NO_PALETTES.format("LiteRT")),
+                "coreml": Support(base="float16", ios=16),
+                "executorch": Support(_NO_PALETTES.format("XNNPACK")),
+            },
+            mark=Mark("v", (0, (3, 1, 1, 1, 1, 1)), "||||"),
+            gates=_gates(
+                cosine=0.998,
+                worst=0.97,
+                sqnr=20,
+                agreement=0.97,
+                kl=5e-3,
+                error=None,
+                drop=0.005,
+                pad=1e-2,
+                size=0.85,
+                shift=0.1,
+                spans_kl=3e-2,
+            ),
+        ),
+        Scheme(
+            "palettize_4bit",
+            "the same with 4 bits, and a palette for every 16 rows of a matrix",
+            weights="palette4",
+            granularity=None,
+            activations="float",
+            support={
+                "litert": Support(_NO_PALETTES.format("LiteRT")),
+                "coreml": Support(base="float16", ios=18),
+                "executorch": Support(_NO_PALETTES.format("XNNPACK")),
+            },
+            mark=Mark("P", (0, (1, 3)), "++++"),
+            gates=_gates(
+                cosine=0.97,
+                worst=0.80,
+                sqnr=10,
+                agreement=0.9,
+                kl=5e-2,
+                error=None,
+                drop=0.02,
+                pad=1e-2,
+                size=0.6,
+                shift=0.2,
+                spans_kl=0.3,
+            ),
+            palette_rows=16,
         ),
     )
 }

@@ -212,12 +212,12 @@ WORST = 7
 def turn_all(case: Case) -> Case:
     """Move every natural row a little towards another direction."""
     outputs = case.found.outputs
-    return case.with_found(outputs=replace(outputs, values=outputs.values + 0.2 * np.roll(outputs.values, 1, axis=1)))
+    return case.with_found(outputs=replace(outputs, values=outputs.values + 0.4 * np.roll(outputs.values, 1, axis=1)))
 
 
 def turn_one(case: Case) -> Case:
-    """Replace one row by its opposite."""
-    return case.with_found(outputs=changed(case.found.outputs, WORST, np.negative))
+    """Replace one row by four times its opposite."""
+    return case.with_found(outputs=changed(case.found.outputs, WORST, lambda value: -4 * value))
 
 
 def nudge_one(case: Case) -> Case:
@@ -272,7 +272,7 @@ def sharpen_logits(case: Case) -> Case:
 def shift_all(case: Case) -> Case:
     """Add the same to every number, as a lost bias does; no order changes."""
     outputs = case.found.outputs
-    return case.with_found(outputs=RowOutputs(outputs.values + np.float32(0.25), outputs.counts))
+    return case.with_found(outputs=RowOutputs(outputs.values + np.float32(1), outputs.counts))
 
 
 def grow(case: Case) -> Case:

@@ -149,11 +149,13 @@ def test_no_two_schemes_look_alike_or_are_shipped_alike():
     assert all(len({getattr(mark, part) for mark in marks}) == len(marks) for part in ("marker", "line", "hatch"))
     assert len({scheme.shipping_rank for scheme in SCHEMES.values()}) == len(SCHEMES)
     assert sorted(SCHEMES, key=lambda name: SCHEMES[name].shipping_rank) == [
+        "palettize_6bit",
         "int8_dynamic",
         "int8_static",
         "int8_weight_only",
         "fp16",
         "fp32",
+        "palettize_4bit",
     ]
 
 
@@ -181,7 +183,7 @@ def test_every_scheme_has_gates_that_hold_it_to_something(kind):
 
 
 def test_a_coarser_scheme_is_never_held_to_more():
-    order = ["fp32", "fp16", "int8_weight_only", "int8_dynamic", "int8_static"]
+    order = ["fp32", "fp16", "int8_weight_only", "palettize_6bit", "int8_dynamic", "int8_static", "palettize_4bit"]
     floors = [SCHEMES[name].gates["embedding"].min_worst_cosine or 0.0 for name in order]
     assert floors == sorted(floors, reverse=True)
     assert set(order) == set(SCHEMES)

@@ -25,6 +25,8 @@ from pipeline.recipe.schema import Recipe
 from pipeline.text import tokenizers
 
 WEIGHTS = "model.safetensors"
+PALETTES = "palettes.safetensors"
+"""Of a checkpoint that was palettised, see `checkpoint.palettes`."""
 GAINS = "gains.safetensors"
 """Of a checkpoint that `pipeline.quantize` rewrote, see `checkpoint.gains`."""
 TOKENIZER_FILES = tuple(name for names in tokenizers.FAMILIES for name in names) + tokenizers.SETTINGS

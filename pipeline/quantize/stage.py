@@ -27,27 +27,29 @@ _BINS_KEPT = 128
 
 def section_for(section: QuantizeSection | None, scheme: str) -> QuantizeSection | None:
     """Return the settings of the checkpoint that a scheme's files are made of, or None where that is the student."""
-    activations = SCHEMES[scheme].activations
-    if activations == "static_int8":
+    row = SCHEMES[scheme]
+    # Ranges and palettes are chosen here and nowhere else; dynamic int8 can be had without gains.
+    if row.activations == "static_int8" or row.palette_bits is not None:
         return section or QuantizeSection()
-    return None if activations == "float" else section
+    return None if row.activations == "float" else section
 
 
 def make(
     student: Path, task_name: str, scheme: str, section: QuantizeSection, texts: Sequence[Unlabelled], out: Path
 ) -> dict[str, Any]:
-    """Calibrate and equalise a student for a scheme. Runs in a worker, since it imports torch.
+    """Calibrate a student for a scheme, and equalise or palettise it. Runs in a worker, since it imports torch.
 
     Args:
         student: the student artifact's folder.
         task_name: a row of `pipeline.tasks`.
-        scheme: a row of `pipeline.schemes`, whose activations are int8.
+        scheme: a row of `pipeline.schemes`, whose activations are int8 or whose weights are palettes.
         section: `[quantize]` of the recipe.
         texts: the calibration set, without labels.
         out: the artifact's directory.
 
     Returns:
-        How many linears have gains, and by how much the rewritten model differs from the student in fp32.
+        How many linears have gains, and by how much the rewritten model differs from the student in fp32; or see
+        `_palettise`.
 
     Raises:
         InputError: too few texts.
@@ -70,6 +72,8 @@ def make(
     batches = calibration.batches(
         student, row.inputs, texts, max_length=longest, pad=int(model.config.pad_token_id or 0)
     )
+    if SCHEMES[scheme].palette_bits is not None:
+        return _palettise(student, model, scheme, batches, section.seed, out)
     truth = _outputs(model, task, batches)
     static = SCHEMES[scheme].activations == "static_int8"
     groups = linear_groups(model, batches, seed=section.seed)
@@ -120,6 +124,43 @@ def make(
 
 def _is_head(path: str, model: Any) -> bool:
     return model.base_model is not model and not path.startswith(f"{model.base_model_prefix}.")
+
+
+def _palettise(
+    student: Path, model: Any, scheme: str, batches: calibration.Batches, seed: int, out: Path
+) -> dict[str, Any]:
+    """Palettise a model, and write it down; return how many weights have palettes, and the errors of the linears."""
+    from safetensors.torch import save_file
+
+    from pipeline.checkpoint import palettes as stored
+    from pipeline.checkpoint import shapes
+    from pipeline.checkpoint.parameters import model_structure
+    from pipeline.checkpoint.source import WEIGHTS
+    from pipeline.quantize.palettes import palettise
+
+    row = SCHEMES[scheme]
+    assert row.palette_bits
+    found = palettise(model, batches, bits=row.palette_bits, rows=row.palette_rows, seed=seed)
+    shutil.copyfile(student / "config.json", out / "config.json")
+    weights = {name: tensor.detach().contiguous() for name, tensor in shapes.named_once(model).items()}
+    save_file(weights, out / WEIGHTS, metadata={"format": "pt"})
+    stored.write({name: one.palette for name, one in found.items()}, out)
+    written = ranges.Palettes(
+        scheme=scheme,
+        texts=batches.count,
+        weights=tuple(
+            ranges.Palettised(name=name, groups=len(one.palette.lut), error_nearest=one.error_nearest, error=one.error)
+            for name, one in found.items()
+        ),
+    )
+    (out / ranges.PALETTES).write_text(written.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    (out / STRUCTURE).write_text(json.dumps(model_structure(model)), encoding="utf-8")
+    linears = [one for one in written.weights if one.error_nearest is not None and one.error is not None]
+    return {
+        "palettes": len(found),
+        "largest_error": max((one.error or 0.0 for one in linears), default=None),
+        "texts": batches.count,
+    }
 
 
 def structure(folder: Path) -> dict[str, Any]:

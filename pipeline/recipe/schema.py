@@ -107,16 +107,17 @@ def _located(error: ValidationError, name: str) -> ValidationError:
 
 
 class QuantizeSection(Section):
-    """How a student is made ready for schemes whose activations are int8.
+    """How a student is made ready for schemes whose activations are int8, or whose weights are palettes.
 
-    What its linears read is looked at on real text, and outliers are evened out by gains, with which the student stays
-    the same in fp32.
+    What its linears read is looked at on real text. For int8, outliers are evened out by gains, with which the student
+    stays the same in fp32; without this section they are not. For palettes, numbers are chosen with which the student
+    computes nearly the same; without this section, with the defaults.
     """
 
     calibration: Names | None = None
     """The calibration set: `.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the
     data folder, or a dataset's texts. Unless given: the package's texts, and STS-B's train sentences where present."""
-    calibration_texts: Annotated[int, Field(ge=8, le=10_000)] = 256
+    calibration_texts: Annotated[int, Field(ge=8, le=10_000)] = 1024
     """Most texts of the calibration set; of more, `seed` determines a sample."""
     observer: Literal["min_max", "percentile", "mse", "entropy"] = "mse"
     """Which range of an activation static int8 covers: all of it, 99.99 % of its values, that with the least squared

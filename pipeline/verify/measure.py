@@ -14,14 +14,15 @@ from pipeline import backends
 from pipeline.backends import Evaluator, signature
 from pipeline.backends.signature import Signature
 from pipeline.backends.structure import Structure
+from pipeline.checkpoint import palettes
 from pipeline.convert.model import Model
 from pipeline.metrics import measures, scoring
 from pipeline.metrics.outputs import RowOutputs
 from pipeline.metrics.scoring import Labels
-from pipeline.schemes import OutputKind
+from pipeline.schemes import SCHEMES, OutputKind
 from pipeline.student import reference
 from pipeline.student.reference import Reference
-from pipeline.verify import companions, control, equalised, operators, structure
+from pipeline.verify import companions, control, equalised, operators, palettised, structure
 from pipeline.verify.record import Asked, Control, Evaluation, GateResult, Group, Input, Measures, TaskScore
 from pipeline.verify.weights import Expected
 from pipeline.verify.wiring import Followed
@@ -206,12 +207,19 @@ def _static_gates(
     stored = backend.structure(file)
     results: list[GateResult] = companions.check(model.folder, student, claimed, functions, stored, truth, asked)
     expected = Expected.read(student, truth.checkpoint)
+    row, held = SCHEMES[claimed.scheme], None
     if quantised is not None:
         rewritten = equalised.read(quantised)
-        results.append(equalised.check(expected, rewritten))
+        if row.palette_bits is None:
+            results.append(equalised.check(expected, rewritten))
+        else:
+            held = palettes.read(quantised)
+            results.append(palettised.check(expected, rewritten, held, row))
         expected = rewritten
     checked = structure.check(stored, expected, claimed.scheme, claimed.backend, functions=len(functions))
     results += [*checked.gates, _operators(claimed, student, stored, expected)]
+    if held is not None:
+        results.append(palettised.check_stored(stored, checked.followed, held, row))
     return results, (expected, stored, checked.followed)
 
 

@@ -28,7 +28,8 @@ _SUM_ERROR = 1e-6
 _SAMPLES = 128
 _TRIED = 4
 """A weight and the same with a norm multiplied in may lie within int8's rounding of each other."""
-_PRECISION: dict[Stored, int] = {"float32": 0, "float16": 1, "int8": 2}
+_PRECISION: dict[Stored, int] = {"float32": 0, "float16": 1, "int8": 2, "palette6": 3, "palette4": 4}
+_PALETTES: tuple[Stored, ...] = ("palette6", "palette4")
 _INT8_SLACK = 1e-3
 """Slack as a share of half a step: scale and quotient are rounded to float32."""
 _SMALLEST_STEP = 2.0**-23
@@ -332,6 +333,9 @@ def _compare(values: Array, form: Form, stored: Stored, precision: Precision) ->
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         distance = np.abs(values - wanted)
         outside = ~(distance <= allowed)
+        if stored in _PALETTES and storage != stored:
+            # A palette, where none of so few bits was promised.
+            outside[...] = True
         if largest is not None:
             # Half a step hides a scale that is off by a bit.
             outside |= values != (form.rounding or precision.rounding).of(wanted, largest)
@@ -353,7 +357,10 @@ def _largest(wanted: Array, form: Form, precision: Precision) -> Array:
 
 
 def _allowed(wanted: Array, form: Form, largest: Array | None, storage: Stored, precision: Precision) -> Array:
-    """Return how far each element may be away; of a shape that broadcasts."""
+    """Return how far each element may be away; of a shape that broadcasts.
+
+    A palette may not be away at all: its numbers are half precision, and the quantised checkpoint has the same.
+    """
     allowed: Array = np.zeros((1,) * wanted.ndim, np.float32) if form.error is None else form.error
     base = precision.vectors
     if storage == "float16":

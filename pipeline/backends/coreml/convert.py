@@ -11,6 +11,8 @@ import numpy as np
 
 from pipeline import mil, tasks
 from pipeline.backends import ConvertRequest, sparsity
+from pipeline.backends.coreml import palettes
+from pipeline.checkpoint import palettes as stored_palettes
 from pipeline.mil.listing import count_operations
 from pipeline.schemes import NEWEST_IOS, SCHEMES
 
@@ -63,6 +65,8 @@ def _convert_one(request: ConvertRequest, length: int, ios: int) -> Any:
     compress = _COMPRESSION[request.scheme]
     if compress:
         model = compress(model, sparse)
+    if scheme.palette_bits:
+        model = palettes.put_in(model, stored_palettes.read(request.student))
     return model
 
 
@@ -164,8 +168,10 @@ _COMPRESSION: Mapping[str, Callable[[Any, bool], Any] | None] = {
     "fp32": None,
     "fp16": None,
     "int8_weight_only": _compress_int8,
+    "palettize_6bit": None,
+    "palettize_4bit": None,
 }
-"""What is done to a float model, by scheme; its own precision is the row's `base`."""
+"""What is done to a float model, by scheme; its own precision is the row's `base`. Palettes the checkpoint has."""
 CONVERTS = frozenset(_COMPRESSION)
 
 

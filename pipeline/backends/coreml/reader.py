@@ -20,7 +20,7 @@ from pipeline.mil.package import Operation
 from pipeline.mil.values import Value
 from pipeline.schemes import Arithmetic, Stored
 
-_STORED: dict[str, Stored] = {name: name for name in get_args(Stored)}
+_STORED: dict[str, Stored] = {name.replace("palette", "lut"): name for name in get_args(Stored)}
 _SPARSE = "sparse "
 """Begins what is said of a weight that is stored without its zeros, see `Weight.stored`."""
 _GELU: dict[str, Activation] = {"EXACT": "gelu", "TANH_APPROXIMATION": "gelu_tanh"}

@@ -1,0 +1,77 @@
+"""Palettes: weights as indices into a short list of numbers, chosen by `pipeline.quantize`; files have the same.
+
+A checkpoint whose weights were palettised holds the numbers that a file gives, so it is one like any other. Beside them
+lie the lists and the indices, `palettes.safetensors`: converters put them in as they are, and search for none of their
+own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.checkpoint.source import PALETTES
+from pipeline.errors import StudentError
+
+_INDICES, _LUT = ".indices", ".lut"
+"""Behind the name of a weight."""
+
+
+@dataclass(frozen=True)
+class Palette:
+    """One matrix or table."""
+
+    indices: NDArray[np.uint8]
+    """`(rows, columns)`: for each element its entry of the list."""
+    lut: NDArray[np.float16]
+    """`(groups, entries)`, ascending: a list for each group of neighbouring rows, all of one size."""
+
+    @property
+    def bits(self) -> int:
+        """Bits of an index."""
+        return int(self.lut.shape[1]).bit_length() - 1
+
+    def dense(self) -> NDArray[np.float32]:
+        """Return the numbers, `(rows, columns)`."""
+        group = np.arange(len(self.indices)) // (len(self.indices) // len(self.lut))
+        found: NDArray[np.float32] = self.lut[group[:, None], self.indices].astype(np.float32)
+        return found
+
+
+def write(palettes: Mapping[str, Palette], folder: Path) -> None:
+    """Write palettes by the names of their weights, beside the checkpoint that holds the numbers."""
+    from safetensors.numpy import save_file
+
+    tensors = {name + _INDICES: one.indices for name, one in palettes.items()}
+    save_file({**tensors, **{name + _LUT: one.lut for name, one in palettes.items()}}, folder / PALETTES)
+
+
+def read(folder: Path) -> dict[str, Palette]:
+    """Return a checkpoint's palettes by the names of their weights.
+
+    Raises:
+        StudentError: there are none, or the indices and lists of one do not fit together.
+    """
+    from safetensors.numpy import load_file
+
+    if not (folder / PALETTES).is_file():
+        raise StudentError(f"{folder} has no {PALETTES}: it was not quantised for a scheme of palettes.")
+    tensors = load_file(folder / PALETTES)
+    found = {}
+    for name in (one.removesuffix(_LUT) for one in tensors if one.endswith(_LUT)):
+        lut, indices = tensors[name + _LUT], tensors.get(name + _INDICES)
+        fits = (
+            indices is not None
+            and (lut.ndim, indices.ndim) == (2, 2)
+            and (str(lut.dtype), str(indices.dtype)) == ("float16", "uint8")
+            and lut.shape[1] == 1 << (lut.shape[1].bit_length() - 1)
+            and len(indices) % len(lut) == 0
+            and indices.size > 0
+            and int(indices.max()) < lut.shape[1]
+        )
+        if not fits or indices is None:
+            raise StudentError(f"{folder / PALETTES}: the indices and the list of {name} do not fit together.")
+        found[name] = Palette(indices, lut)
+    return found

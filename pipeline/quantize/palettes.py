@@ -1,0 +1,282 @@
+"""Palettes for weights, chosen so that what a student computes on calibration text changes least.
+
+A palette is a list of 2^bits numbers; each element of a weight is the index of one. The list of a table is found by
+k-means over its numbers, those of a token weighted with how often it occurs; that of a linear by k-means weighted with
+the mean squares of what each column is multiplied with. Then columns are rounded one after the other, and the error of
+each is made up for by those that are still to come.
+
+Linears are taken in the order of their first call, and each reads what the model computes whose earlier weights are
+palettes already, so that later ones make up for earlier ones' errors, too.
+
+Source: Frantar et al. 2023 (GPTQ), https://arxiv.org/abs/2210.17323, for the rounding; Kim et al. 2024 (SqueezeLLM),
+https://arxiv.org/abs/2306.07629, for k-means weighted by sensitivity.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from pipeline.checkpoint.palettes import Palette
+from pipeline.checkpoint.parameters import model_structure
+from pipeline.compress.prune.activations import batch_tensors
+from pipeline.data.calibration import Batches
+from pipeline.quantize.activations import linear_groups
+
+Numbers = NDArray[np.floating[Any]]
+LEAST = 2048
+"""Elements from which on a weight gets a palette, as in coremltools; a list alone takes 128 bytes."""
+DAMPING = 0.01
+"""Share of the mean square of inputs that is added to each column's, as in GPTQ."""
+_FEWEST_ROWS = 4
+"""Fewer rows than this are not worth a palette of their own."""
+_ROUNDS = 200
+"""Most rounds of k-means; some 40 do."""
+_BLOCK = 128
+"""Columns whose errors are handed on to the rest at once."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A weight as a palette, and what that changes."""
+
+    palette: Palette
+    error_nearest: float | None = None
+    """Squared error of a linear's outputs relative to the outputs, had each number been rounded to the nearest."""
+    error: float | None = None
+    """The same as it is; None of a table."""
+
+
+@torch.no_grad()
+def palettise(model: Any, batches: Batches, *, bits: int, rows: int | None, seed: int) -> dict[str, Chosen]:
+    """Choose palettes for a model's linears and tables, whose weights become what their palettes give.
+
+    Tables of positions keep their numbers: a converter folds them into the graph, a part for each length.
+
+    Args:
+        model: a Hugging Face model, which is changed.
+        batches: the calibration set.
+        bits: of an index.
+        rows: the most neighbouring rows that share a palette; None where all rows of a weight do.
+        seed: of `linear_groups`.
+
+    Returns:
+        Palettes by the name of the parameter, tables first, then linears in the order of their first call.
+    """
+    structure = model_structure(model)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    found: dict[str, Chosen] = {}
+    for table in (one for one in model.modules() if isinstance(one, nn.Embedding)):
+        name = names[id(table.weight)]
+        if name not in structure["positions"] and table.weight.numel() >= LEAST:
+            weight, counts = table.weight.numpy(), _counts(model, batches, table)
+            lut = lists(weight, counts[:, None], bits=bits, groups=_groups(len(weight), rows))
+            found[name] = Chosen(Palette(nearest(weight, lut), lut))
+            table.weight.copy_(torch.from_numpy(found[name].palette.dense()))
+    calls = Counter(name for name, _ in structure["calls"])
+    for group in linear_groups(model, batches, seed=seed):
+        products = _products(model, batches, group.linears[0], calls[group.paths[0]])
+        for linear in group.linears:
+            name = names[id(linear.weight)]
+            if name not in found and linear.weight.numel() >= LEAST:
+                found[name] = of_linear(linear.weight, products, bits=bits, groups=_groups(len(linear.weight), rows))
+                linear.weight.copy_(torch.from_numpy(found[name].palette.dense()))
+    return found
+
+
+def _groups(rows: int, most: int | None) -> int:
+    """Return how many groups of equal size at most `most` rows make; one if only tiny groups would be equal."""
+    size = max((size for size in range(1, (most or 0) + 1) if rows % size == 0), default=rows)
+    return rows // size if size >= _FEWEST_ROWS else 1
+
+
+# --- one weight -------------------------------------------------------------------------------------------------------
+
+
+def of_linear(weight: torch.Tensor, products: torch.Tensor, *, bits: int, groups: int) -> Chosen:
+    """Choose the palettes of a linear.
+
+    Args:
+        weight: `(rows, columns)`.
+        products: sum over tokens of x xᵀ, `(columns, columns)`, of what the linear reads.
+        bits: of an index.
+        groups: of neighbouring rows, each with a list.
+    """
+    lut = lists(weight.numpy(), products.diagonal().numpy()[None], bits=bits, groups=groups)
+    plain = Palette(nearest(weight.numpy(), lut), lut)
+    handed_on = Palette(_hand_errors_on(weight.double(), products, lut), lut)
+    before, after = (_error(weight.double(), products, palette) for palette in (plain, handed_on))
+    return Chosen(handed_on, before, after)
+
+
+def lists(weight: Numbers, importance: Numbers, *, bits: int, groups: int) -> NDArray[np.float16]:
+    """Return a list of 2^bits numbers for each group of neighbouring rows, `(groups, 2^bits)`, ascending.
+
+    Args:
+        weight: `(rows, columns)`.
+        importance: of each number's squared error; of a shape that broadcasts.
+        bits: of an index.
+        groups: all of the same number of rows.
+    """
+    every = np.broadcast_to(importance, weight.shape)
+    parts = zip(np.split(weight, groups), np.split(every, groups), strict=True)
+    return np.stack([kmeans(part, of_part, 1 << bits) for part, of_part in parts])
+
+
+def nearest(weight: Numbers, lut: Numbers) -> NDArray[np.uint8]:
+    """Return for each number the index of the nearest of its group's list, `(rows, columns)`."""
+    between = _between(torch.from_numpy(lut.astype(np.float64)))
+    parts = torch.from_numpy(np.asarray(weight, np.float64)).reshape(len(lut), -1)
+    found: NDArray[np.uint8] = torch.searchsorted(between, parts).to(torch.uint8).reshape(weight.shape).numpy()
+    return found
+
+
+def kmeans(values: Numbers, importance: Numbers, entries: int) -> NDArray[np.float16]:
+    """Return the centres of weighted k-means over single numbers, `(entries,)`, ascending, in half precision.
+
+    Files hold nothing finer, so numbers are rounded to it before, and equal ones are one with their sum of importance.
+    """
+    # By their bits, of which there are few; zero has a sign, which is taken off.
+    codes = (np.asarray(values, np.float16) + np.float16(0)).view(np.uint16).ravel()
+    present = np.flatnonzero(np.bincount(codes)).astype(np.uint16)
+    mass = np.bincount(codes, np.asarray(importance, np.float64).ravel())[present].astype(np.float64)
+    # Columns that nothing is multiplied with count a little, or their numbers would go anywhere.
+    mass += 1e-6 * mass.mean() + 1e-300
+    order = np.argsort(present.view(np.float16))
+    points, mass = present.view(np.float16)[order], mass[order]
+    if len(points) <= entries:
+        return np.pad(points, (0, entries - len(points)), mode="edge")
+    at = points.astype(np.float64)
+    centres = _start(at, mass, entries)
+    mass_before, moment_before = (np.concatenate([[0.0], np.cumsum(one)]) for one in (mass, mass * at))
+    for _ in range(_ROUNDS):
+        ends = np.concatenate([[0], np.searchsorted(at, (centres[1:] + centres[:-1]) / 2), [len(at)]])
+        inside, moment = np.diff(mass_before[ends]), np.diff(moment_before[ends])
+        moved = np.sort(np.where(inside > 0, moment / np.maximum(inside, 1e-300), centres))
+        if np.array_equal(moved, centres):
+            break
+        centres = moved
+    return centres.astype(np.float16)
+
+
+def _start(points: Numbers, mass: Numbers, entries: int) -> Numbers:
+    """Spread centres by the cube root of the density, which is right for many of them (Panter and Dite 1951)."""
+    bins = min(32 * entries, max(4 * entries, len(points) // 16))
+    counts, edges = np.histogram(points, bins=bins, weights=mass)
+    share = np.concatenate([[0.0], np.cumsum(np.cbrt(counts) + 1e-9)])
+    start: Numbers = np.interp((np.arange(entries) + 0.5) / entries, share / share[-1], edges)
+    return start
+
+
+def _hand_errors_on(weight: torch.Tensor, products: torch.Tensor, lut: Numbers) -> NDArray[np.uint8]:
+    """Round columns in turn, those with the largest inputs first, and hand each one's error on to the rest (GPTQ).
+
+    Args:
+        weight: `(rows, columns)`, double.
+        products: see `of_linear`.
+        lut: `(groups, entries)`.
+
+    Returns:
+        Indices, `(rows, columns)`.
+    """
+    order = torch.argsort(products.diagonal(), descending=True, stable=True)
+    upper = _inverse_factor(products[order][:, order])
+    left = weight[:, order]
+    entries = torch.from_numpy(lut.astype(np.float64)).repeat_interleave(len(weight) // len(lut), 0)
+    between = _between(entries)
+    found = torch.empty(weight.shape, dtype=torch.uint8)
+    for start in range(0, left.shape[1], _BLOCK):
+        end = min(start + _BLOCK, left.shape[1])
+        errors = torch.empty(len(left), end - start, dtype=torch.float64)
+        for column in range(start, end):
+            values = left[:, column : column + 1].contiguous()
+            index = torch.searchsorted(between, values)
+            found[:, order[column]] = index[:, 0].to(torch.uint8)
+            error = (values - entries.gather(1, index)) / upper[column, column]
+            errors[:, column - start] = error[:, 0]
+            left[:, column + 1 : end] -= error * upper[column, column + 1 : end]
+        left[:, end:] -= errors @ upper[start:end, end:]
+    return found.numpy()
+
+
+def _inverse_factor(products: torch.Tensor) -> torch.Tensor:
+    """Return the upper Cholesky factor of the inverse, of products that are damped so that there is one."""
+    damped = products + (DAMPING * products.diagonal().mean() + 1e-12) * torch.eye(len(products), dtype=products.dtype)
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
+    upper: torch.Tensor = torch.linalg.cholesky(inverse, upper=True)
+    return upper
+
+
+def _between(entries: torch.Tensor) -> torch.Tensor:
+    """Return the middles between neighbours of ascending lists, `(lists, entries - 1)`."""
+    return ((entries[:, 1:] + entries[:, :-1]) / 2).contiguous()
+
+
+def _error(weight: torch.Tensor, products: torch.Tensor, palette: Palette) -> float:
+    """Return the squared error of the outputs over all tokens, relative to the outputs."""
+    difference = torch.from_numpy(palette.dense()).double() - weight
+    squares = [float(((one @ products) * one).sum()) for one in (difference, weight)]
+    return squares[0] / max(squares[1], 1e-300)
+
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+class _Enough(Exception):
+    """Ends a forward pass of which the rest tells nothing more."""
+
+
+def _products(model: Any, batches: Batches, linear: nn.Module, calls: int) -> torch.Tensor:
+    """Return the sum over tokens of x xᵀ of what a linear reads in all its calls, `(columns, columns)`, double."""
+    found: list[torch.Tensor] = []
+    for number in range(len(batches)):
+        tensors = batch_tensors(batches, number)
+        with _read_by(linear, calls) as read:
+            model(**tensors)
+        for one in read:
+            tokens = _present(one, tensors["attention_mask"])
+            found.append((tokens.T @ tokens).double())
+    return torch.stack(found).sum(0)
+
+
+def _counts(model: Any, batches: Batches, table: nn.Embedding) -> NDArray[np.float64]:
+    """Return how often each row of a table is looked up, `(rows,)`, and once more, so that none counts for nothing."""
+    counts = torch.ones(table.num_embeddings, dtype=torch.float64)
+    for number in range(len(batches)):
+        tensors = batch_tensors(batches, number)
+        with _read_by(table, calls=1) as read:
+            model(**tensors)
+        for ids in read:
+            counts += torch.bincount(_present(ids, tensors["attention_mask"]).flatten(), minlength=len(counts))
+    return counts.numpy()
+
+
+@contextmanager
+def _read_by(module: nn.Module, calls: int) -> Iterator[list[torch.Tensor]]:
+    """Collect what a module reads, and end the forward pass at its last call."""
+    read: list[torch.Tensor] = []
+
+    def keep(_: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
+        read.append(given[0])
+        if len(read) == calls:
+            raise _Enough
+
+    hook = module.register_forward_pre_hook(keep)
+    try:
+        yield read
+    except _Enough:
+        pass
+    finally:
+        hook.remove()
+
+
+def _present(read: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return what is read for tokens, padding left out where there is an axis for it, `(tokens, ...)`."""
+    present = mask > 0
+    return read[present] if read.shape[:2] == present.shape else read.reshape(-1, *read.shape[2:])

@@ -1,0 +1,434 @@
+"""Palettes: how they are chosen, that a Core ML file has exactly those, and that verification tells when it has not."""
+
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import test_backends
+import torch
+from conftest import Outcome, recipe_file
+from store import Store
+from test_backends import student_artifact
+
+from pipeline import backends, mil
+from pipeline.artifact import Artifact, read_manifest
+from pipeline.checkpoint import palettes as stored_palettes
+from pipeline.checkpoint import ranges
+from pipeline.checkpoint.loading import load_checkpoint
+from pipeline.checkpoint.palettes import Palette
+from pipeline.checkpoint.parameters import model_structure
+from pipeline.convert.stage import Target, make
+from pipeline.data import calibration
+from pipeline.errors import StudentError, ToolchainError
+from pipeline.graph.worker import Worker
+from pipeline.mil.constants import Expression, Source, constants
+from pipeline.mil.constants import decode as decode_any
+from pipeline.quantize import palettes
+from pipeline.quantize import stage as quantize
+from pipeline.recipe.schema import QuantizeSection
+from pipeline.schemes import SCHEMES
+from pipeline.tasks import get
+from pipeline.verify import palettised, structure
+from pipeline.verify.record import GateResult
+from pipeline.verify.weights import Expected
+
+BITS = {"palettize_6bit": 6, "palettize_4bit": 4}
+WORDS = "embeddings.word_embeddings.weight"
+QUERY = "encoder.layer.0.attention.self.query.weight"
+FUNCTIONS = 2
+
+
+# --- how they are chosen ----------------------------------------------------------------------------------------------
+
+
+def error_of(values: np.ndarray, importance: np.ndarray, centres: np.ndarray) -> float:
+    distances = np.abs(values[:, None] - centres.astype(np.float64)).min(1)
+    return float((importance * distances**2).sum())
+
+
+def least_error(values: np.ndarray, importance: np.ndarray, entries: int) -> float:
+    """Return the error of the best of all ways to part sorted numbers into intervals, each with its mean."""
+    order = np.argsort(values)
+    values, importance = values[order], importance[order]
+
+    def of_interval(start: int, end: int) -> float:
+        part, mass = values[start:end], importance[start:end]
+        return float((mass * (part - (part * mass).sum() / mass.sum()) ** 2).sum())
+
+    cuts = itertools.combinations(range(1, len(values)), entries - 1)
+    return min(sum(itertools.starmap(of_interval, itertools.pairwise((0, *cut, len(values))))) for cut in cuts)
+
+
+def test_k_means_is_near_the_best_of_all_partitions(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    ratios = []
+    for _ in range(20):
+        values = generator.standard_normal(14).astype(np.float16).astype(np.float64)
+        importance = generator.uniform(0.1, 2, 14)
+        found = palettes.kmeans(values, importance, 4)
+        ratios.append(error_of(values, importance, found) / least_error(values, importance, 4))
+    assert min(ratios) < 1.001
+    assert np.median(ratios) < 1.3
+
+
+def test_k_means_finds_clusters_that_lie_apart_and_what_importance_moves(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    middles = np.array([-3.0, -1.0, 1.0, 3.0])
+    values = (middles[:, None] + generator.uniform(-0.1, 0.1, (4, 200))).ravel()
+    plain = palettes.kmeans(values, np.ones(800), 4)
+    assert np.abs(plain - middles).max() < 0.02
+    upper = np.where(values > np.repeat(middles, 200), 100.0, 1.0)
+    moved = palettes.kmeans(values, upper, 4)
+    assert (moved > plain + np.float16(0.02)).all()
+
+
+def test_few_numbers_are_kept_as_they_are() -> None:
+    values = np.array([[0.5, -0.25], [0.125, 0.5]])
+    lut = palettes.lists(values, np.ones((1, 1)), bits=4, groups=1)
+    assert np.array_equal(Palette(palettes.nearest(values, lut), lut).dense(), values)
+    assert np.array_equal(lut, np.sort(lut))
+
+
+def test_handing_errors_on_beats_rounding_to_the_nearest(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.randn(32, 48, generator=generator)
+    inputs = torch.randn(500, 12, generator=generator) @ torch.randn(12, 48, generator=generator)
+    inputs += 0.1 * torch.randn(500, 48, generator=generator)
+    for bits, groups in ((4, 2), (6, 1)):
+        found = palettes.of_linear(weight, (inputs.T @ inputs).double(), bits=bits, groups=groups)
+        outputs, truth = (inputs @ one.T for one in (torch.from_numpy(found.palette.dense()), weight))
+        measured = float(((outputs - truth) ** 2).sum() / (truth**2).sum())
+        assert found.palette.lut.shape == (groups, 1 << bits)
+        assert found.error is not None
+        assert found.error_nearest is not None
+        assert found.error == pytest.approx(measured, rel=1e-3)
+        assert found.error < 0.5 * found.error_nearest
+
+
+@pytest.mark.parametrize(
+    ("rows", "most", "groups"), [(384, 16, 24), (30522, 16, 5087), (30522, None, 1), (8191, 16, 1), (40, 16, 4)]
+)
+def test_groups_are_of_equal_size(rows: int, most: int | None, groups: int) -> None:
+    assert palettes._groups(rows, most) == groups
+
+
+def test_a_shared_layer_is_chosen_for_what_it_reads_in_all_its_calls(lively: Callable[..., Path]) -> None:
+    model = load_checkpoint(lively("albert"), get("embedding"))
+    before = {name: one.detach().clone() for name, one in model.named_parameters()}
+    texts = calibration.default_texts(32, seed=0)
+    batches = calibration.batches(
+        lively("albert"), ("input_ids", "attention_mask", "token_type_ids"), texts, max_length=32, pad=0
+    )
+    calls = [name for name, _ in model_structure(model)["calls"]]
+    found = palettes.palettise(model, batches, bits=6, rows=None, seed=0)
+    (shared,) = [name for name in found if name.endswith("attention.query.weight")]
+    assert calls.count(shared.removesuffix(".weight")) > 1
+    for name, one in model.named_parameters():
+        if name in found:
+            assert np.array_equal(one.detach().numpy(), found[name].palette.dense())
+        else:
+            assert torch.equal(one, before[name])
+    assert not [name for name in found if "position" in name]
+
+
+# --- what a file has --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Made:
+    """A student, its palettised checkpoint and the Core ML file."""
+
+    scheme: str
+    student: Artifact
+    quantised: Path
+    file: Path
+
+    @property
+    def palettes(self) -> dict[str, Palette]:
+        return stored_palettes.read(self.quantised)
+
+    @property
+    def expected(self) -> tuple[Expected, Expected]:
+        model = load_checkpoint(self.student.path, get("embedding"))
+        truth = Expected.read(self.student.path, model_structure(model))
+        return truth, Expected.read(self.quantised, quantize.structure(self.quantised))
+
+    def judged(self, file: Path | None = None) -> dict[str, GateResult]:
+        """Return the gates that concern constants."""
+        stored = backends.get("coreml").structure(file or self.file)
+        truth, rewritten = self.expected
+        row = SCHEMES[self.scheme]
+        checked = structure.check(stored, rewritten, self.scheme, "coreml", functions=FUNCTIONS)
+        gates = [
+            palettised.check(truth, rewritten, self.palettes, row),
+            *checked.gates,
+            palettised.check_stored(stored, checked.followed, self.palettes, row),
+        ]
+        return {gate.name: gate for gate in gates}
+
+
+@pytest.fixture(scope="module")
+def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    with Worker(tmp_path_factory.mktemp("log") / "convert.log") as worker:
+        test_backends._converter.append(worker)
+        yield worker
+        test_backends._converter.clear()
+
+
+@pytest.fixture(scope="module")
+def made(run_store: Store, lively: Callable[..., Path], converter: Worker) -> Callable[[str], Made]:
+    def make_all(scheme: str, folder: Path) -> None:
+        student = student_artifact(lively(), "embedding", folder / "student")
+        for name in ("quantised", "model"):
+            (folder / name).mkdir()
+        texts = calibration.default_texts(32, seed=0)
+        section = QuantizeSection(calibration_texts=32)
+        quantised = folder / "quantised"
+        converter.call(quantize.make, student.path, "embedding", scheme, section, texts, quantised)
+        gates = SCHEMES[scheme].gates["embedding"]
+        target = Target("coreml", scheme)
+        converter.call(make, student, target, (8, 16), 18, None, quantised, gates, folder / "model")
+
+    def get_made(scheme: str) -> Made:
+        folder = run_store.get(f"palettes-{scheme}", lambda place: make_all(scheme, place))
+        student = Artifact(folder / "student", read_manifest(folder / "student"))
+        return Made(scheme, student, folder / "quantised", folder / "model" / backends.get("coreml").FILE)
+
+    return get_made
+
+
+def decode(package: mil.Package, source: Source) -> np.ndarray:
+    return np.asarray(decode_any(package, source, rounded=False))
+
+
+@pytest.mark.parametrize("scheme", BITS)
+def test_a_file_has_the_indices_and_the_lists_of_the_checkpoint(scheme: str, made: Callable[[str], Made]) -> None:
+    one = made(scheme)
+    package = mil.read(one.file)
+    wanted = one.palettes
+    assert {WORDS, QUERY} <= wanted.keys()
+    places = []
+    for function in package.functions:
+        sources = constants(package.program(function)).values()
+        found = [
+            (decode(package, source.arguments["indices"]), decode(package, source.arguments["lut"]))
+            for source in sources
+            if isinstance(source, Expression) and "lut" in source.operation.kind
+        ]
+        assert len(found) == len(wanted)
+        for palette in wanted.values():
+            assert any(
+                np.array_equal(indices, palette.indices) and np.array_equal(lut.reshape(palette.lut.shape), palette.lut)
+                for indices, lut in found
+            )
+        places.append({source.key for source in sources if isinstance(source, Expression)})
+    assert len(places) == FUNCTIONS
+    assert places[0] == places[1]
+
+
+@pytest.mark.parametrize("scheme", BITS)
+def test_a_clean_file_passes(scheme: str, made: Callable[[str], Made]) -> None:
+    gates = made(scheme).judged()
+    assert not {name: gate.detail for name, gate in gates.items() if not gate.passed}
+    assert gates["palettes"].detail == f"{len(made(scheme).palettes)} weights are palettes of {BITS[scheme]} bits"
+    written = ranges.Palettes.model_validate_json((made(scheme).quantised / ranges.PALETTES).read_text())
+    errors = [(one.error, one.error_nearest) for one in written.weights if one.error is not None]
+    assert sum(error or 0 for error, _ in errors) < sum(nearest or 0 for _, nearest in errors)
+
+
+def blob_of(package: mil.Package, palette: Palette, argument: str) -> tuple[str, int]:
+    """Return the weight file and the offset of a palette's indices or list."""
+    for source in constants(package.program(package.functions[0])).values():
+        if isinstance(source, Expression) and "lut" in source.operation.kind:
+            lut = decode(package, source.arguments["lut"]).reshape(-1)
+            literal = source.arguments[argument]
+            if np.array_equal(lut, palette.lut.reshape(-1)) and isinstance(literal, mil.package.Literal):
+                assert literal.blob is not None
+                return literal.blob
+    raise AssertionError("no such palette")
+
+
+@pytest.mark.parametrize("scheme", BITS)
+@pytest.mark.parametrize(("argument", "name"), [("lut", QUERY), ("indices", QUERY), ("lut", WORDS), ("indices", WORDS)])
+def test_a_damaged_palette_fails(
+    scheme: str, argument: str, name: str, made: Callable[[str], Made], tmp_path: Path
+) -> None:
+    one = made(scheme)
+    file = Path(shutil.copytree(one.file, tmp_path / one.file.name))
+    package = mil.read(file)
+    blob, offset = blob_of(package, one.palettes[name], argument)
+    weights = file / "Data" / "com.apple.CoreML" / blob
+    start = package.blob(blob).record(offset).start
+    data = bytearray(weights.read_bytes())
+    # The last bit of a number of the list, or one bit of an index in the middle.
+    at = start + (6 if argument == "lut" else one.palettes[name].indices.size // 4)
+    data[at] ^= 1
+    del package
+    weights.write_bytes(data)
+    failed = {name for name, gate in one.judged(file).items() if not gate.passed}
+    assert failed == {"weights"}
+
+
+def test_a_checkpoint_without_palettes_is_refused(
+    made: Callable[[str], Made], converter: Worker, tmp_path: Path
+) -> None:
+    one, target = made("palettize_6bit"), Target("coreml", "palettize_6bit")
+    gates = SCHEMES[one.scheme].gates["embedding"]
+    with pytest.raises(StudentError, match="not quantised for a scheme of palettes"):
+        converter.call(make, one.student, target, (8,), 18, None, None, gates, tmp_path)
+
+
+def test_a_palette_that_the_program_lacks_is_an_error(
+    made: Callable[[str], Made], converter: Worker, tmp_path: Path
+) -> None:
+    one, target = made("palettize_6bit"), Target("coreml", "palettize_6bit")
+    quantised = Path(shutil.copytree(one.quantised, tmp_path / "quantised"))
+    indices = one.palettes[QUERY].indices.copy()
+    indices[2, 3] ^= 1
+    stored_palettes.write(one.palettes | {QUERY: replace(one.palettes[QUERY], indices=indices)}, quantised)
+    gates = SCHEMES[one.scheme].gates["embedding"]
+    with pytest.raises(ToolchainError, match=rf"has no constant that the palette of {QUERY} gives"):
+        converter.call(make, one.student, target, (8,), 18, None, quantised, gates, tmp_path)
+
+
+# --- the checkpoint beside the student --------------------------------------------------------------------------------
+
+
+def exchanged(values: np.ndarray) -> np.ndarray:
+    return values[np.r_[1, 0, 2 : len(values)]]
+
+
+def zeroed(values: np.ndarray) -> np.ndarray:
+    values = values.copy()
+    values[2] = 0
+    return values
+
+
+def one_more_step(values: np.ndarray) -> np.ndarray:
+    values = values.copy()
+    values[500, 3] += 0.5 * (values.max() - values.min())
+    return values
+
+
+def nudged(values: np.ndarray) -> np.ndarray:
+    values = values.copy()
+    values.flat[3] += values.max() - values.min()
+    return values
+
+
+@pytest.mark.parametrize("scheme", BITS)
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda truth: {QUERY: exchanged(truth[QUERY])}, f"a row of {QUERY} is"),
+        (lambda truth: {QUERY: nudged(truth[QUERY])}, f"{QUERY} is"),
+        (lambda truth: {QUERY: zeroed(truth[QUERY])}, f"a row of {QUERY} is"),
+        (lambda truth: {QUERY: -truth[QUERY]}, f"{QUERY} is"),
+        (lambda truth: {WORDS: exchanged(truth[WORDS])}, "numbers are not the nearest"),
+        (lambda truth: {WORDS: one_more_step(truth[WORDS])}, f"of {WORDS}, 1 of 1953408 numbers are not the nearest"),
+        (lambda truth: {QUERY: truth[QUERY].T.copy()}, f"{QUERY} is"),
+        (lambda truth: {"embeddings.LayerNorm.weight": truth["embeddings.LayerNorm.weight"] * 1.001}, "no palette"),
+    ],
+)
+def test_what_rounding_does_not_explain_fails(
+    scheme: str,
+    change: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]],
+    told: str,
+    made: Callable[[str], Made],
+) -> None:
+    """The student changes, so that palettes and checkpoint still fit together."""
+    one = made(scheme)
+    truth, rewritten = one.expected
+    tensors = dict(truth.tensors)
+    other = replace(truth, tensors=tensors | change(tensors))
+    assert palettised.check(truth, rewritten, one.palettes, SCHEMES[scheme]).passed
+    gate = palettised.check(other, rewritten, one.palettes, SCHEMES[scheme])
+    assert not gate.passed
+    assert told in gate.detail
+
+
+def test_palettes_have_to_be_the_checkpoints_and_of_the_bits_that_are_promised(made: Callable[[str], Made]) -> None:
+    one = made("palettize_6bit")
+    truth, rewritten = one.expected
+    six, four = SCHEMES["palettize_6bit"], SCHEMES["palettize_4bit"]
+    assert "has 6 bits; palettize_4bit means 4" in palettised.check(truth, rewritten, one.palettes, four).detail
+    indices = one.palettes[QUERY].indices.copy()
+    indices[2, 3] ^= 1
+    wrong = one.palettes | {QUERY: replace(one.palettes[QUERY], indices=indices)}
+    assert f"{QUERY} is not what its palette gives" in palettised.check(truth, rewritten, wrong, six).detail
+    assert "nothing has a palette" in palettised.check(truth, truth, {}, six).detail
+    fewer = {name: value for name, value in rewritten.tensors.items() if name != QUERY}
+    assert (
+        f"{QUERY} is not there" in palettised.check(truth, replace(rewritten, tensors=fewer), one.palettes, six).detail
+    )
+
+
+def test_a_weight_that_is_stored_otherwise_is_told(made: Callable[[str], Made]) -> None:
+    """Half precision has the same numbers, so `weights` passes, and a palette without promise is no rounding."""
+    one = made("palettize_6bit")
+    row, (_, rewritten) = SCHEMES[one.scheme], one.expected
+    stored = backends.get("coreml").structure(one.file)
+    half = replace(
+        stored,
+        constants=tuple(
+            replace(constant, stored="float16") if "query" in constant.name else constant
+            for constant in stored.constants
+        ),
+    )
+    checked = structure.check(half, rewritten, one.scheme, "coreml", functions=FUNCTIONS)
+    assert checked.gates[0].passed
+    gate = palettised.check_stored(half, checked.followed, one.palettes, row)
+    assert f"{QUERY} is stored as float16, not palette6" in gate.detail
+    fp16 = structure.check(stored, rewritten, "fp16", "coreml", functions=FUNCTIONS)
+    assert not fp16.gates[0].passed
+
+
+def test_indices_and_lists_that_do_not_fit_are_refused(made: Callable[[str], Made], tmp_path: Path) -> None:
+    one = made("palettize_6bit")
+    palette = one.palettes[QUERY]
+    for wrong in (
+        replace(palette, lut=palette.lut[:, :5]),
+        replace(palette, lut=palette.lut.astype(np.float32)),
+        replace(palette, indices=palette.indices + np.uint8(64)),
+        replace(palette, indices=palette.indices[:, :0]),
+    ):
+        stored_palettes.write({QUERY: wrong}, tmp_path)
+        with pytest.raises(StudentError, match="do not fit together"):
+            stored_palettes.read(tmp_path)
+
+
+# --- recipes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", BITS)
+def test_other_formats_answer_with_a_reason(scheme: str, command_here: Callable[..., Outcome], tmp_path: Path) -> None:
+    for backend in ("litert", "executorch"):
+        outcome = command_here("plan", recipe_file(tmp_path, targets={backend: {"schemes": [scheme]}}))
+        assert outcome.rc != 0
+        assert "has no weights that are indices into a palette; Core ML has" in outcome.stderr
+
+
+def test_four_bits_need_ios_18(command_here: Callable[..., Outcome], tmp_path: Path) -> None:
+    targets = {"coreml": {"schemes": ["palettize_4bit"], "minimum_ios": 17}}
+    outcome = command_here("plan", recipe_file(tmp_path, targets=targets))
+    assert "hold palette4 weights from iOS 18 on, and minimum_ios is 17" in outcome.stderr
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("architecture", ["bert", "albert", "distilbert", "mobilebert", "roberta"])
+def test_palettes_go_through_the_command(
+    architecture: str, lively: Callable[..., Path], command_here: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    path = recipe_file(
+        tmp_path,
+        student={"source": str(lively(architecture)), "random_weights": True},
+        convert={"sequence_lengths": [16, 32]},
+        targets={"coreml": {"schemes": list(BITS)}},
+        quantize={"calibration_texts": 64},
+    )
+    outcome = command_here("verify", path, "--json")
+    assert set(outcome.document["verdicts"].values()) == {"passed"}, outcome.stdout
