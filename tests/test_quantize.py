@@ -16,19 +16,22 @@ from safetensors.torch import load_file, save_file
 from store import Store
 from torch import nn
 
-from pipeline import artifact, backends, tasks
+from pipeline import backends, tasks
 from pipeline.checkpoint import gains, ranges
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.parameters import model_structure
 from pipeline.checkpoint.ranges import Range, scale_and_zero_point
 from pipeline.checkpoint.source import GAINS, WEIGHTS
+from pipeline.convert.targets import choose_targets
 from pipeline.errors import StudentError
+from pipeline.graph.build import Request, build
 from pipeline.quantize import observers
 from pipeline.quantize import stage as quantize
 from pipeline.quantize.activations import LinearGroup
 from pipeline.quantize.equalisation import apply, equalise, smoothing_scales
 from pipeline.quantize.observers import OBSERVERS, Histogram
 from pipeline.quantize.rounding import by_tensor, by_token, weight_by_row
+from pipeline.recipe import loading as recipes
 from pipeline.verify import equalised, structure
 from pipeline.verify import stage as verify
 from pipeline.verify.weights import Expected
@@ -178,7 +181,8 @@ def test_files_of_a_student_with_outliers_pass(
         "datasets": ["none"],
         "gates": {"int8_dynamic": {"min_mean_cosine": 0.5, "min_worst_cosine": 0.0, "min_sqnr_db": 0.0}},
     }
-    recipe = recipe_file(tmp_path, student=source, targets=targets, verify=free, quantize={"calibration_texts": 64})
+    given = {"targets": targets, "verify": free, "convert": {"sequence_lengths": [8, 16]}}
+    recipe = recipe_file(tmp_path, student=source, quantize={"calibration_texts": 64}, **given)
     outcome = command_here("verify", recipe, "--json")
     assert set(outcome.document["verdicts"].values()) == {"passed"}, outcome.stdout
     made = {step["name"] for step in outcome.document["steps"]}
@@ -213,7 +217,9 @@ def static_line(lively: Callable[..., Path], run_store: Store) -> Path:
     def make(folder: Path) -> None:
         source = {"source": str(lively("bert", "classification")), "random_weights": True}
         free = {"gates": {"int8_static": {"min_sqnr_db": 0.0, "min_agreement": 0.0, "max_kl": 9.0}}}
-        recipe = recipe_file(folder, task="classification", student=source, targets=STATIC["targets"], verify=free)
+        short = {"sequence_lengths": [8, 16]}
+        given = {"student": source, "targets": STATIC["targets"], "convert": short, "verify": free}
+        recipe = recipe_file(folder, task="classification", quantize={"calibration_texts": 64}, **given)
         outcome = run_command("verify", recipe, "--build", folder / "build", "--json", cwd=folder)
         assert outcome.rc == 0, outcome.stdout[-3000:] + outcome.stderr[-3000:]
 
@@ -388,22 +394,15 @@ def test_calibration_text_that_is_not_there_is_told_before_any_work(
     assert not (tmp_path / "build" / "tiny").exists()
 
 
-def test_other_texts_are_another_checkpoint(
-    tiny_student: Callable[..., Path], command_here: Callable[..., Outcome], tmp_path: Path
-) -> None:
+def test_other_texts_are_another_checkpoint(tiny_student: Callable[..., Path], tmp_path: Path) -> None:
     source = {"source": str(tiny_student("bert", "embedding")), "random_weights": True}
     targets = {"executorch": {"schemes": ["int8_dynamic"]}}
-    keys = []
+    found = []
     for word in ("river", "house"):
         (tmp_path / "own.txt").write_text("\n".join(f"the old {word} number {one}" for one in range(20)))
-        recipe = recipe_file(tmp_path, student=source, targets=targets, quantize={"calibration": ["own.txt"]})
-        assert command_here("convert", recipe).rc == 0
-        folder = tmp_path / "build" / "tiny"
-        keys.append(
-            [
-                artifact.load(folder / place).manifest.key
-                for place in ("quantised-int8_dynamic", "executorch-int8_dynamic/model")
-            ]
-        )
-    assert keys[0][0] != keys[1][0]
-    assert keys[0][1] != keys[1][1]
+        file = recipe_file(tmp_path, student=source, targets=targets, quantize={"calibration": ["own.txt"]})
+        parsed, _ = recipes.read(str(file))
+        graph = build(Request(parsed, file, "convert", choose_targets(parsed, [])))
+        found.append({node.name: node.identity for node in graph.nodes.values()})
+    changed = {name for name in found[0] if found[0][name] != found[1][name]}
+    assert changed == {"quantize int8_dynamic", "convert executorch-int8_dynamic"}

@@ -155,7 +155,7 @@ MORE: dict[str, tuple[Callable[[Model, Contents], object], str]] = {
     ),
     "unread result": (_result_that_nothing_reads, "tensors, number .*: nothing reads it"),
     "unread kind": (_kind_that_nothing_has, "operator_codes, number .*: nothing reads it"),
-    "scales of floats": (_scales_of_floats, "it has scales, and is not of int8"),
+    "scales of floats": (_scales_of_floats, "it has scales, and is no integer"),
     "least values": (_least_values, "it has a list min, which nothing reads"),
     "shape in options": (_shape_in_options, "it has new_shape, which no conversion writes"),
     "long name": (_set("subgraphs.0.tensors.0.name", b"x" * 161), "name has more than 160 bytes|is the tensor 'xxx"),

@@ -119,7 +119,7 @@ def _judge(clean: Line, model: Artifact) -> Cell:
     asked = verify.Asked(Target(backend, scheme), gates, clean.which.random_weights, thorough=True)
     with TemporaryDirectory() as scratch:
         out = Path(scratch)
-        verify_in_worker(model.path, clean.student.path, clean.reference.path, None, asked, out)
+        verify_in_worker(model.path, clean.student.path, None, clean.reference.path, None, asked, out)
         parity = verify.read(out)
     judged = tuple(Gate(g.name, g.bound, g.found, g.passed, g.detail) for g in parity.gates)
     stopped = parity.reasons[0] if parity.measures is None and not any(not gate.passed for gate in judged) else None
