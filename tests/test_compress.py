@@ -57,6 +57,7 @@ def steps(outcome: Outcome) -> dict[str, bool]:
     return {step["name"]: step["made"] for step in outcome.document["steps"]}
 
 
+@pytest.mark.full
 def test_a_chain_ends_in_verified_files_and_is_kept(
     chain: Path, command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
