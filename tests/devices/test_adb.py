@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -321,7 +322,8 @@ def test_the_comparison_on_a_phone(tiny: Path, phone: Phone, monkeypatch: pytest
     assert ratio.low <= ratio.value <= ratio.high
     assert phone.runs() == []
     page = (tiny / "COMPARISON.md").read_text(encoding="utf-8")
-    assert page.count("| DistilBERT |") == 2
+    # A measured row for this machine and one for the phone; Core ML has sizes, and what others published has no ratio.
+    assert len(re.findall(r"^\| DistilBERT \| [0-9.]+ \|", page, flags=re.MULTILINE)) == 2
     before = {place: place.stat().st_mtime_ns for place in places.values()}
     assert compare.main(["--device", "pixel"]) == 0
     assert {place: place.stat().st_mtime_ns for place in places.values()} == before
