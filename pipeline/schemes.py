@@ -59,7 +59,7 @@ _BYTES: dict[Stored, float] = {"float32": 4.0, "float16": 2.0, "int8": 1.0, "pal
 _PALETTE_BITS: dict[Stored, int] = {"palette6": 6, "palette4": 4}
 NEWEST_IOS = 18
 _FAR = 0.9
-"""Cosine."""
+"""Cosine; a scheme that promises less for a worst text is not what one would ship."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,11 @@ class Scheme:
     def palette_bits(self) -> int | None:
         """Bits of an index into a palette; None where weights have none."""
         return _PALETTE_BITS.get(self.weights)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether files cannot be made of a student as it is: their ranges or palettes are chosen on text."""
+        return self.activations == "static_int8" or self.palette_bits is not None
 
     @property
     def shipping_rank(self) -> tuple[bool, float, int]:

@@ -29,6 +29,7 @@ from pipeline.mil.constants import Expression, Source, constants
 from pipeline.mil.constants import decode as decode_any
 from pipeline.quantize import palettes
 from pipeline.quantize import stage as quantize
+from pipeline.quantize.activations import of_tokens
 from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES
 from pipeline.tasks import get
@@ -114,6 +115,16 @@ def test_handing_errors_on_beats_rounding_to_the_nearest(seed: int) -> None:
 )
 def test_groups_are_of_equal_size(rows: int, most: int | None, groups: int) -> None:
     assert palettes._groups(rows, most) == groups
+
+
+def test_a_batch_as_large_as_a_vector_is_no_batch_of_ids() -> None:
+    """A classifier reads one vector a row; of as many numbers as rows have tokens, it was taken for ids once."""
+    present = torch.ones(3, 8, dtype=torch.bool)
+    present[0, 5:] = False
+    vectors = torch.arange(24.0).reshape(3, 8)
+    assert torch.equal(of_tokens(vectors, present), vectors)
+    assert of_tokens(vectors.long(), present).shape == (21,)
+    assert of_tokens(torch.zeros(3, 8, 8), present).shape == (21, 8)
 
 
 def test_a_shared_layer_is_chosen_for_what_it_reads_in_all_its_calls(lively: Callable[..., Path]) -> None:

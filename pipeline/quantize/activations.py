@@ -96,10 +96,22 @@ def _first_of_each(readers: dict[int, list[str]]) -> dict[str, str]:
     return {path: min(others, key=order.__getitem__) for path, others in sharing.items()}
 
 
+def of_tokens(read: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
+    """Return what a module reads without padding, `(tokens, ...)`; of what has no axis of tokens, all.
+
+    Args:
+        read: ids `(batch, seq_len)`, or vectors `(..., columns)`, of which a batch of as many as there are tokens in a
+            row has the shape of ids.
+        present: tokens that are not padding, bool `(batch, seq_len)`.
+    """
+    vectors = read.is_floating_point()
+    by_token = read.shape[: read.ndim - vectors] == present.shape
+    return read[present] if by_token else read.reshape(-1, *read.shape[read.ndim - vectors :])
+
+
 def _some(read: torch.Tensor, present: torch.Tensor, share: int, generator: torch.Generator) -> torch.Tensor:
     """Return up to `share` of the vectors of a batch, those of padding left out."""
-    by_token = read.ndim == present.ndim + 1 and read.shape[:-1] == present.shape
-    flat = read[present] if by_token else read.reshape(-1, read.shape[-1])
+    flat = of_tokens(read, present)
     if len(flat) > share:
         flat = flat[torch.randperm(len(flat), generator=generator)[:share]]
     return flat.clone()

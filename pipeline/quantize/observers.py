@@ -19,7 +19,6 @@ _CANDIDATES = 64
 """Shares of the full range that are tried."""
 _LEAST_SHARE = 0.2
 """No range is narrower than this share of the full one."""
-_ENTROPY_BINS = 256
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from pipeline.checkpoint.palettes import Palette
 from pipeline.checkpoint.parameters import model_structure
 from pipeline.compress.prune.activations import batch_tensors
 from pipeline.data.calibration import Batches
-from pipeline.quantize.activations import linear_groups
+from pipeline.quantize.activations import linear_groups, of_tokens
 
 Numbers = NDArray[np.floating[Any]]
 LEAST = 2048
@@ -240,7 +240,7 @@ def _products(model: Any, batches: Batches, linear: nn.Module, calls: int) -> to
         with _read_by(linear, calls) as read:
             model(**tensors)
         for one in read:
-            tokens = _present(one, tensors["attention_mask"])
+            tokens = of_tokens(one, tensors["attention_mask"] > 0)
             found.append((tokens.T @ tokens).double())
     return torch.stack(found).sum(0)
 
@@ -253,7 +253,7 @@ def _counts(model: Any, batches: Batches, table: nn.Embedding) -> NDArray[np.flo
         with _read_by(table, calls=1) as read:
             model(**tensors)
         for ids in read:
-            counts += torch.bincount(_present(ids, tensors["attention_mask"]).flatten(), minlength=len(counts))
+            counts += torch.bincount(of_tokens(ids, tensors["attention_mask"] > 0).flatten(), minlength=len(counts))
     return counts.numpy()
 
 
@@ -274,9 +274,3 @@ def _read_by(module: nn.Module, calls: int) -> Iterator[list[torch.Tensor]]:
         pass
     finally:
         hook.remove()
-
-
-def _present(read: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return what is read for tokens, padding left out where there is an axis for it, `(tokens, ...)`."""
-    present = mask > 0
-    return read[present] if read.shape[:2] == present.shape else read.reshape(-1, *read.shape[2:])

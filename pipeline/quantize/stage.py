@@ -28,8 +28,8 @@ _BINS_KEPT = 128
 def section_for(section: QuantizeSection | None, scheme: str) -> QuantizeSection | None:
     """Return the settings of the checkpoint that a scheme's files are made of, or None where that is the student."""
     row = SCHEMES[scheme]
-    # Ranges and palettes are chosen here and nowhere else; dynamic int8 can be had without gains.
-    if row.activations == "static_int8" or row.palette_bits is not None:
+    # Dynamic int8 can be had without gains.
+    if row.calibrated:
         return section or QuantizeSection()
     return None if row.activations == "float" else section
 

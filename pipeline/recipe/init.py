@@ -21,8 +21,9 @@ from pipeline.schemes import BACKENDS, SCHEMES
 
 TEMPLATE = "recipe.toml.j2"
 _DRAFTED = {"litert": "int8_dynamic", "coreml": "int8_weight_only"}
-_SUGGESTED = {"executorch": "int8_dynamic"}
 """What apps ship on Android and iOS: a first run makes two files, and a line of the recipe adds more."""
+_SUGGESTED = {"executorch": "int8_dynamic"}
+"""What the other formats' sections, which are comments, name."""
 _OTHERS_TOKENIZER = 0.9
 """Tables have rows to spare, to a multiple of 64 or so; a tokenizer with far fewer tokens is of another model."""
 _LADDER = (16, 32, 64, 128, 256)

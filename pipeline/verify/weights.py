@@ -77,9 +77,9 @@ ROUNDING: Mapping[str, Rounding] = {
     "executorch": Rounding(127.5, by_reciprocal=True),
     "coreml": Rounding(127, dtype=np.float16),
 }
+"""By backend: ai-edge-quantizer 0.10, torchao 0.18 (symmetric, over 255 steps), coremltools 9.0 (in half precision)."""
 STATIC_ROUNDING = Rounding(127)
 """Of linears whose ranges are known, see `checkpoint.static`: their codes are not the toolchain's, but ours."""
-"""By backend: ai-edge-quantizer 0.10, torchao 0.18 (symmetric, over 255 steps), coremltools 9.0 (in half precision)."""
 
 
 @dataclass(frozen=True)

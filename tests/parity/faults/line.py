@@ -49,7 +49,7 @@ def judging_code() -> str:
 def schemes_of(backend: str) -> list[str]:
     """Return every scheme that a backend supports and makes of the student as it is, the base scheme first."""
     every = supported(backend, minimum_ios=planting.MINIMUM_IOS)
-    return [name for name in every if SCHEMES[name].activations != "static_int8"]
+    return [name for name in every if not SCHEMES[name].calibrated]
 
 
 def rank(target: Target) -> tuple[str, int]:
