@@ -17,7 +17,6 @@ from test_backends import student_artifact
 from pipeline import backends, mil
 from pipeline.artifact import Artifact, read_manifest
 from pipeline.checkpoint import palettes as stored_palettes
-from pipeline.checkpoint import ranges
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.palettes import Palette
 from pipeline.checkpoint.parameters import model_structure
@@ -135,7 +134,7 @@ def test_a_shared_layer_is_chosen_for_what_it_reads_in_all_its_calls(lively: Cal
         lively("albert"), ("input_ids", "attention_mask", "token_type_ids"), texts, max_length=32, pad=0
     )
     calls = [name for name, _ in model_structure(model)["calls"]]
-    found = palettes.palettise(model, batches, bits=6, rows=None, seed=0)
+    found = palettes.palettise(model, batches, bits=6, rows=None)
     (shared,) = [name for name in found if name.endswith("attention.query.weight")]
     assert calls.count(shared.removesuffix(".weight")) > 1
     for name, one in model.named_parameters():
@@ -246,7 +245,7 @@ def test_a_clean_file_passes(scheme: str, made: Callable[[str], Made]) -> None:
     gates = made(scheme).judged()
     assert not {name: gate.detail for name, gate in gates.items() if not gate.passed}
     assert gates["palettes"].detail == f"{len(made(scheme).palettes)} weights are palettes of {BITS[scheme]} bits"
-    written = ranges.Palettes.model_validate_json((made(scheme).quantised / ranges.PALETTES).read_text())
+    written = stored_palettes.Record.model_validate_json((made(scheme).quantised / stored_palettes.RECORD).read_text())
     errors = [(one.error, one.error_nearest) for one in written.weights if one.error is not None]
     assert sum(error or 0 for error, _ in errors) < sum(nearest or 0 for _, nearest in errors)
 

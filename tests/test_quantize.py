@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import Outcome, recipe_file, run_command
+from conftest import REPOSITORY, Outcome, recipe_file, run_command
 from safetensors.torch import load_file, save_file
 from store import Store
 from torch import nn
@@ -354,6 +356,21 @@ def test_a_rewritten_checkpoint_is_the_student(quantised: tuple[Path, Path]) -> 
     assert float((one - other).abs().max() / one.abs().max()) < quantize.IDENTITY
 
 
+def test_equal_gains_are_equal_files(tmp_path: Path) -> None:
+    """In processes of their own, since what orders the entries of a file is drawn in each."""
+    code = (
+        "import sys, torch; from pathlib import Path; from pipeline.checkpoint import gains;"
+        "names = [f'layer.{number}' for number in range(20)];"
+        "gains.write({'first.input_gain': torch.ones(4)}, dict.fromkeys(names, 'first'), Path(sys.argv[1]))"
+    )
+    written = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        subprocess.run([sys.executable, "-c", code, tmp_path / name], check=True, cwd=REPOSITORY)
+        written.append((tmp_path / name / GAINS).read_bytes())
+    assert written[0] == written[1]
+
+
 @pytest.mark.parametrize("file", [WEIGHTS, GAINS])
 def test_a_number_that_was_changed_is_found(file: str, quantised: tuple[Path, Path]) -> None:
     """Of a weight and of a gain: the structure is taken anew, as by one who hides it."""
@@ -362,7 +379,10 @@ def test_a_number_that_was_changed_is_found(file: str, quantised: tuple[Path, Pa
     groups = (gains.read(out) or ({}, {}))[1]
     name = next(one for one in tensors if "query.weight" in one or one.endswith("input_gain"))
     tensors[name].view(-1)[7] *= 1.01
-    save_file(tensors, out / file, metadata=groups if file == GAINS else {"format": "pt"})
+    if file == GAINS:
+        gains.write(tensors, groups, out)
+    else:
+        save_file(tensors, out / file, metadata={"format": "pt"})
     found = model_structure(load_checkpoint(out, tasks.get("embedding")))
     (out / quantize.STRUCTURE).write_text(json.dumps(found), encoding="utf-8")
     gate = judged(source, out)

@@ -8,6 +8,7 @@ Source: Xiao et al. 2023 (SmoothQuant) for inputs, Wei et al. 2022 (Outlier Supp
 them; the gain of an output is the same for the linear's rows.
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,11 +16,11 @@ import torch
 from torch import nn
 
 from pipeline.checkpoint import layers
+from pipeline.checkpoint.ranges import INPUT_GAIN, OUTPUT_GAIN
 from pipeline.checkpoint.source import GAINS
 from pipeline.errors import StudentError
 
-_INPUT, _OUTPUT = ".input_gain", ".output_gain"
-"""Behind the path of a linear. Linears that read one tensor have one gain, stored for the first of them."""
+_GROUPS = "groups"
 
 
 class _Memory:
@@ -70,7 +71,8 @@ def insert(model: nn.Module, gains: Mapping[str, torch.Tensor], groups: Mapping[
 
     Args:
         model: a Hugging Face model.
-        gains: vectors by the path of a linear with `.input_gain` or `.output_gain` behind it.
+        gains: vectors by the path of a linear with `INPUT_GAIN` or `OUTPUT_GAIN` behind it. Linears that read one
+            tensor have one gain, stored for the first of them.
         groups: for a linear that shares the input's gain of another, the other's path.
 
     Raises:
@@ -80,7 +82,7 @@ def insert(model: nn.Module, gains: Mapping[str, torch.Tensor], groups: Mapping[
     for path in dict.fromkeys([*(name.rpartition(".")[0] for name in gains), *groups]):
         linear = _linear(model, path)
         owner = groups.get(path, path)
-        before, after = gains.get(owner + _INPUT), gains.get(path + _OUTPUT)
+        before, after = gains.get(f"{owner}.{INPUT_GAIN}"), gains.get(f"{path}.{OUTPUT_GAIN}")
         for vector, width in ((before, linear.in_features), (after, linear.out_features)):
             if vector is not None and tuple(vector.shape) != (width,):
                 raise StudentError(
@@ -109,11 +111,14 @@ def read(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]] | None:
     if not (folder / GAINS).is_file():
         return None
     with safe_open(folder / GAINS, "pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+        groups = json.loads((file.metadata() or {}).get(_GROUPS, "{}"))
+        return {name: file.get_tensor(name) for name in file.keys()}, groups  # noqa: SIM118
 
 
 def write(gains: Mapping[str, torch.Tensor], groups: Mapping[str, str], folder: Path) -> None:
     """Write gains beside the weights that hold their inverse."""
     from safetensors.torch import save_file
 
-    save_file({name: one.contiguous() for name, one in gains.items()}, folder / GAINS, metadata=dict(groups))
+    # One entry: safetensors writes several in an order that changes from process to process.
+    metadata = {_GROUPS: json.dumps(groups, sort_keys=True)}
+    save_file({name: one.contiguous() for name, one in gains.items()}, folder / GAINS, metadata=metadata)

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
 
 from pipeline.checkpoint.source import PALETTES
 from pipeline.errors import StudentError
 
+RECORD = "palettes.json"
 _INDICES, _LUT = ".indices", ".lut"
 """Behind the name of a weight."""
 
@@ -38,6 +40,34 @@ class Palette:
         group = np.arange(len(self.indices)) // (len(self.indices) // len(self.lut))
         found: NDArray[np.float32] = self.lut[group[:, None], self.indices].astype(np.float32)
         return found
+
+
+class Palettised(BaseModel):
+    """One weight as a palette."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    """Of the parameter, in the Hugging Face model."""
+    groups: int
+    """How many palettes it has, each for as many neighbouring rows."""
+    error_nearest: float | None
+    """Squared error of a linear's outputs relative to the outputs, each number rounded to the nearest; None of a table.
+
+    The linear reads what it reads in the quantised model, on the calibration set.
+    """
+    error: float | None
+    """The same with errors handed on from column to column."""
+
+
+class Record(BaseModel):
+    """All weights of a student that have palettes, tables first, then linears in the order of their first call."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    scheme: str
+    texts: int
+    weights: tuple[Palettised, ...]
 
 
 def write(palettes: Mapping[str, Palette], folder: Path) -> None:

@@ -6,7 +6,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 FILE = "ranges.json"
-PALETTES = "palettes.json"
+INPUT_GAIN, INNER, OUTPUT_GAIN = "input_gain", "linear", "output_gain"
+"""Parts of a `gains.ScaledLinear`, as they are called behind the path of the linear that it wraps."""
 Range = tuple[float, float]
 """Lowest and highest value of an activation that int8 keeps as it is; zero is between."""
 STEPS = 255
@@ -75,34 +76,6 @@ class Ranges(BaseModel):
     identity_error: float
     """Largest difference between the student and the rewritten one, both fp32, over the root mean square of outputs."""
     linears: tuple[Linear, ...]
-
-
-class Palettised(BaseModel):
-    """One weight as a palette."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str
-    """Of the parameter, in the Hugging Face model."""
-    groups: int
-    """How many palettes it has, each for as many neighbouring rows."""
-    error_nearest: float | None
-    """Squared error of a linear's outputs relative to the outputs, each number rounded to the nearest; None of a table.
-
-    The linear reads what it reads in the quantised model, on the calibration set.
-    """
-    error: float | None
-    """The same with errors handed on from column to column."""
-
-
-class Palettes(BaseModel):
-    """All weights of a student that have palettes, tables first, then linears in the order of their first call."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    scheme: str
-    texts: int
-    weights: tuple[Palettised, ...]
 
 
 def read(folder: Path) -> Ranges:

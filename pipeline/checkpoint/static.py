@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from pipeline.checkpoint import layers
-from pipeline.checkpoint.ranges import Activation, Ranges
+from pipeline.checkpoint.ranges import INNER, Activation, Ranges
 from pipeline.errors import StudentError
 
 _OPERATIONS = torch.ops.quantized_decomposed
@@ -24,6 +24,12 @@ Weights = Literal["codes", "floats"]
 know a weight by that pattern alone."""
 
 
+def codes_by_row(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a weight's int8 codes, `(rows, columns)` in floats, and the scale of each row, `(rows,)`; symmetric."""
+    scale = (weight.abs().amax(1) / _LARGEST).clamp(min=_SMALLEST)
+    return (weight / scale[:, None]).round().clamp(-_LARGEST, _LARGEST), scale
+
+
 class StaticLinear(nn.Module):
     """A linear whose input, weight and output are int8."""
 
@@ -31,12 +37,10 @@ class StaticLinear(nn.Module):
         """Round a linear's weight to int8 with a scale a row, symmetric."""
         super().__init__()
         self.before, self.after = before.scale_and_zero_point(), after.scale_and_zero_point()
-        weight = linear.weight.detach()
-        scale = (weight.abs().amax(1) / _LARGEST).clamp(min=_SMALLEST)
-        codes = (weight / scale[:, None]).round().clamp(-_LARGEST, _LARGEST).to(torch.int8)
+        codes, scale = codes_by_row(linear.weight.detach())
         self.rounds = weights == "floats"
         # On the grid: a converter that rounds by the reciprocal of a step puts one in 100,000 on its other side.
-        self.register_buffer("weight", codes.float() * scale[:, None] if self.rounds else codes)
+        self.register_buffer("weight", codes * scale[:, None] if self.rounds else codes.to(torch.int8))
         self.register_buffer("scale", scale)
         self.register_buffer("zeros", torch.zeros(len(scale), dtype=torch.int64))
         self.bias = linear.bias
@@ -70,7 +74,7 @@ def insert(model: Any, ranges: Ranges, weights: Weights) -> int:
     modules: Mapping[str, Any] = dict(model.named_modules())
     found = [row for row in ranges.linears if row.input is not None and row.output is not None]
     for row in found:
-        linear = modules.get(f"{row.path}.linear", modules.get(row.path))
+        linear = modules.get(f"{row.path}.{INNER}", modules.get(row.path))
         if not isinstance(linear, nn.Linear):
             raise StudentError(f"ranges were found for {row.path}, which is no linear of {type(model).__name__}.")
         assert row.input

@@ -5,14 +5,16 @@ neutral choice to a model on torch's meta device: what the real functions refuse
 made, and what they leave is what the next stage is tried on. Imports nothing heavy.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline.artifact import digest_of
+from pipeline.checkpoint import architectures
 from pipeline.checkpoint.source import Made, Source
 from pipeline.data import calibration
+from pipeline.data.calibration import Batches
 from pipeline.data.corpus import Unlabelled
 from pipeline.errors import RecipeError
 from pipeline.graph.node import Input
@@ -102,6 +104,20 @@ def calibrated_params(context: Context, name: str, section: PruneSection | Facto
     settings = section.model_dump(mode="json", exclude={"calibration"})
     texts = calibration_texts(context, name, section)
     return {"task": context.recipe.task, "settings": settings, "texts": digest_of(texts)}
+
+
+def calibration_batches(model: Any, source: Path, texts: Sequence[Unlabelled], longest: int) -> Batches:
+    """Return the batches of a calibration set for a model.
+
+    Args:
+        model: made of the checkpoint.
+        source: the checkpoint's folder, which has the tokenizer.
+        texts: the calibration set.
+        longest: number of tokens to which texts are cut, unless the model takes fewer.
+    """
+    row, config = architectures.get(model.config.model_type), model.config
+    length = min(longest, row.max_length(config.to_dict()))
+    return calibration.batches(source, row.inputs, texts, max_length=length, pad=int(config.pad_token_id or 0))
 
 
 def refuse_lost_zeros(context: Context, section: str) -> None:

@@ -323,7 +323,7 @@ def _verify(files: _Files, target: Target) -> Node:
     }
     longest = recipe.lengths(target.backend)[-1]
     again = {"again": _convert_again(files, target)} if files.thorough else {}
-    quantised = _quantise(files, target.scheme)
+    quantised = files.models[target].inputs.get("quantised")
     return Node(
         recipe=recipe.name,
         name=f"verify {target}",

@@ -1,6 +1,6 @@
 """What linears read and give on calibration text, in fp32 PyTorch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -41,59 +41,60 @@ def linear_groups(model: Any, batches: Batches, *, seed: int) -> list[LinearGrou
         batches: the calibration set.
         seed: seed of the choice of tokens, where there are more than `TOKENS`.
     """
-    paths = {id(module): name for name, module in model.named_modules() if isinstance(module, nn.Linear)}
-    modules = {paths[id(module)]: module for module in model.modules() if id(module) in paths}
+    groups = reading_alike(model, batch_tensors(batches, 0))
     share = max(1, TOKENS // len(batches))
     generator = torch.Generator().manual_seed(seed)
-    kept: dict[str, list[torch.Tensor]] = {}
-    readers: dict[int, list[str]] = {}
-    with _watched(modules.values()) as calls:
+    kept: dict[nn.Linear, list[torch.Tensor]] = {}
+    with _watched([linears[0] for _, linears in groups]) as calls:
         for number in range(len(batches)):
             tensors = batch_tensors(batches, number)
             model(**tensors)
-            present = tensors["attention_mask"] > 0
-            chosen: dict[int, torch.Tensor] = {}
-            for module, read in calls:
-                path = paths[id(module)]
-                if number == 0:
-                    readers.setdefault(id(read), []).append(path)
-                if id(read) not in chosen:
-                    chosen[id(read)] = _some(read, present, share, generator)
-                kept.setdefault(path, []).append(chosen[id(read)])
-            if number == 0:
-                first = _first_of_each(readers)
+            for linear, read in calls:
+                kept.setdefault(linear, []).append(_some(read, tensors["attention_mask"] > 0, share, generator))
             calls.clear()
-    groups: dict[str, list[str]] = {}
-    for path in kept:
-        groups.setdefault(first[path], []).append(path)
-    return [
-        LinearGroup(tuple(group), tuple(modules[path] for path in group), _limited(kept[owner], generator))
-        for owner, group in groups.items()
-    ]
+    return [LinearGroup(paths, linears, _limited(kept[linears[0]], generator)) for paths, linears in groups]
+
+
+@torch.no_grad()
+def reading_alike(
+    model: Any, tensors: Mapping[str, torch.Tensor]
+) -> list[tuple[tuple[str, ...], tuple[nn.Linear, ...]]]:
+    """Return a model's linears in groups that read the same tensor in every call, in the order of their first call.
+
+    Args:
+        model: a Hugging Face model.
+        tensors: one batch of its inputs.
+
+    Returns:
+        For each group the paths of its linears, and the linears.
+    """
+    paths = {module: name for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    readers: dict[int, list[nn.Linear]] = {}
+    with _watched(paths) as calls:
+        model(**tensors)
+        for linear, read in calls:
+            readers.setdefault(id(read), []).append(linear)
+    alike: dict[nn.Linear, set[nn.Linear]] = {}
+    for group in readers.values():
+        for linear in group:
+            alike[linear] = alike.get(linear, set(group)) & set(group)
+    order = list(alike)
+    groups: dict[nn.Linear, list[nn.Linear]] = {}
+    for linear in order:
+        groups.setdefault(min(alike[linear], key=order.index), []).append(linear)
+    return [(tuple(paths[linear] for linear in group), tuple(group)) for group in groups.values()]
 
 
 @contextmanager
-def _watched(modules: Any) -> Iterator[list[tuple[nn.Module, torch.Tensor]]]:
+def _watched(linears: Iterable[nn.Linear]) -> Iterator[list[tuple[nn.Linear, torch.Tensor]]]:
     """Collect calls with what they read; keeping the tensors keeps their identities apart."""
-    calls: list[tuple[nn.Module, torch.Tensor]] = []
-    hooks = [
-        module.register_forward_pre_hook(lambda module, args: calls.append((module, args[0]))) for module in modules
-    ]
+    calls: list[tuple[nn.Linear, torch.Tensor]] = []
+    hooks = [one.register_forward_pre_hook(lambda module, args: calls.append((module, args[0]))) for one in linears]
     try:
         yield calls
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _first_of_each(readers: dict[int, list[str]]) -> dict[str, str]:
-    """Return for each linear the first of those with which it shares what it reads in every call."""
-    sharing: dict[str, set[str]] = {}
-    for group in readers.values():
-        for path in group:
-            sharing[path] = sharing.get(path, set(group)) & set(group)
-    order = {path: number for number, path in enumerate(sharing)}
-    return {path: min(others, key=order.__getitem__) for path, others in sharing.items()}
 
 
 def of_tokens(read: torch.Tensor, present: torch.Tensor) -> torch.Tensor:

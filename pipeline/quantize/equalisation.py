@@ -10,8 +10,8 @@ Source: Xiao et al. 2023 (SmoothQuant) for s; its exponent is searched for here,
 are ours.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -31,25 +31,47 @@ _TOKENS = 1024
 
 
 @dataclass(frozen=True)
+class Observed:
+    """An activation on the calibration set, after its gain, and the range over which static int8 rounds it."""
+
+    histogram: Histogram
+    kept: Range
+
+    @classmethod
+    def by(cls, observer: str, values: torch.Tensor) -> "Observed":
+        """Observe values of any shape with a row of `OBSERVERS`."""
+        histogram = Histogram.of(values.numpy())
+        return cls(histogram, OBSERVERS[observer](histogram))
+
+
+@dataclass(frozen=True)
 class Equalised:
     """What becomes of the linears of a group."""
 
     paths: tuple[str, ...]
     input_gain: torch.Tensor | None
     """1 / s, `(columns,)`, or None where it would save too little."""
-    output_gains: tuple[torch.Tensor | None, ...]
-    """t of each linear, `(rows,)`."""
-    input_range: Range | None
-    """Of x / s, for static int8."""
-    output_ranges: tuple[Range | None, ...]
-    """Of what comes before t."""
     error: float
     """Mean over tokens of the squared error of the outputs, relative to the outputs."""
     error_before: float
     """The same without gains."""
     alpha: float | None
-    histograms: tuple[Histogram, ...] = ()
-    """Of the input, then of each output, where the ranges come from."""
+    output_gains: tuple[torch.Tensor | None, ...]
+    """t of each linear, `(rows,)`."""
+    input: Observed | None = None
+    """x / s; None but for static int8."""
+    outputs: tuple[Observed, ...] = ()
+    """What comes before each t; likewise."""
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """Inputs divided by some scales, or as they are."""
+
+    scales: torch.Tensor | None
+    observed: Observed | None
+    """None where each token has a range of its own."""
+    error: float
 
 
 def equalise(group: LinearGroup, *, static: bool, observer: str) -> Equalised:
@@ -61,39 +83,35 @@ def equalise(group: LinearGroup, *, static: bool, observer: str) -> Equalised:
         observer: a row of `OBSERVERS`, for static ranges.
     """
     weights = [linear.weight.detach() for linear in group.linears]
-    inputs, some = group.inputs, group.inputs[:_TOKENS]
-    truth = [some @ weight.T for weight in weights]
+    truth = [group.inputs[:_TOKENS] @ weight.T for weight in weights]
 
-    def quantiser(values: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-        if not static:
-            return rounding.by_token
-        kept = OBSERVERS[observer](Histogram.of(values.numpy()))
-        return lambda one: rounding.by_tensor(one, kept)
-
-    def error_of(scales: torch.Tensor | None) -> float:
-        divided = inputs if scales is None else inputs / scales
-        read = quantiser(divided)(divided[:_TOKENS])
+    def tried(scales: torch.Tensor | None) -> _Tried:
+        divided = group.inputs if scales is None else group.inputs / scales
+        observed = Observed.by(observer, divided) if static else None
+        some = divided[:_TOKENS]
+        read = rounding.by_tensor(some, observed.kept) if observed else rounding.by_token(some)
         rounded = [rounding.weight_by_row(weight if scales is None else weight * scales) for weight in weights]
-        return _relative(((read @ weight.T, true) for weight, true in zip(rounded, truth, strict=True)))
+        error = _relative((read @ weight.T, true) for weight, true in zip(rounded, truth, strict=True))
+        return _Tried(scales, observed, error)
 
-    before = error_of(None)
-    tried = {alpha: smoothing_scales(inputs, weights, alpha) for alpha in ALPHAS}
-    errors = {alpha: error_of(scales) for alpha, scales in tried.items()}
-    alpha = min(errors, key=errors.__getitem__)
-    taken = errors[alpha] < WORTH * before
-    scales = tried[alpha] if taken else None
-    divided = inputs if scales is None else inputs / scales
+    plain = tried(None)
+    smoothed = {alpha: tried(smoothing_scales(group.inputs, weights, alpha)) for alpha in ALPHAS}
+    alpha = min(smoothed, key=lambda one: smoothed[one].error)
+    taken = smoothed[alpha].error < WORTH * plain.error
+    best = smoothed[alpha] if taken else plain
     found = Equalised(
         group.paths,
-        None if scales is None else 1 / scales,
-        (None,) * len(weights),
-        None,
-        (None,) * len(weights),
-        errors[alpha] if taken else before,
-        before,
+        None if best.scales is None else 1 / best.scales,
+        best.error,
+        plain.error,
         alpha if taken else None,
+        (None,) * len(weights),
+        best.observed,
     )
-    return _static(found, group, divided, observer) if static else found
+    if not static:
+        return found
+    gains, outputs = zip(*(_of_outputs(group.outputs(n).detach(), observer) for n in range(len(weights))), strict=True)
+    return replace(found, output_gains=gains, outputs=outputs)
 
 
 def smoothing_scales(inputs: torch.Tensor, weights: Sequence[torch.Tensor], alpha: float) -> torch.Tensor:
@@ -103,35 +121,14 @@ def smoothing_scales(inputs: torch.Tensor, weights: Sequence[torch.Tensor], alph
     return _centred(largest**alpha / of_weights ** (1 - alpha))
 
 
-def _static(found: Equalised, group: LinearGroup, divided: torch.Tensor, observer: str) -> Equalised:
-    """Add the gains of outputs, and the ranges."""
-    observe = OBSERVERS[observer]
-    histograms = [Histogram.of(divided.numpy())]
-    gains: list[torch.Tensor | None] = []
-    ranges: list[Range] = []
-    for number in range(len(group.linears)):
-        outputs = group.outputs(number).detach()
-        gain = _centred(outputs.abs().amax(0).clamp(min=_SMALLEST))
-        plain, even = Histogram.of(outputs.numpy()), Histogram.of((outputs / gain).numpy())
-        errors = [
-            _relative([(rounding.by_tensor(values, observe(histogram)) * factor, outputs)])
-            for values, histogram, factor in ((outputs, plain, torch.ones(())), (outputs / gain, even, gain))
-        ]
-        taken = errors[1] < WORTH * errors[0]
-        gains.append(gain if taken else None)
-        histograms.append(even if taken else plain)
-        ranges.append(observe(histograms[-1]))
-    return Equalised(
-        found.paths,
-        found.input_gain,
-        tuple(gains),
-        observe(histograms[0]),
-        tuple(ranges),
-        found.error,
-        found.error_before,
-        found.alpha,
-        tuple(histograms),
-    )
+def _of_outputs(outputs: torch.Tensor, observer: str) -> tuple[torch.Tensor | None, Observed]:
+    """Return the gain of a linear's outputs, or None where it would save too little, and what comes before it."""
+    gain = _centred(outputs.abs().amax(0).clamp(min=_SMALLEST))
+    divided = outputs / gain
+    plain, even = Observed.by(observer, outputs), Observed.by(observer, divided)
+    before = _relative([(rounding.by_tensor(outputs, plain.kept), outputs)])
+    after = _relative([(rounding.by_tensor(divided, even.kept) * gain, outputs)])
+    return (gain, even) if after < WORTH * before else (None, plain)
 
 
 def apply(linears: Sequence[nn.Linear], found: Equalised) -> None:

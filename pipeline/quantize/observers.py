@@ -6,6 +6,7 @@ then has exactly.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,7 @@ class Histogram:
         counts, _ = np.histogram(values, BINS, (low, high))
         return cls(counts.astype(np.float64), low, high)
 
-    @property
+    @cached_property
     def centres(self) -> Floats:
         """Middle of each bin."""
         edges = np.linspace(self.low, self.high, len(self.counts) + 1)

@@ -27,7 +27,7 @@ from pipeline.checkpoint.palettes import Palette
 from pipeline.checkpoint.parameters import model_structure
 from pipeline.compress.prune.activations import batch_tensors
 from pipeline.data.calibration import Batches
-from pipeline.quantize.activations import linear_groups, of_tokens
+from pipeline.quantize.activations import of_tokens, reading_alike
 
 Numbers = NDArray[np.floating[Any]]
 LEAST = 2048
@@ -54,7 +54,7 @@ class Chosen:
 
 
 @torch.no_grad()
-def palettise(model: Any, batches: Batches, *, bits: int, rows: int | None, seed: int) -> dict[str, Chosen]:
+def palettise(model: Any, batches: Batches, *, bits: int, rows: int | None) -> dict[str, Chosen]:
     """Choose palettes for a model's linears and tables, whose weights become what their palettes give.
 
     Tables of positions keep their numbers: a converter folds them into the graph, a part for each length.
@@ -64,7 +64,6 @@ def palettise(model: Any, batches: Batches, *, bits: int, rows: int | None, seed
         batches: the calibration set.
         bits: of an index.
         rows: the most neighbouring rows that share a palette; None where all rows of a weight do.
-        seed: of `linear_groups`.
 
     Returns:
         Palettes by the name of the parameter, tables first, then linears in the order of their first call.
@@ -80,9 +79,9 @@ def palettise(model: Any, batches: Batches, *, bits: int, rows: int | None, seed
             found[name] = Chosen(Palette(nearest(weight, lut), lut))
             table.weight.copy_(torch.from_numpy(found[name].palette.dense()))
     calls = Counter(name for name, _ in structure["calls"])
-    for group in linear_groups(model, batches, seed=seed):
-        products = _products(model, batches, group.linears[0], calls[group.paths[0]])
-        for linear in group.linears:
+    for paths, linears in reading_alike(model, batch_tensors(batches, 0)):
+        products = _products(model, batches, linears[0], calls[paths[0]])
+        for linear in linears:
             name = names[id(linear.weight)]
             if name not in found and linear.weight.numel() >= LEAST:
                 found[name] = of_linear(linear.weight, products, bits=bits, groups=_groups(len(linear.weight), rows))

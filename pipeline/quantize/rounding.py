@@ -3,15 +3,15 @@
 import torch
 
 from pipeline.checkpoint.ranges import Range, scale_and_zero_point
+from pipeline.checkpoint.static import codes_by_row
 
-_LARGEST = 127
 _SMALLEST = 1e-12
 
 
 def weight_by_row(weight: torch.Tensor) -> torch.Tensor:
     """Return a weight `(rows, columns)` rounded to int8 and multiplied out, symmetric, with a scale a row."""
-    step = (weight.abs().amax(1, keepdim=True) / _LARGEST).clamp(min=_SMALLEST)
-    return (weight / step).round().clamp(-_LARGEST, _LARGEST) * step
+    codes, scale = codes_by_row(weight)
+    return codes * scale[:, None]
 
 
 def by_token(values: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from pipeline.errors import ToolchainError
 from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES
 
-VERSION = 1
+VERSION = 2
 DISTRIBUTIONS = ("torch", "transformers", "tokenizers")
 STRUCTURE = "structure.json"
 """What `checkpoint.parameters` says of the rewritten model: files are compared with that."""
@@ -55,52 +55,48 @@ def make(
         InputError: too few texts.
         ToolchainError: the rewritten model computes something else.
     """
-    import torch
-    from safetensors.torch import save_file
-
-    from pipeline.checkpoint import architectures, gains, shapes
     from pipeline.checkpoint.loading import load_checkpoint
-    from pipeline.checkpoint.parameters import model_structure
-    from pipeline.checkpoint.source import WEIGHTS
-    from pipeline.quantize.activations import linear_groups
-    from pipeline.quantize.equalisation import apply, equalise
+    from pipeline.compress.common import calibration_batches
 
     task = tasks.get(task_name)
     model = load_checkpoint(student, task)
-    row = architectures.get(model.config.model_type)
-    longest = min(_LENGTH, row.max_length(model.config.to_dict()))
-    batches = calibration.batches(
-        student, row.inputs, texts, max_length=longest, pad=int(model.config.pad_token_id or 0)
-    )
+    batches = calibration_batches(model, student, texts, _LENGTH)
+    shutil.copyfile(student / "config.json", out / "config.json")
     if SCHEMES[scheme].palette_bits is not None:
-        return _palettise(student, model, scheme, batches, section.seed, out)
+        return _palettise(model, scheme, batches, out)
+    return _equalise(model, task, scheme, section, batches, out)
+
+
+def _equalise(
+    model: Any, task: tasks.Task, scheme: str, section: QuantizeSection, batches: calibration.Batches, out: Path
+) -> dict[str, Any]:
+    """Put gains around a model's linears, and write it down; see `make`."""
+    import torch
+
+    from pipeline.checkpoint import gains
+    from pipeline.checkpoint.loading import load_checkpoint
+    from pipeline.quantize.activations import linear_groups
+    from pipeline.quantize.equalisation import apply, equalise
+
     truth = _outputs(model, task, batches)
     static = SCHEMES[scheme].activations == "static_int8"
     groups = linear_groups(model, batches, seed=section.seed)
-    found = [
-        equalise(group, static=static, observer=section.observer)
-        for group in groups
+    if static:
         # A head's outputs are what the file gives; as int8 they would be 256 different ones.
-        if not (static and any(_is_head(path, model) for path in group.paths))
-    ]
-    groups = [group for group in groups if any(group.paths == one.paths for one in found)]
+        groups = [group for group in groups if not any(_is_head(path, model) for path in group.paths)]
+    found = [equalise(group, static=static, observer=section.observer) for group in groups]
     for group, one in zip(groups, found, strict=True):
         apply(group.linears, one)
-    shutil.copyfile(student / "config.json", out / "config.json")
-    weights = {name: tensor.detach().contiguous() for name, tensor in shapes.named_once(model).items()}
-    save_file(weights, out / WEIGHTS, metadata={"format": "pt"})
+    _write_weights(model, out)
     vectors: dict[str, torch.Tensor] = {}
     shared: dict[str, str] = {}
     for one in found:
         first, *others = one.paths
         if one.input_gain is not None:
-            vectors[f"{first}.input_gain"] = one.input_gain
+            vectors[f"{first}.{ranges.INPUT_GAIN}"] = one.input_gain
             shared |= dict.fromkeys(others, first)
-        vectors |= {
-            f"{path}.output_gain": gain
-            for path, gain in zip(one.paths, one.output_gains, strict=True)
-            if gain is not None
-        }
+        after = zip(one.paths, one.output_gains, strict=True)
+        vectors |= {f"{path}.{ranges.OUTPUT_GAIN}": gain for path, gain in after if gain is not None}
     gains.write(vectors, shared, out)
     rewritten = load_checkpoint(out, task)
     unit = float(truth.square().mean().sqrt()) or 1.0
@@ -110,9 +106,9 @@ def make(
             f"equalisation for {scheme} changed what the student computes in fp32 by {error:.1e} of its outputs; "
             f"{IDENTITY:.0e} is the most that rounding explains."
         )
-    record = _record(scheme, section, groups, found, batches.count, error)
+    record = _record(scheme, section.observer if static else None, groups, found, batches.count, error)
     (out / ranges.FILE).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    (out / STRUCTURE).write_text(json.dumps(model_structure(rewritten)), encoding="utf-8")
+    _write_structure(rewritten, out)
     return {
         "linears": len(record.linears),
         "input_gains": sum(one.input_gain is not None for one in found),
@@ -126,41 +122,41 @@ def _is_head(path: str, model: Any) -> bool:
     return model.base_model is not model and not path.startswith(f"{model.base_model_prefix}.")
 
 
-def _palettise(
-    student: Path, model: Any, scheme: str, batches: calibration.Batches, seed: int, out: Path
-) -> dict[str, Any]:
+def _palettise(model: Any, scheme: str, batches: calibration.Batches, out: Path) -> dict[str, Any]:
     """Palettise a model, and write it down; return how many weights have palettes, and the errors of the linears."""
-    from safetensors.torch import save_file
-
     from pipeline.checkpoint import palettes as stored
-    from pipeline.checkpoint import shapes
-    from pipeline.checkpoint.parameters import model_structure
-    from pipeline.checkpoint.source import WEIGHTS
     from pipeline.quantize.palettes import palettise
 
     row = SCHEMES[scheme]
     assert row.palette_bits
-    found = palettise(model, batches, bits=row.palette_bits, rows=row.palette_rows, seed=seed)
-    shutil.copyfile(student / "config.json", out / "config.json")
+    found = palettise(model, batches, bits=row.palette_bits, rows=row.palette_rows)
+    _write_weights(model, out)
+    stored.write({name: one.palette for name, one in found.items()}, out)
+    weights = tuple(
+        stored.Palettised(name=name, groups=len(one.palette.lut), error_nearest=one.error_nearest, error=one.error)
+        for name, one in found.items()
+    )
+    record = stored.Record(scheme=scheme, texts=batches.count, weights=weights)
+    (out / stored.RECORD).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    _write_structure(model, out)
+    errors = [one.error for one in weights if one.error is not None]
+    return {"palettes": len(found), "largest_error": max(errors, default=None), "texts": batches.count}
+
+
+def _write_weights(model: Any, out: Path) -> None:
+    from safetensors.torch import save_file
+
+    from pipeline.checkpoint import shapes
+    from pipeline.checkpoint.source import WEIGHTS
+
     weights = {name: tensor.detach().contiguous() for name, tensor in shapes.named_once(model).items()}
     save_file(weights, out / WEIGHTS, metadata={"format": "pt"})
-    stored.write({name: one.palette for name, one in found.items()}, out)
-    written = ranges.Palettes(
-        scheme=scheme,
-        texts=batches.count,
-        weights=tuple(
-            ranges.Palettised(name=name, groups=len(one.palette.lut), error_nearest=one.error_nearest, error=one.error)
-            for name, one in found.items()
-        ),
-    )
-    (out / ranges.PALETTES).write_text(written.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+
+def _write_structure(model: Any, out: Path) -> None:
+    from pipeline.checkpoint.parameters import model_structure
+
     (out / STRUCTURE).write_text(json.dumps(model_structure(model)), encoding="utf-8")
-    linears = [one for one in written.weights if one.error_nearest is not None and one.error is not None]
-    return {
-        "palettes": len(found),
-        "largest_error": max((one.error or 0.0 for one in linears), default=None),
-        "texts": batches.count,
-    }
 
 
 def structure(folder: Path) -> dict[str, Any]:
@@ -185,12 +181,7 @@ def _outputs(model: Any, task: tasks.Task, batches: calibration.Batches) -> Any:
 
 
 def _record(
-    scheme: str,
-    section: QuantizeSection,
-    groups: Sequence[Any],
-    found: Sequence[Any],
-    texts: int,
-    error: float,
+    scheme: str, observer: str | None, groups: Sequence[Any], found: Sequence[Any], texts: int, error: float
 ) -> ranges.Ranges:
     linears = []
     for group, one in zip(groups, found, strict=True):
@@ -204,15 +195,13 @@ def _record(
                     error_before=one.error_before,
                     error=one.error,
                     largest_channel=float(sizes.max() / sizes.median().clamp(min=1e-12)),
-                    input=_activation(one.histograms[0], one.input_range) if one.histograms else None,
-                    output=_activation(one.histograms[1 + number], one.output_ranges[number])
-                    if one.histograms
-                    else None,
+                    input=_activation(one.input) if one.input else None,
+                    output=_activation(one.outputs[number]) if one.outputs else None,
                 )
             )
     return ranges.Ranges(
         scheme=scheme,
-        observer=section.observer if any(one.histograms for one in found) else None,
+        observer=observer,
         texts=texts,
         tokens=max(len(group.inputs) for group in groups),
         identity_error=error,
@@ -220,12 +209,7 @@ def _record(
     )
 
 
-def _activation(histogram: Any, kept: tuple[float, float]) -> ranges.Activation:
-    counts = histogram.counts.reshape(_BINS_KEPT, -1).sum(1)
-    return ranges.Activation(
-        low=kept[0],
-        high=kept[1],
-        lowest=histogram.low,
-        highest=histogram.high,
-        counts=tuple(int(count) for count in counts),
-    )
+def _activation(observed: Any) -> ranges.Activation:
+    histogram, (low, high) = observed.histogram, observed.kept
+    counts = tuple(int(count) for count in histogram.counts.reshape(_BINS_KEPT, -1).sum(1))
+    return ranges.Activation(low=low, high=high, lowest=histogram.low, highest=histogram.high, counts=counts)

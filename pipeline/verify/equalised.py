@@ -13,7 +13,6 @@ from pipeline.verify.weights import Array, Expected
 
 _ERROR = 1e-6
 """Relative: a weight is divided once for each of two gains and rounded to single precision."""
-_INNER = ".linear."
 
 
 def read(quantised: Path) -> Expected:
@@ -25,7 +24,7 @@ def read(quantised: Path) -> Expected:
     known = ranges.read(quantised).linears if (quantised / ranges.FILE).is_file() else ()
     for row in known:
         if row.input is not None and row.output is not None:
-            inner = f"{row.path}{_INNER}".rstrip(".")
+            inner = f"{row.path}.{ranges.INNER}"
             read, made = row.input.scale_and_zero_point(), row.output.scale_and_zero_point()
             steps[inner if inner in linears else row.path] = (*read, *made)
     return replace(found, static=steps)
@@ -42,9 +41,10 @@ def check(student: Expected, rewritten: Expected) -> GateResult:
     seen = set()
     for name, wanted in student.tensors.items():
         path, _, kind = name.rpartition(".")
-        inner = f"{path}{_INNER}{kind}"
-        found = rewritten.tensors.get(inner if inner in rewritten.tensors else name)
-        seen.add(inner if inner in rewritten.tensors else name)
+        inner = f"{path}.{ranges.INNER}.{kind}"
+        place = inner if inner in rewritten.tensors else name
+        found = rewritten.tensors.get(place)
+        seen.add(place)
         if found is None or found.shape != wanted.shape:
             wrong.append(f"{name} is not there")
             continue
@@ -52,7 +52,8 @@ def check(student: Expected, rewritten: Expected) -> GateResult:
         worst = max(worst, error)
         if error > _ERROR:
             wrong.append(f"{name} multiplied out differs by {error:.1e}")
-    gains = {name for name in rewritten.tensors if name.endswith(("_gain.weight",))}
+    ends = tuple(f".{gain}.weight" for gain in (ranges.INPUT_GAIN, ranges.OUTPUT_GAIN))
+    gains = {name for name in rewritten.tensors if name.endswith(ends)}
     wrong += [f"{name} is no tensor of the student" for name in rewritten.tensors.keys() - seen - gains]
     detail = f"{len(gains)} gains, with which the weights are the student's"
     if wrong:
@@ -61,22 +62,22 @@ def check(student: Expected, rewritten: Expected) -> GateResult:
 
 
 def _multiplied_out(found: Array, path: str, kind: str, rewritten: Expected) -> Array:
-    """Return a linear's weight or bias with its gains; a shared gain goes by the linear that it was stored for."""
-    before, after = _input_gain(path, rewritten), rewritten.tensors.get(f"{path}.output_gain.weight")
+    """Return a linear's weight or bias with its gains."""
     result = found.astype(np.float64)
-    if kind == "weight" and before is not None:
+    if kind == "weight" and (before := _input_gain(path, rewritten)) is not None:
         result = result * before
+    after = rewritten.tensors.get(f"{path}.{ranges.OUTPUT_GAIN}.weight")
     if after is not None:
         result = result * (after[:, None] if kind == "weight" else after)
     return result.astype(np.float32)
 
 
 def _input_gain(path: str, rewritten: Expected) -> Array | None:
-    """Return the gain of what a linear reads: that of the call before it."""
+    """Return the gain of what a linear reads, which goes by the first linear that shares it: the call before it."""
     for name, sources in rewritten.calls:
-        if name == f"{path}.linear" and sources:
+        if name == f"{path}.{ranges.INNER}" and sources:
             maker = rewritten.calls[sources[0]][0]
-            return rewritten.tensors.get(f"{maker}.weight") if maker.endswith(".input_gain") else None
+            return rewritten.tensors.get(f"{maker}.weight") if maker.endswith(f".{ranges.INPUT_GAIN}") else None
     return None
 
 

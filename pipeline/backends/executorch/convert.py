@@ -67,20 +67,12 @@ def _quantize(graph: Any, scheme: str, student: Path) -> None:
     linears = _LINEARS[scheme]
     if linears is None:
         return
-    if SCHEMES[scheme].activations == "static_int8":
-        from pipeline.checkpoint import ranges, static
-
-        static.insert(graph.model, ranges.read(student), "codes")
     for module in graph.modules():
         if isinstance(module, torch.nn.Embedding):
             # The fusion into ExecuTorch's embedding kernel has no form with a padding index.
             module.padding_idx = None
     quantize_(graph, _weight_only(), filter_fn=_once(torch.nn.Embedding))
-    if _is_weight_only(scheme):
-        _move_biases_out(graph, {})
-    # What is left of linears in a static file are heads, which stay in floats.
-    if SCHEMES[scheme].activations != "static_int8":
-        quantize_(graph, linears(), filter_fn=_once(torch.nn.Linear))
+    linears(graph, student)
 
 
 def _weight_only() -> Any:
@@ -90,20 +82,36 @@ def _weight_only() -> Any:
     return IntxWeightOnlyConfig(weight_dtype=torch.int8, granularity=PerAxis(0))
 
 
-def _dynamic() -> Any:
+def _weight_only_linears(graph: Any, _: Path) -> None:
     import torch
-    from torchao.quantization import Int8DynamicActivationIntxWeightConfig, PerAxis
+    from torchao.quantization import quantize_
 
-    return Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int8, weight_granularity=PerAxis(0))
+    _move_biases_out(graph, {})
+    quantize_(graph, _weight_only(), filter_fn=_once(torch.nn.Linear))
 
 
-_LINEARS: Mapping[str, Callable[[], Any] | None] = {
+def _dynamic_linears(graph: Any, _: Path) -> None:
+    import torch
+    from torchao.quantization import Int8DynamicActivationIntxWeightConfig, PerAxis, quantize_
+
+    config = Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int8, weight_granularity=PerAxis(0))
+    quantize_(graph, config, filter_fn=_once(torch.nn.Linear))
+
+
+def _static_linears(graph: Any, student: Path) -> None:
+    """Make int8 of the linears that have ranges; the others are heads, which stay in floats."""
+    from pipeline.checkpoint import ranges, static
+
+    static.insert(graph.model, ranges.read(student), "codes")
+
+
+_LINEARS: Mapping[str, Callable[[Any, Path], None] | None] = {
     "fp32": None,
-    "int8_weight_only": _weight_only,
-    "int8_dynamic": _dynamic,
-    "int8_static": _weight_only,
+    "int8_weight_only": _weight_only_linears,
+    "int8_dynamic": _dynamic_linears,
+    "int8_static": _static_linears,
 }
-"""What torchao is told of linears, by scheme; embedding tables are quantised by weight alone."""
+"""What is done to a graph's linears, by scheme; embedding tables are quantised by weight alone."""
 CONVERTS = frozenset(_LINEARS)
 
 

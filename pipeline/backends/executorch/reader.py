@@ -32,6 +32,11 @@ _DELEGATE_FLOATS: dict[str, tuple[Stored, str]] = {
     "xnn_datatype_fp32": ("float32", "<f4"),
     "xnn_datatype_fp16": ("float16", "<f2"),
 }
+_DELEGATE_SCALED: dict[str, tuple[Stored, str]] = {
+    **dict.fromkeys(("xnn_datatype_qcint8", "xnn_datatype_qint8"), ("int8", "i1")),
+    # A bias in steps of its linear's products is as fine as floats.
+    **dict.fromkeys(("xnn_datatype_qcint32", "xnn_datatype_qint32"), ("float32", "<i4")),
+}
 _OPEN, _RELU = (-np.inf, np.inf), (0.0, np.inf)
 _KERNEL_ACTIVATIONS: dict[str, Activation] = {"aten::relu": "relu", "aten::sigmoid": "sigmoid", "aten::tanh": "tanh"}
 _DELEGATE_ACTIVATIONS: dict[str, Activation] = {"XNNGelu": "gelu", "XNNTanh": "tanh", "XNNSigmoid": "sigmoid"}
@@ -303,37 +308,35 @@ class _Graph:
 
     def arithmetic(self) -> Iterator[Arithmetic]:
         """Yield what each linear multiplies: integers, where its input is quantised before, by row or as a whole."""
-        kinds: dict[str, Arithmetic] = {"PerTokenDynamicQuant": "dynamic_int8", "PerTensorQuant": "static_int8"}
-        quantised = {
-            value["xvalue_union"]["tensor_value"]["id_out"]: kinds.get(value["xvalue_union"].member("quant_params"))
-            for value in self.table["xvalues"]
-            if value["xvalue_union"].name == QUANTISED
-        }
-        for node in self.table["xnodes"]:
-            if node.member("xnode_union") == "XNNFullyConnected":
-                yield quantised.get(node["xnode_union"]["input1_id"]) or "float"
+        kinds: dict[str | None, Arithmetic] = {"PerTokenDynamicQuant": "dynamic_int8", "PerTensorQuant": "static_int8"}
+        quantised = self._quantised()
+        for linear in self._linears():
+            value = quantised.get(linear["input1_id"])
+            yield kinds.get(value.member("quant_params"), "float") if value is not None else "float"
 
     def steps(self) -> Iterator[Steps]:
         """Yield the scales and zero points of what each linear of static int8 reads and gives."""
         known = {
-            value["xvalue_union"]["tensor_value"]["id_out"]: value["xvalue_union"]["quant_params"]
-            for value in self.table["xvalues"]
-            if value["xvalue_union"].name == QUANTISED
-            and value["xvalue_union"].member("quant_params") == "PerTensorQuant"
+            number: value["quant_params"]
+            for number, value in self._quantised().items()
+            if value.member("quant_params") == "PerTensorQuant"
         }
-        for node in self.table["xnodes"]:
-            read = (
-                known.get(node["xnode_union"]["input1_id"])
-                if node.member("xnode_union") == "XNNFullyConnected"
-                else None
-            )
-            if read is not None:
-                made = known.get(node["xnode_union"]["output_id"])
-                if made is None:
-                    raise ToolchainError(
-                        "the .pte has a linear that reads int8 and gives none, which is not read here."
-                    )
+        for linear in self._linears():
+            read, made = (known.get(linear[name]) for name in ("input1_id", "output_id"))
+            if read is not None and made is None:
+                raise ToolchainError("the .pte has a linear that reads int8 and gives none, which is not read here.")
+            if read is not None and made is not None:
                 yield (read["scale"], read["zero_point"], made["scale"], made["zero_point"])
+
+    def _quantised(self) -> dict[int, Table]:
+        """Return the values that have a scale, by their numbers."""
+        values = [value["xvalue_union"] for value in self.table["xvalues"]]
+        return {plain_value(value)["id_out"]: value for value in values if value.name == QUANTISED}
+
+    def _linears(self) -> Iterator[Table]:
+        return (
+            node["xnode_union"] for node in self.table["xnodes"] if node.member("xnode_union") == "XNNFullyConnected"
+        )
 
     def constant(self, value: Table) -> Iterator[Found]:
         """Yield what a value holds, if it is a constant."""
@@ -348,14 +351,11 @@ class _Graph:
             stored, code = _DELEGATE_FLOATS[kind]
             values = np.frombuffer(data, code, int(np.prod(sizes))).reshape(sizes)
             yield (*key, sizes), f"XNNPACK {sizes}", lambda: _widened(values), stored
-        elif kind in ("xnn_datatype_qcint8", "xnn_datatype_qint8"):
-            raw = np.frombuffer(data, "i1", int(np.prod(sizes))).reshape(sizes)
+        elif kind in _DELEGATE_SCALED:
+            stored, code = _DELEGATE_SCALED[kind]
+            raw = np.frombuffer(data, code, int(np.prod(sizes))).reshape(sizes)
             quantised, scale, axis, zero = self._scales(value)
-            yield (*key, sizes, *quantised), f"XNNPACK {sizes}", lambda: _by_axis(raw, scale, axis, zero), "int8"
-        elif kind in ("xnn_datatype_qcint32", "xnn_datatype_qint32"):
-            raw = np.frombuffer(data, "<i4", int(np.prod(sizes))).reshape(sizes)
-            quantised, scale, axis, zero = self._scales(value)
-            yield (*key, sizes, *quantised), f"XNNPACK {sizes}", lambda: _by_axis(raw, scale, axis, zero), "float32"
+            yield (*key, sizes, *quantised), f"XNNPACK {sizes}", lambda: _by_axis(raw, scale, axis, zero), stored
         elif kind != "xnn_datatype_int32":
             raise ToolchainError(f"the .pte has an XNNPACK constant of {kind}, which is not read here.")
 

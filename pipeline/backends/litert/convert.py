@@ -43,10 +43,7 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
         else:
             # A checkpoint that was quantised for the scheme has numbers of its own, so no other file is its base.
             base = request.base or Path(scratch) / "base.tflite"
-            if SCHEMES[request.scheme].activations == "static_int8":
-                with _int8_between_pairs():
-                    _export(request, base)
-            elif request.base is None:
+            if request.base is None:
                 _export(request, base)
             _quantize(base, source, request.scheme)
         share_constants(source, file)
@@ -94,9 +91,9 @@ def _export(request: ConvertRequest, path: Path) -> None:
     from pipeline.checkpoint import ranges, static
     from pipeline.checkpoint.loading import example_inputs, export_graph, input_names, named_outputs
 
-    task = tasks.get(request.task)
-    loaded = export_graph(request.student, task)
-    if SCHEMES[request.scheme].activations == "static_int8":
+    is_static = SCHEMES[request.scheme].activations == "static_int8"
+    loaded = export_graph(request.student, tasks.get(request.task))
+    if is_static:
         static.insert(loaded.model, ranges.read(request.student), "floats")
     graph = named_outputs(loaded)
     names = input_names(request.student)
@@ -105,7 +102,8 @@ def _export(request: ConvertRequest, path: Path) -> None:
     for length in sorted(request.lengths, reverse=True):
         samples = dict(zip(names, example_inputs(names, length), strict=True))
         converter = converter.signature(signature_name(length, request.lengths), graph, sample_kwargs=samples)
-    converter.convert().export(str(path))
+    with _int8_between_pairs() if is_static else contextlib.nullcontext():
+        converter.convert().export(str(path))
 
 
 def _quantize(source: Path, path: Path, scheme: str) -> None:

@@ -23,6 +23,8 @@ from pipeline.schemes import Arithmetic, Stored
 _FLOATS: dict[str, tuple[Stored, str]] = {"FLOAT32": ("float32", "<f4"), "FLOAT16": ("float16", "<f2")}
 _INTEGERS = {"INT32": "<i4", "INT64": "<i8", "BOOL": "?"}
 """Shapes, axes and indices where they are constants, unless they have scales; ids and masks at run time."""
+_SCALED: dict[str, tuple[Stored, str]] = {"INT8": ("int8", "i1"), "INT32": ("float32", "<i4")}
+"""What has scales. A bias in steps of its linear's products is as fine as floats."""
 _ACTIVATIONS: dict[str, Activation] = {"RELU": "relu", "TANH": "tanh", "LOGISTIC": "sigmoid"}
 _FUSED = {
     "FULLY_CONNECTED": "FullyConnectedOptions",
@@ -205,12 +207,7 @@ class _Reader:
         elif kind in _FLOATS:
             stored, code = _FLOATS[kind]
             self._add(key, name, np.frombuffer(content, code).reshape(shape), stored)
-        elif kind == "INT32" and scales is not None:
-            # A bias whose step is that of its linear's products.
-            raw = np.frombuffer(content, "<i4").reshape(shape)
-            self._add((*key, scales.tobytes()), name, (raw * scales.astype(np.float64)).astype(np.float32), "float32")
-            return (*key, scales.tobytes())
-        elif kind != "INT8" or (table is not None and table.DetailsType()):
+        elif kind not in _SCALED or (table is not None and table.DetailsType()):
             raise ToolchainError(f"the .tflite has a constant {name} of {kind} in a form that is not read here.")
         elif scales is None:
             self._add(key, f"{name} without scales", np.frombuffer(content, "i1").reshape(shape), "int8")
@@ -218,8 +215,9 @@ class _Reader:
             zeros = table.ZeroPointAsNumpy() if table.ZeroPointLength() else np.zeros(1, np.int64)
             key += (scales.tobytes(), zeros.tobytes(), table.QuantizedDimension())
             if key not in self.constants:
-                raw = np.frombuffer(content, "i1").reshape(shape)
-                self._add(key, name, _dequantised(raw, scales, zeros, table.QuantizedDimension()), "int8")
+                stored, code = _SCALED[kind]
+                raw = np.frombuffer(content, code).reshape(shape)
+                self._add(key, name, _dequantised(raw, scales, zeros, table.QuantizedDimension()), stored)
         return key
 
     def _place(self, tensor: Any) -> object:
@@ -236,14 +234,17 @@ def _shape(tensor: Any) -> tuple[int, ...]:
 
 
 def _dequantised(
-    raw: NDArray[np.int8], scales: NDArray[np.float32], zeros: NDArray[np.int64], axis: int
-) -> NDArray[np.float32]:
+    raw: NDArray[np.signedinteger[Any]], scales: NDArray[np.float32], zeros: NDArray[np.int64], axis: int
+) -> NDArray[np.floating[Any]]:
     """Multiply out; one scale is for the whole tensor, several are along an axis."""
     shape = [1] * raw.ndim
     if len(scales) > 1:
         shape[axis] = len(scales)
-    zero = zeros.astype(np.float32).reshape(shape if len(zeros) > 1 else [1] * raw.ndim)
-    return (raw.astype(np.float32) - zero) * scales.reshape(shape)
+    # Single precision holds every int8, and not every int32.
+    wide: type[np.floating[Any]] = np.float32 if raw.itemsize == 1 else np.float64
+    zero = zeros.astype(wide).reshape(shape if len(zeros) > 1 else [1] * raw.ndim)
+    found: NDArray[np.floating[Any]] = (raw.astype(wide) - zero) * scales.reshape(shape)
+    return found
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import tasks
-from pipeline.checkpoint import architectures
 from pipeline.checkpoint.source import Source
 from pipeline.compress.common import (
     SOURCE,
@@ -13,10 +12,11 @@ from pipeline.compress.common import (
     Stage,
     Work,
     calibrated_params,
+    calibration_batches,
     calibration_texts,
     refuse_lost_zeros,
 )
-from pipeline.data.calibration import Batches, batches
+from pipeline.data.calibration import Batches
 from pipeline.data.corpus import Unlabelled
 from pipeline.data.datasets import sample
 from pipeline.errors import RecipeError
@@ -69,10 +69,8 @@ def _parameters(model: Any) -> int:
 
 
 def _batches(model: Any, source: Path, section: FactoriseSection, texts: Sequence[Unlabelled]) -> Batches:
-    row = architectures.get(model.config.model_type)
-    longest = min(_LENGTH, row.max_length(model.config.to_dict()))
     chosen = sample(texts, section.calibration_texts, seed=section.seed)
-    return batches(source, row.inputs, chosen, max_length=longest, pad=int(model.config.pad_token_id or 0))
+    return calibration_batches(model, source, chosen, _LENGTH)
 
 
 def trial(section: FactoriseSection, source: Source, task: Task) -> Source:
