@@ -46,16 +46,23 @@ class Gates(BaseModel):
 
 BACKENDS = ("litert", "coreml", "executorch")
 """Names of the backends, each a folder of `pipeline/backends`; every row answers for every one."""
-Stored = Literal["float32", "float16", "int8", "palette6", "palette4"]
+Stored = Literal["float32", "float16", "int8", "int4", "palette6", "palette4"]
 """What the numbers of a tensor are kept as in a file; of a palette, as indices of so many bits into a list."""
-Granularity = Literal["tensor", "row"]
-"""Which weights share a scale."""
+Granularity = Literal["tensor", "row", "block"]
+"""Which weights share a scale; a block is some neighbouring columns of a row, as many as `Scheme.block`."""
 Arithmetic = Literal["float", "dynamic_int8", "static_int8"]
 """What linears multiply. `dynamic_int8`: activations are quantised per token when the file runs, and multiplied as
 integers. `static_int8`: over ranges of a whole tensor that calibration found."""
 Line = str | tuple[float, tuple[float, ...]]
 """A line style of matplotlib."""
-_BYTES: dict[Stored, float] = {"float32": 4.0, "float16": 2.0, "int8": 1.0, "palette6": 0.75, "palette4": 0.5}
+_BYTES: dict[Stored, float] = {
+    "float32": 4.0,
+    "float16": 2.0,
+    "int8": 1.0,
+    "int4": 0.5,
+    "palette6": 0.75,
+    "palette4": 0.5,
+}
 _PALETTE_BITS: dict[Stored, int] = {"palette6": 6, "palette4": 4}
 NEWEST_IOS = 18
 _FAR = 0.9
@@ -97,7 +104,7 @@ class Scheme:
     name: str
     summary: str
     weights: Stored
-    """Matrices and embedding tables. Integers are symmetric, rounded to the nearest step of their scale."""
+    """Matrices and embedding tables. Integers are symmetric; int8 is rounded to the nearest step of its scale."""
     granularity: Granularity | None
     """None where weights have no scale."""
     activations: Arithmetic
@@ -106,6 +113,8 @@ class Scheme:
     """By backend, for all of `BACKENDS`."""
     mark: Mark
     gates: dict[OutputKind, Gates]
+    block: int | None = None
+    """How many neighbouring columns share a scale, where some do."""
     palette_rows: int | None = None
     """How many neighbouring rows of a matrix share a palette; None where all do, as those of a table always."""
 
@@ -121,8 +130,13 @@ class Scheme:
 
     @property
     def calibrated(self) -> bool:
-        """Whether files cannot be made of a student as it is: their ranges or palettes are chosen on text."""
-        return self.activations == "static_int8" or self.palette_bits is not None
+        """Whether files cannot be made of a student as it is: ranges, codes or palettes are chosen on text."""
+        return self.activations == "static_int8" or self.chosen
+
+    @property
+    def chosen(self) -> bool:
+        """Whether each number of a weight is chosen on text, and is not the nearest to the student's."""
+        return self.weights == "int4" or self.palette_bits is not None
 
     @property
     def shipping_rank(self) -> tuple[bool, float, int]:
@@ -193,6 +207,9 @@ def _gates(
     return {"embedding": embedding, "logits": logits, "value": value, "token_logits": logits, "spans": spans}
 
 
+_NOT_AT_RUN_TIME = (
+    "Core ML has no activations that are quantised at run time; its int8 activations need calibrated ranges."
+)
 _NO_PALETTES = "{} has no weights that are indices into a palette; Core ML has."
 
 SCHEMES: dict[str, Scheme] = {
@@ -282,10 +299,7 @@ SCHEMES: dict[str, Scheme] = {
             support={
                 # tflite-runtime 2.14 computes it silently wrong, LiteRT 1.0.1 outside its gates and seven times slower.
                 "litert": Support(right_from={"ai-edge-litert": "1.2.0", "tflite-runtime": None}),
-                "coreml": Support(
-                    "Core ML has no activations that are quantised at run time; its int8 activations need calibrated "
-                    "ranges."
-                ),
+                "coreml": Support(_NOT_AT_RUN_TIME),
                 "executorch": Support(),
             },
             mark=Mark("D", (0, (1.5, 1.5)), "xxxx"),
@@ -332,6 +346,63 @@ SCHEMES: dict[str, Scheme] = {
                 size=1.2,
                 shift=0.15,
                 spans_kl=0.1,
+            ),
+        ),
+        Scheme(
+            "int4_dynamic",
+            "int4 weights with a scale per 32 columns, embedding tables in int8; activations to int8 per token",
+            weights="int4",
+            granularity="block",
+            block=32,
+            activations="dynamic_int8",
+            support={
+                # Before 2.1 LiteRT computes blocks silently wrong.
+                "litert": Support(right_from={"ai-edge-litert": "2.1.0", "tflite-runtime": None}),
+                "coreml": Support(_NOT_AT_RUN_TIME),
+                "executorch": Support(),
+            },
+            mark=Mark("d", (0, (2, 1)), "\\\\\\\\"),
+            gates=_gates(
+                cosine=0.985,
+                worst=0.90,
+                sqnr=12,
+                agreement=0.92,
+                kl=3e-2,
+                error=None,
+                drop=0.01,
+                pad=3e-2,
+                size=0.87,
+                shift=0.15,
+                spans_kl=0.15,
+            ),
+        ),
+        Scheme(
+            "int4_weight_only",
+            "int4 weights with a scale per 32 columns, embedding tables in int8; activations in float",
+            weights="int4",
+            granularity="block",
+            block=32,
+            activations="float",
+            support={
+                "litert": Support(
+                    "LiteRT's kernel for float activations and int4 blocks is silently wrong (cosine .23 on MiniLM)."
+                ),
+                "coreml": Support(base="float16", ios=18),
+                "executorch": Support("XNNPACK has no linear of float activations and int4 blocks."),
+            },
+            mark=Mark("p", (0, (1, 1)), "----"),
+            gates=_gates(
+                cosine=0.985,
+                worst=0.90,
+                sqnr=12,
+                agreement=0.92,
+                kl=3e-2,
+                error=None,
+                drop=0.01,
+                pad=1e-2,
+                size=0.87,
+                shift=0.15,
+                spans_kl=0.15,
             ),
         ),
         Scheme(

@@ -32,7 +32,7 @@ from pipeline.quantize.activations import of_tokens
 from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES
 from pipeline.tasks import get
-from pipeline.verify import palettised, structure
+from pipeline.verify import chosen, structure
 from pipeline.verify.record import GateResult
 from pipeline.verify.weights import Expected
 
@@ -174,9 +174,9 @@ class Made:
         row = SCHEMES[self.scheme]
         checked = structure.check(stored, rewritten, self.scheme, "coreml", functions=FUNCTIONS)
         gates = [
-            palettised.check(truth, rewritten, self.palettes, row),
+            chosen.check(truth, rewritten, self.palettes, row),
             *checked.gates,
-            palettised.check_stored(stored, checked.followed, self.palettes, row),
+            chosen.check_stored(stored, checked.followed, self.palettes, row, "float16"),
         ]
         return {gate.name: gate for gate in gates}
 
@@ -244,7 +244,7 @@ def test_a_file_has_the_indices_and_the_lists_of_the_checkpoint(scheme: str, mad
 def test_a_clean_file_passes(scheme: str, made: Callable[[str], Made]) -> None:
     gates = made(scheme).judged()
     assert not {name: gate.detail for name, gate in gates.items() if not gate.passed}
-    assert gates["palettes"].detail == f"{len(made(scheme).palettes)} weights are palettes of {BITS[scheme]} bits"
+    assert gates["stored"].detail == f"{len(made(scheme).palettes)} weights are palette{BITS[scheme]}"
     written = stored_palettes.Record.model_validate_json((made(scheme).quantised / stored_palettes.RECORD).read_text())
     errors = [(one.error, one.error_nearest) for one in written.weights if one.error is not None]
     assert sum(error or 0 for error, _ in errors) < sum(nearest or 0 for _, nearest in errors)
@@ -341,7 +341,7 @@ def nudged(values: np.ndarray) -> np.ndarray:
         (lambda truth: {WORDS: exchanged(truth[WORDS])}, "numbers are not the nearest"),
         (lambda truth: {WORDS: one_more_step(truth[WORDS])}, f"of {WORDS}, 1 of 1953408 numbers are not the nearest"),
         (lambda truth: {QUERY: truth[QUERY].T.copy()}, f"{QUERY} is"),
-        (lambda truth: {"embeddings.LayerNorm.weight": truth["embeddings.LayerNorm.weight"] * 1.001}, "no palette"),
+        (lambda truth: {"embeddings.LayerNorm.weight": truth["embeddings.LayerNorm.weight"] * 1.001}, "lacks a palette"),
     ],
 )
 def test_what_rounding_does_not_explain_fails(
@@ -355,8 +355,8 @@ def test_what_rounding_does_not_explain_fails(
     truth, rewritten = one.expected
     tensors = dict(truth.tensors)
     other = replace(truth, tensors=tensors | change(tensors))
-    assert palettised.check(truth, rewritten, one.palettes, SCHEMES[scheme]).passed
-    gate = palettised.check(other, rewritten, one.palettes, SCHEMES[scheme])
+    assert chosen.check(truth, rewritten, one.palettes, SCHEMES[scheme]).passed
+    gate = chosen.check(other, rewritten, one.palettes, SCHEMES[scheme])
     assert not gate.passed
     assert told in gate.detail
 
@@ -365,16 +365,14 @@ def test_palettes_have_to_be_the_checkpoints_and_of_the_bits_that_are_promised(m
     one = made("palettize_6bit")
     truth, rewritten = one.expected
     six, four = SCHEMES["palettize_6bit"], SCHEMES["palettize_4bit"]
-    assert "has 6 bits; palettize_4bit means 4" in palettised.check(truth, rewritten, one.palettes, four).detail
+    assert "has 6 bits; palettize_4bit means 4" in chosen.check(truth, rewritten, one.palettes, four).detail
     indices = one.palettes[QUERY].indices.copy()
     indices[2, 3] ^= 1
     wrong = one.palettes | {QUERY: replace(one.palettes[QUERY], indices=indices)}
-    assert f"{QUERY} is not what its palette gives" in palettised.check(truth, rewritten, wrong, six).detail
-    assert "nothing has a palette" in palettised.check(truth, truth, {}, six).detail
+    assert f"{QUERY} is not what its palette gives" in chosen.check(truth, rewritten, wrong, six).detail
+    assert "nothing has a palette" in chosen.check(truth, truth, {}, six).detail
     fewer = {name: value for name, value in rewritten.tensors.items() if name != QUERY}
-    assert (
-        f"{QUERY} is not there" in palettised.check(truth, replace(rewritten, tensors=fewer), one.palettes, six).detail
-    )
+    assert f"{QUERY} is not there" in chosen.check(truth, replace(rewritten, tensors=fewer), one.palettes, six).detail
 
 
 def test_a_weight_that_is_stored_otherwise_is_told(made: Callable[[str], Made]) -> None:
@@ -391,7 +389,7 @@ def test_a_weight_that_is_stored_otherwise_is_told(made: Callable[[str], Made]) 
     )
     checked = structure.check(half, rewritten, one.scheme, "coreml", functions=FUNCTIONS)
     assert checked.gates[0].passed
-    gate = palettised.check_stored(half, checked.followed, one.palettes, row)
+    gate = chosen.check_stored(half, checked.followed, one.palettes, row, "float16")
     assert f"{QUERY} is stored as float16, not palette6" in gate.detail
     fp16 = structure.check(stored, rewritten, "fp16", "coreml", functions=FUNCTIONS)
     assert not fp16.gates[0].passed

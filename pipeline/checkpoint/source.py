@@ -27,6 +27,8 @@ from pipeline.text import tokenizers
 WEIGHTS = "model.safetensors"
 PALETTES = "palettes.safetensors"
 """Of a checkpoint that was palettised, see `checkpoint.palettes`."""
+CODES = "integers.safetensors"
+"""Of a checkpoint whose weights were rounded to few bits, see `checkpoint.integers`."""
 GAINS = "gains.safetensors"
 """Of a checkpoint that `pipeline.quantize` rewrote, see `checkpoint.gains`."""
 TOKENIZER_FILES = tuple(name for names in tokenizers.FAMILIES for name in names) + tokenizers.SETTINGS

@@ -13,8 +13,6 @@ https://arxiv.org/abs/2306.07629, for k-means weighted by sensitivity.
 """
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,19 +25,15 @@ from pipeline.checkpoint.palettes import Palette
 from pipeline.checkpoint.parameters import model_structure
 from pipeline.compress.prune.activations import batch_tensors
 from pipeline.data.calibration import Batches
-from pipeline.quantize.activations import of_tokens, reading_alike
+from pipeline.quantize.activations import reading_alike
+from pipeline.quantize.gptq import Numbers, counts_read, hand_errors_on, output_error, products_read
 
-Numbers = NDArray[np.floating[Any]]
 LEAST = 2048
 """Elements from which on a weight gets a palette, as in coremltools; a list alone takes 128 bytes."""
-DAMPING = 0.01
-"""Share of the mean square of inputs that is added to each column's, as in GPTQ."""
 _FEWEST_ROWS = 4
 """Fewer rows than this are not worth a palette of their own."""
 _ROUNDS = 200
 """Most rounds of k-means; some 40 do."""
-_BLOCK = 128
-"""Columns whose errors are handed on to the rest at once."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +68,13 @@ def palettise(model: Any, batches: Batches, *, bits: int, rows: int | None) -> d
     for table in (one for one in model.modules() if isinstance(one, nn.Embedding)):
         name = names[id(table.weight)]
         if name not in structure["positions"] and table.weight.numel() >= LEAST:
-            weight, counts = table.weight.numpy(), _counts(model, batches, table)
+            weight, counts = table.weight.numpy(), counts_read(model, batches, table)
             lut = lists(weight, counts[:, None], bits=bits, groups=_groups(len(weight), rows))
             found[name] = Chosen(Palette(nearest(weight, lut), lut))
             table.weight.copy_(torch.from_numpy(found[name].palette.dense()))
     calls = Counter(name for name, _ in structure["calls"])
     for paths, linears in reading_alike(model, batch_tensors(batches, 0)):
-        products = _products(model, batches, linears[0], calls[paths[0]])
+        products = products_read(model, batches, linears[0], calls[paths[0]])
         for linear in linears:
             name = names[id(linear.weight)]
             if name not in found and linear.weight.numel() >= LEAST:
@@ -110,7 +104,7 @@ def of_linear(weight: torch.Tensor, products: torch.Tensor, *, bits: int, groups
     lut = lists(weight.numpy(), products.diagonal().numpy()[None], bits=bits, groups=groups)
     plain = Palette(nearest(weight.numpy(), lut), lut)
     handed_on = Palette(_hand_errors_on(weight.double(), products, lut), lut)
-    before, after = (_error(weight.double(), products, palette) for palette in (plain, handed_on))
+    before, after = (output_error(weight, one.dense(), products) for one in (plain, handed_on))
     return Chosen(handed_on, before, after)
 
 
@@ -174,102 +168,17 @@ def _start(points: Numbers, mass: Numbers, entries: int) -> Numbers:
 
 
 def _hand_errors_on(weight: torch.Tensor, products: torch.Tensor, lut: Numbers) -> NDArray[np.uint8]:
-    """Round columns in turn, those with the largest inputs first, and hand each one's error on to the rest (GPTQ).
-
-    Args:
-        weight: `(rows, columns)`, double.
-        products: see `of_linear`.
-        lut: `(groups, entries)`.
-
-    Returns:
-        Indices, `(rows, columns)`.
-    """
-    order = torch.argsort(products.diagonal(), descending=True, stable=True)
-    upper = _inverse_factor(products[order][:, order])
-    left = weight[:, order]
+    """Return the indices of a weight's numbers, `(rows, columns)`; see `gptq.hand_errors_on`."""
     entries = torch.from_numpy(lut.astype(np.float64)).repeat_interleave(len(weight) // len(lut), 0)
     between = _between(entries)
-    found = torch.empty(weight.shape, dtype=torch.uint8)
-    for start in range(0, left.shape[1], _BLOCK):
-        end = min(start + _BLOCK, left.shape[1])
-        errors = torch.empty(len(left), end - start, dtype=torch.float64)
-        for column in range(start, end):
-            values = left[:, column : column + 1].contiguous()
-            index = torch.searchsorted(between, values)
-            found[:, order[column]] = index[:, 0].to(torch.uint8)
-            error = (values - entries.gather(1, index)) / upper[column, column]
-            errors[:, column - start] = error[:, 0]
-            left[:, column + 1 : end] -= error * upper[column, column + 1 : end]
-        left[:, end:] -= errors @ upper[start:end, end:]
-    return found.numpy()
 
+    def rounded(values: torch.Tensor, _: int) -> tuple[torch.Tensor, torch.Tensor]:
+        index = torch.searchsorted(between, values[:, None].contiguous())
+        return index[:, 0], entries.gather(1, index)[:, 0]
 
-def _inverse_factor(products: torch.Tensor) -> torch.Tensor:
-    """Return the upper Cholesky factor of the inverse, of products that are damped so that there is one."""
-    damped = products + (DAMPING * products.diagonal().mean() + 1e-12) * torch.eye(len(products), dtype=products.dtype)
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
-    upper: torch.Tensor = torch.linalg.cholesky(inverse, upper=True)
-    return upper
+    return hand_errors_on(weight, products, rounded).to(torch.uint8).numpy()
 
 
 def _between(entries: torch.Tensor) -> torch.Tensor:
     """Return the middles between neighbours of ascending lists, `(lists, entries - 1)`."""
     return ((entries[:, 1:] + entries[:, :-1]) / 2).contiguous()
-
-
-def _error(weight: torch.Tensor, products: torch.Tensor, palette: Palette) -> float:
-    """Return the squared error of the outputs over all tokens, relative to the outputs."""
-    difference = torch.from_numpy(palette.dense()).double() - weight
-    squares = [float(((one @ products) * one).sum()) for one in (difference, weight)]
-    return squares[0] / max(squares[1], 1e-300)
-
-
-# --- what is read -----------------------------------------------------------------------------------------------------
-
-
-class _Enough(Exception):
-    """Ends a forward pass of which the rest tells nothing more."""
-
-
-def _products(model: Any, batches: Batches, linear: nn.Module, calls: int) -> torch.Tensor:
-    """Return the sum over tokens of x xᵀ of what a linear reads in all its calls, `(columns, columns)`, double."""
-    found: list[torch.Tensor] = []
-    for number in range(len(batches)):
-        tensors = batch_tensors(batches, number)
-        with _read_by(linear, calls) as read:
-            model(**tensors)
-        for one in read:
-            tokens = of_tokens(one, tensors["attention_mask"] > 0)
-            found.append((tokens.T @ tokens).double())
-    return torch.stack(found).sum(0)
-
-
-def _counts(model: Any, batches: Batches, table: nn.Embedding) -> NDArray[np.float64]:
-    """Return how often each row of a table is looked up, `(rows,)`, and once more, so that none counts for nothing."""
-    counts = torch.ones(table.num_embeddings, dtype=torch.float64)
-    for number in range(len(batches)):
-        tensors = batch_tensors(batches, number)
-        with _read_by(table, calls=1) as read:
-            model(**tensors)
-        for ids in read:
-            counts += torch.bincount(of_tokens(ids, tensors["attention_mask"] > 0).flatten(), minlength=len(counts))
-    return counts.numpy()
-
-
-@contextmanager
-def _read_by(module: nn.Module, calls: int) -> Iterator[list[torch.Tensor]]:
-    """Collect what a module reads, and end the forward pass at its last call."""
-    read: list[torch.Tensor] = []
-
-    def keep(_: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
-        read.append(given[0])
-        if len(read) == calls:
-            raise _Enough
-
-    hook = module.register_forward_pre_hook(keep)
-    try:
-        yield read
-    except _Enough:
-        pass
-    finally:
-        hook.remove()

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ from pipeline.data import calibration
 from pipeline.data.corpus import Unlabelled
 from pipeline.errors import ToolchainError
 from pipeline.recipe.schema import QuantizeSection
-from pipeline.schemes import SCHEMES
+from pipeline.schemes import SCHEMES, Scheme
 
-VERSION = 2
+VERSION = 3
 DISTRIBUTIONS = ("torch", "transformers", "tokenizers")
 STRUCTURE = "structure.json"
 """What `checkpoint.parameters` says of the rewritten model: files are compared with that."""
@@ -42,7 +43,7 @@ def make(
     Args:
         student: the student artifact's folder.
         task_name: a row of `pipeline.tasks`.
-        scheme: a row of `pipeline.schemes`, whose activations are int8 or whose weights are palettes.
+        scheme: a row of `pipeline.schemes`, whose activations are int8 or whose weights are chosen on text.
         section: `[quantize]` of the recipe.
         texts: the calibration set, without labels.
         out: the artifact's directory.
@@ -62,8 +63,11 @@ def make(
     model = load_checkpoint(student, task)
     batches = calibration_batches(model, student, texts, _LENGTH)
     shutil.copyfile(student / "config.json", out / "config.json")
-    if SCHEMES[scheme].palette_bits is not None:
-        return _palettise(model, scheme, batches, out)
+    row = SCHEMES[scheme]
+    if row.palette_bits is not None:
+        return _palettise(model, row, batches, out)
+    if row.chosen:
+        return _round_weights(model, row, section, batches, out)
     return _equalise(model, task, scheme, section, batches, out)
 
 
@@ -122,12 +126,11 @@ def _is_head(path: str, model: Any) -> bool:
     return model.base_model is not model and not path.startswith(f"{model.base_model_prefix}.")
 
 
-def _palettise(model: Any, scheme: str, batches: calibration.Batches, out: Path) -> dict[str, Any]:
+def _palettise(model: Any, row: Scheme, batches: calibration.Batches, out: Path) -> dict[str, Any]:
     """Palettise a model, and write it down; return how many weights have palettes, and the errors of the linears."""
     from pipeline.checkpoint import palettes as stored
     from pipeline.quantize.palettes import palettise
 
-    row = SCHEMES[scheme]
     assert row.palette_bits
     found = palettise(model, batches, bits=row.palette_bits, rows=row.palette_rows)
     _write_weights(model, out)
@@ -136,11 +139,49 @@ def _palettise(model: Any, scheme: str, batches: calibration.Batches, out: Path)
         stored.Palettised(name=name, groups=len(one.palette.lut), error_nearest=one.error_nearest, error=one.error)
         for name, one in found.items()
     )
-    record = stored.Record(scheme=scheme, texts=batches.count, weights=weights)
+    record = stored.Record(scheme=row.name, texts=batches.count, weights=weights)
     (out / stored.RECORD).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
     _write_structure(model, out)
     errors = [one.error for one in weights if one.error is not None]
     return {"palettes": len(found), "largest_error": max(errors, default=None), "texts": batches.count}
+
+
+def _round_weights(
+    model: Any, row: Scheme, section: QuantizeSection, batches: calibration.Batches, out: Path
+) -> dict[str, Any]:
+    """Round a model's weights to integers, and write it down.
+
+    Returns:
+        How many weights have how many bits, and the largest error of a linear.
+    """
+    from pipeline.checkpoint import integers as stored
+    from pipeline.quantize.integers import round_weights
+
+    assert row.block
+    found = round_weights(model, batches, block=row.block, table_bits=section.table_bits)
+    _write_weights(model, out)
+    stored.write({name: one.integers for name, one in found.items()}, out)
+    weights = tuple(
+        stored.Rounded(
+            name=name,
+            bits=one.integers.bits,
+            block=one.integers.block,
+            error_nearest=one.error_nearest,
+            error=one.error,
+        )
+        for name, one in found.items()
+    )
+    record = stored.Record(scheme=row.name, texts=batches.count, weights=weights)
+    (out / stored.RECORD).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    _write_structure(model, out)
+    bits = Counter(one.bits for one in weights)
+    errors = [one.error for one in weights if one.error is not None]
+    return {
+        "int4_weights": bits[4],
+        "int8_weights": bits[8],
+        "largest_error": max(errors, default=None),
+        "texts": batches.count,
+    }
 
 
 def _write_weights(model: Any, out: Path) -> None:

@@ -107,11 +107,11 @@ def _located(error: ValidationError, name: str) -> ValidationError:
 
 
 class QuantizeSection(Section):
-    """How a student is made ready for schemes whose activations are int8, or whose weights are palettes.
+    """How a student is made ready for schemes whose activations are int8, or whose weights are int4 or palettes.
 
     What its linears read is looked at on real text. For int8, outliers are evened out by gains, with which the student
-    stays the same in fp32; without this section they are not. For palettes, numbers are chosen with which the student
-    computes nearly the same; without this section, with the defaults.
+    stays the same in fp32; without this section they are not. For int4 and palettes, numbers are chosen with which the
+    student computes nearly the same; without this section, with the defaults.
     """
 
     calibration: Names | None = None
@@ -122,6 +122,8 @@ class QuantizeSection(Section):
     observer: Literal["min_max", "percentile", "mse", "entropy"] = "mse"
     """Which range of an activation static int8 covers: all of it, 99.99 % of its values, that with the least squared
     error, or that with the least Kullback-Leibler divergence."""
+    table_bits: Literal[4, 8] = 8
+    """Bits of embedding tables where the linears have 4."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the samples of texts and tokens."""
 

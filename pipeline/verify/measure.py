@@ -3,7 +3,7 @@
 Running takes the file's runtime, so it happens in a worker; what can be compared without running is judged beside it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from pipeline import backends
 from pipeline.backends import Evaluator, signature
 from pipeline.backends.signature import Signature
 from pipeline.backends.structure import Structure
-from pipeline.checkpoint import palettes
+from pipeline.checkpoint import integers, palettes
 from pipeline.convert.model import Model
 from pipeline.metrics import measures, scoring
 from pipeline.metrics.outputs import RowOutputs
@@ -22,7 +22,7 @@ from pipeline.metrics.scoring import Labels
 from pipeline.schemes import SCHEMES, OutputKind
 from pipeline.student import reference
 from pipeline.student.reference import Reference
-from pipeline.verify import companions, control, equalised, operators, palettised, structure
+from pipeline.verify import chosen, companions, control, equalised, operators, structure
 from pipeline.verify.record import Asked, Control, Evaluation, GateResult, Group, Input, Measures, TaskScore
 from pipeline.verify.weights import Expected
 from pipeline.verify.wiring import Followed
@@ -207,19 +207,21 @@ def _static_gates(
     stored = backend.structure(file)
     results: list[GateResult] = companions.check(model.folder, student, claimed, functions, stored, truth, asked)
     expected = Expected.read(student, truth.checkpoint)
-    row, held = SCHEMES[claimed.scheme], None
+    row = SCHEMES[claimed.scheme]
+    held: Mapping[str, chosen.Held] | None = None
     if quantised is not None:
         rewritten = equalised.read(quantised)
-        if row.palette_bits is None:
-            results.append(equalised.check(expected, rewritten))
+        if row.chosen:
+            held = palettes.read(quantised) if row.palette_bits else integers.read(quantised)
+            results.append(chosen.check(expected, rewritten, held, row))
         else:
-            held = palettes.read(quantised)
-            results.append(palettised.check(expected, rewritten, held, row))
+            results.append(equalised.check(expected, rewritten))
         expected = rewritten
     checked = structure.check(stored, expected, claimed.scheme, claimed.backend, functions=len(functions))
     results += [*checked.gates, _operators(claimed, student, stored, expected)]
     if held is not None:
-        results.append(palettised.check_stored(stored, checked.followed, held, row))
+        base = row.support[claimed.backend].base
+        results.append(chosen.check_stored(stored, checked.followed, held, row, base))
     return results, (expected, stored, checked.followed)
 
 

@@ -28,8 +28,8 @@ _SUM_ERROR = 1e-6
 _SAMPLES = 128
 _TRIED = 4
 """A weight and the same with a norm multiplied in may lie within int8's rounding of each other."""
-_PRECISION: dict[Stored, int] = {"float32": 0, "float16": 1, "int8": 2, "palette6": 3, "palette4": 4}
-_PALETTES: tuple[Stored, ...] = ("palette6", "palette4")
+_PRECISION: dict[Stored, int] = {"float32": 0, "float16": 1, "int8": 2, "palette6": 3, "int4": 4, "palette4": 5}
+_CHOSEN: tuple[Stored, ...] = ("palette6", "int4", "palette4")
 _INT8_SLACK = 1e-3
 """Slack as a share of half a step: scale and quotient are rounded to float32."""
 _SMALLEST_STEP = 2.0**-23
@@ -233,7 +233,7 @@ class Precision:
     vectors: Stored
     """How biases and norms are stored, and how tables were before they were quantised."""
     granularity: Granularity | None
-    """Which elements share a scale, for int8."""
+    """Which elements share a scale, for integers."""
     rounding: Rounding
     """How int8 is rounded."""
 
@@ -327,14 +327,16 @@ def _compare(values: Array, form: Form, stored: Stored, precision: Precision) ->
         wanted = wanted[: len(values)]
     values = values.reshape(wanted.shape)
     storage = precision.of(form, stored)
-    largest = _largest(wanted, form, precision) if storage == "int8" else None
+    # Beside weights of int4, int8 was chosen as they were.
+    rounds = storage == "int8" and precision.tables == "int8"
+    largest = _largest(wanted, form, precision) if rounds else None
     allowed = _allowed(wanted, form, largest, storage, precision)
     # In place: the largest table has twelve million elements.
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         distance = np.abs(values - wanted)
         outside = ~(distance <= allowed)
-        if stored in _PALETTES and storage != stored:
-            # A palette, where none of so few bits was promised.
+        if stored in _CHOSEN and storage != stored:
+            # Few bits, where they were not promised.
             outside[...] = True
         if largest is not None:
             # Half a step hides a scale that is off by a bit.
@@ -359,11 +361,12 @@ def _largest(wanted: Array, form: Form, precision: Precision) -> Array:
 def _allowed(wanted: Array, form: Form, largest: Array | None, storage: Stored, precision: Precision) -> Array:
     """Return how far each element may be away; of a shape that broadcasts.
 
-    A palette may not be away at all: its numbers are half precision, and the quantised checkpoint has the same.
+    What was chosen may not be away at all: the quantised checkpoint has the same. Where all is half precision, a code
+    of eight bits times its scale is rounded to that.
     """
     allowed: Array = np.zeros((1,) * wanted.ndim, np.float32) if form.error is None else form.error
     base = precision.vectors
-    if storage == "float16":
+    if storage == "float16" or (storage == "int8" and largest is None and base == "float16"):
         allowed = allowed + _half_unit(wanted)
         if base == "float16":
             allowed[np.abs(wanted) < _HALF_SMALLEST] = _HALF_SMALLEST

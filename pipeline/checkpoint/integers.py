@@ -1,0 +1,116 @@
+"""Weights as integers on a grid that `pipeline.quantize` chose; files have the same codes and the same scales.
+
+A checkpoint whose weights were rounded holds the numbers that a file gives, so it is one like any other. Beside them
+lie the codes and the scales, `integers.safetensors`: converters put them in as they are, and round nothing themselves.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from pipeline.checkpoint.source import CODES
+from pipeline.errors import StudentError
+
+RECORD = "integers.json"
+_CODES, _SCALES, _BITS = ".codes", ".scales", ".bits"
+"""Behind the name of a weight."""
+LOWEST: Mapping[int, int] = {4: -8, 8: -127}
+HIGHEST: Mapping[int, int] = {4: 7, 8: 127}
+"""Codes by their bits. Zero is the code of zero."""
+
+
+@dataclass(frozen=True)
+class Integers:
+    """One matrix or table: `codes · scales`, a scale for each block of neighbouring columns of a row."""
+
+    codes: NDArray[np.int8]
+    """`(rows, columns)`, from `LOWEST` to `HIGHEST` of its bits."""
+    scales: NDArray[np.float32]
+    """`(rows, blocks)`; blocks are of one size. Each is a number of bfloat16 and of float16: XNNPACK keeps block scales
+    as the one, LiteRT and Core ML as the other."""
+    bits: int
+    """4 or 8."""
+
+    @property
+    def block(self) -> int:
+        """Columns that share a scale."""
+        return int(self.codes.shape[1]) // int(self.scales.shape[1])
+
+    def dense(self) -> NDArray[np.float32]:
+        """Return the numbers, `(rows, columns)`; exact in float32."""
+        return self.codes.astype(np.float32) * self.scales.repeat(self.block, axis=1)
+
+
+class Rounded(BaseModel):
+    """One weight as integers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    """Of the parameter, in the Hugging Face model."""
+    bits: int
+    block: int
+    """Columns that share a scale."""
+    error_nearest: float | None
+    """Squared error of a linear's outputs relative to the outputs, each number rounded to the nearest; None of a table.
+
+    The linear reads what it reads in the quantised model, on the calibration set.
+    """
+    error: float | None
+    """The same with errors handed on from column to column."""
+
+
+class Record(BaseModel):
+    """All weights of a student that are integers, tables first, then linears in the order of their first call."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    scheme: str
+    texts: int
+    weights: tuple[Rounded, ...]
+
+
+def write(integers: Mapping[str, Integers], folder: Path) -> None:
+    """Write integers by the names of their weights, beside the checkpoint that holds the numbers."""
+    from safetensors.numpy import save_file
+
+    tensors: dict[str, NDArray[np.generic]] = {}
+    for name, one in integers.items():
+        tensors |= {name + _CODES: one.codes, name + _SCALES: one.scales, name + _BITS: np.array([one.bits], np.uint8)}
+    save_file(tensors, folder / CODES)
+
+
+def read(folder: Path) -> dict[str, Integers]:
+    """Return a checkpoint's integers by the names of their weights.
+
+    Raises:
+        StudentError: there are none, or the codes and scales of one do not fit together.
+    """
+    from safetensors.numpy import load_file
+
+    if not (folder / CODES).is_file():
+        raise StudentError(f"{folder} has no {CODES}: it was not quantised for a scheme of integers.")
+    tensors = load_file(folder / CODES)
+    found = {}
+    for name in (one.removesuffix(_CODES) for one in tensors if one.endswith(_CODES)):
+        codes, scales, bits = (tensors.get(name + end) for end in (_CODES, _SCALES, _BITS))
+        if codes is None or scales is None or bits is None or not _fit(codes, scales, bits):
+            raise StudentError(f"{folder / CODES}: the codes and the scales of {name} do not fit together.")
+        found[name] = Integers(codes, scales, int(bits[0]))
+    return found
+
+
+def _fit(codes: NDArray[Any], scales: NDArray[Any], bits: NDArray[Any]) -> bool:
+    kinds = (str(codes.dtype), str(scales.dtype), str(bits.dtype), bits.shape)
+    if kinds != ("int8", "float32", "uint8", (1,)) or int(bits[0]) not in LOWEST:
+        return False
+    shaped = codes.ndim == scales.ndim == 2 and 0 not in (*codes.shape, *scales.shape)
+    if not shaped or len(codes) != len(scales) or codes.shape[1] % scales.shape[1]:
+        return False
+    within = LOWEST[int(bits[0])] <= int(codes.min()) and int(codes.max()) <= HIGHEST[int(bits[0])]
+    return within and bool(np.isfinite(scales).all() and (scales > 0).all())

@@ -1,0 +1,150 @@
+"""Integers of few bits for weights, chosen so that what a student computes on calibration text changes least.
+
+Each block of neighbouring columns of a row has a scale: that with the least squared error, columns weighted with the
+mean squares of what they are multiplied with. Then columns are rounded in turn, and the error of each is made up for by
+those still to come (`pipeline.quantize.gptq`).
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from pipeline.checkpoint.integers import HIGHEST, LOWEST, Integers
+from pipeline.checkpoint.parameters import model_structure
+from pipeline.compress.prune.activations import batch_tensors
+from pipeline.data.calibration import Batches
+from pipeline.quantize.activations import reading_alike
+from pipeline.quantize.gptq import hand_errors_on, output_error, products_read
+
+LEAST = 2048
+"""Elements from which on a weight becomes integers, as in coremltools."""
+_SHARES = (*np.linspace(0.5, 1.0, 41), 1.03, 1.06)
+"""Of the scale that reaches a block's largest number, tried as its scale."""
+_SMALLEST = 2.0**-16
+"""Smallest scale: below it, float16 has not all numbers of bfloat16."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A weight as integers, and what that changes."""
+
+    integers: Integers
+    error_nearest: float | None = None
+    """Squared error of a linear's outputs relative to the outputs, had each number been rounded to the nearest."""
+    error: float | None = None
+    """The same as it is; None of a table."""
+
+
+@torch.no_grad()
+def round_weights(
+    model: Any, batches: Batches, *, block: int, table_bits: int, eight: Mapping[str, str] | None = None
+) -> dict[str, Chosen]:
+    """Choose integers for a model's linears and tables, whose weights become what their integers give.
+
+    Linears whose columns no block divides have 8 bits and a scale per row. Tables of positions keep their numbers: a
+    converter folds them into the graph, a part for each length.
+
+    Args:
+        model: a Hugging Face model, which is changed.
+        batches: the calibration set.
+        block: columns that share a scale where there are 4 bits.
+        table_bits: 4 or 8, of embedding tables.
+        eight: paths of linears that have 8 bits instead of 4, with why.
+
+    Returns:
+        Integers by the name of the parameter, tables first, then linears in the order of their first call.
+    """
+    structure = model_structure(model)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    found: dict[str, Chosen] = {}
+    for table in (one for one in model.modules() if isinstance(one, nn.Embedding)):
+        name = names[id(table.weight)]
+        if name not in structure["positions"] and name not in found and table.weight.numel() >= LEAST:
+            found[name] = Chosen(_of_table(table.weight, table_bits, block))
+            table.weight.copy_(torch.from_numpy(found[name].integers.dense()))
+    calls = Counter(name for name, _ in structure["calls"])
+    for paths, linears in reading_alike(model, batch_tensors(batches, 0)):
+        products = products_read(model, batches, linears[0], calls[paths[0]])
+        for path, linear in zip(paths, linears, strict=True):
+            name, columns = names[id(linear.weight)], linear.in_features
+            if name not in found and linear.weight.numel() >= LEAST:
+                few = path not in (eight or {}) and columns % block == 0
+                found[name] = of_linear(linear.weight, products, bits=4 if few else 8, block=block if few else columns)
+                linear.weight.copy_(torch.from_numpy(found[name].integers.dense()))
+    return found
+
+
+def of_linear(weight: torch.Tensor, products: torch.Tensor, *, bits: int, block: int) -> Chosen:
+    """Choose the integers of a linear.
+
+    Args:
+        weight: `(rows, columns)`.
+        products: sum over tokens of x xᵀ, `(columns, columns)`, of what the linear reads.
+        bits: 4 or 8.
+        block: columns that share a scale, a divisor of the columns.
+    """
+    exact = weight.double()
+    scales = scales_of(exact, products.diagonal(), bits=bits, block=block)
+    by_column = scales.repeat_interleave(block, 1)
+
+    def rounded(values: torch.Tensor, column: int) -> tuple[torch.Tensor, torch.Tensor]:
+        scale = by_column[:, column]
+        codes = (values / scale).round().clamp(LOWEST[bits], HIGHEST[bits])
+        return codes, codes * scale
+
+    plain = _integers(nearest(exact, scales, bits), scales, bits)
+    handed_on = _integers(hand_errors_on(exact, products, rounded), scales, bits)
+    before, after = (output_error(weight, one.dense(), products) for one in (plain, handed_on))
+    return Chosen(handed_on, before, after)
+
+
+def scales_of(weight: torch.Tensor, importance: torch.Tensor, *, bits: int, block: int) -> torch.Tensor:
+    """Return the scale of each block with the least weighted squared error, `(rows, blocks)`, of those that are tried.
+
+    Args:
+        weight: `(rows, columns)`.
+        importance: of the squared error in each column, `(columns,)`; all equal for zeros.
+        bits: of a code.
+        block: columns that share a scale.
+    """
+    blocks = weight.reshape(len(weight), -1, block)
+    mass = (importance + 1e-6 * importance.mean() + 1e-300).reshape(-1, block)
+    reach = torch.maximum(blocks.amax(2) / HIGHEST[bits], blocks.amin(2) / LOWEST[bits])
+    best = torch.full_like(reach, torch.inf)
+    found = torch.empty_like(reach)
+    for share in _SHARES:
+        scale = _kept_by_all(reach * share)
+        codes = (blocks / scale[..., None]).round().clamp(LOWEST[bits], HIGHEST[bits])
+        error = ((codes * scale[..., None] - blocks).square() * mass).sum(2)
+        better = error < best
+        found, best = torch.where(better, scale, found), torch.where(better, error, best)
+    return found
+
+
+def nearest(weight: torch.Tensor, scales: torch.Tensor, bits: int) -> torch.Tensor:
+    """Return the code of the nearest number for each, `(rows, columns)`."""
+    by_column = scales.repeat_interleave(weight.shape[1] // scales.shape[1], 1)
+    return (weight / by_column).round().clamp(LOWEST[bits], HIGHEST[bits])
+
+
+def _of_table(weight: torch.Tensor, bits: int, block: int) -> Integers:
+    """Choose the integers of a table: nobody makes up for what it loses, so each number is rounded to the nearest."""
+    columns = weight.shape[1]
+    exact = weight.double()
+    size = block if bits < 8 and columns % block == 0 else columns
+    scales = scales_of(exact, torch.ones(columns, dtype=torch.float64), bits=bits, block=size)
+    return _integers(nearest(exact, scales, bits), scales, bits)
+
+
+def _kept_by_all(scales: torch.Tensor) -> torch.Tensor:
+    """Return the nearest scales that bfloat16 and float16 have, in double."""
+    return scales.clamp(min=_SMALLEST).to(torch.bfloat16).double()
+
+
+def _integers(codes: torch.Tensor, scales: torch.Tensor, bits: int) -> Integers:
+    return Integers(codes.to(torch.int8).numpy(), scales.float().numpy(), bits)
