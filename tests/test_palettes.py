@@ -198,7 +198,7 @@ def made(run_store: Store, lively: Callable[..., Path], converter: Worker) -> Ca
         texts = calibration.default_texts(32, seed=0)
         section = QuantizeSection(calibration_texts=32)
         quantised = folder / "quantised"
-        converter.call(quantize.make, student.path, "embedding", scheme, section, texts, quantised)
+        converter.call(quantize.make, student.path, "embedding", scheme, section, (), texts, quantised)
         gates = SCHEMES[scheme].gates["embedding"]
         target = Target("coreml", scheme)
         converter.call(make, student, target, (8, 16), 18, None, quantised, gates, folder / "model")
@@ -341,7 +341,10 @@ def nudged(values: np.ndarray) -> np.ndarray:
         (lambda truth: {WORDS: exchanged(truth[WORDS])}, "numbers are not the nearest"),
         (lambda truth: {WORDS: one_more_step(truth[WORDS])}, f"of {WORDS}, 1 of 1953408 numbers are not the nearest"),
         (lambda truth: {QUERY: truth[QUERY].T.copy()}, f"{QUERY} is"),
-        (lambda truth: {"embeddings.LayerNorm.weight": truth["embeddings.LayerNorm.weight"] * 1.001}, "lacks a palette"),
+        (
+            lambda truth: {"embeddings.LayerNorm.weight": truth["embeddings.LayerNorm.weight"] * 1.001},
+            "lacks a palette",
+        ),
     ],
 )
 def test_what_rounding_does_not_explain_fails(

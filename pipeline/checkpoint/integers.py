@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from pipeline.checkpoint.ranges import Training
 from pipeline.checkpoint.source import CODES
 from pipeline.errors import StudentError
 
@@ -73,6 +74,7 @@ class Record(BaseModel):
     scheme: str
     texts: int
     weights: tuple[Rounded, ...]
+    training: Training | None = None
 
 
 def write(integers: Mapping[str, Integers], folder: Path) -> None:

@@ -61,6 +61,30 @@ class Linear(BaseModel):
     input: Activation | None = None
     """Static int8 alone."""
     output: Activation | None = None
+    output_error: float | None = None
+    """Squared error of its outputs, relative to them, from rounding these alone."""
+
+
+class Training(BaseModel):
+    """Quantisation-aware training of the checkpoint, where it had one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    texts: int
+    """Texts that were trained on."""
+    held_out: int
+    """Texts that were not, on which distances are measured."""
+    steps: int
+    seconds: float
+    """Time of the updates, summed over the parts of an interrupted run."""
+    resumed_at: tuple[int, ...]
+    """Updates after which an interrupted run went on."""
+    distance_before: float
+    """Mean squared distance of the outputs to the student's in fp32, relative to their size, on held-out texts."""
+    distance: float
+    """The same after training."""
+    first_loss: float
+    final_loss: float
 
 
 class Ranges(BaseModel):
@@ -76,6 +100,7 @@ class Ranges(BaseModel):
     identity_error: float
     """Largest difference between the student and the rewritten one, both fp32, over the root mean square of outputs."""
     linears: tuple[Linear, ...]
+    training: Training | None = None
 
 
 def read(folder: Path) -> Ranges:

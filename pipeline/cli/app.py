@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from pipeline.artifact import FULL
-from pipeline.cli import arm64, demo, documents, gate, history, mil, phones, signatures, tables
+from pipeline.cli import arm64, demo, documents, gate, history, mil, phones, quantisation, signatures, tables
 from pipeline.cli.documents import AsJson
 from pipeline.cli.progress import Progress, print_error
 from pipeline.cli.texts import shortened
@@ -59,6 +59,8 @@ app.command("history")(history.history)
 app.command("devices")(phones.devices)
 app.command("import")(phones.import_record)
 app.command("hand-in")(signatures.hand_in)
+app.command("ranges")(quantisation.ranges)
+app.command("sensitivity")(quantisation.sensitivity)
 
 RecipeName = Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml file.")]
 Targets = Annotated[

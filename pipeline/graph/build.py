@@ -18,16 +18,18 @@ from pipeline.convert.stage import Target
 from pipeline.convert.targets import choose_targets
 from pipeline.data import calibration
 from pipeline.data.corpus import Unlabelled
+from pipeline.data.location import locate
 from pipeline.devices import host
 from pipeline.devices.table import find_device
 from pipeline.errors import InputError, RecipeError
 from pipeline.graph.checkpoints import Branch, Checkpoint, Finished, Until, branch, check_names, prepare, read_other
-from pipeline.graph.node import Estimate, External, Graph, Input, Log, Node, versions
+from pipeline.graph.node import Estimate, External, Graph, Input, Log, Node, Scratch, versions
 from pipeline.graph.store import Store
 from pipeline.graph.worker import tell
 from pipeline.metrics import scoring
+from pipeline.quantize import policy
 from pipeline.quantize import stage as quantize
-from pipeline.recipe.schema import BenchmarkSection, Recipe
+from pipeline.recipe.schema import BenchmarkSection, QuantizeTraining, Recipe
 from pipeline.report import measured
 from pipeline.report import stage as report
 from pipeline.report.record import VERIFICATION
@@ -39,6 +41,8 @@ from pipeline.verify import stage as verify
 
 STAGES: tuple[Until, ...] = get_args(Until)
 """In order; `ship` stands apart, since it writes outside the build folder."""
+_EVERY = 10**9
+"""More texts than there are."""
 _SECONDS = {"litert": 45.0, "coreml": 20.0, "executorch": 40.0}
 """What a conversion of MiniLM took on two cores; for estimates, and for what to begin first."""
 
@@ -69,6 +73,8 @@ class _Files:
     parities: dict[Target, Node] = field(default_factory=dict)
     texts: list[Unlabelled] = field(default_factory=list)
     """The calibration set of `[quantize]`, once it was read."""
+    training_texts: list[Unlabelled] = field(default_factory=list)
+    """What `[quantize.training]` trains on, likewise."""
 
     @property
     def recipe(self) -> Recipe:
@@ -215,19 +221,54 @@ def _quantise(files: _Files, scheme: str) -> Node | None:
         key = "quantize.calibration"
         count, seed = section.calibration_texts, section.seed
         files.texts += calibration.texts(section.calibration, files.branch.file, count, seed=seed, key=key)
-    settings = section.model_dump(mode="json", exclude={"calibration"})
-    return Node(
+    settings = section.model_dump(mode="json", exclude={"calibration", "training", "policy"})
+    eight = policy.read(locate(section.policy, files.branch.file)).eight_bits if section.policy else ()
+    node = Node(
         recipe=recipe.name,
         name=f"quantize {scheme}",
         place=f"quantised-{scheme}",
         stage="quantize",
         version=quantize.VERSION,
-        params={"task": recipe.task, "scheme": scheme, "settings": settings, "texts": artifact.digest_of(files.texts)},
+        params={
+            "task": recipe.task,
+            "scheme": scheme,
+            "settings": settings,
+            "eight_bits": eight,
+            "texts": artifact.digest_of(files.texts),
+        },
         inputs={"student": files.student},
         tools=versions(*quantize.DISTRIBUTIONS),
         function=quantize.make,
-        arguments=(Input("student"), recipe.task, scheme, section, files.texts),
+        arguments=(Input("student"), recipe.task, scheme, section, eight, files.texts),
         estimate=Estimate(25, files.branch.end.source.weights_bytes),
+    )
+    settings_of_training = quantize.trained(scheme, section)
+    return node if settings_of_training is None else _train_quantised(files, node, scheme, settings_of_training)
+
+
+def _train_quantised(files: _Files, quantised: Node, scheme: str, settings: QuantizeTraining) -> Node:
+    """Return the node of a quantised checkpoint that is trained."""
+    recipe = files.recipe
+    assert files.student
+    assert recipe.quantize
+    if not files.training_texts:
+        names, key = settings.texts or recipe.quantize.calibration, "quantize.training.texts"
+        count = settings.max_rows or _EVERY
+        files.training_texts += calibration.texts(names, files.branch.file, count, seed=settings.seed, key=key)
+    texts = files.training_texts
+    return Node(
+        recipe=recipe.name,
+        name=f"train {scheme}",
+        place=f"trained-{scheme}",
+        stage="quantize-training",
+        version=quantize.VERSION,
+        params={"task": recipe.task, "scheme": scheme, **quantize.training_params(settings, texts)},
+        inputs={"student": files.student, "quantised": quantised},
+        tools=versions(*quantize.DISTRIBUTIONS, "accelerate"),
+        function=quantize.train,
+        arguments=(Input("student"), Input("quantised"), recipe.task, scheme, settings, texts, Scratch()),
+        estimate=Estimate(1500, files.branch.end.source.weights_bytes),
+        needs="machine",
     )
 
 

@@ -62,6 +62,8 @@ class Equalised:
     """x / s; None but for static int8."""
     outputs: tuple[Observed, ...] = ()
     """What comes before each t; likewise."""
+    output_errors: tuple[float, ...] = ()
+    """The same error of each linear's outputs, from rounding these alone; likewise."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,14 @@ class _Tried:
     error: float
 
 
-def equalise(group: LinearGroup, *, static: bool, observer: str) -> Equalised:
+def equalise(group: LinearGroup, *, static: bool, observer: str, worth: float = WORTH) -> Equalised:
     """Choose the gains of a group's linears.
 
     Args:
         group: the linears with what they read.
         static: whether inputs and outputs are rounded over ranges of a tensor, instead of inputs over each token's.
         observer: a row of `OBSERVERS`, for static ranges.
+        worth: a gain is taken where it leaves less than this share of the error; none is with 0.
     """
     weights = [linear.weight.detach() for linear in group.linears]
     truth = [group.inputs[:_TOKENS] @ weight.T for weight in weights]
@@ -97,7 +100,7 @@ def equalise(group: LinearGroup, *, static: bool, observer: str) -> Equalised:
     plain = tried(None)
     smoothed = {alpha: tried(smoothing_scales(group.inputs, weights, alpha)) for alpha in ALPHAS}
     alpha = min(smoothed, key=lambda one: smoothed[one].error)
-    taken = smoothed[alpha].error < WORTH * plain.error
+    taken = smoothed[alpha].error < worth * plain.error
     best = smoothed[alpha] if taken else plain
     found = Equalised(
         group.paths,
@@ -110,8 +113,9 @@ def equalise(group: LinearGroup, *, static: bool, observer: str) -> Equalised:
     )
     if not static:
         return found
-    gains, outputs = zip(*(_of_outputs(group.outputs(n).detach(), observer) for n in range(len(weights))), strict=True)
-    return replace(found, output_gains=gains, outputs=outputs)
+    each = [_of_outputs(group.outputs(number).detach(), observer, worth) for number in range(len(weights))]
+    gains, outputs, errors = zip(*each, strict=True)
+    return replace(found, output_gains=gains, outputs=outputs, output_errors=errors)
 
 
 def smoothing_scales(inputs: torch.Tensor, weights: Sequence[torch.Tensor], alpha: float) -> torch.Tensor:
@@ -121,14 +125,14 @@ def smoothing_scales(inputs: torch.Tensor, weights: Sequence[torch.Tensor], alph
     return _centred(largest**alpha / of_weights ** (1 - alpha))
 
 
-def _of_outputs(outputs: torch.Tensor, observer: str) -> tuple[torch.Tensor | None, Observed]:
-    """Return the gain of a linear's outputs, or None where it would save too little, and what comes before it."""
+def _of_outputs(outputs: torch.Tensor, observer: str, worth: float) -> tuple[torch.Tensor | None, Observed, float]:
+    """Return the gain of outputs, or None where it would save too little; what comes before it; and the error."""
     gain = _centred(outputs.abs().amax(0).clamp(min=_SMALLEST))
     divided = outputs / gain
     plain, even = Observed.by(observer, outputs), Observed.by(observer, divided)
     before = _relative([(rounding.by_tensor(outputs, plain.kept), outputs)])
     after = _relative([(rounding.by_tensor(divided, even.kept) * gain, outputs)])
-    return (gain, even) if after < WORTH * before else (None, plain)
+    return (gain, even, after) if after < worth * before else (None, plain, before)
 
 
 def apply(linears: Sequence[nn.Linear], found: Equalised) -> None:

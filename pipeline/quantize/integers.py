@@ -6,7 +6,7 @@ those still to come (`pipeline.quantize.gptq`).
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,7 @@ class Chosen:
 
 @torch.no_grad()
 def round_weights(
-    model: Any, batches: Batches, *, block: int, table_bits: int, eight: Mapping[str, str] | None = None
+    model: Any, batches: Batches, *, block: int, table_bits: int, eight: Collection[str] = ()
 ) -> dict[str, Chosen]:
     """Choose integers for a model's linears and tables, whose weights become what their integers give.
 
@@ -54,7 +54,7 @@ def round_weights(
         batches: the calibration set.
         block: columns that share a scale where there are 4 bits.
         table_bits: 4 or 8, of embedding tables.
-        eight: paths of linears that have 8 bits instead of 4, with why.
+        eight: paths of linears that have 8 bits instead of 4.
 
     Returns:
         Integers by the name of the parameter, tables first, then linears in the order of their first call.
@@ -73,7 +73,7 @@ def round_weights(
         for path, linear in zip(paths, linears, strict=True):
             name, columns = names[id(linear.weight)], linear.in_features
             if name not in found and linear.weight.numel() >= LEAST:
-                few = path not in (eight or {}) and columns % block == 0
+                few = path not in eight and columns % block == 0
                 found[name] = of_linear(linear.weight, products, bits=4 if few else 8, block=block if few else columns)
                 linear.weight.copy_(torch.from_numpy(found[name].integers.dense()))
     return found
@@ -117,13 +117,20 @@ def scales_of(weight: torch.Tensor, importance: torch.Tensor, *, bits: int, bloc
     reach = torch.maximum(blocks.amax(2) / HIGHEST[bits], blocks.amin(2) / LOWEST[bits])
     best = torch.full_like(reach, torch.inf)
     found = torch.empty_like(reach)
-    for share in _SHARES:
+    # Of 255 codes none is worth a number that is clipped.
+    for share in _SHARES if bits < 8 else (1.0,):
         scale = _kept_by_all(reach * share)
         codes = (blocks / scale[..., None]).round().clamp(LOWEST[bits], HIGHEST[bits])
         error = ((codes * scale[..., None] - blocks).square() * mass).sum(2)
         better = error < best
         found, best = torch.where(better, scale, found), torch.where(better, error, best)
     return found
+
+
+def nearest_by_row(weight: torch.Tensor) -> Integers:
+    """Return a weight `(rows, columns)` in 8 bits with a scale per row, each number the nearest."""
+    scales = scales_of(weight, torch.ones(weight.shape[1]), bits=8, block=weight.shape[1])
+    return _integers(nearest(weight, scales, 8), scales, 8)
 
 
 def nearest(weight: torch.Tensor, scales: torch.Tensor, bits: int) -> torch.Tensor:
@@ -135,15 +142,14 @@ def nearest(weight: torch.Tensor, scales: torch.Tensor, bits: int) -> torch.Tens
 def _of_table(weight: torch.Tensor, bits: int, block: int) -> Integers:
     """Choose the integers of a table: nobody makes up for what it loses, so each number is rounded to the nearest."""
     columns = weight.shape[1]
-    exact = weight.double()
     size = block if bits < 8 and columns % block == 0 else columns
-    scales = scales_of(exact, torch.ones(columns, dtype=torch.float64), bits=bits, block=size)
-    return _integers(nearest(exact, scales, bits), scales, bits)
+    scales = scales_of(weight, torch.ones(columns), bits=bits, block=size)
+    return _integers(nearest(weight, scales, bits), scales, bits)
 
 
 def _kept_by_all(scales: torch.Tensor) -> torch.Tensor:
-    """Return the nearest scales that bfloat16 and float16 have, in double."""
-    return scales.clamp(min=_SMALLEST).to(torch.bfloat16).double()
+    """Return the nearest scales that bfloat16 and float16 both have."""
+    return scales.clamp(min=_SMALLEST).to(torch.bfloat16).to(scales.dtype)
 
 
 def _integers(codes: torch.Tensor, scales: torch.Tensor, bits: int) -> Integers:

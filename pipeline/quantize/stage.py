@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import tasks
+from pipeline import artifact, tasks
 from pipeline.checkpoint import ranges
 from pipeline.data import calibration
 from pipeline.data.corpus import Unlabelled
 from pipeline.errors import ToolchainError
-from pipeline.recipe.schema import QuantizeSection
+from pipeline.graph.worker import tell
+from pipeline.quantize import policy
+from pipeline.recipe.schema import QuantizeSection, QuantizeTraining
 from pipeline.schemes import SCHEMES, Scheme
 
 VERSION = 3
@@ -36,7 +38,13 @@ def section_for(section: QuantizeSection | None, scheme: str) -> QuantizeSection
 
 
 def make(
-    student: Path, task_name: str, scheme: str, section: QuantizeSection, texts: Sequence[Unlabelled], out: Path
+    student: Path,
+    task_name: str,
+    scheme: str,
+    section: QuantizeSection,
+    eight: tuple[str, ...],
+    texts: Sequence[Unlabelled],
+    out: Path,
 ) -> dict[str, Any]:
     """Calibrate a student for a scheme, and equalise or palettise it. Runs in a worker, since it imports torch.
 
@@ -45,6 +53,7 @@ def make(
         task_name: a row of `pipeline.tasks`.
         scheme: a row of `pipeline.schemes`, whose activations are int8 or whose weights are chosen on text.
         section: `[quantize]` of the recipe.
+        eight: paths of linears that have 8 bits where the scheme gives 4.
         texts: the calibration set, without labels.
         out: the artifact's directory.
 
@@ -53,7 +62,7 @@ def make(
         `_palettise`.
 
     Raises:
-        InputError: too few texts.
+        InputError: too few texts, or a policy for another student.
         ToolchainError: the rewritten model computes something else.
     """
     from pipeline.checkpoint.loading import load_checkpoint
@@ -67,8 +76,55 @@ def make(
     if row.palette_bits is not None:
         return _palettise(model, row, batches, out)
     if row.chosen:
-        return _round_weights(model, row, section, batches, out)
+        return _round_weights(model, row, section, eight, batches, out)
     return _equalise(model, task, scheme, section, batches, out)
+
+
+def trained(scheme: str, section: QuantizeSection | None) -> QuantizeTraining | None:
+    """Return how the checkpoint of a scheme is trained, or None where it is not."""
+    row = SCHEMES[scheme]
+    learns = row.activations == "static_int8" or row.weights == "int4"
+    return section.training if section and learns else None
+
+
+def train(
+    student: Path,
+    quantised: Path,
+    task_name: str,
+    scheme: str,
+    settings: QuantizeTraining,
+    texts: Sequence[Unlabelled],
+    checkpoints: Path,
+    out: Path,
+) -> dict[str, Any]:
+    """Train what `make` made; see `pipeline.quantize.training`. Runs in a worker, since it imports torch.
+
+    Args:
+        student: the student artifact's folder.
+        quantised: of `make`.
+        task_name: a row of `pipeline.tasks`.
+        scheme: a row of `pipeline.schemes` for which `trained` has settings.
+        settings: how.
+        texts: what is trained on, without labels.
+        checkpoints: folder for the checkpoints of an interrupted run.
+        out: the artifact's directory.
+
+    Returns:
+        How far the outputs were from the student's, and are, and the time it took.
+    """
+    from pipeline.quantize.training import QuantizeJob
+    from pipeline.quantize.training import train as learn
+
+    digests = [artifact.read_manifest(folder).key for folder in (student, quantised)]
+    key = artifact.digest_of([VERSION, task_name, scheme, training_params(settings, texts), digests])
+    job = QuantizeJob(key, student, quantised, task_name, scheme, settings, tuple(texts), checkpoints)
+    return learn(job, tell, out)
+
+
+def training_params(settings: QuantizeTraining, texts: Sequence[Unlabelled]) -> dict[str, Any]:
+    """Return what decides the result of `train`, besides the checkpoints."""
+    kept = settings.model_dump(mode="json", exclude={"texts", "checkpoint_minutes"})
+    return {"settings": kept, "texts": artifact.digest_of(texts)}
 
 
 def _equalise(
@@ -80,7 +136,7 @@ def _equalise(
     from pipeline.checkpoint import gains
     from pipeline.checkpoint.loading import load_checkpoint
     from pipeline.quantize.activations import linear_groups
-    from pipeline.quantize.equalisation import apply, equalise
+    from pipeline.quantize.equalisation import WORTH, apply, equalise
 
     truth = _outputs(model, task, batches)
     static = SCHEMES[scheme].activations == "static_int8"
@@ -88,7 +144,8 @@ def _equalise(
     if static:
         # A head's outputs are what the file gives; as int8 they would be 256 different ones.
         groups = [group for group in groups if not any(_is_head(path, model) for path in group.paths)]
-    found = [equalise(group, static=static, observer=section.observer) for group in groups]
+    worth = WORTH if section.equalisation else 0.0
+    found = [equalise(group, static=static, observer=section.observer, worth=worth) for group in groups]
     for group, one in zip(groups, found, strict=True):
         apply(group.linears, one)
     _write_weights(model, out)
@@ -147,18 +204,21 @@ def _palettise(model: Any, row: Scheme, batches: calibration.Batches, out: Path)
 
 
 def _round_weights(
-    model: Any, row: Scheme, section: QuantizeSection, batches: calibration.Batches, out: Path
+    model: Any, row: Scheme, section: QuantizeSection, eight: Sequence[str], batches: calibration.Batches, out: Path
 ) -> dict[str, Any]:
     """Round a model's weights to integers, and write it down.
 
     Returns:
         How many weights have how many bits, and the largest error of a linear.
     """
+    from torch import nn
+
     from pipeline.checkpoint import integers as stored
     from pipeline.quantize.integers import round_weights
 
+    policy.check(eight, frozenset(path for path, module in model.named_modules() if isinstance(module, nn.Linear)))
     assert row.block
-    found = round_weights(model, batches, block=row.block, table_bits=section.table_bits)
+    found = round_weights(model, batches, block=row.block, table_bits=section.table_bits, eight=eight)
     _write_weights(model, out)
     stored.write({name: one.integers for name, one in found.items()}, out)
     weights = tuple(
@@ -206,6 +266,16 @@ def structure(folder: Path) -> dict[str, Any]:
     return found
 
 
+def was_trained(folder: Path) -> bool:
+    """Return whether a quantised checkpoint was trained behind that."""
+    from pipeline.checkpoint import integers
+
+    for name in (integers.RECORD, ranges.FILE):
+        if (folder / name).is_file():
+            return bool(json.loads((folder / name).read_text(encoding="utf-8")).get("training"))
+    return False
+
+
 def _outputs(model: Any, task: tasks.Task, batches: calibration.Batches) -> Any:
     """Return the task's outputs for all tokens and rows, one after the other."""
     import torch
@@ -238,6 +308,7 @@ def _record(
                     largest_channel=float(sizes.max() / sizes.median().clamp(min=1e-12)),
                     input=_activation(one.input) if one.input else None,
                     output=_activation(one.outputs[number]) if one.outputs else None,
+                    output_error=one.output_errors[number] if one.output_errors else None,
                 )
             )
     return ranges.Ranges(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
 from pydantic_core import InitErrorDetails
 
 from pipeline import tasks
@@ -16,7 +16,7 @@ from pipeline.recipe.compression import (
     StartSection,
     VocabularySection,
 )
-from pipeline.recipe.fields import Fraction, LabelledUpdates, Lengths, Names, Section
+from pipeline.recipe.fields import Fraction, LabelledUpdates, Lengths, Names, Natural, Place, Section, Updates
 from pipeline.schemes import SCHEMES, Gates
 
 RENAMED: Mapping[str, str] = {
@@ -106,6 +106,36 @@ def _located(error: ValidationError, name: str) -> ValidationError:
     return ValidationError.from_exception_data(error.title, lines)
 
 
+class QuantizeTraining(Updates):
+    """Quantisation-aware training for `int8_static` and int4, which begins with what rounding on calibration text left.
+
+    The student in fp32 is the teacher, so texts need no labels.
+    """
+
+    texts: Names | None = None
+    """What is trained on, named as calibration texts are; unless given, the same texts, all of them."""
+    steps: Natural | None = 1500
+    """Number of updates."""
+    learning_rate: Annotated[float, Field(gt=0, lt=1)] = 5e-5
+    """Learning rate at the end of the warm-up; from there it falls linearly to zero."""
+    weight_decay: Fraction = 0.0
+    """Weight decay of AdamW."""
+    dropout: Fraction | None = 0.0
+    """Dropout during training."""
+    max_rows: Natural | None = 20_000
+    """Most texts; of more, `seed` determines a sample."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _epochs_or_steps(cls, given: Any) -> Any:
+        """Let epochs stand in the place of the default number of updates."""
+        if isinstance(given, dict) and given.get("epochs") is not None:
+            if given.get("steps") is not None:
+                raise ValueError("has epochs and steps; give one of them")
+            return {**given, "steps": None}
+        return given
+
+
 class QuantizeSection(Section):
     """How a student is made ready for schemes whose activations are int8, or whose weights are int4 or palettes.
 
@@ -122,10 +152,18 @@ class QuantizeSection(Section):
     observer: Literal["min_max", "percentile", "mse", "entropy"] = "mse"
     """Which range of an activation static int8 covers: all of it, 99.99 % of its values, that with the least squared
     error, or that with the least Kullback-Leibler divergence."""
+    equalisation: bool = True
+    """Whether outliers are evened out by gains; without, `int8_static` is what converters make of a student by
+    themselves."""
     table_bits: Literal[4, 8] = 8
     """Bits of embedding tables where the linears have 4."""
+    policy: Place | None = None
+    """Which linears have 8 bits where a scheme gives 4: a file that `pocketbert sensitivity` wrote, relative to the
+    recipe."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the samples of texts and tokens."""
+    training: QuantizeTraining | None = None
+    """Quantisation-aware training behind that; there is none unless the table is given."""
 
 
 class VerifySection(Section):

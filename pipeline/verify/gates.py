@@ -82,6 +82,8 @@ def judge(
     failed = [gate for gate in results if not gate.passed]
     verdict: Verdict = "failed" if failed or crash else "not_run" if not_run else "passed"
     reasons = [reason for reason in (crash, not_run) if reason] + [gate.detail for gate in failed]
+    if measured and measured.worst_linear and any(gate.name.startswith(_OF_OUTPUTS) for gate in failed):
+        reasons.append(measured.worst_linear)
     if asked.random_weights:
         reasons.append(EXEMPT)
     return Parity(
@@ -109,6 +111,10 @@ def judge(
         datasets_skipped=truth.skipped,
         worst=blamed,
     )
+
+
+_OF_OUTPUTS = ("min_", "max_kl", "max_mean_shift", "max_task_drop")
+"""Gates that rounding alone may fail."""
 
 
 def _above_chance(signature: Signature, row: Labels, truth: Reference) -> GateResult:

@@ -19,6 +19,7 @@ from pipeline.convert.model import Model
 from pipeline.metrics import measures, scoring
 from pipeline.metrics.outputs import RowOutputs
 from pipeline.metrics.scoring import Labels
+from pipeline.quantize import stage as quantize
 from pipeline.schemes import SCHEMES, OutputKind
 from pipeline.student import reference
 from pipeline.student.reference import Reference
@@ -85,6 +86,8 @@ class Measured:
     """What was judged without running the file: the files beside it, its signature, its structure."""
     control: Control | None
     """None where a static gate failed: what a graph gives of wrong weights tells nothing of the graph."""
+    worst_linear: str | None
+    """Which linear rounding changes most, where a checkpoint was quantised."""
 
 
 def measure(
@@ -134,6 +137,7 @@ def measure(
         wrong_ids=wrong_ids,
         static_gates=static_gates,
         control=single,
+        worst_linear=equalised.worst_linear(quantised) if quantised else None,
     )
 
 
@@ -211,11 +215,12 @@ def _static_gates(
     held: Mapping[str, chosen.Held] | None = None
     if quantised is not None:
         rewritten = equalised.read(quantised)
+        trained = quantize.was_trained(quantised)
         if row.chosen:
             held = palettes.read(quantised) if row.palette_bits else integers.read(quantised)
-            results.append(chosen.check(expected, rewritten, held, row))
+            results.append(chosen.check(expected, rewritten, held, row, trained=trained))
         else:
-            results.append(equalised.check(expected, rewritten))
+            results.append(equalised.check(expected, rewritten, trained=trained))
         expected = rewritten
     checked = structure.check(stored, expected, claimed.scheme, claimed.backend, functions=len(functions))
     results += [*checked.gates, _operators(claimed, student, stored, expected)]

@@ -1,0 +1,169 @@
+"""`pocketbert ranges` and `pocketbert sensitivity`: what quantising a student found, linear by linear."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from pipeline.cli import documents, tables
+from pipeline.cli.documents import AsJson
+from pipeline.cli.progress import Progress
+from pipeline.errors import EXIT_DONE, InputError
+
+if TYPE_CHECKING:
+    from pipeline.convert.stage import Target
+    from pipeline.quantize.sensitivity import Sensitivity
+
+_SHOWN = 12
+RecipeName = Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml file.")]
+BuildFolder = Annotated[Path, typer.Option("--build", help="Folder for artifacts.")]
+
+
+def ranges(
+    recipe: RecipeName = "minilm",
+    scheme: Annotated[
+        str | None, typer.Option("--scheme", help="Only the checkpoint of this scheme; by default all that are made.")
+    ] = None,
+    build: BuildFolder = Path("build"),
+    as_json: AsJson = False,
+) -> None:
+    """Show what calibration found for each linear: outliers, gains, ranges, and what rounding changes."""
+    from pipeline.recipe.loading import read
+
+    parsed, _ = read(recipe)
+    folder = build / parsed.name
+    made = {place.name.removeprefix("quantised-"): place for place in sorted(folder.glob("quantised-*"))}
+    if scheme is not None and scheme not in made:
+        raise InputError(
+            f"{folder} has no checkpoint that was quantised for {scheme}; there are: {', '.join(made) or 'none'}. "
+            f"`pocketbert convert {recipe}` makes them."
+        )
+    if not made:
+        raise InputError(
+            f"{folder} has no checkpoint that was quantised. `pocketbert convert {recipe}` makes one for each scheme "
+            "that asks for calibration, and for int8_dynamic where the recipe has [quantize]."
+        )
+    found = {name: _record(place) for name, place in made.items() if scheme in (None, name)}
+    documents.show(as_json, {"recipe": parsed.name, "schemes": found}, partial(_print_ranges, found))
+
+
+def _record(place: Path) -> dict[str, Any]:
+    """Return the record that lies in a quantised checkpoint's folder."""
+    from pipeline.checkpoint import integers, palettes
+    from pipeline.checkpoint import ranges as stored
+
+    for name in (stored.FILE, integers.RECORD, palettes.RECORD):
+        if (place / name).is_file():
+            found: dict[str, Any] = json.loads((place / name).read_text(encoding="utf-8"))
+            return found
+    raise InputError(f"{place} has no record of what was found; make it again with `pocketbert convert`.")
+
+
+def _print_ranges(found: dict[str, dict[str, Any]]) -> None:
+    for name, record in found.items():
+        rows = record.get("linears") or record["weights"]
+        tables.say(f"{name}: calibrated on {record['texts']} texts")
+        table = Table(box=None, pad_edge=False)
+        titles = ("linear", "largest channel", "alpha", "input", "output", "error before", "error")
+        for title in titles if "linears" in record else ("weight", "bits", "error before", "error"):
+            table.add_column(title)
+        for row in rows:
+            table.add_row(*(_of_linear(row) if "linears" in record else _of_weight(row)))
+        tables.show(table)
+    tables.say(
+        "Errors are squares of the outputs' differences over the outputs' squares; channels are over the median."
+    )
+
+
+def _of_linear(row: dict[str, Any]) -> list[str]:
+    ends = [row.get(side) for side in ("input", "output")]
+    shown = [f"{one['low']:.3g} … {one['high']:.3g}" if one else "per token" for one in ends]
+    if not ends[1]:
+        shown[1] = "float"
+    alpha = "–" if row["alpha"] is None else f"{row['alpha']:.1f}"
+    errors = [f"{row[key]:.2e}" for key in ("error_before", "error")]
+    return [escape(row["path"]), f"{row['largest_channel']:.1f} x", alpha, *shown, *errors]
+
+
+def _of_weight(row: dict[str, Any]) -> list[str]:
+    errors = ["–" if row[key] is None else f"{row[key]:.2e}" for key in ("error_nearest", "error")]
+    return [escape(row["name"]), str(row.get("bits", "palette")), *errors]
+
+
+def sensitivity(
+    recipe: RecipeName,
+    target: Annotated[str, typer.Option("--target", help="Which file, such as litert:int4_dynamic.")],
+    out: Annotated[Path, typer.Option("--out", help="Policy to write, for quantize.policy of a recipe.")] = Path(
+        "policy.toml"
+    ),
+    extra: Annotated[
+        float, typer.Option("--extra", help="What the policy may add to the file, as a share of it.", min=0.0, max=1.0)
+    ] = 0.05,
+    length: Annotated[int, typer.Option("--length", help="Tokens at which files are tried and timed.", min=8)] = 64,
+    build: BuildFolder = Path("build"),
+    as_json: AsJson = False,
+) -> None:
+    """Find out what each linear costs at 4 bits in the real runtime, and write a policy; goes on where it stopped."""
+    from pipeline.artifact import write_text
+    from pipeline.convert.private_log import private_log
+    from pipeline.convert.targets import choose_targets
+    from pipeline.graph import run as running
+    from pipeline.graph.build import Request
+    from pipeline.graph.worker import Worker
+    from pipeline.quantize import sensitivity as studies
+    from pipeline.recipe.loading import read
+    from pipeline.schemes import SCHEMES
+
+    parsed, file = read(recipe)
+    (chosen, *others) = choose_targets(parsed, [target])
+    if others or SCHEMES[chosen.scheme].weights != "int4":
+        raise InputError(f"--target {target} is to name one file of int4, such as {chosen.backend}:int4_dynamic.")
+    with Progress(quiet=as_json) as progress:
+        running.run(Request(parsed, file, "verify", [chosen]), build, progress)
+        study = _study(build / parsed.name, parsed.lengths(chosen.backend)[-1], chosen, length, parsed)
+        label = f"sensitivity of {chosen}"
+        progress.started(label)
+        with private_log() as log, Worker(log, partial(progress.advanced, label)) as worker:
+            found = worker.call(studies.try_all, study, extra)
+    write_text(out, studies.policy_text(found))
+    documents.show(as_json, studies.document(found) | {"policy": str(out)}, partial(_print_sensitivity, found, out))
+    raise typer.Exit(EXIT_DONE)
+
+
+def _study(folder: Path, longest: int, target: "Target", length: int, parsed: Any) -> Any:
+    from pipeline.quantize.sensitivity import Study
+
+    return Study(
+        student=(folder / "student").resolve(),
+        quantised=(folder / f"quantised-{target.scheme}").resolve(),
+        truth=(folder / f"reference-{longest}").resolve(),
+        target=target,
+        length=min(length, longest),
+        minimum_ios=parsed.minimum_ios(target.backend),
+        folder=folder / f"sensitivity-{target}",
+    )
+
+
+def _print_sensitivity(found: "Sensitivity", out: Path) -> None:
+    table = Table(box=None, pad_edge=False)
+    for title in ("linear at 4 bits", "SQNR lost", "error per MB saved", "per million multiply-adds", "policy"):
+        table.add_column(title)
+    ranked = sorted(found.trials, key=lambda one: -one.per_byte)
+    for one in ranked[:_SHOWN]:
+        figures = (f"{one.sqnr_lost_db:.2f} dB", f"{1e6 * one.per_byte:.2e}", f"{1e6 * one.per_multiply_add:.2e}")
+        table.add_row(escape(one.linear), *figures, "8 bits" if one.linear in found.eight_bits else "4 bits")
+    tables.show(table)
+    if len(ranked) > _SHOWN:
+        tables.say(f"{len(ranked) - _SHOWN} more cost less; --json has all.")
+    final = Table(box=None, pad_edge=False)
+    for title in ("file", "linears at 8 bits", "MB", "SQNR", "mean cosine", "worst", f"ms at {found.length} tokens"):
+        final.add_column(title)
+    for row in found.compared:
+        cosines = (f"{row.sqnr_db:.1f} dB", f"{row.mean_cosine:.5f}", f"{row.worst_cosine:.5f}")
+        final.add_row(row.name, str(row.eight_bits), f"{row.file_bytes / 1e6:.2f}", *cosines, f"{row.milliseconds:.2f}")
+    tables.show(final)
+    tables.say(f"wrote {out}; name it in the recipe: [quantize] policy = {str(out)!r}")

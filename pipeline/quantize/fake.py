@@ -1,0 +1,120 @@
+"""Linears that round as a converted file does and still have gradients: fake quantisation, for training.
+
+A value rounds to what the converters write, by the functions of `checkpoint.static` and `quantize.rounding`, on the
+scales of the checkpoint. Backwards, rounding counts as the identity, and clipping as zero.
+
+Source: Jacob et al. 2018, https://arxiv.org/abs/1712.05877; Bengio et al. 2013 for the straight-through gradient.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from pipeline.checkpoint import layers
+from pipeline.checkpoint.integers import HIGHEST, LOWEST, Integers
+from pipeline.checkpoint.ranges import INNER, Activation, Ranges
+from pipeline.errors import StudentError
+from pipeline.quantize import rounding
+
+
+def _through(values: torch.Tensor, rounded: torch.Tensor) -> torch.Tensor:
+    """Return rounded values with the gradient of those that they come from."""
+    return values + (rounded - values).detach()
+
+
+def _clipped_through(values: torch.Tensor, kept: Activation) -> torch.Tensor:
+    """Return values rounded over a range; those beyond it have no gradient."""
+    low, high = min(kept.low, 0.0), max(kept.high, 0.0)
+    return _through(values.clamp(low, high), rounding.by_tensor(values, (kept.low, kept.high)))
+
+
+class FakeStaticLinear(nn.Module):
+    """A linear of static int8; its weight and its bias are trained, its ranges stay."""
+
+    def __init__(self, linear: nn.Linear, before: Activation, after: Activation) -> None:
+        """Take over a linear's parameters."""
+        super().__init__()
+        self.weight, self.bias = linear.weight, linear.bias
+        self.before, self.after = before, after
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return what the linear gives, rounded as int8 is."""
+        weight = _through(self.weight, rounding.weight_by_row(self.weight.detach()))
+        return _clipped_through(functional.linear(_clipped_through(hidden, self.before), weight, self.bias), self.after)
+
+
+class FakeIntegerLinear(nn.Module):
+    """A linear whose weight rounds to the grid of its integers; the numbers before rounding are trained."""
+
+    scales: torch.Tensor
+
+    def __init__(self, linear: nn.Linear, integers: Integers, *, dynamic: bool) -> None:
+        """Take over a linear's parameters, which lie on the grid."""
+        super().__init__()
+        self.weight, self.bias = linear.weight, linear.bias
+        self.bits, self.dynamic = integers.bits, dynamic
+        self.register_buffer("scales", torch.from_numpy(integers.scales).clone())
+
+    def integers(self) -> Integers:
+        """Return the weight as it is rounded now."""
+        return Integers(self._codes().to(torch.int8).cpu().numpy(), self.scales.cpu().numpy(), self.bits)
+
+    def _codes(self) -> torch.Tensor:
+        by_column = self._by_column()
+        return (self.weight.detach() / by_column).round().clamp(LOWEST[self.bits], HIGHEST[self.bits])
+
+    def _by_column(self) -> torch.Tensor:
+        return self.scales.repeat_interleave(self.weight.shape[1] // self.scales.shape[1], 1)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return what the linear gives with the rounded weight, and with rounded activations where they are dynamic."""
+        by_column = self._by_column()
+        within = self.weight.clamp(LOWEST[self.bits] * by_column, HIGHEST[self.bits] * by_column)
+        weight = _through(within, self._codes() * by_column)
+        read = _through(hidden, rounding.by_token(hidden.detach())) if self.dynamic else hidden
+        return functional.linear(read, weight, self.bias)
+
+
+def insert_static(model: Any, ranges: Ranges) -> None:
+    """Replace the linears of a model that have ranges by those that are trained.
+
+    Raises:
+        StudentError: a path of the ranges leads to no linear.
+    """
+    modules: Mapping[str, Any] = dict(model.named_modules())
+    for row in ranges.linears:
+        if row.input is not None and row.output is not None:
+            inner = f"{row.path}.{INNER}"
+            linear = _linear(modules.get(inner, modules.get(row.path)), row.path)
+            layers.replace(model, linear, FakeStaticLinear(linear, row.input, row.output))
+
+
+def insert_integers(model: Any, integers: Mapping[str, Integers], *, dynamic: bool) -> dict[str, FakeIntegerLinear]:
+    """Replace the linears of a model that have integers by those that are trained; tables stay as they are.
+
+    Args:
+        model: a Hugging Face model whose weights are what their integers give.
+        integers: by the names of the weights.
+        dynamic: whether activations are rounded per token.
+
+    Returns:
+        The new modules by the names of their weights.
+    """
+    modules: Mapping[str, Any] = dict(model.named_modules(remove_duplicate=False))
+    found = {}
+    for name, one in integers.items():
+        module = modules.get(name.removesuffix(".weight"))
+        if not isinstance(module, nn.Embedding):
+            linear = _linear(module, name)
+            found[name] = FakeIntegerLinear(linear, one, dynamic=dynamic)
+            layers.replace(model, linear, found[name])
+    return found
+
+
+def _linear(module: Any, path: str) -> nn.Linear:
+    if not isinstance(module, nn.Linear):
+        raise StudentError(f"quantising found {path}, which is no linear of the checkpoint.")
+    return module

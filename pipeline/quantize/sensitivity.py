@@ -1,0 +1,339 @@
+"""Sensitivity: what each linear costs when it alone has 4 bits, measured in the runtime; and a policy made of that.
+
+Each trial is a converted file: all linears have 8 bits but one, whose 4-bit codes are those of the quantised
+checkpoint. Its outputs on real text are compared with the student's. Linears whose 4 bits cost most per byte that they
+save get 8 bits in the policy, until what it may add to the file is spent.
+
+Trials are kept as they come, so that a run that is stopped goes on.
+"""
+
+import json
+import shutil
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from pipeline.artifact import Artifact, digest_of, read_manifest, write_text
+from pipeline.backends import signature
+from pipeline.convert.stage import Target
+from pipeline.convert.stage import make as convert
+from pipeline.graph.worker import tell
+from pipeline.schemes import Gates
+from pipeline.student import reference
+
+VERSION = 1
+FILE = "sensitivity.json"
+ROWS = 64
+"""Verification texts on which trials are compared."""
+_ROUNDS = 30
+"""Turns in which the final files are timed."""
+
+
+class Trial(BaseModel):
+    """One linear at 4 bits, the others at 8."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    linear: str
+    """Path in the Hugging Face model."""
+    bytes_saved: int
+    multiply_adds: int
+    """For each token, over all its calls."""
+    error: float
+    """Squared error of the outputs, relative to them, beyond that of a file whose linears all have 8 bits."""
+    sqnr_db: float
+    """Of the outputs."""
+    sqnr_lost_db: float
+    """Against the file whose linears all have 8 bits."""
+
+    @property
+    def per_byte(self) -> float:
+        """Error for each byte that is saved."""
+        return self.error / self.bytes_saved
+
+    @property
+    def per_multiply_add(self) -> float:
+        """Error for each multiply-add of a token."""
+        return self.error / self.multiply_adds
+
+
+class Compared(BaseModel):
+    """One of the final files: all linears at 4 bits, those of the policy at 8, or all at 8."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    eight_bits: int
+    """How many linears have 8 bits."""
+    file_bytes: int
+    sqnr_db: float
+    mean_cosine: float
+    worst_cosine: float
+    milliseconds: float
+    """Median of a full row, in turns with the others, one thread."""
+
+
+class Sensitivity(BaseModel):
+    """What `pocketbert sensitivity` found for one target."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: str
+    """Digest of what decides the trials; those of another are not taken."""
+    target: str
+    length: int
+    rows: int
+    trials: tuple[Trial, ...] = ()
+    eight_bits: tuple[str, ...] = ()
+    """The policy."""
+    compared: tuple[Compared, ...] = ()
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is studied."""
+
+    student: Path
+    quantised: Path
+    """Of the target's scheme, all its linears at 4 bits that can have them."""
+    truth: Path
+    """The reference artifact."""
+    target: Target
+    length: int
+    minimum_ios: int | None
+    folder: Path
+    """Where the record and the files of trials lie."""
+
+    @property
+    def key(self) -> str:
+        """What decides the trials."""
+        keys = [read_manifest(one).key for one in (self.student, self.quantised, self.truth)]
+        return digest_of([VERSION, keys, str(self.target), self.length, self.minimum_ios, ROWS])
+
+
+def read(folder: Path) -> Sensitivity:
+    """Read a record."""
+    return Sensitivity.model_validate_json((folder / FILE).read_text(encoding="utf-8"))
+
+
+def begin(study: Study) -> Sensitivity:
+    """Return the record of a study as far as it came."""
+    if (study.folder / FILE).is_file():
+        try:
+            found = read(study.folder)
+        except ValueError:
+            found = None
+        if found and found.key == study.key:
+            return found
+    return Sensitivity(key=study.key, target=str(study.target), length=study.length, rows=ROWS)
+
+
+def keep(study: Study, record: Sensitivity) -> None:
+    """Write the record of a study."""
+    write_text(study.folder / FILE, record.model_dump_json(indent=1) + "\n")
+
+
+def linears(study: Study) -> list[str]:
+    """Return the paths of the linears that have 4 bits, in the order of the model."""
+    from pipeline.checkpoint import integers
+
+    record = integers.Record.model_validate_json((study.quantised / integers.RECORD).read_text(encoding="utf-8"))
+    return [one.name.removesuffix(".weight") for one in record.weights if one.bits == 4 and one.error is not None]
+
+
+def choose(trials: Sequence[Trial], extra_bytes: float) -> tuple[str, ...]:
+    """Return the linears that get 8 bits: those that cost most per byte, as long as all together add no more."""
+    chosen, left = [], extra_bytes
+    for trial in sorted(trials, key=lambda one: -one.per_byte):
+        if trial.error > 0 and trial.bytes_saved <= left:
+            chosen.append(trial.linear)
+            left -= trial.bytes_saved
+    return tuple(chosen)
+
+
+def policy_text(record: Sensitivity) -> str:
+    """Return the policy as a TOML file that `quantize.policy` of a recipe may name."""
+    lines = [f"# Written by `pocketbert sensitivity` for {record.target}: linears with 8 bits instead of 4."]
+    for one in record.compared:
+        lines.append(
+            f"# {one.name}: {one.file_bytes / 1e6:.2f} MB, mean and worst cosine {one.mean_cosine:.5f} and "
+            f"{one.worst_cosine:.5f} on {record.rows} texts, {one.milliseconds:.2f} ms at {record.length} tokens"
+        )
+    return "\n".join([*lines, "eight_bits = [", *(f'    "{path}",' for path in record.eight_bits), "]", ""])
+
+
+# --- in a worker ------------------------------------------------------------------------------------------------------
+
+
+def try_all(study: Study, extra: float) -> Sensitivity:
+    """Try every linear, choose a policy, and compare its file with those of 4 and of 8 bits. Runs in a worker.
+
+    Args:
+        study: what is studied.
+        extra: what the policy may add to the file, as a share of it.
+    """
+    record, names = begin(study), linears(study)
+    study.folder.mkdir(parents=True, exist_ok=True)
+    steps, done = len(names) + 4, len(record.trials)
+    tell(f"{done} of {len(names)} linears were tried before" if done else "all linears at 8 bits", done / steps)
+    eight = _Made(study, names)
+    baseline = eight.error()
+    for number, name in enumerate(names):
+        if any(one.linear == name for one in record.trials):
+            continue
+        tell(f"{name} at 4 bits, {number + 1} of {len(names)}", (number + 1) / steps)
+        one = _Made(study, [other for other in names if other != name])
+        error = one.error()
+        trial = Trial(
+            linear=name,
+            bytes_saved=max(1, eight.file_bytes - one.file_bytes),
+            multiply_adds=one.multiply_adds[name],
+            error=error - baseline,
+            sqnr_db=_db(error),
+            sqnr_lost_db=_db(baseline) - _db(error),
+        )
+        record = record.model_copy(update={"trials": (*record.trials, trial)})
+        keep(study, record)
+    tell("the policy", (len(names) + 1) / steps)
+    four = _Made(study, [])
+    policy = choose(record.trials, extra * four.file_bytes)
+    mixed = _Made(study, policy)
+    tell("timing", (len(names) + 3) / steps)
+    every = {"all at 4 bits": four, "policy": mixed, "all at 8 bits": eight}
+    times = _in_turns([one.model_folder for one in every.values()], study.length)
+    compared = tuple(
+        one.compared(name, count, milliseconds)
+        for (name, one), count, milliseconds in zip(every.items(), (0, len(policy), len(names)), times, strict=True)
+    )
+    record = record.model_copy(update={"eight_bits": policy, "compared": compared})
+    keep(study, record)
+    shutil.rmtree(study.folder / "files", ignore_errors=True)
+    return record
+
+
+class _Made:
+    """A converted file in which some linears have 8 bits, with its outputs."""
+
+    def __init__(self, study: Study, eight: Sequence[str]) -> None:
+        from pipeline.convert.model import Model
+
+        digest = digest_of(sorted(eight))[:16]
+        checkpoint, self.model_folder = (study.folder / "files" / f"{digest}-{kind}" for kind in ("mixed", "model"))
+        self.multiply_adds = _mix(study, eight, checkpoint)
+        shutil.rmtree(self.model_folder, ignore_errors=True)
+        self.model_folder.mkdir(parents=True)
+        student = Artifact(study.student, read_manifest(study.student))
+        convert(student, study.target, (study.length,), study.minimum_ios, None, checkpoint, Gates(), self.model_folder)
+        said = signature.read(self.model_folder)
+        self.file_bytes = _bytes(self.model_folder / said.file)
+        truth = reference.read(study.truth)
+        numbers = [at for at in range(truth.checked) if len(truth.rows[at]) <= study.length]
+        chosen = [numbers[at] for at in np.linspace(0, len(numbers) - 1, min(ROWS, len(numbers))).astype(int)]
+        with Model(self.model_folder) as model:
+            self._outputs = [np.asarray(model.run(truth.rows[at], length=study.length), np.float64) for at in chosen]
+        self._true = [_shaped(truth, at, found) for at, found in zip(chosen, self._outputs, strict=True)]
+
+    def error(self) -> float:
+        """Return the squared error of the outputs, relative to them."""
+        off = sum(float(((got - true) ** 2).sum()) for got, true in zip(self._outputs, self._true, strict=True))
+        return off / sum(float((true**2).sum()) for true in self._true)
+
+    def compared(self, name: str, eight: int, milliseconds: float) -> Compared:
+        """Return the file's row of the final table."""
+        both = [(got.ravel(), true.ravel()) for got, true in zip(self._outputs, self._true, strict=True)]
+        cosines = [float(got @ true / (np.linalg.norm(got) * np.linalg.norm(true) or 1.0)) for got, true in both]
+        return Compared(
+            name=name,
+            eight_bits=eight,
+            file_bytes=self.file_bytes,
+            sqnr_db=_db(self.error()),
+            mean_cosine=float(np.mean(cosines)),
+            worst_cosine=float(np.min(cosines)),
+            milliseconds=milliseconds,
+        )
+
+
+def _shaped(truth: Any, number: int, like: NDArray[np.float64]) -> NDArray[np.float64]:
+    (found,) = truth.outputs.take([number])
+    return np.asarray(found, np.float64).reshape(like.shape)
+
+
+def _mix(study: Study, eight: Sequence[str], out: Path) -> dict[str, int]:
+    """Write the quantised checkpoint with 8 bits for some linears; return the multiply-adds of each linear.
+
+    Eight bits are the nearest of a scale per row, which loses so little that nothing has to make up for it.
+    """
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    from pipeline.checkpoint import integers
+    from pipeline.checkpoint.source import WEIGHTS
+    from pipeline.quantize import stage
+    from pipeline.quantize.integers import nearest_by_row
+
+    out.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(study.quantised / "config.json", out / "config.json")
+    held, weights = integers.read(study.quantised), load_file(study.quantised / WEIGHTS)
+    original = load_file(study.student / WEIGHTS)
+    for path in eight:
+        name = f"{path}.weight"
+        held[name] = nearest_by_row(original[name])
+        weights[name] = torch.from_numpy(held[name].dense())
+    save_file(weights, out / WEIGHTS, metadata={"format": "pt"})
+    integers.write(held, out)
+    (out / stage.STRUCTURE).write_text((study.quantised / stage.STRUCTURE).read_text())
+    calls = Counter(name for name, _ in stage.structure(study.quantised)["calls"])
+    return {path: calls[path] * weights[f"{path}.weight"].numel() for path in linears(study)}
+
+
+def _in_turns(folders: Sequence[Path], length: int) -> list[float]:
+    """Return the median milliseconds of a full row in each file, in turns and on one thread."""
+    from pipeline.convert.model import Model
+
+    models = [Model(folder) for folder in folders]
+    times: list[list[float]] = [[] for _ in folders]
+    try:
+        inputs = [_full_row(model, length) for model in models]
+        for number in range(_ROUNDS + 3):
+            for model, (function, arrays), found in zip(models, inputs, times, strict=True):
+                started = time.perf_counter()
+                model.run_padded(function, arrays)
+                if number >= 3:
+                    found.append(1e3 * (time.perf_counter() - started))
+    finally:
+        for model in models:
+            model.close()
+    return [float(np.median(one)) for one in times]
+
+
+def _full_row(model: Any, length: int) -> tuple[Any, Mapping[str, NDArray[np.int32]]]:
+    function = model.signature.at_length(length)
+    arrays = {tensor.name: np.ones((1, length), np.int32) for tensor in function.inputs}
+    return function, arrays
+
+
+def _db(error: float) -> float:
+    return float(-10 * np.log10(max(error, 1e-12)))
+
+
+def _bytes(file: Path) -> int:
+    from pipeline.artifact import file_bytes
+
+    return file_bytes(file)
+
+
+def document(record: Sensitivity) -> dict[str, Any]:
+    """Return a record as JSON, the most sensitive linear first."""
+    found: dict[str, Any] = json.loads(record.model_dump_json())
+    found["trials"] = [
+        one.model_dump() | {"error_per_byte": one.per_byte, "error_per_multiply_add": one.per_multiply_add}
+        for one in sorted(record.trials, key=lambda one: -one.per_byte)
+    ]
+    return found
