@@ -51,7 +51,8 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
             _quantize(base, source, request.scheme)
         share_constants(source, file)
     stored = SCHEMES[request.scheme].weights.upper()
-    if stored not in constant_dtypes(file):
+    # Of integers each was looked for, and all may have eight bits.
+    if request.scheme not in _OF_INTEGERS and stored not in constant_dtypes(file):
         raise ToolchainError(
             f"the LiteRT quantizer left no {stored} constant for {request.scheme}: it matched no operation."
         )
