@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from pipeline.backends.columns import Columns, Ints, Rows, damage
 from pipeline.backends.flatbuffer import Schema
+from pipeline.backends.litert.scales import INT4
+from pipeline.backends.litert.scales import check as check_blocks
 from pipeline.errors import ArtifactError
 
 _MAGIC = b"TFL3"
@@ -62,6 +64,8 @@ class _Kind:
     """Places of inputs that are of one type."""
     types: tuple[tuple[int, ...] | None, ...] = ()
     """The types that an input may have, by place; None for any."""
+    int4: tuple[int, ...] = ()
+    """Places of inputs that may be of int4."""
     shapes: Callable[["_Operation"], str | None] | None = None
     """Says what is wrong with the shapes."""
 
@@ -116,6 +120,8 @@ def _linear(operation: _Operation) -> str | None:
     rows, matrix = operation.shapes[:2]
     if len(matrix) != 2 or not rows or rows[-1] != matrix[1] or operation.out[-1:] != matrix[:1]:
         return "matrix and rows do not fit"
+    if operation.types[1] == INT4 and operation.types[0] != _FLOAT32:
+        return "int4 is multiplied with something else than floats"
     if len(operation.shapes) > 2 and operation.inputs[2] >= 0 and _count(operation.shapes[2]) != matrix[0]:
         return "the bias does not fit the matrix"
     return None if _count(rows) // matrix[1] * matrix[0] == _count(operation.out) else "the rows are not as many"
@@ -177,8 +183,8 @@ _KINDS: dict[int, _Kind] = {
     0: _both("AddOptions"),
     2: _Kind(1, "ConcatenationOptions", most=64),
     6: _Kind(1, "DequantizeOptions", shapes=_unchanged),
-    7: _Kind(2, types=((_INT32,), None), shapes=_looked_up),
-    9: _Kind(2, "FullyConnectedOptions", most=3, optional=(2,), shapes=_linear),
+    7: _Kind(2, types=((_INT32,), None), int4=(1,), shapes=_looked_up),
+    9: _Kind(2, "FullyConnectedOptions", most=3, optional=(2,), int4=(1,), shapes=_linear),
     8: _each(),
     14: _each(),
     18: _both("MulOptions"),
@@ -330,7 +336,6 @@ class _File:
     def _check_scales(self) -> None:
         table = self._tensors["quantization"]
         scales, zeros, axes = table.vector("scale"), table.vector("zero_point"), table.number("quantized_dimension")
-        table.demand(~table.has("details"), "it is quantised in a form that is not read here")
         shapes = self._shapes.rows()
         owners, axes_list = table.owner.tolist(), axes.tolist()
         many = scales.count.tolist()
@@ -346,6 +351,8 @@ class _File:
         for kind, (least, most) in _ZERO_POINTS.items():
             beyond = (zeros.values < least) | (zeros.values > most)
             table.demand((types != kind) | (zeros.total(beyond) == 0), "a zero point is beyond its type")
+
+        check_blocks(self._tensors, self._constant, self._content)
 
     def _check_places(self) -> None:
         graphs, signatures = self._graphs, self._model["signature_defs"]
@@ -433,11 +440,15 @@ class _File:
         if not self._sizes[buffer] or kind not in (_INT32, _INT64):
             return None
         if (buffer, kind) not in self._read:
-            offset = int(self._buffers.number("offset")[buffer])
-            start = offset if offset >= _IN_FILE else int(self._buffers.vector("data").start[buffer])
-            content = self._data[start : start + int(self._sizes[buffer])]
-            self._read[buffer, kind] = content.view("<i4" if kind == _INT32 else "<i8").tolist()
+            self._read[buffer, kind] = self._content(tensor).view("<i4" if kind == _INT32 else "<i8").tolist()
         return self._read[buffer, kind]
+
+    def _content(self, tensor: int) -> NDArray[np.uint8]:
+        """Return the bytes of a tensor that the file holds."""
+        buffer = self._buffer_of[tensor]
+        offset = int(self._buffers.number("offset")[buffer])
+        start = offset if offset >= _IN_FILE else int(self._buffers.vector("data").start[buffer])
+        return self._data[start : start + int(self._sizes[buffer])]
 
 
 def _wrong(kind: _Kind, operation: _Operation) -> str | None:
@@ -445,6 +456,8 @@ def _wrong(kind: _Kind, operation: _Operation) -> str | None:
     for allowed, found in zip(kind.types, operation.types, strict=False):
         if allowed is not None and found not in allowed:
             return f"an input is of type {found}"
+    if any(found == INT4 and at not in kind.int4 for at, found in enumerate(operation.types)):
+        return "an input is of int4"
     if len({operation.types[at] for at in kind.same}) > 1:
         return "its inputs are of several types"
     return kind.shapes(operation) if kind.shapes else None

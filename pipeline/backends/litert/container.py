@@ -1,6 +1,6 @@
 """A `.tflite` file as objects: read, and written so that what lies behind the flatbuffer is there once."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,52 @@ def tensors_of(model: Any) -> Iterator[Any]:
     """Yield the tensors of all subgraphs."""
     for subgraph in model.subgraphs:
         yield from subgraph.tensors
+
+
+def leave_out(graph: Any, left_out: Sequence[bool]) -> None:
+    """Leave operations of one input out of a graph: who reads what such a one gives, reads what it read."""
+    same: dict[int, int] = {}
+    kept = []
+    for operation, leave in zip(graph.operators, left_out, strict=True):
+        operation.inputs = _renumbered(operation.inputs, same)
+        if leave:
+            same[int(operation.outputs[0])] = int(operation.inputs[0])
+        else:
+            kept.append(operation)
+    graph.operators = kept
+    graph.outputs = _renumbered(graph.outputs, same)
+
+
+def drop_unread(model: Any) -> None:
+    """Drop tensors that no operation, no port and no block of codes names any more, and kinds that no operation is."""
+    signatures = {one.subgraphIndex: one for one in model.signatureDefs or []}
+    for number, graph in enumerate(model.subgraphs):
+        blocks = [one for tensor in graph.tensors if (one := blocks_of(tensor)) is not None]
+        named = {int(one) for operation in graph.operators for one in (*operation.inputs, *operation.outputs)}
+        named |= {*map(int, graph.inputs), *map(int, graph.outputs)} | {one.scales for one in blocks}
+        kept = [place for place in range(len(graph.tensors)) if place in named]
+        index = {old: new for new, old in enumerate(kept)}
+        graph.tensors = [graph.tensors[old] for old in kept]
+        for holder in (graph, *graph.operators):
+            holder.inputs, holder.outputs = (_renumbered(one, index) for one in (holder.inputs, holder.outputs))
+        for one in blocks:
+            one.scales = index[one.scales]
+        for port in (*signatures[number].inputs, *signatures[number].outputs) if number in signatures else ():
+            port.tensorIndex = index[port.tensorIndex]
+    operations = [operation for graph in model.subgraphs for operation in graph.operators]
+    codes = sorted({operation.opcodeIndex for operation in operations})
+    model.operatorCodes = [model.operatorCodes[old] for old in codes]
+    for operation in operations:
+        operation.opcodeIndex = codes.index(operation.opcodeIndex)
+
+
+def blocks_of(tensor: Any) -> Any:
+    """Return what a tensor says of blocks of columns that share a scale, None where it says nothing of them."""
+    return tensor.quantization.details if tensor.quantization is not None else None
+
+
+def _renumbered(numbers: Any, index: Mapping[int, int]) -> Any:
+    return np.array([index.get(int(number), int(number)) for number in numbers], np.int32)
 
 
 def _aligned(n_bytes: int) -> int:

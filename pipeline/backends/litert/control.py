@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pipeline.backends.litert.container import kinds_of, read_model, write_model
+from pipeline.backends.litert.container import blocks_of, kinds_of, leave_out, read_model, write_model
+from pipeline.backends.litert.scales import by_axis, by_blocks
 
 
 def write_control(file: Path, path: Path) -> bool:
@@ -47,35 +49,40 @@ class _Widened:
     def constants(self, graph: Any, numbers: Any) -> Iterator[int]:
         """Yield tensors of floats in the place of a linear's weight and bias; what is floats, or absent, stays."""
         types = self._schema.TensorType
-        codes = {types.INT8: "i1", types.INT32: "<i4"}
         for number in map(int, numbers):
             tensor = graph.tensors[number] if number >= 0 else None
-            if tensor is None or tensor.type not in codes:
+            if tensor is None or tensor.type not in (types.INT4, types.INT8, types.INT32):
                 yield number
                 continue
-            scales = tensor.quantization.scale
-            key = (tensor.buffer, scales.tobytes(), tuple(tensor.shape))
+            blocks = blocks_of(tensor)
+            scales = tensor.quantization.scale.tobytes() if blocks is None else graph.tensors[blocks.scales].buffer
+            key = (tensor.buffer, scales, tuple(tensor.shape))
             if key not in self.buffers:
-                integers = np.frombuffer(self._contents[tensor.buffer], codes[tensor.type]).reshape(tensor.shape)
-                by_row = scales.astype(np.float64).reshape(-1, *(1,) * (integers.ndim - 1))
                 self.buffers[key] = len(self._contents)
-                self._contents.append(memoryview((integers * by_row).astype("<f4").tobytes()))
+                self._contents.append(memoryview(self._multiplied_out(graph, tensor).astype("<f4").tobytes()))
             floats = self._schema.TensorT()
             floats.shape, floats.type, floats.buffer = tensor.shape, types.FLOAT32, self.buffers[key]
             floats.name = bytes(tensor.name) + b" in floats"
             graph.tensors.append(floats)
             yield len(graph.tensors) - 1
 
+    def _multiplied_out(self, graph: Any, tensor: Any) -> NDArray[np.floating[Any]]:
+        content, blocks = self._contents[tensor.buffer], blocks_of(tensor)
+        if blocks is not None:
+            return by_blocks(content, self._contents[graph.tensors[blocks.scales].buffer], tensor.shape)
+        code = "i1" if tensor.type == self._schema.TensorType.INT8 else "<i4"
+        integers = np.frombuffer(content, code).reshape(tensor.shape)
+        return by_axis(integers, tensor.quantization.scale, np.zeros(1, np.int64), 0)
+
 
 def _quantising(model: Any, schema: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each linear of int8 weights, with its graph."""
-    kinds = kinds_of(model)
+    """Yield each linear of weights that are integers, with its graph."""
+    kinds, types = kinds_of(model), schema.TensorType
     for graph in model.subgraphs:
         for operation in graph.operators or []:
             if kinds[operation.opcodeIndex] == schema.BuiltinOperator.FULLY_CONNECTED:
                 rows, weights = (graph.tensors[operation.inputs[place]] for place in (0, 1))
-                known = (schema.TensorType.FLOAT32, schema.TensorType.INT8)
-                if weights.type == schema.TensorType.INT8 and rows.type in known:
+                if weights.type in (types.INT4, types.INT8) and rows.type in (types.FLOAT32, types.INT8):
                     yield graph, operation
 
 
@@ -89,16 +96,12 @@ def _widen_activations(graph: Any, kinds: list[int], contents: list[memoryview],
     if not int8:
         return
     turning = (schema.BuiltinOperator.QUANTIZE, schema.BuiltinOperator.DEQUANTIZE)
-    same: dict[int, int] = {}
-    kept = []
-    for operation in graph.operators:
-        operation.inputs = np.array([same.get(int(number), int(number)) for number in operation.inputs], np.int32)
-        ports = {int(operation.inputs[0]), int(operation.outputs[0])}
-        if kinds[operation.opcodeIndex] in turning and ports & int8:
-            same[int(operation.outputs[0])] = int(operation.inputs[0])
-        else:
-            kept.append(operation)
-    graph.operators = kept
-    graph.outputs = np.array([same.get(int(number), int(number)) for number in graph.outputs], np.int32)
+    leave_out(
+        graph,
+        [
+            kinds[operation.opcodeIndex] in turning and not int8.isdisjoint({*operation.inputs[:1], *operation.outputs})
+            for operation in graph.operators
+        ],
+    )
     for number in int8:
         graph.tensors[number].type, graph.tensors[number].quantization = schema.TensorType.FLOAT32, None

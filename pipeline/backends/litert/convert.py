@@ -6,6 +6,7 @@ The longest length is `serving_default`, the convention of the ecosystem; the ot
 import contextlib
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,13 +34,15 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
     """Write one file with a signature per length.
 
     Raises:
-        ToolchainError: the quantizer left every weight as it was.
+        ToolchainError: the quantizer left every weight as it was, or one that was rounded before is not in the file.
     """
     file = out / FILE
     with TemporaryDirectory(dir=out) as scratch, _quiet():
         source = Path(scratch) / "source.tflite"
         if request.scheme == BASE_SCHEME:
             _export(request, source)
+        elif request.scheme in _OF_INTEGERS:
+            _export_integers(request, source)
         else:
             # A checkpoint that was quantised for the scheme has numbers of its own, so no other file is its base.
             base = request.base or Path(scratch) / "base.tflite"
@@ -48,7 +51,8 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
             _quantize(base, source, request.scheme)
         share_constants(source, file)
     stored = SCHEMES[request.scheme].weights.upper()
-    if stored not in constant_dtypes(file):
+    # Of integers each was looked for, and all may have eight bits.
+    if request.scheme not in _OF_INTEGERS and stored not in constant_dtypes(file):
         raise ToolchainError(
             f"the LiteRT quantizer left no {stored} constant for {request.scheme}: it matched no operation."
         )
@@ -84,17 +88,25 @@ def _int8_between_pairs() -> Iterator[None]:
         extension.ConvertToTFLConfig = make
 
 
-def _export(request: ConvertRequest, path: Path) -> None:
-    """Convert the student in single precision, but for linears whose ranges are known."""
+def _export(request: ConvertRequest, path: Path, change: Callable[[Any], object] | None = None) -> None:
+    """Convert the student in single precision.
+
+    Args:
+        request: what to convert.
+        path: the file to write.
+        change: puts pairs of `quantize` and `dequantize` into the model; without it there are none, but around linears
+            whose ranges are known.
+    """
     import litert_torch
 
     from pipeline.checkpoint import ranges, static
     from pipeline.checkpoint.loading import example_inputs, export_graph, input_names, named_outputs
 
-    is_static = SCHEMES[request.scheme].activations == "static_int8"
     loaded = export_graph(request.student, tasks.get(request.task))
-    if is_static:
-        static.insert(loaded.model, ranges.read(request.student), "floats")
+    if SCHEMES[request.scheme].activations == "static_int8":
+        change = partial(static.insert, ranges=ranges.read(request.student), weights="floats")
+    if change is not None:
+        change(loaded.model)
     graph = named_outputs(loaded)
     names = input_names(request.student)
     converter: Any = litert_torch
@@ -102,8 +114,19 @@ def _export(request: ConvertRequest, path: Path) -> None:
     for length in sorted(request.lengths, reverse=True):
         samples = dict(zip(names, example_inputs(names, length), strict=True))
         converter = converter.signature(signature_name(length, request.lengths), graph, sample_kwargs=samples)
-    with _int8_between_pairs() if is_static else contextlib.nullcontext():
+    with contextlib.nullcontext() if change is None else _int8_between_pairs():
         converter.convert().export(str(path))
+
+
+def _export_integers(request: ConvertRequest, path: Path) -> None:
+    """Convert a student whose weights were rounded before, with their codes and scales as they are."""
+    from pipeline.backends.litert import integers
+    from pipeline.checkpoint.integers import read
+
+    chosen = read(request.student)
+    pairs = path.with_suffix(".pairs.tflite")
+    _export(request, pairs, partial(integers.insert, integers=chosen))
+    integers.put_in(pairs, path, chosen)
 
 
 def _quantize(source: Path, path: Path, scheme: str) -> None:
@@ -159,7 +182,9 @@ _RECIPES: Mapping[str, Callable[[], Any]] = {
     "int8_static": _tables_recipe,
 }
 """What the quantizer is told, by scheme."""
-CONVERTS = frozenset({"fp32", *_RECIPES})
+_OF_INTEGERS = frozenset({"int4_dynamic"})
+"""Schemes whose weights were rounded before."""
+CONVERTS = frozenset({"fp32", *_RECIPES, *_OF_INTEGERS})
 
 
 @contextlib.contextmanager

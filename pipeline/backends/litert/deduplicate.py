@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.backends.litert.container import kinds_of, read_model, tensors_of, write_model
+from pipeline.backends.litert.container import blocks_of, kinds_of, read_model, tensors_of, write_model
 
 NAME_MAX_BYTES = 120
 _LINEAR_BY_ROW = 12
-"""Version of FULLY_CONNECTED that knows a scale a row."""
+"""Version of FULLY_CONNECTED that knows a scale a row; what came with blocks has no later one."""
 
 
 def share_constants(source: Path, path: Path, *, unique_names: bool = False) -> None:
@@ -39,13 +39,13 @@ def share_constants(source: Path, path: Path, *, unique_names: bool = False) -> 
 
 
 def _declare_versions(model: Any, schema: Any) -> None:
-    """Raise the version of a linear whose int8 weights have a scale a row.
+    """Raise the version of a linear whose int8 weights have a scale a row, or whose int4 weights have one a block.
 
     Quantizer (ai-edge-quantizer 0.10) and converter leave version 5. tflite-runtime 2.14 knows 10, so it takes such a
     file and computes it wrong without a word; now it refuses. LiteRT 1.0.1 to 2.3.0 give the same numbers as before.
     Source: tensorflow/compiler/mlir/lite/tools/versioning/op_version.cc.
     """
-    kinds = kinds_of(model)
+    kinds, types = kinds_of(model), schema.TensorType
     for graph in model.subgraphs:
         for operation in graph.operators or []:
             if kinds[operation.opcodeIndex] != schema.BuiltinOperator.FULLY_CONNECTED:
@@ -53,8 +53,8 @@ def _declare_versions(model: Any, schema: Any) -> None:
             code = model.operatorCodes[operation.opcodeIndex]
             rows, weights = (graph.tensors[operation.inputs[place]] for place in (0, 1))
             scales = weights.quantization.scale if weights.quantization else None
-            by_row = weights.type == schema.TensorType.INT8 and scales is not None and len(scales) > 1
-            if by_row and rows.type in (schema.TensorType.FLOAT32, schema.TensorType.INT8):
+            by_row = weights.type == types.INT8 and scales is not None and len(scales) > 1
+            if (by_row or blocks_of(weights) is not None) and rows.type in (types.FLOAT32, types.INT8):
                 code.version = max(code.version, _LINEAR_BY_ROW)
 
 
@@ -94,12 +94,13 @@ def _share_tables(model: Any) -> None:
 
 
 def _table_key(table: Any) -> Any:
-    # Nested details (block-wise, custom) are told apart by identity: never shared, never wrong.
-    parts = []
+    parts: list[tuple[str, Any]] = []
     for name, value in sorted(vars(table).items()):
-        is_vector = isinstance(value, np.ndarray)
-        plain = value is None or isinstance(value, int)
-        parts.append((name, value.tobytes() if is_vector else value if plain else id(value)))
+        if isinstance(value, np.ndarray):
+            parts.append((name, value.tobytes()))
+        else:
+            # Nested is what is said of blocks, which names a tensor of the graph by its number.
+            parts.append((name, value if value is None or isinstance(value, int) else _table_key(value)))
     return tuple(parts)
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.backends.checked import checked
 from pipeline.backends.litert import whole
+from pipeline.backends.litert.scales import by_axis, by_blocks
 from pipeline.backends.signature import Function, Tensor
 from pipeline.backends.structure import Activation, Constant, Flow, Limit, Role, Steps, Structure
 from pipeline.errors import ToolchainError
@@ -162,10 +163,12 @@ class _Reader:
         flow = Flow()
         self.flows.append(flow)
         self.operators.append(tuple(graph.kinds()))
-        data = graph.data()
+        data, scales = graph.data(), graph.scales_of_blocks()
         for number, tensor in enumerate(graph.tensors):
-            if len(self.content(tensor)):
-                flow.constant(number, self._constant(tensor, data=number in data))
+            # Scales are part of the constant that names them, unless an operation reads them as well.
+            if len(self.content(tensor)) and (number in data or number not in scales.values()):
+                by_block = graph.tensors[scales[number]] if number in scales else None
+                flow.constant(number, self._constant(tensor, by_block, data=number in data))
         for operation in graph.operations:
             flow.operation(
                 (number for number in operation.inputs if number >= 0),
@@ -185,8 +188,14 @@ class _Reader:
             return self.data[buffer.Offset() : buffer.Offset() + buffer.Size()]
         return memoryview(buffer.DataAsNumpy()).cast("B") if buffer.DataLength() else memoryview(b"")
 
-    def _constant(self, tensor: Any, *, data: bool) -> object:
-        """Add a constant that is a weight or a number, or integers that are data, and return its key."""
+    def _constant(self, tensor: Any, by_block: Any, *, data: bool) -> object:
+        """Add a constant that is a weight or a number, or integers that are data, and return its key.
+
+        Args:
+            tensor: the constant.
+            by_block: the tensor of its scales, where it has one for each block of columns.
+            data: whether it is read for its values.
+        """
         content = self.content(tensor)
         shape = _shape(tensor)
         kind = self.types[tensor.Type()]
@@ -207,6 +216,10 @@ class _Reader:
         elif kind in _FLOATS:
             stored, code = _FLOATS[kind]
             self._add(key, name, np.frombuffer(content, code).reshape(shape), stored)
+        elif kind == "INT4" and by_block is not None:
+            key += (self._place(by_block),)
+            if key not in self.constants:
+                self._add(key, name, by_blocks(content, self.content(by_block), shape), "int4")
         elif kind not in _SCALED or (table is not None and table.DetailsType()):
             raise ToolchainError(f"the .tflite has a constant {name} of {kind} in a form that is not read here.")
         elif scales is None:
@@ -217,7 +230,7 @@ class _Reader:
             if key not in self.constants:
                 stored, code = _SCALED[kind]
                 raw = np.frombuffer(content, code).reshape(shape)
-                self._add(key, name, _dequantised(raw, scales, zeros, table.QuantizedDimension()), stored)
+                self._add(key, name, by_axis(raw, scales, zeros, table.QuantizedDimension()), stored)
         return key
 
     def _place(self, tensor: Any) -> object:
@@ -231,20 +244,6 @@ class _Reader:
 
 def _shape(tensor: Any) -> tuple[int, ...]:
     return tuple(int(tensor.Shape(number)) for number in range(tensor.ShapeLength()))
-
-
-def _dequantised(
-    raw: NDArray[np.signedinteger[Any]], scales: NDArray[np.float32], zeros: NDArray[np.int64], axis: int
-) -> NDArray[np.floating[Any]]:
-    """Multiply out; one scale is for the whole tensor, several are along an axis."""
-    shape = [1] * raw.ndim
-    if len(scales) > 1:
-        shape[axis] = len(scales)
-    # Single precision holds every int8, and not every int32.
-    wide: type[np.floating[Any]] = np.float32 if raw.itemsize == 1 else np.float64
-    zero = zeros.astype(wide).reshape(shape if len(zeros) > 1 else [1] * raw.ndim)
-    found: NDArray[np.floating[Any]] = (raw.astype(wide) - zero) * scales.reshape(shape)
-    return found
 
 
 @dataclass(frozen=True)
@@ -310,14 +309,29 @@ class _Graph:
             if at not in _SETTINGS.get(operation.kind, ())
         }
 
+    def scales_of_blocks(self) -> dict[int, int]:
+        """Return the tensors that hold the scales of others' blocks, by those others."""
+        blocks = self._reader.schema.BlockwiseQuantization()
+        found = {}
+        for number, tensor in enumerate(self.tensors):
+            table = tensor.Quantization()
+            details = table.Details() if table is not None else None
+            if (
+                details is not None
+                and table.DetailsType() == self._reader.schema.QuantizationDetails.BlockwiseQuantization
+            ):
+                blocks.Init(details.Bytes, details.Pos)
+                found[number] = int(blocks.Scales())
+        return found
+
     def arithmetic(self, operation: _Operation) -> Iterator[Arithmetic]:
-        """Yield what a linear multiplies: integers, where it reads a matrix of int8 that nothing widens before.
+        """Yield what a linear multiplies: integers, where it reads a matrix of int8 or int4 that nothing widens before.
 
         The products of attention are no linears, though those of a single head are written as such.
         """
         if operation.kind == "FULLY_CONNECTED" and operation.inputs[1] in self._constant:
             matrix = self.tensors[operation.inputs[1]]
-            if self._reader.types[matrix.Type()] != "INT8":
+            if self._reader.types[matrix.Type()] not in ("INT4", "INT8"):
                 yield "float"
             else:
                 yield "static_int8" if self._type(operation.inputs[0]) == "INT8" else "dynamic_int8"

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 
 from pipeline.backends.columns import Ints, Rows
 from pipeline.backends.litert import bounds
+from pipeline.backends.litert.scales import places
 
 _DESCRIPTION = "MLIR Converted."
 _METADATA = {
     "keep_stablehlo_constant": re.compile(rb"true"),
-    # BATCH_MATMUL, which every encoder has, came with 2.3; GELU, the youngest of their operations, with 2.9.
-    "min_runtime_version": re.compile(rb"2\.[3-9]\.0\0{11}"),
+    # BATCH_MATMUL, which every encoder has, came with 2.3; GELU, the youngest of their operations, with 2.9; and tables
+    # with a scale a row, where the converter puts them in, with 2.18.
+    "min_runtime_version": re.compile(rb"2\.([3-9]\.0\0|18\.0)\0{10}"),
 }
 """What the converter writes, each once, by name."""
 _DEFAULT, _ONLY = "serving_default", "main"
@@ -60,6 +62,8 @@ def _check_read(model: Rows) -> None:
     for name in ("inputs", "outputs"):
         ports = graphs.vector(name)
         read[first[ports.owner] + ports.values] = True
+    _, scales, _ = places(tensors)
+    read[scales] = True
     tensors.demand(read, "nothing reads it")
     _demand_named(model["operator_codes"], operations.number("opcode_index"))
 

@@ -1,0 +1,366 @@
+"""Weights of four and eight bits in LiteRT files: exactly the checkpoint's, and verify tells when they are not."""
+
+import functools
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import test_backends
+from conftest import Outcome, recipe_file, write_student
+from damage import Damaged, first
+from store import Store
+from test_backends import student_artifact
+
+from pipeline import backends
+from pipeline.artifact import Artifact, read_manifest
+from pipeline.backends.litert import container, scales
+from pipeline.backends.litert.bounds import check as check_bounds
+from pipeline.checkpoint import integers as stored_integers
+from pipeline.checkpoint.architectures import ARCHITECTURES
+from pipeline.checkpoint.integers import Integers
+from pipeline.checkpoint.loading import load_checkpoint
+from pipeline.checkpoint.parameters import model_structure
+from pipeline.convert.stage import Target, make
+from pipeline.data import calibration
+from pipeline.errors import ArtifactError, StudentError, ToolchainError
+from pipeline.graph.worker import Worker
+from pipeline.quantize import integers
+from pipeline.quantize import stage as quantize
+from pipeline.recipe.schema import QuantizeSection
+from pipeline.schemes import SCHEMES
+from pipeline.tasks import get
+from pipeline.verify import chosen, structure
+from pipeline.verify.record import GateResult
+from pipeline.verify.weights import Expected
+
+SCHEME = "int4_dynamic"
+TARGET = Target("litert", SCHEME)
+WORDS = "embeddings.word_embeddings.weight"
+QUERY = "encoder.layer.0.attention.self.query.weight"
+KEY = "encoder.layer.0.attention.self.key.weight"
+LENGTHS = (8, 16)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A student, its rounded checkpoint and the LiteRT file."""
+
+    student: Artifact
+    quantised: Path
+    file: Path
+
+    @property
+    def integers(self) -> dict[str, Integers]:
+        return stored_integers.read(self.quantised)
+
+    def judged(self, file: Path | None = None) -> dict[str, GateResult]:
+        """Return the gates that concern constants."""
+        stored = backends.get("litert").structure(file or self.file)
+        truth = Expected.read(self.student.path, model_structure(load_checkpoint(self.student.path, get("embedding"))))
+        rewritten = Expected.read(self.quantised, quantize.structure(self.quantised))
+        checked = structure.check(stored, rewritten, SCHEME, "litert", functions=len(LENGTHS))
+        gates = [
+            chosen.check(truth, rewritten, self.integers, SCHEMES[SCHEME]),
+            *checked.gates,
+            chosen.check_stored(stored, checked.followed, self.integers, SCHEMES[SCHEME], "float32"),
+        ]
+        return {gate.name: gate for gate in gates}
+
+    def failed(self, file: Path | None = None) -> dict[str, str | None]:
+        """Return the failed gates' details."""
+        return {name: gate.detail for name, gate in self.judged(file).items() if not gate.passed}
+
+
+@pytest.fixture(scope="module")
+def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    with Worker(tmp_path_factory.mktemp("log") / "convert.log") as worker:
+        test_backends._converter.append(worker)
+        yield worker
+        test_backends._converter.clear()
+
+
+def convert(converter: Worker, student: Artifact, quantised: Path, out: Path) -> Path:
+    converter.call(make, student, TARGET, LENGTHS, None, None, quantised, SCHEMES[SCHEME].gates["embedding"], out)
+    return out / backends.get("litert").FILE
+
+
+@pytest.fixture(scope="module")
+def made(run_store: Store, converter: Worker) -> Callable[..., Made]:
+    """A factory of files by a name, a student, bits of tables and linears of eight bits."""
+
+    def get_made(name: str, source: Path, *, table_bits: int = 8, eight: tuple[str, ...] = ()) -> Made:
+        def make_all(folder: Path) -> None:
+            student = student_artifact(source, "embedding", folder / "student")
+            (folder / "quantised").mkdir()
+            (folder / "model").mkdir()
+            texts = calibration.default_texts(32, seed=0)
+            section = QuantizeSection(calibration_texts=32, table_bits=table_bits)
+            with pytest.MonkeyPatch.context() as patch:
+                reasons = {path.removesuffix(".weight"): "asked for" for path in eight}
+                patch.setattr(integers, "round_weights", functools.partial(integers.round_weights, eight=reasons))
+                quantize.make(student.path, "embedding", SCHEME, section, texts, folder / "quantised")
+            convert(converter, student, folder / "quantised", folder / "model")
+
+        folder = run_store.get(f"litert-integers-{name}", make_all)
+        student = Artifact(folder / "student", read_manifest(folder / "student"))
+        return Made(student, folder / "quantised", folder / "model" / backends.get("litert").FILE)
+
+    return get_made
+
+
+@pytest.fixture
+def four(made: Callable[..., Made], lively: Callable[..., Path]) -> Made:
+    """A file with linears of four bits and a table of eight."""
+    return made("four", lively())
+
+
+@pytest.fixture
+def mixed(made: Callable[..., Made], lively: Callable[..., Path]) -> Made:
+    """A file with a table of four bits, and a linear of eight among those of four."""
+    return made("mixed", lively(), table_bits=4, eight=(QUERY,))
+
+
+# --- what a file has --------------------------------------------------------------------------------------------------
+
+
+def test_packing_is_undone(seed: int) -> None:
+    codes = np.random.default_rng(seed).integers(-8, 8, (6, 64)).astype(np.int8)
+    low, high = (int(code) % 16 for code in codes[0, :2])
+    steps = np.ones((6, 2), "<f2")
+    packed = scales.packed(codes)
+    assert packed[0] == low + 16 * high
+    assert np.array_equal(scales.by_blocks(memoryview(packed), memoryview(steps.tobytes()), codes.shape), codes)
+
+
+def constants(file: Path) -> Iterator[tuple[Any, ...]]:
+    """Yield codes, scales and bits of each graph's quantised constants."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    model, contents = container.read_model(file)
+    for graph in model.subgraphs:
+        for tensor in graph.tensors:
+            content = np.frombuffer(contents[tensor.buffer], np.uint8)
+            if tensor.type == schema.TensorType.INT4:
+                blocks = tensor.quantization.details
+                of_blocks = graph.tensors[blocks.scales]
+                steps = np.frombuffer(contents[of_blocks.buffer], np.float16).reshape(of_blocks.shape)
+                pairs = np.stack([content % 16, content // 16], 1).reshape(tensor.shape).astype(int)
+                assert blocks.blockSize * steps.shape[1] == tensor.shape[1]
+                yield graph, (pairs + 8) % 16 - 8, steps, 4
+            elif tensor.type == schema.TensorType.INT8:
+                steps = tensor.quantization.scale.reshape(-1, 1)
+                yield graph, content.view(np.int8).reshape(tensor.shape), steps, 8
+
+
+@pytest.mark.parametrize("name", ["four", "mixed"])
+def test_a_file_has_the_codes_and_the_scales_of_the_checkpoint(name: str, request: pytest.FixtureRequest) -> None:
+    one: Made = request.getfixturevalue(name)
+    wanted = one.integers
+    found = list(constants(one.file))
+    assert {WORDS, QUERY, KEY} <= wanted.keys()
+    assert len(found) == len(LENGTHS) * len(wanted)
+    for graph in {id(graph): graph for graph, *_ in found}.values():
+        here = [rest for owner, *rest in found if owner is graph]
+        for integer in wanted.values():
+            assert any(
+                bits == integer.bits and np.array_equal(codes, integer.codes) and np.array_equal(steps, integer.scales)
+                for codes, steps, bits in here
+            )
+
+
+def test_a_clean_file_passes(four: Made) -> None:
+    assert not four.failed()
+    gates = four.judged()
+    assert gates["stored"].detail == f"{len(four.integers) - 1} weights are int4 and 1 weights are int8"
+    assert gates["weights"].found == 0
+
+
+def test_bits_may_be_mixed(mixed: Made) -> None:
+    assert not mixed.failed()
+    assert {name: one.bits for name, one in mixed.integers.items() if name in (WORDS, QUERY, KEY)} == {
+        WORDS: 4,
+        QUERY: 8,
+        KEY: 4,
+    }
+
+
+def test_what_several_lengths_have_is_stored_once(four: Made) -> None:
+    model, _ = container.read_model(four.file)
+    by_blocks = {
+        (tensor.buffer, graph.tensors[blocks.scales].buffer)
+        for graph in model.subgraphs
+        for tensor in graph.tensors
+        if (blocks := container.blocks_of(tensor)) is not None
+    }
+    assert len(by_blocks) == len(four.integers) - 1
+
+
+def test_columns_that_no_block_divides_have_eight_bits(made: Callable[..., Made], tmp_path: Path) -> None:
+    """TinyBERT's hidden size is 312, and its intermediate size 1200."""
+    sizes = {"hidden_size": 312, "num_attention_heads": 12, "intermediate_size": 1200, "num_hidden_layers": 1}
+    config = ARCHITECTURES["bert"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ARCHITECTURES, "bert", replace(config, tiny_config=dict(config.tiny_config) | sizes))
+        source = write_student(tmp_path, "bert", "embedding")
+    one = made("312", source, table_bits=4)
+    assert {integer.bits for integer in one.integers.values()} == {8}
+    assert not one.failed()
+
+
+# --- what a file must not have ----------------------------------------------------------------------------------------
+
+
+def tensors(file: Damaged) -> Any:
+    return file.root["subgraphs"]["tensors"]
+
+
+def blocks(file: Damaged) -> Any:
+    return tensors(file)["quantization"].members("details")["BlockwiseQuantization"]
+
+
+def content_of(file: Damaged, tensor: int) -> int:
+    """Return where a tensor's bytes begin."""
+    buffer = int(tensors(file).number("buffer")[tensor])
+    return int(file.root["buffers"].number("offset")[buffer])
+
+
+def int4(file: Damaged) -> int:
+    return first(tensors(file), "type", scales.INT4)
+
+
+def half(file: Damaged) -> int:
+    return int(blocks(file).number("scales")[0])
+
+
+def flipped(file: Damaged, at: int, bit: int) -> Damaged:
+    return file.bytes(at, bytes([int(file.data[at]) ^ bit]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda f: flipped(f, content_of(f, int4(f)) + 100, 0x10),
+        lambda f: flipped(f, content_of(f, int4(f)) + 100, 0x08),
+        # The last bit of a number of bfloat16, and one that it does not have.
+        lambda f: flipped(f, content_of(f, half(f)) + 6, 0x08),
+        lambda f: flipped(f, content_of(f, half(f)) + 6, 0x01),
+    ],
+    ids=["high code", "low code", "scale", "fine scale"],
+)
+def test_a_damaged_code_or_scale_fails(change: Callable[[Damaged], Damaged], four: Made, tmp_path: Path) -> None:
+    file = change(Damaged.litert(four.file)).write(tmp_path / "damaged.tflite")
+    assert set(four.failed(file)) == {"weights"}
+
+
+def test_scales_of_another_weight_fail(four: Made, tmp_path: Path) -> None:
+    file = Damaged.litert(four.file)
+    named = blocks(file).number("scales").tolist()
+    shapes = tensors(file).vector("shape").rows()
+    other = next(one for one in named[1:] if shapes[one] == shapes[named[0]])
+    # Tables of quantization are shared by the lengths, so both change; what nothing reads is refused as well.
+    file.number(blocks(file), "scales", other, row=0)
+    with pytest.raises(ArtifactError, match="nothing reads it"):
+        backends.get("litert").structure(file.write(tmp_path / "damaged.tflite"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f.number(blocks(f), "block_size", 64), "its scales are not as many as its blocks"),
+        (lambda f: f.number(blocks(f), "block_size", 16), "its blocks are no multiple of 32 columns"),
+        (lambda f: f.number(blocks(f), "block_size", -32), "its blocks are no multiple of 32 columns"),
+        (lambda f: f.number(blocks(f), "scales", 9999), "it names a tensor that is not there"),
+        (lambda f: f.number(blocks(f), "scales", -1), "it names a tensor that is not there"),
+        (lambda f: f.number(blocks(f), "scales", 0), "its scales are not as many as its blocks"),
+        (lambda f: f.number(blocks(f), "zero_points", 0), "it has zero points"),
+        (
+            lambda f: f.number(tensors(f)["quantization"], "details_type", 3),
+            "quantised in a form that is not read here|lies outside",
+        ),
+        (lambda f: f.bytes(content_of(f, half(f)), b"\x00\xfc"), "a scale is not positive, or no number"),
+        (lambda f: f.bytes(content_of(f, half(f)), b"\x00\x7c"), "a scale is not positive, or no number"),
+        (lambda f: f.bytes(content_of(f, half(f)), b"\x00\x00"), "a scale is not positive, or no number"),
+        (lambda f: f.number(tensors(f), "type", 16, row=half(f)), "its scales are no constant in half precision"),
+        (lambda f: f.number(tensors(f), "type", 9, row=int4(f)), "its buffer has"),
+        (
+            lambda f: f.number(f.root["buffers"], "size", 64, row=int(tensors(f).number("buffer")[int4(f)])),
+            "its buffer has 64 bytes",
+        ),
+    ],
+)
+def test_blocks_that_do_not_fit_are_refused(
+    change: Callable[[Damaged], Damaged], message: str, four: Made, tmp_path: Path
+) -> None:
+    file = change(Damaged.litert(four.file)).write(tmp_path / "damaged.tflite")
+    for read in (check_bounds, backends.get("litert").inspect, backends.get("litert").structure):
+        with pytest.raises(ArtifactError, match=message) as raised:
+            read(file)
+        assert "\n" not in str(raised.value)
+
+
+def test_int4_is_read_by_linears_and_tables_alone(four: Made, tmp_path: Path) -> None:
+    file = Damaged.litert(four.file)
+    operators = file.root["subgraphs"]["operators"]
+    kinds = file.root["operator_codes"].number("builtin_code").tolist()
+    at = first(operators, "opcode_index", kinds.index(0))
+    file.element(operators, "inputs", int4(file), row=at, at=1)
+    with pytest.raises(ArtifactError, match="builtin 0: an input is of"):
+        check_bounds(file.write(tmp_path / "damaged.tflite"))
+
+
+# --- conversion -------------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_without_integers_is_refused(four: Made, converter: Worker, tmp_path: Path) -> None:
+    with pytest.raises(StudentError, match="was not quantised for a scheme of integers"):
+        convert(converter, four.student, four.student.path, tmp_path)
+
+
+def test_codes_for_what_the_student_lacks_are_refused(four: Made, converter: Worker, tmp_path: Path) -> None:
+    quantised = Path(shutil.copytree(four.quantised, tmp_path / "quantised"))
+    stored_integers.write(four.integers | {"pooler.dense.weight": four.integers[QUERY]}, quantised)
+    with pytest.raises(StudentError, match=r"codes for pooler\.dense\.weight, which is no such weight of BertModel"):
+        convert(converter, four.student, quantised, tmp_path)
+
+
+def test_a_weight_that_the_converter_lost_is_named(four: Made, mixed: Made, tmp_path: Path) -> None:
+    from pipeline.backends.litert import integers as of_files
+
+    with pytest.raises(ToolchainError, match=r"made an int8 constant .* of its own"):
+        of_files.put_in(four.file, tmp_path / "out.tflite", four.integers)
+    one = {name: integer for name, integer in mixed.integers.items() if name == KEY}
+    model, contents = container.read_model(mixed.file)
+    eight = next(tensor for graph in model.subgraphs for tensor in graph.tensors if tensor.type == 9)
+    for tensor in container.tensors_of(model):
+        if tensor.buffer == eight.buffer:
+            tensor.quantization.scale = np.ones(1, np.float32)
+    container.write_model(model, contents, tmp_path / "in.tflite")
+    with pytest.raises(ToolchainError, match=f"changed the codes of {KEY}"):
+        of_files.put_in(tmp_path / "in.tflite", tmp_path / "out.tflite", one)
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        "bert",
+        *(pytest.param(name, marks=pytest.mark.full) for name in ("albert", "distilbert", "mobilebert", "roberta")),
+    ],
+)
+def test_int4_goes_through_the_command(
+    architecture: str, lively: Callable[..., Path], command_here: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    path = recipe_file(
+        tmp_path,
+        student={"source": str(lively(architecture)), "random_weights": True},
+        convert={"sequence_lengths": [16, 32]},
+        targets={"litert": {"schemes": [SCHEME]}},
+        quantize={"calibration_texts": 64, "table_bits": 8 if architecture == "bert" else 4},
+        # Of random weights, few bits leave less than of trained ones.
+        verify={"gates": {SCHEME: {"min_mean_cosine": 0.9, "min_worst_cosine": 0.5, "min_sqnr_db": 5.0}}},
+    )
+    outcome = command_here("verify", path, "--json")
+    assert set(outcome.document["verdicts"].values()) == {"passed"}, outcome.stdout
