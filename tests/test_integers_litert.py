@@ -102,7 +102,7 @@ def made(run_store: Store, converter: Worker) -> Callable[..., Made]:
             with pytest.MonkeyPatch.context() as patch:
                 reasons = {path.removesuffix(".weight"): "asked for" for path in eight}
                 patch.setattr(integers, "round_weights", functools.partial(integers.round_weights, eight=reasons))
-                quantize.make(student.path, "embedding", SCHEME, section, texts, folder / "quantised")
+                quantize.make(student.path, "embedding", SCHEME, section, (), texts, folder / "quantised")
             convert(converter, student, folder / "quantised", folder / "model")
 
         folder = run_store.get(f"litert-integers-{name}", make_all)

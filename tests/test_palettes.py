@@ -3,19 +3,17 @@
 import itertools
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import test_backends
 import torch
+from chosen_coreml import LENGTHS, QUERY, WORDS, Made, converting, decode, decompressed, flip, make_file
 from conftest import Outcome, recipe_file
 from store import Store
-from test_backends import student_artifact
 
 from pipeline import backends, mil
-from pipeline.artifact import Artifact, read_manifest
 from pipeline.checkpoint import palettes as stored_palettes
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.palettes import Palette
@@ -24,22 +22,13 @@ from pipeline.convert.stage import Target, make
 from pipeline.data import calibration
 from pipeline.errors import StudentError, ToolchainError
 from pipeline.graph.worker import Worker
-from pipeline.mil.constants import Expression, Source, constants
-from pipeline.mil.constants import decode as decode_any
 from pipeline.quantize import palettes
-from pipeline.quantize import stage as quantize
 from pipeline.quantize.activations import of_tokens
-from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES
 from pipeline.tasks import get
 from pipeline.verify import chosen, structure
-from pipeline.verify.record import GateResult
-from pipeline.verify.weights import Expected
 
 BITS = {"palettize_6bit": 6, "palettize_4bit": 4}
-WORDS = "embeddings.word_embeddings.weight"
-QUERY = "encoder.layer.0.attention.self.query.weight"
-FUNCTIONS = 2
 
 
 # --- how they are chosen ----------------------------------------------------------------------------------------------
@@ -148,103 +137,41 @@ def test_a_shared_layer_is_chosen_for_what_it_reads_in_all_its_calls(lively: Cal
 # --- what a file has --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Made:
-    """A student, its palettised checkpoint and the Core ML file."""
-
-    scheme: str
-    student: Artifact
-    quantised: Path
-    file: Path
-
-    @property
-    def palettes(self) -> dict[str, Palette]:
-        return stored_palettes.read(self.quantised)
-
-    @property
-    def expected(self) -> tuple[Expected, Expected]:
-        model = load_checkpoint(self.student.path, get("embedding"))
-        truth = Expected.read(self.student.path, model_structure(model))
-        return truth, Expected.read(self.quantised, quantize.structure(self.quantised))
-
-    def judged(self, file: Path | None = None) -> dict[str, GateResult]:
-        """Return the gates that concern constants."""
-        stored = backends.get("coreml").structure(file or self.file)
-        truth, rewritten = self.expected
-        row = SCHEMES[self.scheme]
-        checked = structure.check(stored, rewritten, self.scheme, "coreml", functions=FUNCTIONS)
-        gates = [
-            chosen.check(truth, rewritten, self.palettes, row),
-            *checked.gates,
-            chosen.check_stored(stored, checked.followed, self.palettes, row, "float16"),
-        ]
-        return {gate.name: gate for gate in gates}
-
-
 @pytest.fixture(scope="module")
 def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    with Worker(tmp_path_factory.mktemp("log") / "convert.log") as worker:
-        test_backends._converter.append(worker)
+    with converting(tmp_path_factory.mktemp("log")) as worker:
         yield worker
-        test_backends._converter.clear()
 
 
 @pytest.fixture(scope="module")
 def made(run_store: Store, lively: Callable[..., Path], converter: Worker) -> Callable[[str], Made]:
-    def make_all(scheme: str, folder: Path) -> None:
-        student = student_artifact(lively(), "embedding", folder / "student")
-        for name in ("quantised", "model"):
-            (folder / name).mkdir()
-        texts = calibration.default_texts(32, seed=0)
-        section = QuantizeSection(calibration_texts=32)
-        quantised = folder / "quantised"
-        converter.call(quantize.make, student.path, "embedding", scheme, section, (), texts, quantised)
-        gates = SCHEMES[scheme].gates["embedding"]
-        target = Target("coreml", scheme)
-        converter.call(make, student, target, (8, 16), 18, None, quantised, gates, folder / "model")
-
-    def get_made(scheme: str) -> Made:
-        folder = run_store.get(f"palettes-{scheme}", lambda place: make_all(scheme, place))
-        student = Artifact(folder / "student", read_manifest(folder / "student"))
-        return Made(scheme, student, folder / "quantised", folder / "model" / backends.get("coreml").FILE)
-
-    return get_made
-
-
-def decode(package: mil.Package, source: Source) -> np.ndarray:
-    return np.asarray(decode_any(package, source, rounded=False))
+    return lambda scheme: make_file(run_store, converter, lively(), scheme, f"palettes-{scheme}")
 
 
 @pytest.mark.parametrize("scheme", BITS)
 def test_a_file_has_the_indices_and_the_lists_of_the_checkpoint(scheme: str, made: Callable[[str], Made]) -> None:
     one = made(scheme)
     package = mil.read(one.file)
-    wanted = one.palettes
+    wanted = one.held
     assert {WORDS, QUERY} <= wanted.keys()
-    places = []
-    for function in package.functions:
-        sources = constants(package.program(function)).values()
-        found = [
-            (decode(package, source.arguments["indices"]), decode(package, source.arguments["lut"]))
-            for source in sources
-            if isinstance(source, Expression) and "lut" in source.operation.kind
-        ]
+    functions = decompressed(package, "lut")
+    for sources in functions:
+        found = [(decode(package, one.arguments["indices"]), decode(package, one.arguments["lut"])) for one in sources]
         assert len(found) == len(wanted)
         for palette in wanted.values():
             assert any(
                 np.array_equal(indices, palette.indices) and np.array_equal(lut.reshape(palette.lut.shape), palette.lut)
                 for indices, lut in found
             )
-        places.append({source.key for source in sources if isinstance(source, Expression)})
-    assert len(places) == FUNCTIONS
-    assert places[0] == places[1]
+    assert len(functions) == len(LENGTHS)
+    assert {one.key for one in functions[0]} == {one.key for one in functions[1]}
 
 
 @pytest.mark.parametrize("scheme", BITS)
 def test_a_clean_file_passes(scheme: str, made: Callable[[str], Made]) -> None:
     gates = made(scheme).judged()
     assert not {name: gate.detail for name, gate in gates.items() if not gate.passed}
-    assert gates["stored"].detail == f"{len(made(scheme).palettes)} weights are palette{BITS[scheme]}"
+    assert gates["stored"].detail == f"{len(made(scheme).held)} weights are palette{BITS[scheme]}"
     written = stored_palettes.Record.model_validate_json((made(scheme).quantised / stored_palettes.RECORD).read_text())
     errors = [(one.error, one.error_nearest) for one in written.weights if one.error is not None]
     assert sum(error or 0 for error, _ in errors) < sum(nearest or 0 for _, nearest in errors)
@@ -252,13 +179,12 @@ def test_a_clean_file_passes(scheme: str, made: Callable[[str], Made]) -> None:
 
 def blob_of(package: mil.Package, palette: Palette, argument: str) -> tuple[str, int]:
     """Return the weight file and the offset of a palette's indices or list."""
-    for source in constants(package.program(package.functions[0])).values():
-        if isinstance(source, Expression) and "lut" in source.operation.kind:
-            lut = decode(package, source.arguments["lut"]).reshape(-1)
-            literal = source.arguments[argument]
-            if np.array_equal(lut, palette.lut.reshape(-1)) and isinstance(literal, mil.package.Literal):
-                assert literal.blob is not None
-                return literal.blob
+    for source in decompressed(package, "lut")[0]:
+        lut = decode(package, source.arguments["lut"]).reshape(-1)
+        literal = source.arguments[argument]
+        if np.array_equal(lut, palette.lut.reshape(-1)) and isinstance(literal, mil.package.Literal):
+            assert literal.blob is not None
+            return literal.blob
     raise AssertionError("no such palette")
 
 
@@ -269,16 +195,9 @@ def test_a_damaged_palette_fails(
 ) -> None:
     one = made(scheme)
     file = Path(shutil.copytree(one.file, tmp_path / one.file.name))
-    package = mil.read(file)
-    blob, offset = blob_of(package, one.palettes[name], argument)
-    weights = file / "Data" / "com.apple.CoreML" / blob
-    start = package.blob(blob).record(offset).start
-    data = bytearray(weights.read_bytes())
     # The last bit of a number of the list, or one bit of an index in the middle.
-    at = start + (6 if argument == "lut" else one.palettes[name].indices.size // 4)
-    data[at] ^= 1
-    del package
-    weights.write_bytes(data)
+    at = 6 if argument == "lut" else one.held[name].indices.size // 4
+    flip(file, blob_of(mil.read(file), one.held[name], argument), at)
     failed = {name for name, gate in one.judged(file).items() if not gate.passed}
     assert failed == {"weights"}
 
@@ -297,9 +216,9 @@ def test_a_palette_that_the_program_lacks_is_an_error(
 ) -> None:
     one, target = made("palettize_6bit"), Target("coreml", "palettize_6bit")
     quantised = Path(shutil.copytree(one.quantised, tmp_path / "quantised"))
-    indices = one.palettes[QUERY].indices.copy()
+    indices = one.held[QUERY].indices.copy()
     indices[2, 3] ^= 1
-    stored_palettes.write(one.palettes | {QUERY: replace(one.palettes[QUERY], indices=indices)}, quantised)
+    stored_palettes.write(one.held | {QUERY: replace(one.held[QUERY], indices=indices)}, quantised)
     gates = SCHEMES[one.scheme].gates["embedding"]
     with pytest.raises(ToolchainError, match=rf"has no constant that the palette of {QUERY} gives"):
         converter.call(make, one.student, target, (8,), 18, None, quantised, gates, tmp_path)
@@ -358,8 +277,8 @@ def test_what_rounding_does_not_explain_fails(
     truth, rewritten = one.expected
     tensors = dict(truth.tensors)
     other = replace(truth, tensors=tensors | change(tensors))
-    assert chosen.check(truth, rewritten, one.palettes, SCHEMES[scheme]).passed
-    gate = chosen.check(other, rewritten, one.palettes, SCHEMES[scheme])
+    assert chosen.check(truth, rewritten, one.held, SCHEMES[scheme]).passed
+    gate = chosen.check(other, rewritten, one.held, SCHEMES[scheme])
     assert not gate.passed
     assert told in gate.detail
 
@@ -368,14 +287,14 @@ def test_palettes_have_to_be_the_checkpoints_and_of_the_bits_that_are_promised(m
     one = made("palettize_6bit")
     truth, rewritten = one.expected
     six, four = SCHEMES["palettize_6bit"], SCHEMES["palettize_4bit"]
-    assert "has 6 bits; palettize_4bit means 4" in chosen.check(truth, rewritten, one.palettes, four).detail
-    indices = one.palettes[QUERY].indices.copy()
+    assert "has 6 bits; palettize_4bit means 4" in chosen.check(truth, rewritten, one.held, four).detail
+    indices = one.held[QUERY].indices.copy()
     indices[2, 3] ^= 1
-    wrong = one.palettes | {QUERY: replace(one.palettes[QUERY], indices=indices)}
+    wrong = one.held | {QUERY: replace(one.held[QUERY], indices=indices)}
     assert f"{QUERY} is not what its palette gives" in chosen.check(truth, rewritten, wrong, six).detail
     assert "nothing has a palette" in chosen.check(truth, truth, {}, six).detail
     fewer = {name: value for name, value in rewritten.tensors.items() if name != QUERY}
-    assert f"{QUERY} is not there" in chosen.check(truth, replace(rewritten, tensors=fewer), one.palettes, six).detail
+    assert f"{QUERY} is not there" in chosen.check(truth, replace(rewritten, tensors=fewer), one.held, six).detail
 
 
 def test_a_weight_that_is_stored_otherwise_is_told(made: Callable[[str], Made]) -> None:
@@ -390,17 +309,17 @@ def test_a_weight_that_is_stored_otherwise_is_told(made: Callable[[str], Made]) 
             for constant in stored.constants
         ),
     )
-    checked = structure.check(half, rewritten, one.scheme, "coreml", functions=FUNCTIONS)
+    checked = structure.check(half, rewritten, one.scheme, "coreml", functions=len(LENGTHS))
     assert checked.gates[0].passed
-    gate = chosen.check_stored(half, checked.followed, one.palettes, row, "float16")
+    gate = chosen.check_stored(half, checked.followed, one.held, row, "float16")
     assert f"{QUERY} is stored as float16, not palette6" in gate.detail
-    fp16 = structure.check(stored, rewritten, "fp16", "coreml", functions=FUNCTIONS)
+    fp16 = structure.check(stored, rewritten, "fp16", "coreml", functions=len(LENGTHS))
     assert not fp16.gates[0].passed
 
 
 def test_indices_and_lists_that_do_not_fit_are_refused(made: Callable[[str], Made], tmp_path: Path) -> None:
     one = made("palettize_6bit")
-    palette = one.palettes[QUERY]
+    palette = one.held[QUERY]
     for wrong in (
         replace(palette, lut=palette.lut[:, :5]),
         replace(palette, lut=palette.lut.astype(np.float32)),

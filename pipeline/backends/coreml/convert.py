@@ -11,8 +11,7 @@ import numpy as np
 
 from pipeline import mil, tasks
 from pipeline.backends import ConvertRequest, sparsity
-from pipeline.backends.coreml import palettes
-from pipeline.checkpoint import palettes as stored_palettes
+from pipeline.backends.coreml import chosen
 from pipeline.mil.listing import count_operations
 from pipeline.schemes import NEWEST_IOS, SCHEMES
 
@@ -65,8 +64,8 @@ def _convert_one(request: ConvertRequest, length: int, ios: int) -> Any:
     compress = _COMPRESSION[request.scheme]
     if compress:
         model = compress(model, sparse)
-    if scheme.palette_bits:
-        model = palettes.put_in(model, stored_palettes.read(request.student))
+    if scheme.chosen:
+        model = chosen.put_in(model, chosen.read(request.student, scheme))
     return model
 
 
@@ -168,10 +167,12 @@ _COMPRESSION: Mapping[str, Callable[[Any, bool], Any] | None] = {
     "fp32": None,
     "fp16": None,
     "int8_weight_only": _compress_int8,
+    "int4_weight_only": None,
     "palettize_6bit": None,
     "palettize_4bit": None,
 }
-"""What is done to a float model, by scheme; its own precision is the row's `base`. Palettes the checkpoint has."""
+"""What is done to a float model, by scheme; its own precision is the row's `base`. None where nothing is, or where the
+checkpoint has what was chosen."""
 CONVERTS = frozenset(_COMPRESSION)
 
 
