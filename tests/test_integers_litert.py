@@ -1,6 +1,5 @@
 """Weights of four and eight bits in LiteRT files: exactly the checkpoint's, and verify tells when they are not."""
 
-import functools
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -28,7 +27,6 @@ from pipeline.convert.stage import Target, make
 from pipeline.data import calibration
 from pipeline.errors import ArtifactError, StudentError, ToolchainError
 from pipeline.graph.worker import Worker
-from pipeline.quantize import integers
 from pipeline.quantize import stage as quantize
 from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES
@@ -99,10 +97,8 @@ def made(run_store: Store, converter: Worker) -> Callable[..., Made]:
             (folder / "model").mkdir()
             texts = calibration.default_texts(32, seed=0)
             section = QuantizeSection(calibration_texts=32, table_bits=table_bits)
-            with pytest.MonkeyPatch.context() as patch:
-                reasons = {path.removesuffix(".weight"): "asked for" for path in eight}
-                patch.setattr(integers, "round_weights", functools.partial(integers.round_weights, eight=reasons))
-                quantize.make(student.path, "embedding", SCHEME, section, (), texts, folder / "quantised")
+            paths = tuple(name.removesuffix(".weight") for name in eight)
+            quantize.make(student.path, "embedding", SCHEME, section, paths, texts, folder / "quantised")
             convert(converter, student, folder / "quantised", folder / "model")
 
         folder = run_store.get(f"litert-integers-{name}", make_all)

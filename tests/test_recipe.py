@@ -155,14 +155,18 @@ def test_no_two_schemes_look_alike_or_are_shipped_alike():
         "int8_weight_only",
         "fp16",
         "fp32",
+        "int4_dynamic",
+        "int4_weight_only",
         "palettize_4bit",
     ]
 
 
-def test_a_backend_s_minimum_runtime_is_the_newest_that_any_scheme_needs():
-    needed = [row.support["litert"].right_from.get("ai-edge-litert") for row in SCHEMES.values()]
-    newest = max(filter(None, needed), key=version_numbers)
-    assert newest == backends.get("litert").MINIMUM_RUNTIME
+def test_a_scheme_s_minimum_runtime_is_its_own_or_the_backend_s():
+    litert = backends.get("litert")
+    known = {name: backends.minimum_runtime("litert", name) for name in litert.CONVERTS}
+    assert known["int8_dynamic"] == known["fp32"] == litert.MINIMUM_RUNTIME
+    assert version_numbers(known["int4_dynamic"]) > version_numbers(litert.MINIMUM_RUNTIME)
+    assert backends.minimum_runtime("coreml", "int4_weight_only") == backends.get("coreml").MINIMUM_RUNTIME
 
 
 @pytest.mark.parametrize("backend", backends.NAMES)
@@ -178,12 +182,15 @@ def test_every_scheme_has_gates_that_hold_it_to_something(kind):
     for scheme in SCHEMES.values():
         bounds = scheme.gates[kind].model_dump(exclude_none=True)
         assert {"min_sqnr_db", "max_task_drop", "max_bytes_per_parameter"} <= set(bounds)
-        assert scheme.weight_bytes < bounds["max_bytes_per_parameter"] < 1.25 * scheme.weight_bytes
+        # Beside int4 linears, tables are int8, which may be half of a model.
+        table_bytes = 1.0 if scheme.weights == "int4" else scheme.weight_bytes
+        assert scheme.weight_bytes < bounds["max_bytes_per_parameter"] < 1.25 * table_bytes
         assert 0 < bounds["max_task_drop"] <= 0.02
 
 
 def test_a_coarser_scheme_is_never_held_to_more():
-    order = ["fp32", "fp16", "int8_weight_only", "palettize_6bit", "int8_dynamic", "int8_static", "palettize_4bit"]
+    order = ["fp32", "fp16", "int8_weight_only", "palettize_6bit", "int8_dynamic", "int8_static"]
+    order += ["int4_dynamic", "int4_weight_only", "palettize_4bit"]
     floors = [SCHEMES[name].gates["embedding"].min_worst_cosine or 0.0 for name in order]
     assert floors == sorted(floors, reverse=True)
     assert set(order) == set(SCHEMES)

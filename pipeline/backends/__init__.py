@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from pipeline.backends.signature import Function, Signature
 from pipeline.backends.structure import Structure
-from pipeline.schemes import BACKENDS
+from pipeline.runtimes import version_numbers
+from pipeline.schemes import BACKENDS, SCHEMES
 
 NAMES = BACKENDS
 
@@ -84,7 +85,7 @@ class Backend(Protocol):
     VERSION: int
     """Raised when the same request gives another file; a part of the key of this backend's files alone."""
     MINIMUM_RUNTIME: str
-    """Oldest runtime that computes every scheme rightly."""
+    """Oldest runtime that computes every scheme rightly which asks for no later one, see `minimum_runtime`."""
     CONVERTS: frozenset[str]
     """Schemes that `convert` can tell its toolchain: those of which the rows of `SCHEMES` say that it supports them."""
 
@@ -154,6 +155,13 @@ def get(name: str) -> Backend:
     if name not in NAMES:
         raise KeyError(name)
     return cast(Backend, importlib.import_module(f"pipeline.backends.{name}"))
+
+
+def minimum_runtime(backend: str, scheme: str) -> str:
+    """Return the oldest runtime that computes a scheme's files rightly."""
+    module = get(backend)
+    needed = SCHEMES[scheme].support[backend].right_from.get(module.DISTRIBUTIONS[0])
+    return max(filter(None, (module.MINIMUM_RUNTIME, needed)), key=version_numbers)
 
 
 @contextlib.contextmanager

@@ -42,7 +42,7 @@ def _problems(folder: Path, claimed: Signature) -> Iterator[str]:
     backend = backends.get(claimed.backend)
     if claimed.file != backend.FILE:
         yield f"file: {_short(claimed.file)}, where a file of {claimed.backend} is called {backend.FILE!r}"
-    yield from _wrong_runtime(claimed, backend)
+    yield from _wrong_runtime(claimed)
     yield from _wrong_padding(folder, claimed.pad_token_id)
     file = folder / claimed.file
     if not file.exists():
@@ -54,9 +54,9 @@ def _problems(folder: Path, claimed: Signature) -> Iterator[str]:
         yield f"parameters: {_short(claimed.parameters)}, which a file of {held:,} bytes cannot hold"
 
 
-def _wrong_runtime(claimed: Signature, backend: backends.Backend) -> Iterator[str]:
+def _wrong_runtime(claimed: Signature) -> Iterator[str]:
     """Yield a runtime that no file of this version of PocketBERT, or of an earlier one, asks for."""
-    asked, known = claimed.minimum_runtime, backend.MINIMUM_RUNTIME
+    asked, known = claimed.minimum_runtime, backends.minimum_runtime(claimed.backend, claimed.scheme)
     if asked == known:
         return
     if not version_numbers(known):

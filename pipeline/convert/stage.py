@@ -170,7 +170,7 @@ def _signature(request: ConvertRequest, target: Target, student_metrics: dict[st
         task=request.task,
         output_kind=tasks.get(request.task).output_kind,
         file=backend.FILE,
-        minimum_runtime=backend.MINIMUM_RUNTIME,
+        minimum_runtime=backends.minimum_runtime(target.backend, target.scheme),
         pad_token_id=student_metrics["pad_token_id"],
         labels=request.labels,
         functions=functions,

@@ -119,7 +119,8 @@ def _wrong_signature(
 ) -> str | None:
     if (signature.backend, signature.scheme) != (asked.target.backend, asked.target.scheme):
         return f"signature.json says {signature.backend}-{signature.scheme}; asked was {asked.target}"
-    parameters, runtime = of_student.metrics["parameters"], backends.get(signature.backend).MINIMUM_RUNTIME
+    parameters = of_student.metrics["parameters"]
+    runtime = backends.minimum_runtime(signature.backend, signature.scheme)
     if signature.parameters != parameters:
         return f"signature.json says {signature.parameters} parameters; the student has {parameters}"
     if signature.minimum_runtime != runtime:
