@@ -195,15 +195,20 @@ def test_what_several_lengths_have_is_stored_once(four: Made) -> None:
     assert len(by_blocks) == len(four.integers) - 1
 
 
-def test_columns_that_no_block_divides_have_eight_bits(made: Callable[..., Made], tmp_path: Path) -> None:
-    """TinyBERT's hidden size is 312, and its intermediate size 1200."""
+def tiny_bert(folder: Path) -> Path:
+    """Write a student of TinyBERT's sizes, whose columns no block of 32 divides."""
     sizes = {"hidden_size": 312, "num_attention_heads": 12, "intermediate_size": 1200, "num_hidden_layers": 1}
-    config = ARCHITECTURES["bert"]
+    row = ARCHITECTURES["bert"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(ARCHITECTURES, "bert", replace(config, tiny_config=dict(config.tiny_config) | sizes))
-        source = write_student(tmp_path, "bert", "embedding")
-    one = made("312", source, table_bits=4)
-    assert {integer.bits for integer in one.integers.values()} == {8}
+        patch.setitem(ARCHITECTURES, "bert", replace(row, tiny_config=dict(row.tiny_config) | sizes))
+        return write_student(folder, "bert", "embedding")
+
+
+def test_columns_that_no_block_divides_have_eight_bits(made: Callable[..., Made], tmp_path: Path) -> None:
+    one = made("312", tiny_bert(tmp_path), table_bits=4)
+    found = {name: (integer.bits, integer.scales.shape[1]) for name, integer in one.integers.items()}
+    assert found.pop(WORDS) == (4, 1)
+    assert set(found.values()) == {(8, 1)}
     assert not one.failed()
 
 
@@ -343,20 +348,33 @@ def test_a_weight_that_the_converter_lost_is_named(four: Made, mixed: Made, tmp_
     "architecture",
     [
         "bert",
-        *(pytest.param(name, marks=pytest.mark.full) for name in ("albert", "distilbert", "mobilebert", "roberta")),
+        *(
+            pytest.param(name, marks=pytest.mark.full)
+            for name in ("albert", "distilbert", "mobilebert", "roberta", "tinybert")
+        ),
     ],
 )
 def test_int4_goes_through_the_command(
     architecture: str, lively: Callable[..., Path], command_here: Callable[..., Outcome], tmp_path: Path
 ) -> None:
+    source = tiny_bert(tmp_path / "student") if architecture == "tinybert" else lively(architecture)
     path = recipe_file(
         tmp_path,
-        student={"source": str(lively(architecture)), "random_weights": True},
+        student={"source": str(source), "random_weights": True},
         convert={"sequence_lengths": [16, 32]},
         targets={"litert": {"schemes": [SCHEME]}},
         quantize={"calibration_texts": 64, "table_bits": 8 if architecture == "bert" else 4},
         # Of random weights, few bits leave less than of trained ones.
-        verify={"gates": {SCHEME: {"min_mean_cosine": 0.9, "min_worst_cosine": 0.5, "min_sqnr_db": 5.0}}},
+        verify={
+            "gates": {
+                SCHEME: {
+                    "min_mean_cosine": 0.9,
+                    "min_worst_cosine": 0.5,
+                    "min_sqnr_db": 5.0,
+                    "max_bytes_per_parameter": 1.2,
+                }
+            }
+        },
     )
     outcome = command_here("verify", path, "--json")
     assert set(outcome.document["verdicts"].values()) == {"passed"}, outcome.stdout

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.backends.columns import Columns, Ints, Rows, damage
 from pipeline.backends.flatbuffer import Schema
-from pipeline.backends.litert.scales import INT4
+from pipeline.backends.litert.scales import COLUMNS, INT4
 from pipeline.backends.litert.scales import check as check_blocks
 from pipeline.errors import ArtifactError
 
@@ -120,8 +120,8 @@ def _linear(operation: _Operation) -> str | None:
     rows, matrix = operation.shapes[:2]
     if len(matrix) != 2 or not rows or rows[-1] != matrix[1] or operation.out[-1:] != matrix[:1]:
         return "matrix and rows do not fit"
-    if operation.types[1] == INT4 and operation.types[0] != _FLOAT32:
-        return "int4 is multiplied with something else than floats"
+    if operation.types[1] == INT4 and (operation.types[0] != _FLOAT32 or matrix[1] % COLUMNS):
+        return f"int4 is multiplied with something else than floats, or has no blocks of {COLUMNS} columns"
     if len(operation.shapes) > 2 and operation.inputs[2] >= 0 and _count(operation.shapes[2]) != matrix[0]:
         return "the bias does not fit the matrix"
     return None if _count(rows) // matrix[1] * matrix[0] == _count(operation.out) else "the rows are not as many"

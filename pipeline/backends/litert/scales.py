@@ -16,8 +16,8 @@ INT4 = 17
 """In `TensorType`."""
 _FLOAT16 = 1
 _BLOCKWISE = "BlockwiseQuantization"
-_COLUMNS = 32
-"""XNNPACK's linears know blocks of a multiple of so many."""
+COLUMNS = 32
+"""XNNPACK's linears know blocks of a multiple of so many; tables may have one block a row instead."""
 
 
 def packed(codes: NDArray[np.int8]) -> bytes:
@@ -95,8 +95,9 @@ def check(tensors: Rows, constant: NDArray[np.bool_], content: Callable[[int], N
     rows.demand((named >= 0) & (named < counts[owner]), "it names a tensor that is not there")
     rows.demand(rows.number("zero_points") == -1, "it has zero points")
     rows.demand(rows.vector("block_shape").count == 0, "it has a shape of blocks")
-    rows.demand((size > 0) & (size % _COLUMNS == 0), f"its blocks are no multiple of {_COLUMNS} columns")
     shapes = tensors.vector("shape").rows()
+    whole = np.array([shapes[weight][-1:] == (block,) for weight, block in zip(having, size.tolist(), strict=True)])
+    rows.demand((size > 0) & (whole | (size % COLUMNS == 0)), f"its blocks are no multiple of {COLUMNS} columns")
     fits = [
         len(shapes[weight]) == 2
         and shapes[weight][1] % block == 0
