@@ -160,9 +160,8 @@ class Scheme:
         """
         answer = self.support[backend]
         if answer.reason is None and minimum_ios < answer.ios:
-            return (
-                f"ML Programs hold {self.weights} weights from iOS {answer.ios} on, and minimum_ios is {minimum_ios}."
-            )
+            does = f"hold {self.weights} weights" if self.activations == "float" else "multiply int8 activations"
+            return f"ML Programs {does} from iOS {answer.ios} on, and minimum_ios is {minimum_ios}."
         return answer.reason
 
 
@@ -328,7 +327,7 @@ SCHEMES: dict[str, Scheme] = {
             support={
                 # tflite-runtime 2.14 knows no linear with a scale per row that is read by int8, and refuses it.
                 "litert": Support(right_from={"tflite-runtime": None}),
-                "coreml": Support("Static int8 is not written into ML Programs yet."),
+                "coreml": Support(base="float16", ios=17),
                 "executorch": Support(),
             },
             mark=Mark("X", (0, (5, 1)), "oooo"),

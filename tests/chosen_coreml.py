@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import test_backends
@@ -87,7 +87,7 @@ Quantise = Callable[[Path, str, Path], object]
 """Writes the checkpoint of a student for a scheme into a folder."""
 
 
-def quantise(student: Path, scheme: str, out: Path, *, table_bits: int = 8) -> None:
+def quantise(student: Path, scheme: str, out: Path, *, table_bits: Literal[4, 8] = 8) -> None:
     """Do as the stage does, on a few texts."""
     section = QuantizeSection(calibration_texts=32, table_bits=table_bits)
     quantize.make(student, "embedding", scheme, section, (), calibration.default_texts(32, seed=0), out)

@@ -94,6 +94,7 @@ def clean(kind: OutputKind, seed: int, scheme: str = "fp32") -> Case:
         wrong_ids=[],
         static_gates=[GateResult(name="weights", bound=None, found=None, passed=True, detail="")],
         control=CONTROL,
+        worst_linear=None,
     )
     file_bytes = int(SCHEMES[scheme].weight_bytes * PARAMETERS)
     return Case(signature_of(kind, scheme), truth, found, {"file_bytes": file_bytes})

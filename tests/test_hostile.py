@@ -169,12 +169,12 @@ def test_an_isolated_model_s_signature_is_compared_as_well(model: Path) -> None:
 @pytest.mark.parametrize("claimed", ["999.0", "", "iOS 99 / macOS 99"])
 def test_core_ml_s_runtime_is_compared_although_it_is_no_version(claimed: str) -> None:
     backend = backends.get("coreml")
-    one = signature.Signature.model_construct(backend="coreml", minimum_runtime=claimed)
-    assert list(opening._wrong_runtime(one, backend)) == [
+    one = signature.Signature.model_construct(backend="coreml", scheme="fp16", minimum_runtime=claimed)
+    assert list(opening._wrong_runtime(one)) == [
         f"minimum_runtime: {claimed!r}, where a file of coreml says {backend.MINIMUM_RUNTIME!r}"
     ]
     right = one.model_copy(update={"minimum_runtime": backend.MINIMUM_RUNTIME})
-    assert list(opening._wrong_runtime(right, backend)) == []
+    assert list(opening._wrong_runtime(right)) == []
 
 
 def test_verification_judges_what_does_not_open(model: Path) -> None:

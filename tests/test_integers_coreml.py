@@ -27,7 +27,7 @@ from chosen_coreml import (
 )
 from conftest import Outcome, recipe_file
 from faults import students
-from faults.settings import Setting
+from faults.settings import SETTINGS, Setting
 from store import Store
 from test_coreml_written import edit
 
@@ -66,11 +66,11 @@ def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
 def wide(run_store: Store) -> Path:
     """Return a student whose columns no block of 32 divides, as TinyBERT's are."""
     config = {"hidden_size": 312, "num_attention_heads": 12, "intermediate_size": 1200}
-    students.SETTINGS[WIDE] = Setting(config=config)
+    SETTINGS[WIDE] = Setting(config=config)
     try:
         return run_store.get("wide", lambda folder: students.source(students.Student(setting=WIDE), folder))
     finally:
-        del students.SETTINGS[WIDE]
+        del SETTINGS[WIDE]
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -90,7 +90,7 @@ def convert(converter: Worker, student: Artifact, quantised: Path, out: Path) ->
 def made(run_store: Store, converter: Worker) -> Callable[..., Made]:
     """A factory of files by a name, a student, bits of tables and linears of eight bits."""
 
-    def get_made(name: str, source: Path, *, table_bits: int = 8, eight: tuple[str, ...] = ()) -> Made:
+    def get_made(name: str, source: Path, *, table_bits: Literal[4, 8] = 8, eight: tuple[str, ...] = ()) -> Made:
         def make_all(folder: Path) -> None:
             student = student_artifact(source, "embedding", folder / "student")
             (folder / "quantised").mkdir()

@@ -218,7 +218,7 @@ def test_a_palette_that_the_program_lacks_is_an_error(
     quantised = Path(shutil.copytree(one.quantised, tmp_path / "quantised"))
     indices = one.held[QUERY].indices.copy()
     indices[2, 3] ^= 1
-    stored_palettes.write(one.held | {QUERY: replace(one.held[QUERY], indices=indices)}, quantised)
+    stored_palettes.write({**one.held} | {QUERY: replace(one.held[QUERY], indices=indices)}, quantised)
     gates = SCHEMES[one.scheme].gates["embedding"]
     with pytest.raises(ToolchainError, match=rf"has no constant that the palette of {QUERY} gives"):
         converter.call(make, one.student, target, (8,), 18, None, quantised, gates, tmp_path)
@@ -290,7 +290,7 @@ def test_palettes_have_to_be_the_checkpoints_and_of_the_bits_that_are_promised(m
     assert "has 6 bits; palettize_4bit means 4" in chosen.check(truth, rewritten, one.held, four).detail
     indices = one.held[QUERY].indices.copy()
     indices[2, 3] ^= 1
-    wrong = one.held | {QUERY: replace(one.held[QUERY], indices=indices)}
+    wrong = {**one.held} | {QUERY: replace(one.held[QUERY], indices=indices)}
     assert f"{QUERY} is not what its palette gives" in chosen.check(truth, rewritten, wrong, six).detail
     assert "nothing has a palette" in chosen.check(truth, truth, {}, six).detail
     fewer = {name: value for name, value in rewritten.tensors.items() if name != QUERY}

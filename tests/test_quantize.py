@@ -262,7 +262,8 @@ def test_a_file_that_rounds_over_another_range_fails(target: str, static_line: P
     functions = len(held.operators)
     clean = structure.check(held, expected, scheme, backend, functions=functions).gates
     assert all(gate.passed for gate in clean), [gate.detail for gate in clean if not gate.passed]
-    scale, zero, made, made_zero = held.steps[3]
+    (steps,) = [one for one in held.steps[3:4] if len(one) == 4]
+    scale, zero, made, made_zero = steps
     for other in ((scale * (1 + 1e-6), zero, made, made_zero), (scale, zero + 1, made, made_zero)):
         changed = replace(held, steps=(*held.steps[:3], other, *held.steps[4:]))
         failed = [

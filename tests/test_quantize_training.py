@@ -52,7 +52,8 @@ def test_a_static_linear_rounds_as_the_graph_that_is_converted(seed: int) -> Non
     linear = nn.Linear(48, 32)
     hidden = torch.randn(200, 48, generator=generator)
     ranges_of = activation(-1.5, 2.0), activation(-0.7, 0.9)
-    converted = static.StaticLinear(linear, *ranges_of, "codes")(hidden)
+    before, after = (one.scale_and_zero_point() for one in ranges_of)
+    converted = static.StaticLinear(linear, before, after, "codes")(hidden)
     assert torch.equal(fake.FakeStaticLinear(linear, *ranges_of)(hidden), converted)
     assert converted.unique().numel() > 100
 

@@ -31,8 +31,8 @@ class Constant:
     """Whether zeros are left out of the file."""
 
 
-Steps = tuple[float, int, float, int]
-"""Of a static linear: scale and zero point of what it reads, then of what it gives."""
+Steps = tuple[float, int, float, int] | tuple[float, int]
+"""Of a static linear: scale and zero point of what it reads, then of what it gives where that is int8 as well."""
 Role = Literal["weight", "bias"]
 """What an operation does with a constant, where that is plain: it multiplies by a weight, it adds a bias."""
 

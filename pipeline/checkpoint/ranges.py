@@ -12,12 +12,20 @@ Range = tuple[float, float]
 """Lowest and highest value of an activation that int8 keeps as it is; zero is between."""
 STEPS = 255
 """Steps of int8 from the lowest code to the highest."""
+_SMALLEST_HALF = 2.0**-14
+"""The smallest step in half precision: what lies below, some processors take for zero."""
 
 
-def scale_and_zero_point(kept: Range) -> tuple[float, int]:
-    """Return the step of int8 over a range that holds zero, and the code of zero."""
+def scale_and_zero_point(kept: Range, *, half: bool = False) -> tuple[float, int]:
+    """Return the step of int8 over a range that holds zero, and the code of zero.
+
+    Args:
+        kept: the range.
+        half: whether the step is to be a number of half precision; else it is one of single precision.
+    """
     low, high = min(kept[0], 0.0), max(kept[1], 0.0)
-    step = float(np.float32(max(high - low, 1e-9) / STEPS))
+    exact = max(high - low, 1e-9) / STEPS
+    step = float(np.float16(max(exact, _SMALLEST_HALF)) if half else np.float32(exact))
     return step, int(np.clip(round(-128 - low / step), -128, 127))
 
 
@@ -37,9 +45,9 @@ class Activation(BaseModel):
     counts: tuple[int, ...]
     """How many values there were in each of so many bins of equal width, from `lowest` to `highest`."""
 
-    def scale_and_zero_point(self) -> tuple[float, int]:
-        """Return the step of int8 over the range, a float32, and the code of zero, from -128 to 127."""
-        return scale_and_zero_point((self.low, self.high))
+    def scale_and_zero_point(self, *, half: bool = False) -> tuple[float, int]:
+        """Return the step of int8 over the range, and the code of zero, from -128 to 127."""
+        return scale_and_zero_point((self.low, self.high), half=half)
 
 
 class Linear(BaseModel):
@@ -63,6 +71,16 @@ class Linear(BaseModel):
     output: Activation | None = None
     output_error: float | None = None
     """Squared error of its outputs, relative to them, from rounding these alone."""
+
+    def steps(self, *, half: bool) -> tuple[tuple[float, int], ...]:
+        """Return scale and zero point of what it reads and of what it gives; nothing where it is not static.
+
+        In a file of half precision it gives floats: Core ML's linears of int8 do, and none of theirs is lost.
+        """
+        if self.input is None or self.output is None:
+            return ()
+        read = self.input.scale_and_zero_point(half=half)
+        return (read,) if half else (read, self.output.scale_and_zero_point())
 
 
 class Training(BaseModel):

@@ -2,6 +2,7 @@
 
 `quantize` and `dequantize` beside each other mean: what is between is int8. XNNPACK's partitioner, LiteRT's converter
 and coremltools all know PyTorch's `quantized_decomposed` operations, and put exactly these scales into their files.
+Core ML's weights are made int8 where all its others are, and its scales are in half precision, as the program is.
 """
 
 from collections.abc import Mapping
@@ -13,15 +14,17 @@ from torch import nn
 from torch.nn import functional
 
 from pipeline.checkpoint import layers
-from pipeline.checkpoint.ranges import INNER, Activation, Ranges
+from pipeline.checkpoint.ranges import INNER, Ranges
 from pipeline.errors import StudentError
 
 _OPERATIONS = torch.ops.quantized_decomposed
 _LOW, _HIGH, _LARGEST = -128, 127, 127
 _SMALLEST = 1e-12
-Weights = Literal["codes", "floats"]
-"""How a graph holds int8 weights: as codes that are multiplied out; or as floats that are rounded, for converters that
-know a weight by that pattern alone."""
+_Grid = tuple[float, int]
+"""Scale and zero point."""
+Weights = Literal["codes", "floats", "later"]
+"""How a graph holds int8 weights: as codes that are multiplied out; as floats that are rounded, for converters that
+know a weight by that pattern alone; or as they are, in a graph for half precision whose weights are rounded later."""
 
 
 def codes_by_row(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -33,10 +36,10 @@ def codes_by_row(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 class StaticLinear(nn.Module):
     """A linear whose input, weight and output are int8."""
 
-    def __init__(self, linear: nn.Linear, before: Activation, after: Activation, weights: Weights) -> None:
+    def __init__(self, linear: nn.Linear, before: _Grid, after: _Grid, weights: Weights) -> None:
         """Round a linear's weight to int8 with a scale a row, symmetric."""
         super().__init__()
-        self.before, self.after = before.scale_and_zero_point(), after.scale_and_zero_point()
+        self.before, self.after = before, after
         codes, scale = codes_by_row(linear.weight.detach())
         self.rounds = weights == "floats"
         # On the grid: a converter that rounds by the reciprocal of a step puts one in 100,000 on its other side.
@@ -54,7 +57,21 @@ class StaticLinear(nn.Module):
         return _rounded(functional.linear(_rounded(hidden, self.before), weight, self.bias), self.after)
 
 
-def _rounded(values: torch.Tensor, quantised: tuple[float, int]) -> torch.Tensor:
+class StaticInput(nn.Module):
+    """A linear whose input is int8."""
+
+    def __init__(self, linear: nn.Linear, before: _Grid) -> None:
+        """Keep a linear as it is."""
+        super().__init__()
+        self.linear, self.before = linear, before
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return what the linear gives of its input, rounded as int8 is."""
+        result: torch.Tensor = self.linear(_rounded(hidden, self.before))
+        return result
+
+
+def _rounded(values: torch.Tensor, quantised: _Grid) -> torch.Tensor:
     form = (*quantised, _LOW, _HIGH, torch.int8)
     result: torch.Tensor = _OPERATIONS.dequantize_per_tensor(_OPERATIONS.quantize_per_tensor(values, *form), *form)
     return result
@@ -72,12 +89,11 @@ def insert(model: Any, ranges: Ranges, weights: Weights) -> int:
         StudentError: a path of the ranges leads to no linear.
     """
     modules: Mapping[str, Any] = dict(model.named_modules())
-    found = [row for row in ranges.linears if row.input is not None and row.output is not None]
-    for row in found:
+    found = [(row, steps) for row in ranges.linears if (steps := row.steps(half=weights == "later"))]
+    for row, (before, *after) in found:
         linear = modules.get(f"{row.path}.{INNER}", modules.get(row.path))
         if not isinstance(linear, nn.Linear):
             raise StudentError(f"ranges were found for {row.path}, which is no linear of {type(model).__name__}.")
-        assert row.input
-        assert row.output
-        layers.replace(model, linear, StaticLinear(linear, row.input, row.output, weights))
+        new = StaticLinear(linear, before, after[0], weights) if after else StaticInput(linear, before)
+        layers.replace(model, linear, new)
     return len(found)

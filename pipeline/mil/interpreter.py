@@ -53,6 +53,8 @@ class _Step:
     """What the variadic parameter reads; None where the operation has none."""
     rounded: bool
     """Whether the step rounds its values to half precision, as the program declares them."""
+    passes: bool
+    """Whether the step gives what it reads, whatever its type is declared."""
     last_uses: list[str] = field(default_factory=list)
     """Values that no later step reads."""
 
@@ -81,7 +83,8 @@ class Interpreter:
             package: a `.mlpackage`; interpreters of one `Package` share its constants.
             function: name; the default function without one.
             precision: with "fp16", values that the program declares half precision are rounded to it after each
-                operation; with "fp32", none is; with "mixed", constants are, and what is computed is not.
+                operation; with "fp32", none is; with "mixed", constants are, and what is computed is not, neither to
+                half precision nor to integers between `quantize` and `dequantize`.
 
         Raises:
             ArtifactError: the package is damaged.
@@ -95,6 +98,7 @@ class Interpreter:
         self.function = self._program.name
         self._rounded = precision == "fp16"
         self._constants_rounded = precision != "fp32"
+        self._passed_through = ops_neural.PAIR if precision == "mixed" else frozenset()
         _refuse_unknown(self.package, self._program)
         self.inputs: tuple[Port, ...] = tuple(port(row) for row in self._program.description.input)
         self.outputs: tuple[Port, ...] = tuple(port(row) for row in self._program.description.output)
@@ -119,7 +123,9 @@ class Interpreter:
             else:
                 constants[parameter] = bound[0]
         rounded = self._rounded and operation.kind not in KEEPS_ROUNDING
-        return _Step(operation, OPS[operation.kind], constants, tuple(computed), several, rounded)
+        passes = operation.kind in self._passed_through
+        compute = ops_neural.pass_through if passes else OPS[operation.kind]
+        return _Step(operation, compute, constants, tuple(computed), several, rounded, passes)
 
     def _bind(self, argument: Argument) -> _Reference | Value:
         """Return a constant's value, or a reference to what is computed."""
@@ -189,7 +195,7 @@ class Interpreter:
         if len(results) != len(operation.outputs):
             raise ToolchainError(f"{self._where}: {operation.kind} {operation.name} gives {len(results)} values.")
         for value, output in zip(results, operation.outputs, strict=True):
-            values[output.name] = self._conform(value, output, rounded=step.rounded)
+            values[output.name] = value if step.passes else self._conform(value, output, rounded=step.rounded)
             if watch is not None and output.type is not None:
                 watch(operation.kind, output.name, values[output.name])
         for name in step.last_uses:

@@ -190,6 +190,11 @@ def dequantize(input: Array, scale: Array, zero_point: Array | None = None, axis
     return (input.astype(np.float32) - _vector(zero_point, input, axis)) * _vector(scale, input, axis)
 
 
+def pass_through(input: Array, **parameters: Any) -> Array:
+    """Give what `quantize` or `dequantize` reads, for a program without its rounding."""
+    return input
+
+
 def classify(probabilities: Array, classes: Sequence[str | int]) -> tuple[Array, dict[str | int, float]]:
     """Return the label of the largest number, and every label with its number."""
     flat = probabilities.reshape(-1)
@@ -197,6 +202,8 @@ def classify(probabilities: Array, classes: Sequence[str | int]) -> tuple[Array,
     return np.array(classes[int(np.argmax(flat))]), named
 
 
+PAIR = frozenset({"quantize", "dequantize"})
+"""What rounds to integers, and what multiplies them out."""
 OPS: Mapping[str, Callable[..., Any]] = {
     "batch_norm": batch_norm,
     "classify": classify,

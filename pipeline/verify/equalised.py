@@ -22,18 +22,24 @@ TRAINED = 0.5
 """How far training may take a tensor, relative to it. MiniLM: at most XXX."""
 
 
-def read(quantised: Path) -> Expected:
-    """Read a checkpoint that `pipeline.quantize` made, with the steps of its static linears."""
+def read(quantised: Path, *, half: bool = False) -> Expected:
+    """Read a checkpoint that `pipeline.quantize` made, with the steps of its static linears.
+
+    Args:
+        quantised: the checkpoint.
+        half: whether the file that is compared with it is in half precision.
+    """
     found = Expected.read(quantised, quantize.structure(quantised))
     linears = {name for name, _ in found.calls}
     steps: dict[str, Steps] = {}
     # A checkpoint of palettes has none.
     known = ranges.read(quantised).linears if (quantised / ranges.FILE).is_file() else ()
     for row in known:
-        if row.input is not None and row.output is not None:
+        found_steps = row.steps(half=half)
+        if found_steps:
             inner = f"{row.path}.{ranges.INNER}"
-            read, made = row.input.scale_and_zero_point(), row.output.scale_and_zero_point()
-            steps[inner if inner in linears else row.path] = (*read, *made)
+            read, *made = found_steps
+            steps[inner if inner in linears else row.path] = (*read, *made[0]) if made else read
     return replace(found, static=steps)
 
 

@@ -273,8 +273,8 @@ def _control_gates(signature: Signature, gates: Gates, truth: Reference, control
     # What computes in single precision as it is has been judged by that.
     if scheme.rounds_activations(signature.backend):
         found = control.file_worst_row_db
-        static = scheme.activations == "static_int8"
-        bound = _SWEEP_HALF_DB if half else _SWEEP_STATIC_DB if static else _SWEEP_DYNAMIC_DB
+        bounds = {"static_int8": _SWEEP_STATIC_DB, "dynamic_int8": _SWEEP_DYNAMIC_DB, "float": _SWEEP_HALF_DB}
+        bound = bounds[scheme.activations]
         results.append(_at_least(signature, "every_length_worst_row_db", bound, found, f"on {control.file_worst_row}"))
     return results
 

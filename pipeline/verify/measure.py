@@ -214,7 +214,7 @@ def _static_gates(
     row = SCHEMES[claimed.scheme]
     held: Mapping[str, chosen.Held] | None = None
     if quantised is not None:
-        rewritten = equalised.read(quantised)
+        rewritten = equalised.read(quantised, half=row.support[claimed.backend].base == "float16")
         trained = quantize.was_trained(quantised)
         if row.chosen:
             held = palettes.read(quantised) if row.palette_bits else integers.read(quantised)

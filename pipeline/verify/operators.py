@@ -71,6 +71,7 @@ Read from clean conversions of every architecture, task and activation that Pock
 
 _BY_ARITHMETIC: dict[tuple[str, Arithmetic], str] = {
     ("litert", "static_int8"): "QUANTIZE",
+    ("coreml", "static_int8"): "quantize_fp16 dequantize_int8 dequantize_uint8",
     # What one delegate rounds, another may read.
     ("executorch", "static_int8"): "delegate:int8",
 }

@@ -207,8 +207,9 @@ def _ranges_gate(stored: Structure, expected: Expected, functions: int) -> GateR
     if wrong:
         other = next(iter((found - wanted) or (wanted - found)))
         has = "a linear has" if other in found - wanted else "no linear has"
-        read, made = (f"scale {one:.6g} and zero point {zero}" for one, zero in (other[:2], other[2:]))
-        detail = f"{has} {read} for what it reads, {made} for what it gives; {wrong} differ from what calibration found"
+        ends = zip(other[::2], other[1::2], ("reads", "gives"), strict=False)
+        said = ", ".join(f"scale {one:.6g} and zero point {zero} for what it {does}" for one, zero, does in ends)
+        detail = f"{has} {said}; {wrong} differ from what calibration found"
     return GateResult(name="ranges", bound=0.0, found=float(wrong), passed=not wrong, detail=detail)
 
 

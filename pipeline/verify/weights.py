@@ -29,6 +29,8 @@ _SAMPLES = 128
 _TRIED = 4
 """A weight and the same with a norm multiplied in may lie within int8's rounding of each other."""
 _PRECISION: dict[Stored, int] = {"float32": 0, "float16": 1, "int8": 2, "palette6": 3, "int4": 4, "palette4": 5}
+_BOTH_ENDS = 4
+"""As many numbers say the steps of what a linear reads and gives."""
 _CHOSEN: tuple[Stored, ...] = ("palette6", "int4", "palette4")
 _INT8_SLACK = 1e-3
 """Slack as a share of half a step: scale and quotient are rounded to float32."""
@@ -166,7 +168,8 @@ class Expected:
     def _plain(self, name: str, values: Array) -> Form:
         """Return a tensor as it is; of a static linear with our own rounding, its bias in steps of the products."""
         linear, _, kind = name.rpartition(".")
-        if linear not in self.static:
+        # A linear that gives floats adds its bias to them.
+        if len(self.static.get(linear, ())) < _BOTH_ENDS:
             return Form(name, "", values, prefix=name in self.positions)
         if kind == "weight":
             return Form(name, "", values, rounding=STATIC_ROUNDING)

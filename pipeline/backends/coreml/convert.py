@@ -56,7 +56,8 @@ def _convert_one(request: ConvertRequest, length: int, ios: int) -> Any:
     """Return a Core ML model of one fixed length."""
     scheme = SCHEMES[request.scheme]
     support = scheme.support["coreml"]
-    model = _float_model(request.student, request.task, support.base.upper(), length, ios)
+    static = scheme.activations == "static_int8"
+    model = _float_model(request.student, request.task, support.base.upper(), length, ios, static)
     sparse = support.sparse_ios is not None and ios >= support.sparse_ios
     sparse = sparse and bool(sparsity.sparse_matrices(request.student))
     if sparse:
@@ -70,18 +71,22 @@ def _convert_one(request: ConvertRequest, length: int, ios: int) -> Any:
 
 
 @functools.lru_cache(maxsize=16)
-def _float_model(student: Path, task_name: str, precision: str, length: int, minimum_ios: int) -> Any:
-    """Convert without compression. Kept for the next scheme of the same run: int8 starts from the fp16 model."""
+def _float_model(student: Path, task_name: str, precision: str, length: int, minimum_ios: int, static: bool) -> Any:
+    """Convert without compression. Kept for the next scheme of the same run: int8 starts from the fp16 model.
+
+    With `static`, what linears read is rounded to int8 over the checkpoint's ranges.
+    """
     import coremltools as ct
     import torch
 
     from pipeline.checkpoint.loading import example_inputs, input_names
 
-    graph = _graph(student, task_name)
+    graph = _graph(student, task_name, static)
     examples = example_inputs(input_names(student), length)
     exported = torch.export.export(graph, examples, strict=False).run_decompositions({})
     _drop_aliases(exported)
     _give_gelu_its_form(exported)
+    _round_once(exported)
     return ct.convert(
         exported,
         convert_to="mlprogram",
@@ -126,12 +131,31 @@ def _give_gelu_its_form(exported: Any) -> None:
             node.args, node.kwargs = (node.args[0], _Form(node.kwargs["approximate"])), {}
 
 
-@functools.lru_cache(maxsize=1)
-def _graph(student: Path, task_name: str) -> Any:
-    """Load the student once for all lengths."""
-    from pipeline.checkpoint.loading import export_graph
+def _round_once(exported: Any) -> None:
+    """Let linears that read the same tensor, such as query, key and value, read it rounded by one operation."""
+    graph = exported.graph_module.graph
+    made: dict[Any, Any] = {}
+    for node in list(graph.nodes):
+        if getattr(node.target, "namespace", "") != "quantized_decomposed":
+            continue
+        first = made.setdefault((node.target, node.args), node)
+        if first is not node:
+            node.replace_all_uses_with(first)
+            graph.erase_node(node)
+    exported.graph_module.recompile()
 
-    return export_graph(student, tasks.get(task_name))
+
+@functools.lru_cache(maxsize=1)
+def _graph(student: Path, task_name: str, static: bool) -> Any:
+    """Load the student once for all lengths."""
+    from pipeline.checkpoint import ranges
+    from pipeline.checkpoint.loading import export_graph
+    from pipeline.checkpoint.static import insert
+
+    loaded = export_graph(student, tasks.get(task_name))
+    if static:
+        insert(loaded.model, ranges.read(student), "later")
+    return loaded
 
 
 def _leave_zeros_out(model: Any) -> Any:
@@ -167,6 +191,7 @@ _COMPRESSION: Mapping[str, Callable[[Any, bool], Any] | None] = {
     "fp32": None,
     "fp16": None,
     "int8_weight_only": _compress_int8,
+    "int8_static": _compress_int8,
     "int4_weight_only": None,
     "palettize_6bit": None,
     "palettize_4bit": None,

@@ -14,7 +14,7 @@ from pipeline.mil.constants import Source, decode, is_constant
 from pipeline.mil.package import Argument, Literal, Operation, Program
 from pipeline.mil.values import TensorType, Value
 
-_DATA = ("x", "a", "values")
+_DATA = ("x", "a", "values", "input")
 """The arguments of which the first that an operation has says what it works on."""
 _OTHER = "_other"
 """Ends the kind of a comparison or choice that is not the one which clean conversions have."""

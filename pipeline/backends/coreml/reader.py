@@ -8,11 +8,11 @@ from typing import Any, get_args
 import numpy as np
 
 from pipeline.backends.checked import checked
-from pipeline.backends.coreml import bounds, kinds
+from pipeline.backends.coreml import bounds, kinds, static
 from pipeline.backends.coreml.convert import METADATA_PREFIX
 from pipeline.backends.coreml.kinds import parameter
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Constant, Flow, Limit, Role, Structure
+from pipeline.backends.structure import Activation, Constant, Flow, Limit, Role, Steps, Structure
 from pipeline.errors import ToolchainError
 from pipeline.mil import Package
 from pipeline.mil.constants import Source, Weight, constants, decode, is_constant, weights
@@ -99,6 +99,7 @@ def structure(file: Path) -> Structure:
     epsilons: list[float] = []
     activations: list[Activation] = []
     arithmetic: list[Arithmetic] = []
+    steps: list[Steps] = []
     operators: list[tuple[str, ...]] = []
     limits: list[Limit] = []
     for name in package.functions:
@@ -106,15 +107,15 @@ def structure(file: Path) -> Structure:
         sources = constants(program)
         operators.append(kinds.kinds(package, program, sources))
         limits += kinds.limits(package, program, sources)
+        linears = tuple(static.steps(package, program, sources))
+        arithmetic += ["float" if one is None else "static_int8" for one in linears]
+        steps += [one for one in linears if one is not None]
         for operation in program.operations:
             if operation.kind == "layer_norm":
                 epsilon = parameter(package, sources, operation, "epsilon")
                 epsilons.append(_LAYER_NORM_EPSILON if epsilon is None else float(np.asarray(epsilon)))
             elif operation.kind == "gelu":
                 activations.append(_gelu(parameter(package, sources, operation, "mode")))
-            elif operation.kind == "linear":
-                # ML Programs have no integer products of activations that are quantised as they come.
-                arithmetic.append("float")
             elif operation.kind in _NAMED:
                 activations.append(_NAMED[operation.kind])
     every = weights(package)
@@ -126,7 +127,7 @@ def structure(file: Path) -> Structure:
         activations=tuple(activations),
         uses=tuple(_flow(package, name, every).numbered(order) for name in package.functions),
         arithmetic=tuple(arithmetic),
-        steps=(),
+        steps=tuple(steps),
         operators=tuple(operators),
         limits=tuple(limits),
         numbers=tuple(_number(package, row) for row in every if _floats(row) == 1),
