@@ -341,7 +341,10 @@ def nudged(values: np.ndarray) -> np.ndarray:
         (lambda truth: {WORDS: exchanged(truth[WORDS])}, "numbers are not the nearest"),
         (lambda truth: {WORDS: one_more_step(truth[WORDS])}, f"of {WORDS}, 1 of 1953408 numbers are not the nearest"),
         (lambda truth: {QUERY: truth[QUERY].T.copy()}, f"{QUERY} is"),
-        (lambda truth: {"embeddings.LayerNorm.weight": truth["embeddings.LayerNorm.weight"] * 1.001}, "lacks a palette"),
+        (
+            lambda truth: {"embeddings.LayerNorm.weight": truth["embeddings.LayerNorm.weight"] * 1.001},
+            "lacks a palette",
+        ),
     ],
 )
 def test_what_rounding_does_not_explain_fails(

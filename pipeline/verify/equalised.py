@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.backends.structure import Steps
-from pipeline.checkpoint import ranges
+from pipeline.checkpoint import integers, ranges
+from pipeline.checkpoint.source import CODES
 from pipeline.quantize import stage as quantize
 from pipeline.verify.record import GateResult
 from pipeline.verify.weights import Array, Expected
@@ -16,7 +17,7 @@ _ERROR = 1e-6
 
 
 def read(quantised: Path) -> Expected:
-    """Read a checkpoint that `pipeline.quantize` made, with the steps of its static linears."""
+    """Read a checkpoint that `pipeline.quantize` made, with the steps of its static linears or its integers' names."""
     found = Expected.read(quantised, quantize.structure(quantised))
     linears = {name for name, _ in found.calls}
     steps: dict[str, Steps] = {}
@@ -27,7 +28,8 @@ def read(quantised: Path) -> Expected:
             inner = f"{row.path}.{ranges.INNER}"
             read, made = row.input.scale_and_zero_point(), row.output.scale_and_zero_point()
             steps[inner if inner in linears else row.path] = (*read, *made)
-    return replace(found, static=steps)
+    rounded = frozenset(integers.read(quantised)) if (quantised / CODES).is_file() else None
+    return replace(found, static=steps, rounded=rounded)
 
 
 def check(student: Expected, rewritten: Expected) -> GateResult:
