@@ -111,10 +111,10 @@ def table_problem(kernel: str, tensors: Sequence[Shaped | None], bounds: Sequenc
     if table is None or scales is None or made is None or len(table[1]) != 2 or len(scales[1]) not in (1, 2):
         return "its table or its scales are none"
     wanted, per_element, *codes = _TABLES[kernel]
-    width = table[1][1] * per_element
+    width, groups = table[1][1] * per_element, (scales[1][1:] or [1])[0]
     if table[0] != wanted or list(bounds) != codes:
         return f"its table is {_TYPES.get(table[0])} of codes {bounds[0]} to {bounds[1]}"
-    if scales[1][0] != table[1][0] or width % (scales[1][1:] or [1])[0]:
+    if scales[1][0] != table[1][0] or not groups or width % groups:
         return f"its scales are {scales[1]} for a table of {table[1][0]} rows and {width} columns"
     if zeros is not None and zeros != scales:
         return f"its zero points are {zeros[1]} for scales {scales[1]}"
