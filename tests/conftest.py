@@ -91,12 +91,19 @@ def bundled_folder() -> Path:
     return student.find(*recipes.read("minilm")).folder
 
 
-def write_student(folder: Path, architecture: str, task: str) -> Path:
-    """Write a random checkpoint in Hugging Face layout: config, safetensors weights and tokenizer."""
+def write_student(folder: Path, architecture: str, task: str, **sizes: int) -> Path:
+    """Write a random checkpoint in Hugging Face layout: config, safetensors weights and tokenizer.
+
+    Args:
+        folder: where.
+        architecture: a row of `ARCHITECTURES`, whose tiny config is taken.
+        task: a row of `pipeline.tasks`.
+        sizes: of the config, in place of the tiny ones.
+    """
     import torch
     import transformers
 
-    options: dict[str, Any] = dict(ARCHITECTURES[architecture].tiny_config)
+    options: dict[str, Any] = dict(ARCHITECTURES[architecture].tiny_config) | sizes
     if tasks.get(task).has_labels:
         options |= {"id2label": dict(enumerate(LABELS)), "label2id": {name: i for i, name in enumerate(LABELS)}}
     elif task == "regression":

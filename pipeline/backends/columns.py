@@ -129,6 +129,12 @@ class Vectors:
         values = self.values.tolist()
         return [tuple(values[end - size : end]) for end, size in zip(ends, self.count.tolist(), strict=True)]
 
+    def are_orders(self, axes: "Vectors") -> Any:
+        """Return whether each row is an order of as many axes as another vector has."""
+        if (self.count != axes.count).any():
+            return self.count == axes.count
+        return [sorted(row) == list(range(len(row))) for row in self.rows()]
+
     def demand_below(self, limit: Ints | int, what: str, *, least: int = 0) -> None:
         """Refuse an element that is no number of a row of something, where `limit` says for each owner how many."""
         limits = np.broadcast_to(limit, self.count.shape)[self.owner]
@@ -302,3 +308,10 @@ class Rows:
 
     def _demand_inside(self, places: Ints, width: Ints | int) -> None:
         self.demand((places >= self.low) & (places + width <= self.high), "the table lies outside")
+
+
+def room(offsets: NDArray[np.float64], size: float) -> NDArray[np.float64]:
+    """Return how many bytes there are from each offset to the next, or to the end."""
+    rising = np.append(np.unique(offsets), size)
+    following: NDArray[np.float64] = rising[np.searchsorted(rising, offsets, side="right").clip(max=len(rising) - 1)]
+    return following - offsets

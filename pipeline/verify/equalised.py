@@ -11,6 +11,7 @@ import numpy as np
 
 from pipeline.backends.structure import Steps
 from pipeline.checkpoint import integers, palettes, ranges
+from pipeline.checkpoint.source import CODES
 from pipeline.quantize import stage as quantize
 from pipeline.verify.record import GateResult
 from pipeline.verify.weights import Array, Expected
@@ -23,7 +24,7 @@ TRAINED = 0.5
 
 
 def read(quantised: Path, *, half: bool = False) -> Expected:
-    """Read a checkpoint that `pipeline.quantize` made, with the steps of its static linears.
+    """Read a checkpoint that `pipeline.quantize` made, with the steps of its static linears or its integers' names.
 
     Args:
         quantised: the checkpoint.
@@ -40,7 +41,8 @@ def read(quantised: Path, *, half: bool = False) -> Expected:
             inner = f"{row.path}.{ranges.INNER}"
             read, *made = found_steps
             steps[inner if inner in linears else row.path] = (*read, *made[0]) if made else read
-    return replace(found, static=steps)
+    rounded = frozenset(integers.read(quantised)) if (quantised / CODES).is_file() else None
+    return replace(found, static=steps, rounded=rounded)
 
 
 def worst_linear(quantised: Path) -> str | None:

@@ -33,7 +33,7 @@ _COMMON = {
         aten::squeeze_copy aten::sum aten::sym_size aten::unsqueeze_copy
         dim_order_ops::_to_dim_order_copy:attention_mask:float32 dim_order_ops::_to_dim_order_copy:input_ids:int64
         dim_order_ops::_to_dim_order_copy:token_type_ids:int64 executorch_prim::et_view
-        quantized_decomposed::embedding_byte""",
+        quantized_decomposed::embedding_4bit quantized_decomposed::embedding_byte""",
 }
 """By backend: the kinds of operators that a conversion may have, whatever the checkpoint."""
 _POSITIONS = """

@@ -178,20 +178,22 @@ def _wiring_gate(stored: Structure, followed: Sequence[Followed], functions: int
 def _arithmetic_gate(stored: Structure, expected: Expected, scheme: str, functions: int) -> GateResult:
     """Judge whether the linears multiply what the scheme says: a file of another scheme may be as close, or closer.
 
-    Static int8 is for the linears whose ranges are known; a head's are floats.
+    Static int8 is for the linears whose ranges are known, and beside int4 what has no integers stays: heads are floats.
     """
     wanted = SCHEMES[scheme].activations
     others = [kind for kind in stored.arithmetic if kind != wanted]
     detail = f"{len(stored.arithmetic)} linears multiply {wanted}"
-    if wanted == "static_int8":
-        static = functions * sum(name in expected.static for name, _ in expected.calls)
+    chosen = wanted == "dynamic_int8" and expected.rounded is not None
+    if wanted == "static_int8" or chosen:
+        # Tables have integers too, and no sources.
+        linears = [name for name, sources in expected.calls if sources and f"{name}.weight" in (expected.rounded or ())]
+        due = functions * (len(linears) if chosen else sum(name in expected.static for name, _ in expected.calls))
         found = len(stored.arithmetic) - len(others)
-        wrong = abs(static - found) + sum(kind != "float" for kind in others)
+        wrong = abs(due - found) + sum(kind != "float" for kind in others)
         detail = f"{found} of {len(stored.arithmetic)} linears multiply {wanted}, the others, which are heads, floats"
         if wrong:
-            detail = (
-                f"{found} linears multiply {wanted}, and ranges were found for {static}; others: {sorted(set(others))}"
-            )
+            what = "integers were chosen" if chosen else "ranges were found"
+            detail = f"{found} linears multiply {wanted}, and {what} for {due}; others: {sorted(set(others))}"
         return GateResult(name="arithmetic", bound=0.0, found=float(wrong), passed=not wrong, detail=detail)
     if others:
         detail = f"{len(others)} of {len(stored.arithmetic)} linears multiply {others[0]}; {scheme} means {wanted}"

@@ -139,6 +139,8 @@ class Expected:
     """Modules in the order in which they run, each with the numbers of the calls on whose results it works."""
     static: Mapping[str, Steps] = field(default_factory=dict)
     """By the name of a linear that is static int8, the steps of what it reads and gives."""
+    rounded: frozenset[str] | None = None
+    """The names of the tensors that were chosen as integers; None where none was."""
 
     @classmethod
     def read(cls, student: Path, structure: Mapping[str, Any]) -> "Expected":

@@ -8,12 +8,11 @@ nothing reads. What the numbers compute is not judged here, that is verification
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.backends.columns import Columns, Ints, Rows, Vectors, damage
+from pipeline.backends.columns import Columns, Ints, Rows, damage, room
 from pipeline.backends.executorch import kernels, payload, schemas, unread
 from pipeline.backends.executorch.convert import SHORTEST
 from pipeline.errors import ArtifactError
@@ -119,7 +118,8 @@ class _File:
             raise self._refuse(f"its shortest length is {least}; a conversion always writes {SHORTEST}")
         forward = self._plans.texts("name").index(_FORWARD)
         for number in self._plans.vector("inputs").rows()[forward]:
-            sizes = self._tensor_sizes(int(self._first[forward]) + int(number))
+            given = self._tensor(int(self._first[forward]) + int(number))
+            sizes = given[1] if given else []
             if sizes[1:] != [most]:
                 raise self._refuse(f"its longest length is {most}, and one of its inputs has the shape {sizes}")
 
@@ -140,7 +140,7 @@ class _File:
         constants.demand(
             np.broadcast_to((offsets <= bound).all(), len(constants)), "an offset leads out of its segment"
         )
-        self._constant_room = _room(offsets, float(bound))
+        self._constant_room = room(offsets, float(bound))
         self._constant_starts = offsets
         for name in ("constant_buffer", "backend_delegate_data", "mutable_data_segments"):
             program[name].demand(np.zeros(len(program[name])), "no file of ours has such")
@@ -152,7 +152,7 @@ class _File:
         tensors.demand((types >= 0) & (widths[np.clip(types, 0, 127)] > 0), "its type is unknown")
         tensors.demand(sizes.count <= _MOST_AXES, f"it has more than {_MOST_AXES} axes")
         tensors.demand(sizes.total(sizes.values < 0) == 0, "its shape has a negative size")
-        tensors.demand(_permutations(order, sizes), "its order of axes is none")
+        tensors.demand(order.are_orders(sizes), "its order of axes is none")
         tensors.demand(tensors.number("storage_offset") == 0, "it begins behind its own data")
         tensors.demand(tensors.number("layout") == 0, "its layout is not dense")
         tensors.demand(tensors.number("shape_dynamism") < _DYNAMISMS, "its dynamism is unknown")
@@ -283,7 +283,15 @@ class _File:
                 said = f"{names[operator]} is given {', '.join(kinds)}"
                 calls.demand(np.arange(len(calls)) != number, said)
             if names[operator] in kernels.EMBEDDINGS:
-                tables.add(int(self._tensor_rows(given[0])))
+                table = self._tensor(given[0])
+                tables.add(table[1][0] if table and table[1] else 0)
+                problem = kernels.table_problem(
+                    names[operator],
+                    [self._tensor(given[place]) for place in (0, 1, 2, -1)],
+                    [self._int(given[place]) for place in (3, 4)],
+                )
+                if problem is not None:
+                    calls.demand(np.arange(len(calls)) != number, f"of {names[operator]}, {problem}")
         self._check_vocabulary(tables)
 
     def _check_vocabulary(self, tables: set[int]) -> None:
@@ -296,20 +304,22 @@ class _File:
         """Return the number that a constant method gives, None if it gives anything else."""
         plan = self._plans.texts("name").index(method)
         output = self._plans.vector("outputs").rows()[plan]
+        return self._int(int(self._first[plan]) + int(output[0])) if len(output) == 1 else None
+
+    def _int(self, value: int) -> int | None:
+        """Return the number that a value holds, None if it is none."""
         ints = self._of_kind.get("Int")
-        number = self._first[plan] + output[0] if len(output) == 1 else -1
-        known = {} if ints is None else dict(zip(ints.owner.tolist(), ints.number("int_val").tolist(), strict=True))
-        return known.get(number)
+        if ints is None or value not in ints.owner:
+            return None
+        return int(ints.number("int_val")[ints.owner == value][0])
 
-    def _tensor_rows(self, value: int) -> float:
-        sizes = self._tensor_sizes(value)
-        return sizes[0] if sizes else 0
-
-    def _tensor_sizes(self, value: int) -> list[int]:
-        """Return the shape of a value, an empty one if it is no tensor."""
+    def _tensor(self, value: int) -> kernels.Shaped | None:
+        """Return type and shape of a value, None if it is no tensor."""
         tensors = self._of_kind["Tensor"]
         found = np.flatnonzero(tensors.owner == value)
-        return tensors.vector("sizes").at(int(found[0])) if len(found) else []
+        if not len(found):
+            return None
+        return int(tensors.number("scalar_type")[found[0]]), tensors.vector("sizes").at(int(found[0]))
 
     def _delegate_calls(self, calls: Rows | None) -> None:
         if calls is not None:
@@ -388,16 +398,3 @@ class _File:
     def _named(self) -> dict[str, int]:
         named = self._program["named_data"]
         return dict(zip(named.texts("key"), named.number("segment_index").tolist(), strict=True))
-
-
-def _room(offsets: NDArray[np.float64], size: float) -> NDArray[np.float64]:
-    """Return how many bytes there are from each offset to the next, or to the end."""
-    rising = np.append(np.unique(offsets), size)
-    following: NDArray[np.float64] = rising[np.searchsorted(rising, offsets, side="right").clip(max=len(rising) - 1)]
-    return following - offsets
-
-
-def _permutations(order: Vectors, sizes: Vectors) -> Any:
-    if (order.count != sizes.count).any():
-        return order.count == sizes.count
-    return [sorted(row) == list(range(len(row))) for row in order.rows()]

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.backends.executorch import codes
 from pipeline.errors import ToolchainError
 
 _FLOAT, _INT8, _DYNAMIC_INT8 = "xnn_datatype_fp32", "xnn_datatype_qcint8", "xnn_datatype_qdint8"
 _STATIC_INT8, _BIAS = "xnn_datatype_qint8", "xnn_datatype_qcint32"
 _CODES = {_INT8: "i1", _BIAS: "<i4"}
+_IN_BLOCKS = ("xnn_datatype_qbint4", "PerChannelGroupQuant")
 _CHAR_SCALAR, _FLOAT_SCALAR = 1, 6
 """executorch/exir/scalar_type.py."""
 _NONE = 2**32 - 1
@@ -146,25 +148,31 @@ class _Payload:
         return {row["named_key"] for row in self.graph["constant_data"] if row.get("named_key")}
 
     def _widen_weights(self, value: Json, named: Mapping[str, bytes]) -> None:
-        """Multiply an int8 matrix, or a bias in its steps, out, behind the constants that are there."""
-        plain, quantised = _plain(value), value["xvalue_union"]["quant_params"]
-        kind = value["xvalue_union"]["quant_params_type"]
-        if plain["datatype"] not in _CODES or kind != "PerChannelQuant":
-            raise ToolchainError(
-                f"the .pte has a linear with weights of {plain['datatype']} and {kind}, not read here."
-            )
-        sizes = plain["dims"]
-        code = _CODES[plain["datatype"]]
-        raw = np.frombuffer(self._constant(plain["constant_buffer_idx"], named), code)[: int(np.prod(sizes))]
-        scales = np.frombuffer(self._constant(quantised["scale_buffer_idx"], named), "<f4")[: quantised["num_scales"]]
-        shape = [-1 if axis == quantised["channel_dim"] else 1 for axis in range(len(sizes))]
-        values: NDArray[np.float32] = (raw.reshape(sizes) * scales.reshape(shape)).astype("<f4")
+        """Multiply a matrix of integers, or a bias in its steps, out, behind the constants that are there."""
+        plain = _plain(value)
+        values = self._multiplied_out(plain, value["xvalue_union"], named).astype("<f4")
         self.constants += bytes(_aligned(len(self.constants)) - len(self.constants))
         self.graph["constant_data"].append({"offset": len(self.constants), "size": values.nbytes})
         self.constants += values.tobytes()
         value["xvalue_union_type"] = "XNNTensorValue"
         place = len(self.graph["constant_data"]) - 1
         value["xvalue_union"] = plain | {"datatype": _FLOAT, "constant_buffer_idx": place}
+
+    def _multiplied_out(self, plain: Json, quantised: Json, named: Mapping[str, bytes]) -> NDArray[np.float32]:
+        row, sizes = quantised["quant_params"], plain["dims"]
+        kinds = (plain["datatype"], quantised["quant_params_type"])
+        if kinds[1] not in ("PerChannelQuant", "PerChannelGroupQuant") or (
+            kinds != _IN_BLOCKS and kinds[0] not in _CODES
+        ):
+            raise ToolchainError(f"the .pte has a linear with weights of {' and '.join(kinds)}, not read here.")
+        raw, scales = (
+            self._constant(number, named) for number in (plain["constant_buffer_idx"], row["scale_buffer_idx"])
+        )
+        if kinds == _IN_BLOCKS:
+            by_block = codes.from_bfloat16(scales, row["num_scales"]).reshape(sizes[0], -1)
+            return codes.by_group(codes.of_linear(raw, sizes), by_block)
+        integers = np.frombuffer(raw, _CODES[kinds[0]], int(np.prod(sizes))).reshape(sizes)
+        return codes.by_axis(integers, np.frombuffer(scales, "<f4", row["num_scales"]), row["channel_dim"], 0)
 
     def _constant(self, number: int, named: Mapping[str, bytes]) -> bytes:
         row = self.graph["constant_data"][number]

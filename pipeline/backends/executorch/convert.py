@@ -11,6 +11,8 @@ from typing import Any
 
 from pipeline import tasks
 from pipeline.backends import ConvertRequest
+from pipeline.backends.executorch import integers
+from pipeline.checkpoint import integers as stored_integers
 from pipeline.schemes import SCHEMES
 
 VERSION = 1
@@ -51,6 +53,8 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
         exported = torch.export.export(graph, samples, dynamic_shapes=tuple({1: seq} for _ in names))
         program, total, delegated = _lower(exported, request.scheme, constants)
     (out / FILE).write_bytes(program)
+    if SCHEMES[request.scheme].chosen:
+        integers.check(out / FILE, stored_integers.read(request.student))
     return {"lengths": None, "ops_total": total, "ops_delegated": delegated}
 
 
@@ -60,7 +64,7 @@ def operations(file: Path) -> dict[str, int]:
 
 
 def _quantize(graph: Any, scheme: str, student: Path) -> None:
-    """Quantise embedding tables and linears per row; activations to int8 where the scheme says so."""
+    """Quantise embedding tables and linears; activations to int8 where the scheme says so."""
     import torch
     from torchao.quantization import quantize_
 
@@ -71,7 +75,8 @@ def _quantize(graph: Any, scheme: str, student: Path) -> None:
         if isinstance(module, torch.nn.Embedding):
             # The fusion into ExecuTorch's embedding kernel has no form with a padding index.
             module.padding_idx = None
-    quantize_(graph, _weight_only(), filter_fn=_once(torch.nn.Embedding))
+    if not SCHEMES[scheme].chosen:
+        quantize_(graph, _weight_only(), filter_fn=_once(torch.nn.Embedding))
     linears(graph, student)
 
 
@@ -105,13 +110,18 @@ def _static_linears(graph: Any, student: Path) -> None:
     static.insert(graph.model, ranges.read(student), "codes")
 
 
+def _chosen_integers(graph: Any, student: Path) -> None:
+    integers.insert(graph.model, stored_integers.read(student))
+
+
 _LINEARS: Mapping[str, Callable[[Any, Path], None] | None] = {
     "fp32": None,
     "int8_weight_only": _weight_only_linears,
     "int8_dynamic": _dynamic_linears,
     "int8_static": _static_linears,
+    "int4_dynamic": _chosen_integers,
 }
-"""What is done to a graph's linears, by scheme; embedding tables are quantised by weight alone."""
+"""What is done to a graph's linears, by scheme; tables are quantised by weight alone, where no integers were chosen."""
 CONVERTS = frozenset(_LINEARS)
 
 

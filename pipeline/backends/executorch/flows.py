@@ -4,11 +4,16 @@ from collections.abc import Iterator
 
 from pipeline.backends.flatbuffer import Table
 from pipeline.backends.structure import Flow, Role
+from pipeline.schemes import Stored
 
 _INTERNAL = 2**32 - 1
 """The id of a delegate's value that is none, or not seen from outside."""
 QUANTISED = "XNNQuantizedTensorValue"
-EMBEDDING = "quantized_decomposed::embedding_byte"
+TABLES: dict[str, Stored] = {
+    "quantized_decomposed::embedding_byte": "int8",
+    "quantized_decomposed::embedding_4bit": "int4",
+}
+"""By kernel: what the table is stored as from which it takes rows. Table, scales and zero points are its arguments."""
 LAYER_NORM = "aten::native_layer_norm"
 _KERNEL_ROLES: dict[str, tuple[Role | None, ...]] = {
     LAYER_NORM: (None, None, "weight", "bias"),
@@ -40,7 +45,7 @@ class PlanFlow(Flow):
     def kernel(self, name: str, arguments: list[int]) -> None:
         """Add a kernel: the tensors that nothing made before are its results."""
         tensors = [number for number in self._flat(arguments) if self._values[number].member("val") == "Tensor"]
-        if name == EMBEDDING:
+        if name in TABLES:
             buffers = [self._values[number]["val"]["data_buffer_idx"] for number in tensors[:3]]
             self.constant(tensors[0], ("constant", *(buffer for buffer in buffers if buffer)))
         made = [number for number in tensors if number not in self._known]

@@ -1,6 +1,6 @@
 """What the kernels of an ExecuTorch program take, and what they compute with integers."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -39,6 +39,7 @@ ARGUMENTS = {
     "aten::where.self_out": "TTTTT",
     "dim_order_ops::_to_dim_order_copy.out": "TBLTT",
     "executorch_prim::et_view.default": "TLT",
+    "quantized_decomposed::embedding_4bit.out": "TT?IITTT",
     "quantized_decomposed::embedding_byte.out": "TT?IITTT",
 }
 """Kinds of a kernel's arguments: it takes them unlooked at. One that is not here is the runtime's to refuse."""
@@ -54,7 +55,11 @@ KINDS = {
     "X": {"String"},
     "?": {"Null", "Tensor", "Int", "Bool", "Double", "IntList"},
 }
-EMBEDDINGS = ("aten::embedding.out", "quantized_decomposed::embedding_byte.out")
+EMBEDDINGS = (
+    "aten::embedding.out",
+    "quantized_decomposed::embedding_4bit.out",
+    "quantized_decomposed::embedding_byte.out",
+)
 
 _TYPES = {
     0: "uint8",
@@ -73,9 +78,47 @@ _FLOATS = (5, 6, 7)
 _BOOL = 11
 _CAST = "dim_order_ops::_to_dim_order_copy"
 _COMPARED, _ADDED = "aten::ne", "aten::add"
-_NO_ARITHMETIC = ("aten::embedding", "quantized_decomposed::embedding_byte", "aten::sym_size")
+_NO_ARITHMETIC = (
+    "aten::embedding",
+    "aten::sym_size",
+    "quantized_decomposed::embedding_4bit",
+    "quantized_decomposed::embedding_byte",
+)
 """Kernels that look rows up or tell a length, and compute nothing with integers."""
 _CLAMP, _LEAST, _MOST = "aten::clamp", "aten::maximum", "aten::minimum"
+
+
+Shaped = tuple[int, list[int]]
+"""Type, by number, and sizes of a tensor."""
+_TABLES = {
+    # Type of the table, codes to an element, the least code and the greatest.
+    "quantized_decomposed::embedding_4bit.out": (0, 2, -8, 7),
+    "quantized_decomposed::embedding_byte.out": (1, 1, -128, 127),
+}
+
+
+def table_problem(kernel: str, tensors: Sequence[Shaped | None], bounds: Sequence[int | None]) -> str | None:
+    """Say what of a quantised table's arguments does not fit together: the kernel ends the process then.
+
+    Args:
+        kernel: with its overload.
+        tensors: table, scales, zero points, and the rows that are made; None for what is left out.
+        bounds: the least code and the greatest.
+    """
+    if kernel not in _TABLES:
+        return None
+    table, scales, zeros, made = tensors
+    if table is None or scales is None or made is None or len(table[1]) != 2 or len(scales[1]) not in (1, 2):
+        return "its table or its scales are none"
+    wanted, per_element, *codes = _TABLES[kernel]
+    width, groups = table[1][1] * per_element, (scales[1][1:] or [1])[0]
+    if table[0] != wanted or list(bounds) != codes:
+        return f"its table is {_TYPES.get(table[0])} of codes {bounds[0]} to {bounds[1]}"
+    if scales[1][0] != table[1][0] or not groups or width % groups:
+        return f"its scales are {scales[1]} for a table of {table[1][0]} rows and {width} columns"
+    if zeros is not None and zeros != scales:
+        return f"its zero points are {zeros[1]} for scales {scales[1]}"
+    return None if made[1][-1:] == [width] else f"it gives rows of {made[1][-1:]} of a table with {width} columns"
 
 
 class Integers:

@@ -26,6 +26,8 @@ _NAMED = 2**64 - 1
 """The offset of a constant that is known by a name."""
 _BYTES = {1: 4, 2: 2, 3: 1, 4: 1, 5: 4, 6: 1, 7: 4, 8: 0.5, 9: 1, 10: 0.5, 11: 1, 12: 4, 13: 4, 14: 2}
 """Of an element, by `XNNDatatype`."""
+_BLOCKS, _BLOCK = 10, 32
+"""The `XNNDatatype` of blocks of four bits, and the columns of which a block has a multiple."""
 _MOST_AXES = 6
 """`XNN_MAX_TENSOR_DIMS`."""
 _MOST_BYTES = 2.0**32
@@ -220,11 +222,8 @@ class _Payloads:
         tensors = quantised["tensor_value"]
         quantised.demand(quantised.number("quant_params_type") > 0, "it has no scales")
         dims = [dict(enumerate(row)) for row in tensors.vector("dims").rows()]
-        for kind in ("PerChannelQuant", "PerChannelGroupQuant"):
-            if kind not in members:
-                continue
-            rows = members[kind]
-            graph = self._values.owner[quantised.owner[rows.owner]]
+        if "PerChannelQuant" in members:
+            rows = members["PerChannelQuant"]
             sizes = np.array(
                 [
                     dims[of].get(axis, -1)
@@ -233,11 +232,16 @@ class _Payloads:
             )
             stored = rows.number("scale_buffer_idx").astype(np.int64)
             count = np.where(stored > 0, rows.number("num_scales"), rows.vector("scale").count).astype(np.int64)
-            wrong = count % np.maximum(sizes, 1) if kind == "PerChannelGroupQuant" else count - sizes
-            rows.demand((sizes > 0) & (wrong == 0), "its scales are not as many as the rows of its axis")
-            held = self._constant(graph, stored, rows, "scales")
-            width = 2 if kind == "PerChannelGroupQuant" else 4
-            rows.demand((stored == 0) | (held == width * count), "its scales have not the bytes of as many")
+            rows.demand((sizes > 0) & (count == sizes), "its scales are not as many as the rows of its axis")
+            self._check_scale_bytes(quantised, rows, count, 4)
+        in_blocks = np.zeros(len(quantised), bool)
+        if "PerChannelGroupQuant" in members:
+            rows = members["PerChannelGroupQuant"]
+            in_blocks[rows.owner] = True
+            self._check_blocks(quantised, rows)
+        quantised.demand(
+            (tensors.number("datatype") == _BLOCKS) == in_blocks, "it has blocks of four bits or scales of such alone"
+        )
         if "PerTokenDynamicQuant" in members:
             rows = members["PerTokenDynamicQuant"]
             axes = tensors.vector("dims").count[rows.owner]
@@ -245,6 +249,26 @@ class _Payloads:
             rows.demand((free >= 1) & (free <= axes), "it is quantised over axes that it lacks")
             # With more, tokens share a scale: one that is large takes the precision of all others.
             rows.demand(free == 1, f"one scale is shared over its last {free.max()} axes; a conversion has one a token")
+
+    def _check_blocks(self, quantised: Rows, rows: Rows) -> None:
+        """Check that matrices of four bits have a scale for each block of a row, in half of a float's bits."""
+        dims = [quantised["tensor_value"].vector("dims").at(of) for of in rows.owner.tolist()]
+        rows.demand([len(row) == 2 for row in dims], "it has blocks, and is no matrix")
+        sizes, size = np.array(dims).reshape(-1, 2), rows.number("group_size").astype(np.int64)
+        right = (size > 0) & (size % _BLOCK == 0) & (rows.number("channel_dim") == 0)
+        rows.demand(
+            right & (sizes[:, 1] % np.maximum(size, 1) == 0), f"its blocks are of {size} columns along another axis"
+        )
+        count = sizes[:, 0] * (sizes[:, 1] // np.maximum(size, 1))
+        rows.demand(rows.number("num_scales") == count, "its scales are not as many as its blocks")
+        rows.demand(rows.number("scale_buffer_idx") > 0, "its scales are in the graph, where no file of ours has them")
+        self._check_scale_bytes(quantised, rows, count, 2)
+
+    def _check_scale_bytes(self, quantised: Rows, rows: Rows, count: Ints, width: int) -> None:
+        graph = self._values.owner[quantised.owner[rows.owner]]
+        stored = rows.number("scale_buffer_idx").astype(np.int64)
+        held = self._constant(graph, stored, rows, "scales")
+        rows.demand((stored == 0) | (held == width * count), "its scales have not the bytes of as many")
 
     def _check_nodes(self) -> None:
         """Check that nodes read what is there or was made before, and have a number for each axis."""

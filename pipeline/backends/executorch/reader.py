@@ -3,7 +3,7 @@
 No runtime is imported; program and XNNPACK payload are flatbuffers whose schemas the executorch package carries.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.backends.checked import checked
-from pipeline.backends.executorch import bounds, kernels, schemas
-from pipeline.backends.executorch.flows import EMBEDDING, LAYER_NORM, QUANTISED, PlanFlow, plain_value
+from pipeline.backends.executorch import bounds, codes, kernels, schemas
+from pipeline.backends.executorch.delegate import Graph
+from pipeline.backends.executorch.flows import LAYER_NORM, TABLES, PlanFlow
 from pipeline.backends.flatbuffer import Schema, Table
 from pipeline.backends.signature import Function, Tensor
 from pipeline.backends.structure import Activation, Constant, Flow, Limit, Steps, Structure
@@ -21,25 +22,12 @@ from pipeline.errors import ToolchainError
 from pipeline.schemes import Arithmetic, Stored
 
 _XNNPACK = "XnnpackBackend"
-_NAMED = 2**64 - 1
-"""The offset of a delegate's constant that lies in the program's named data."""
 _FLOATS: dict[int, tuple[Stored, str]] = {6: ("float32", "<f4"), 5: ("float16", "<f2")}
 """By number in executorch/exir/scalar_type.py."""
-_INT8 = 1
+_BYTES = {0: "u1", 1: "i1"}
 _SCALAR_TYPES = {3: "int32", 4: "int64", 6: "float32"}
 """executorch/exir/scalar_type.py."""
-_DELEGATE_FLOATS: dict[str, tuple[Stored, str]] = {
-    "xnn_datatype_fp32": ("float32", "<f4"),
-    "xnn_datatype_fp16": ("float16", "<f2"),
-}
-_DELEGATE_SCALED: dict[str, tuple[Stored, str]] = {
-    **dict.fromkeys(("xnn_datatype_qcint8", "xnn_datatype_qint8"), ("int8", "i1")),
-    # A bias in steps of its linear's products is as fine as floats.
-    **dict.fromkeys(("xnn_datatype_qcint32", "xnn_datatype_qint32"), ("float32", "<i4")),
-}
-_OPEN, _RELU = (-np.inf, np.inf), (0.0, np.inf)
 _KERNEL_ACTIVATIONS: dict[str, Activation] = {"aten::relu": "relu", "aten::sigmoid": "sigmoid", "aten::tanh": "tanh"}
-_DELEGATE_ACTIVATIONS: dict[str, Activation] = {"XNNGelu": "gelu", "XNNTanh": "tanh", "XNNSigmoid": "sigmoid"}
 
 
 @checked(bounds.check)
@@ -130,6 +118,10 @@ class _Program:
         offset, size = self.segments[number]
         return self.data[self.base + offset : self.base + offset + size]
 
+    def named_data(self, key: str) -> memoryview:
+        """Return the bytes that are known by a name."""
+        return self.segment(self.named[key])
+
     def constant(self, number: int) -> memoryview:
         """Return what begins at a number of the constant segment; how long it is, the tensor says."""
         row = self.table["constant_segment"]
@@ -199,20 +191,21 @@ class _Reader:
             self.activations.append("gelu_tanh" if operands[1]["val"]["string_val"] == "tanh" else "gelu")
         elif name in _KERNEL_ACTIVATIONS:
             self.activations.append(_KERNEL_ACTIVATIONS[name])
-        elif name == EMBEDDING:
+        elif name in TABLES:
             table, scales, zeros = operands[:3]
             return self._embedding(
-                table["val"], scales["val"], zeros["val"] if zeros.member("val") == "Tensor" else None
+                TABLES[name], table["val"], scales["val"], zeros["val"] if zeros.member("val") == "Tensor" else None
             )
         return set()
 
-    def _embedding(self, table: Table, scales: Table, zeros: Table | None) -> set[int]:
-        """Add a quantised table `(rows, width)` with scales `(rows, groups)`."""
+    def _embedding(self, stored: Stored, table: Table, scales: Table, zeros: Table | None) -> set[int]:
+        """Add a quantised table `(rows, width)`, half as wide in four bits, with scales `(rows, groups)`."""
         buffers = [part["data_buffer_idx"] for part in (table, scales, zeros) if part is not None]
-        raw = self._read(table, "i1")
+        raw = codes.of_table(self._read(table, "u1").view(np.uint8)) if stored == "int4" else self._read(table, "i1")
         scale = self._read(scales, _FLOATS[scales["scalar_type"]][1]).reshape(len(raw), -1)
-        zero = np.zeros_like(scale) if zeros is None else self._read(zeros, _scalar(zeros)).reshape(scale.shape)
-        self._add(("constant", *buffers), f"embedding {raw.shape}", lambda: _by_group(raw, scale, zero), "int8")
+        zero = None if zeros is None else self._read(zeros, _scalar(zeros)).reshape(scale.shape)
+        key = ("constant", *buffers)
+        self._add(key, f"embedding {raw.shape}", lambda: codes.by_group(raw, scale, zero), stored)
         return set(buffers)
 
     def _tensor(self, tensor: Table, explained: set[int]) -> None:
@@ -228,8 +221,8 @@ class _Reader:
             if kind in _FLOATS:
                 self.numbers["constant", number] = float(self._read(tensor, _FLOATS[kind][1]).ravel()[0])
             return
-        if kind == _INT8:
-            raw = self._read(tensor, "i1")
+        if kind in _BYTES:
+            raw = self._read(tensor, _BYTES[kind])
             self._add(("constant", number), f"int8 {raw.shape} without scales", lambda: raw.astype(np.float32), "int8")
         elif kind in _FLOATS:
             stored, code = _FLOATS[kind]
@@ -254,7 +247,7 @@ class _Reader:
         if delegate["id"] != _XNNPACK or not delegate["processed"]["location"]:
             raise ToolchainError(f"the .pte has a delegate {delegate['id']}; only XNNPACK's in segments is read here.")
         payload = self.program.segment(delegate["processed"]["index"])
-        graph = _Graph(payload, self.delegate_schema, self.program)
+        graph = Graph(payload, self.delegate_schema, self.program.named_data)
         self.activations += graph.activations()
         self.arithmetic += graph.arithmetic()
         self.steps += graph.steps()
@@ -273,143 +266,10 @@ class _Reader:
         return [str(node.member("xnode_union")) for node in graph.table["xnodes"]]
 
 
-Found = tuple[tuple[object, ...], str, Callable[[], NDArray[np.float32]], Stored]
-
-
-class _Graph:
-    """One XNNPACK payload: a header, a graph, and constants that lie behind it or in the program's named data.
-
-    Source: `XNNHeader` in executorch/backends/xnnpack/serialization/xnnpack_graph_serialize.py.
-    """
-
-    def __init__(self, payload: memoryview, schema: Schema, program: _Program) -> None:
-        if bytes(payload[4:8]) != b"XH00":
-            raise ToolchainError(f"an XNNPACK payload begins with {bytes(payload[4:8])!r}, not XH00.")
-        places = ((10, 14), (14, 18), (18, 22), (22, 30))
-        at, size, self._data_at, _ = (int.from_bytes(payload[low:high], "little") for low, high in places)
-        self.table = schema.root(payload[at : at + size], "XNNGraph")
-        self._payload, self._program, self._where = payload, program, (id(payload), at)
-        self._kinds = {number: name for name, number in schema.enums["XNNDatatype"][1].items()}
-
-    def activations(self) -> Iterator[Activation]:
-        """Return the graph's activations; what is cut off below zero alone is a relu."""
-        for node in self.table["xnodes"]:
-            kind = node.member("xnode_union")
-            if kind in _DELEGATE_ACTIVATIONS:
-                yield _DELEGATE_ACTIVATIONS[kind]
-            elif _limit(node) == _RELU:
-                yield "relu"
-
-    def limits(self) -> Iterator[Limit]:
-        """Yield the bounds that nodes have, those of a relu left out; any kind of node may have them."""
-        for node in self.table["xnodes"]:
-            if _limit(node) not in (_RELU, _OPEN):
-                yield _limit(node)
-
-    def arithmetic(self) -> Iterator[Arithmetic]:
-        """Yield what each linear multiplies: integers, where its input is quantised before, by row or as a whole."""
-        kinds: dict[str | None, Arithmetic] = {"PerTokenDynamicQuant": "dynamic_int8", "PerTensorQuant": "static_int8"}
-        quantised = self._quantised()
-        for linear in self._linears():
-            value = quantised.get(linear["input1_id"])
-            yield kinds.get(value.member("quant_params"), "float") if value is not None else "float"
-
-    def steps(self) -> Iterator[Steps]:
-        """Yield the scales and zero points of what each linear of static int8 reads and gives."""
-        known = {
-            number: value["quant_params"]
-            for number, value in self._quantised().items()
-            if value.member("quant_params") == "PerTensorQuant"
-        }
-        for linear in self._linears():
-            read, made = (known.get(linear[name]) for name in ("input1_id", "output_id"))
-            if read is not None and made is None:
-                raise ToolchainError("the .pte has a linear that reads int8 and gives none, which is not read here.")
-            if read is not None and made is not None:
-                yield (read["scale"], read["zero_point"], made["scale"], made["zero_point"])
-
-    def _quantised(self) -> dict[int, Table]:
-        """Return the values that have a scale, by their numbers."""
-        values = [value["xvalue_union"] for value in self.table["xvalues"]]
-        return {plain_value(value)["id_out"]: value for value in values if value.name == QUANTISED}
-
-    def _linears(self) -> Iterator[Table]:
-        return (
-            node["xnode_union"] for node in self.table["xnodes"] if node.member("xnode_union") == "XNNFullyConnected"
-        )
-
-    def constant(self, value: Table) -> Iterator[Found]:
-        """Yield what a value holds, if it is a constant."""
-        tensor = plain_value(value)
-        number = tensor["constant_buffer_idx"]
-        sizes = tuple(int(size) for size in tensor["dims"])
-        if not number or int(np.prod(sizes)) < 2:
-            return
-        key, data = self._data(number)
-        kind = self._kinds[tensor["datatype"]]
-        if kind in _DELEGATE_FLOATS:
-            stored, code = _DELEGATE_FLOATS[kind]
-            values = np.frombuffer(data, code, int(np.prod(sizes))).reshape(sizes)
-            yield (*key, sizes), f"XNNPACK {sizes}", lambda: _widened(values), stored
-        elif kind in _DELEGATE_SCALED:
-            stored, code = _DELEGATE_SCALED[kind]
-            raw = np.frombuffer(data, code, int(np.prod(sizes))).reshape(sizes)
-            quantised, scale, axis, zero = self._scales(value)
-            yield (*key, sizes, *quantised), f"XNNPACK {sizes}", lambda: _by_axis(raw, scale, axis, zero), stored
-        elif kind != "xnn_datatype_int32":
-            raise ToolchainError(f"the .pte has an XNNPACK constant of {kind}, which is not read here.")
-
-    def number(self, value: Table) -> Iterator[tuple[object, float]]:
-        """Yield the number that a value holds, if it is a constant of one element."""
-        tensor = plain_value(value)
-        number = tensor["constant_buffer_idx"]
-        kind = self._kinds[tensor["datatype"]]
-        if number and int(np.prod([int(size) for size in tensor["dims"]])) == 1 and kind in _DELEGATE_FLOATS:
-            key, data = self._data(number)
-            yield key, float(np.frombuffer(data, _DELEGATE_FLOATS[kind][1], 1)[0])
-
-    def _scales(self, value: Table) -> tuple[tuple[object, ...], NDArray[np.float32], int, int]:
-        """Return a key for the parameters, the scales, their axis, and the zero point."""
-        row = value["quant_params"]
-        kind = value.member("quant_params")
-        if kind == "PerTensorQuant":
-            scale = np.array([row["scale"]], np.float32)
-            return (row["scale"], row["zero_point"]), scale, 0, row["zero_point"]
-        if kind != "PerChannelQuant":
-            raise ToolchainError(f"the .pte has an XNNPACK constant with {kind}, which is not read here.")
-        key, data = self._data(row["scale_buffer_idx"])
-        return key, np.frombuffer(data, "<f4", row["num_scales"]), row["channel_dim"], 0
-
-    def _data(self, number: int) -> tuple[tuple[object, ...], memoryview]:
-        """Return a constant's bytes and what tells it from others."""
-        row = self.table["constant_data"][number]
-        if row["offset"] == _NAMED:
-            return (row["named_key"],), self._program.segment(self._program.named[row["named_key"]])
-        start = self._data_at + row["offset"]
-        return (*self._where, row["offset"]), self._payload[start : start + row["size"]]
-
-
-def _limit(node: Table) -> Limit:
-    bounds = node["output_min_max"]
-    return _OPEN if bounds is None else (bounds["output_min"], bounds["output_max"])
-
-
 def _scalar(tensor: Table) -> str:
-    return "i1" if tensor["scalar_type"] == _INT8 else _FLOATS[tensor["scalar_type"]][1]
+    number = int(tensor["scalar_type"])
+    return _BYTES.get(number) or _FLOATS[number][1]
 
 
 def _widened(values: NDArray[np.generic]) -> NDArray[np.float32]:
     return values.astype(np.float32, copy=False)
-
-
-def _by_group(raw: NDArray[np.generic], scales: NDArray[np.generic], zeros: NDArray[np.generic]) -> NDArray[np.float32]:
-    """Multiply `(rows, width)` out with scales `(rows, groups)`."""
-    groups = raw.astype(np.float32).reshape(*scales.shape, -1)
-    values: NDArray[np.float32] = (groups - zeros.astype(np.float32)[..., None]) * scales.astype(np.float32)[..., None]
-    return values.reshape(raw.shape)
-
-
-def _by_axis(raw: NDArray[np.generic], scales: NDArray[np.float32], axis: int, zero: int) -> NDArray[np.float32]:
-    shape = [1] * raw.ndim
-    shape[axis] = -1
-    return (raw.astype(np.float32) - np.float32(zero)) * scales.reshape(shape)

@@ -1,0 +1,95 @@
+"""Puts the integers of a checkpoint into a graph, as they are: the same codes, the same scales.
+
+torchao has a tensor for integers of any few bits, from which executorch makes XNNPACK's linears and its own embedding
+kernels. Its way to choose them, by the largest number of a block, is left out.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.checkpoint.integers import Integers
+from pipeline.errors import ToolchainError
+
+GROUP = 32
+"""XNNPACK's blocks of four bits are as many columns as this, or a multiple of it."""
+
+
+def insert(model: Any, integers: Mapping[str, Integers]) -> None:
+    """Replace the weights of a model that are integers; what linears of such read is rounded when the file runs.
+
+    Args:
+        model: a Hugging Face model, which is changed.
+        integers: by the names of its parameters.
+
+    Raises:
+        ToolchainError: the model lacks one of them, or no kernel takes it.
+    """
+    import torch
+
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    done: dict[str, Any] = {}
+    for module in list(model.modules()):
+        name = names.get(id(getattr(module, "weight", None)), "")
+        if name in integers and isinstance(module, torch.nn.Linear | torch.nn.Embedding):
+            table = isinstance(module, torch.nn.Embedding)
+            _check_kernel(name, integers[name], table=table)
+            if name not in done:
+                done[name] = torch.nn.Parameter(_tensor(integers[name], table=table), requires_grad=False)
+            module.weight = done[name]
+    missing = sorted(integers.keys() - done)
+    if missing:
+        raise ToolchainError(f"the graph has no linear and no table whose weight is {missing[0]}, which has codes.")
+
+
+def _tensor(integers: Integers, *, table: bool) -> Any:
+    import torch
+    from torchao.quantization import IntxUnpackedToInt8Tensor
+    from torchao.quantization.quantize_.workflows.intx.intx_unpacked_to_int8_tensor import (
+        IntxUnpackedToInt8TensorActivationQuantization,
+    )
+
+    by_token = IntxUnpackedToInt8TensorActivationQuantization.INT8_ASYM_PER_TOKEN
+    return IntxUnpackedToInt8Tensor(
+        qdata=torch.from_numpy(integers.codes.copy()),
+        scale=torch.from_numpy(integers.scales.copy()),
+        zero_point=torch.zeros(integers.scales.shape, dtype=torch.int8),
+        target_dtype=getattr(torch, f"int{integers.bits}"),
+        block_size=(1, integers.block),
+        dtype=torch.float32,
+        activation_quantization=None if table else by_token,
+    )
+
+
+def _check_kernel(name: str, integers: Integers, *, table: bool) -> None:
+    """Refuse what executorch would leave in floats or stop at in the middle."""
+    columns = integers.codes.shape[1]
+    problem = None
+    if table:
+        problem = f"{columns} columns, two to a byte" if integers.bits == 4 and columns % 2 else None
+    elif integers.bits == 4 and integers.block % GROUP:
+        problem = f"blocks of {integers.block} columns; XNNPACK has blocks of {GROUP} and multiples"
+    elif integers.bits == 8 and integers.block != columns:
+        problem = f"8 bits and blocks of {integers.block} columns; XNNPACK has a scale per row there"
+    if problem:
+        raise ToolchainError(f"ExecuTorch has no kernel for {name}: it has {problem}.")
+
+
+def check(file: Path, integers: Mapping[str, Integers]) -> None:
+    """Check that a file holds each weight as integers of as many bits: executorch leaves out what it does not know.
+
+    Raises:
+        ToolchainError: one is in floats, or rounded to other codes.
+    """
+    from pipeline.backends.executorch import reader  # which knows `convert` for its bounds
+
+    held = [constant for constant in reader.structure(file).constants if constant.stored in ("int4", "int8")]
+    for name, one in integers.items():
+        stored, values = f"int{one.bits}", one.dense()
+        if not any(row.stored == stored and np.array_equal(row.values, values) for row in held):
+            raise ToolchainError(
+                f"{file.name} does not hold the codes of {name} {list(values.shape)} in {one.bits} bits: the toolchain "
+                "left them out, or rounded anew."
+            )
