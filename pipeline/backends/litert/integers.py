@@ -65,23 +65,24 @@ def insert(model: nn.Module, integers: Mapping[str, Integers]) -> None:
     """Replace the linears and tables of a model whose weights are integers; it computes nothing right any more.
 
     Args:
-        model: a Hugging Face model.
-        integers: by the names of its parameters, whose order numbers them.
+        model: a Hugging Face model with the numbers that the integers give. An architecture's patches may have changed
+            its names, so a weight is known by its numbers.
+        integers: by the names of the weights, whose order numbers them.
 
     Raises:
-        StudentError: a name is no linear's or table's weight, or its codes have another shape.
+        StudentError: the model has no linear or table of such numbers.
     """
-    modules = [one for one in model.modules() if isinstance(one, nn.Linear | nn.Embedding)]
-    parameters = dict(model.named_parameters())
+    waiting = [one for one in model.modules() if isinstance(one, nn.Linear | nn.Embedding)]
     for number, (name, one) in enumerate(integers.items(), 1):
-        weight = parameters.get(name)
-        # Two modules may have one weight.
-        reading = [module for module in modules if weight is not None and module.weight is weight]
-        if not reading or weight is None or tuple(weight.shape) != one.codes.shape:
-            raise StudentError(f"there are codes for {name}, which is no such weight of {type(model).__name__}.")
+        numbers = torch.from_numpy(one.dense())
+        weight = next((module.weight for module in waiting if torch.equal(module.weight, numbers)), None)
+        if weight is None:
+            raise StudentError(f"no linear and no table of {type(model).__name__} has what the codes of {name} give.")
         codes = _Codes(torch.from_numpy(one.codes), number)
-        for module in reading:
+        # Two modules may have one weight.
+        for module in [found for found in waiting if found.weight is weight]:
             layers.replace(model, module, _Linear(module, codes) if isinstance(module, nn.Linear) else _Table(codes))
+            waiting.remove(module)
 
 
 def put_in(source: Path, path: Path, integers: Mapping[str, Integers]) -> None:
