@@ -58,10 +58,10 @@ def page(report: Report, build: Path) -> Iterator[str]:
     yield "hand."
     yield from (f"Student: {report.student.origin}. Times: {machine}." for machine in _machines(report))
     yield ""
-    yield "Cosines are mean and worst over the verification texts, against fp32 PyTorch; Spearman is on STS-B dev, times"
-    yield f"100. Times are medians of a full row of {_LENGTH} tokens on one thread, all files in turns. Ratios are to the"
-    yield f"same format's `{BASE}` with `[quantize]`. Core ML has no runtime here: its files were run by PocketBERT's"
-    yield "interpreter, and not timed. `integer` is the share of a file's linears that multiply integers."
+    yield "Cosines are mean and worst over the verification texts, against fp32 PyTorch. Spearman is on STS-B dev."
+    yield f"Times are medians of full rows of {_LENGTH} tokens, one thread, all files in turns. Ratios are to the same"
+    yield f"format's `{BASE}` with `[quantize]`. Core ML has no runtime here: our interpreter ran its files,"
+    yield "and not timed. `integer` is the share of a file's linears that multiply integers."
     for backend in backends.NAMES:
         yield from ("", f"## {backends.get(backend).TITLE}", "")
         yield "| scheme | student | MB | ratio | cosine, mean / worst | Spearman | ms | ratio | integer | verdict |"
