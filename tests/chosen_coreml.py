@@ -106,7 +106,7 @@ def with_some_of_eight_bits(student: Path, scheme: str, out: Path) -> None:
     shutil.copyfile(student / "config.json", out / "config.json")
     quantize._write_weights(model, out)
     integers.write({name: one.integers for name, one in found.items()}, out)
-    quantize._write_structure(model, out)
+    quantize.write_structure(model, out)
 
 
 def make_file(store: Store, worker: Worker, source: Path, scheme: str, name: str, rounds: Quantise = quantise) -> Made:

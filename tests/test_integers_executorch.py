@@ -230,7 +230,7 @@ def round_mixed(student: Path, out: Path) -> None:
     found = round_weights(model, batches, block=32, table_bits=8, eight=[EIGHT])
     quantize._write_weights(model, out)
     stored.write({name: one.integers for name, one in found.items()}, out)
-    quantize._write_structure(model, out)
+    quantize.write_structure(model, out)
     shutil.copyfile(student / "config.json", out / "config.json")
 
 

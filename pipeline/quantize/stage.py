@@ -169,7 +169,7 @@ def _equalise(
         )
     record = _record(scheme, section.observer if static else None, groups, found, batches.count, error)
     (out / ranges.FILE).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    _write_structure(rewritten, out)
+    write_structure(rewritten, out)
     return {
         "linears": len(record.linears),
         "input_gains": sum(one.input_gain is not None for one in found),
@@ -198,7 +198,7 @@ def _palettise(model: Any, row: Scheme, batches: calibration.Batches, out: Path)
     )
     record = stored.Record(scheme=row.name, texts=batches.count, weights=weights)
     (out / stored.RECORD).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    _write_structure(model, out)
+    write_structure(model, out)
     errors = [one.error for one in weights if one.error is not None]
     return {"palettes": len(found), "largest_error": max(errors, default=None), "texts": batches.count}
 
@@ -233,7 +233,7 @@ def _round_weights(
     )
     record = stored.Record(scheme=row.name, texts=batches.count, weights=weights)
     (out / stored.RECORD).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    _write_structure(model, out)
+    write_structure(model, out)
     bits = Counter(one.bits for one in weights)
     errors = [one.error for one in weights if one.error is not None]
     return {
@@ -254,7 +254,8 @@ def _write_weights(model: Any, out: Path) -> None:
     save_file(weights, out / WEIGHTS, metadata={"format": "pt"})
 
 
-def _write_structure(model: Any, out: Path) -> None:
+def write_structure(model: Any, out: Path) -> None:
+    """Write down what files of a checkpoint's model are compared with."""
     from pipeline.checkpoint.parameters import model_structure
 
     (out / STRUCTURE).write_text(json.dumps(model_structure(model)), encoding="utf-8")

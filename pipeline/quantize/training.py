@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pipeline import tasks
+from pipeline import artifact, tasks
 from pipeline.checkpoint import integers, ranges
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.ranges import INNER, INPUT_GAIN, OUTPUT_GAIN, Training
@@ -27,6 +27,7 @@ from pipeline.compress.common import calibration_batches
 from pipeline.data.calibration import Batches
 from pipeline.data.corpus import Unlabelled
 from pipeline.quantize import fake
+from pipeline.quantize.stage import write_structure
 from pipeline.recipe.schema import QuantizeTraining
 from pipeline.schemes import SCHEMES
 from pipeline.text.encoding import Row
@@ -78,6 +79,7 @@ def train(job: QuantizeJob, tell: Callable[[str, float], None], out: Path) -> di
     with loop.open_accelerator(plan) as accelerator:
         objective = QuantizeObjective(job, accelerator.device)
         before = objective.dev_metric(accelerator.device)
+        objective.model.begin(objective.teacher)
         finished = loop.run(objective, plan, accelerator, tell)
         after = objective.dev_metric(accelerator.device)
     record = Training(
@@ -107,7 +109,6 @@ class RoundingStudent(nn.Module):
         self._integers: dict[str, fake.FakeIntegerLinear] = {}
         if row.chosen:
             held = integers.read(job.quantised)
-            _begin_with(self.student, load_checkpoint(job.student, self.task), held)
             self._integers = fake.insert_integers(self.student, held, dynamic=row.activations == "dynamic_int8")
         else:
             fake.insert_static(self.student, ranges.read(job.quantised))
@@ -115,6 +116,17 @@ class RoundingStudent(nn.Module):
         tables = {id(one.weight) for one in self.student.modules() if isinstance(one, nn.Embedding)}
         for name, parameter in self.student.named_parameters():
             parameter.requires_grad_(id(parameter) not in tables and not name.endswith(gains))
+
+    @torch.no_grad()
+    def begin(self, student: Any) -> None:
+        """Give linears of integers the student's numbers again, on the scales that were chosen.
+
+        From the middle of its step a number has far to go to another; MiniLM ends nearer to the student from here
+        (LOG.md, 2026-11-26).
+        """
+        source = dict(student.named_parameters(remove_duplicate=False))
+        for name, linear in self._integers.items():
+            linear.weight.copy_(source[name])
 
     def forward(self, inputs: Mapping[str, Tensor], teacher: "Outputs") -> dict[str, Tensor]:
         """Return the sum of each loss over its items."""
@@ -131,13 +143,16 @@ class RoundingStudent(nn.Module):
 
         trained = dict(self.student.named_parameters(remove_duplicate=False))
         rounded = {name: one.integers() for name, one in self._integers.items()}
-        shutil.copytree(job.quantised, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("manifest*", ".*"))
+        # Not their modes: a finished artifact's files cannot be written.
+        for file in job.quantised.iterdir():
+            if file.name != artifact.MANIFEST:
+                shutil.copyfile(file, out / file.name)
         weights = {}
-        with safe_open(job.quantised / WEIGHTS, "pt") as file:
-            for name in file.keys():  # noqa: SIM118
+        with safe_open(job.quantised / WEIGHTS, "pt") as stored:
+            for name in stored.keys():  # noqa: SIM118
                 path, _, kind = name.rpartition(".")
                 inner = trained.get(f"{path}.{INNER}.{kind}", trained.get(name))
-                tensor = file.get_tensor(name) if inner is None else inner.detach().cpu()
+                tensor = stored.get_tensor(name) if inner is None else inner.detach().cpu()
                 weights[name] = torch.from_numpy(rounded[name].dense()) if name in rounded else tensor.contiguous()
         save_file(weights, out / WEIGHTS, metadata={"format": "pt"})
         if rounded:
@@ -147,20 +162,7 @@ class RoundingStudent(nn.Module):
         known = read.model_validate_json((job.quantised / file_name).read_text(encoding="utf-8"))
         document = known.model_copy(update={"training": record})
         (out / file_name).write_text(document.model_dump_json(indent=1) + "\n", encoding="utf-8")
-
-
-def _begin_with(quantised: Any, student: Any, held: Mapping[str, integers.Integers]) -> None:
-    """Give the linears of a quantised model the student's numbers again, on the scales that were chosen.
-
-    From the middle of its step a number has far to go to another; MiniLM ends nearer to the student from here
-    (LOG.md, 2026-11-26).
-    """
-    tables = {id(one.weight) for one in quantised.modules() if isinstance(one, nn.Embedding)}
-    source = dict(student.named_parameters(remove_duplicate=False))
-    with torch.no_grad():
-        for name, parameter in quantised.named_parameters(remove_duplicate=False):
-            if name in held and id(parameter) not in tables:
-                parameter.copy_(source[name])
+        write_structure(load_checkpoint(out, self.task), out)
 
 
 @dataclass(frozen=True)
