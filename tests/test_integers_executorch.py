@@ -212,7 +212,7 @@ def test_linears_of_both_bits_in_one_file(lively: Callable[..., Path], converter
     student = student_artifact(lively(), "embedding", tmp_path / "student")
     quantised = tmp_path / "quantised"
     quantised.mkdir()
-    converter.call(round_mixed, student.path, quantised)
+    round_mixed(student.path, quantised)
     one = Made(student.path, quantised, convert(converter, student, quantised, tmp_path / "model"))
     assert one.integers[f"{EIGHT}.weight"].bits == 8
     assert one.integers[QUERY].bits == 4
@@ -221,7 +221,7 @@ def test_linears_of_both_bits_in_one_file(lively: Callable[..., Path], converter
 
 
 def round_mixed(student: Path, out: Path) -> None:
-    """Do what the stage does, with one linear in eight bits; runs in a worker."""
+    """Do what the stage does, with one linear in eight bits."""
     from pipeline.compress.common import calibration_batches
     from pipeline.quantize.integers import round_weights
 
