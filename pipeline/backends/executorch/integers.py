@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.checkpoint.integers import Integers
+from pipeline.checkpoint.parameters import content_digest
 from pipeline.errors import ToolchainError
 
 GROUP = 32
@@ -19,6 +20,8 @@ GROUP = 32
 
 def insert(model: Any, integers: Mapping[str, Integers]) -> None:
     """Replace the weights of a model that are integers; what linears of such read is rounded when the file runs.
+
+    A weight is recognised by its content, which is what its integers give: patches for export rename modules.
 
     Args:
         model: a Hugging Face model, which is changed.
@@ -29,15 +32,20 @@ def insert(model: Any, integers: Mapping[str, Integers]) -> None:
     """
     import torch
 
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    by_content: dict[tuple[tuple[int, ...], str], list[str]] = {}
+    for name, one in integers.items():
+        by_content.setdefault((one.codes.shape, content_digest(one.dense())), []).append(name)
     done: dict[str, Any] = {}
     for module in list(model.modules()):
-        name = names.get(id(getattr(module, "weight", None)), "")
-        if name in integers and isinstance(module, torch.nn.Linear | torch.nn.Embedding):
+        if not isinstance(module, torch.nn.Linear | torch.nn.Embedding):
+            continue
+        names = by_content.get((tuple(module.weight.shape), content_digest(module.weight.detach().numpy())), [])
+        for name in names[:1]:
             table = isinstance(module, torch.nn.Embedding)
             _check_kernel(name, integers[name], table=table)
             if name not in done:
-                done[name] = torch.nn.Parameter(_tensor(integers[name], table=table), requires_grad=False)
+                made = torch.nn.Parameter(_tensor(integers[name], table=table), requires_grad=False)
+                done |= dict.fromkeys(names, made)
             module.weight = done[name]
     missing = sorted(integers.keys() - done)
     if missing:
