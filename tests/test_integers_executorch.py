@@ -404,10 +404,11 @@ def integers(columns: int, *, bits: int, block: int) -> Integers:
 def test_what_no_kernel_takes_is_refused(one: Integers, table: bool, message: str) -> None:
     import torch
 
-    module = torch.nn.ModuleDict({"first": torch.nn.Embedding(4, 33) if table else torch.nn.Linear(64, 4)})
+    first = torch.nn.Embedding(4, 33) if table else torch.nn.Linear(64, 4)
+    module = torch.nn.ModuleDict({"first": first})
     with pytest.raises(ToolchainError, match=r"no table whose weight is first\.weight"):
         inserted.insert(module, {"first.weight": one})
     with torch.no_grad():
-        module["first"].weight.copy_(torch.from_numpy(one.dense()))
+        first.weight.copy_(torch.from_numpy(one.dense()))
     with pytest.raises(ToolchainError, match=f"no kernel for first.weight: it has {message}"):
         inserted.insert(module, {"first.weight": one})
