@@ -156,8 +156,8 @@ def test_no_two_schemes_look_alike_or_are_shipped_alike():
         "fp16",
         "fp32",
         "int4_dynamic",
-        "int4_weight_only",
         "palettize_4bit",
+        "int4_weight_only",
     ]
 
 
@@ -190,7 +190,7 @@ def test_every_scheme_has_gates_that_hold_it_to_something(kind):
 
 def test_a_coarser_scheme_is_never_held_to_more():
     order = ["fp32", "fp16", "int8_weight_only", "palettize_6bit", "int8_dynamic", "int8_static"]
-    order += ["int4_dynamic", "int4_weight_only", "palettize_4bit"]
+    order += ["palettize_4bit", "int4_dynamic", "int4_weight_only"]
     floors = [SCHEMES[name].gates["embedding"].min_worst_cosine or 0.0 for name in order]
     assert floors == sorted(floors, reverse=True)
     assert set(order) == set(SCHEMES)
