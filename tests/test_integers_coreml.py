@@ -54,6 +54,7 @@ KINDS: Mapping[str, Quantise] = {
     "mixed": with_some_of_eight_bits,
     WIDE: quantise,
 }
+SOME_FULL = [pytest.param(kind, marks=() if kind in ("", "mixed") else pytest.mark.full) for kind in KINDS]
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +113,7 @@ def of_weight(package: mil.Package, wanted: Integers) -> Expression:
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SOME_FULL)
 def test_a_file_has_the_codes_and_the_scales_of_the_checkpoint(kind: str, made: Callable[[str], Made]) -> None:
     one = made(kind)
     package = mil.read(one.file)
@@ -125,7 +126,7 @@ def test_a_file_has_the_codes_and_the_scales_of_the_checkpoint(kind: str, made: 
         assert of_weight(package, wanted)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SOME_FULL)
 def test_a_clean_file_passes(kind: str, made: Callable[[str], Made]) -> None:
     one = made(kind)
     gates = one.judged()
@@ -149,7 +150,7 @@ def test_a_file_is_smaller_by_the_bits(made: Callable[[str], Made]) -> None:
     assert abs(sizes[""] - sizes["tables of 4 bits"] - saved) < 4096
 
 
-@pytest.mark.parametrize("kind", ["", "tables of 4 bits", "mixed"])
+@pytest.mark.parametrize("kind", ["", pytest.param("tables of 4 bits", marks=pytest.mark.full), "mixed"])
 @pytest.mark.parametrize("argument", ["data", "scale"])
 @pytest.mark.parametrize("name", [QUERY, WORDS, KEY])
 def test_damage_fails(kind: str, argument: str, name: str, made: Callable[[str], Made], tmp_path: Path) -> None:

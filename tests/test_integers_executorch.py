@@ -102,7 +102,7 @@ def line(run_store: Store, lively: Callable[..., Path]) -> Callable[[int], Path]
     return get_made
 
 
-@pytest.fixture(params=[8, 4], ids=["tables of 8 bits", "tables of 4 bits"])
+@pytest.fixture(params=[8, pytest.param(4, marks=pytest.mark.full)], ids=["tables of 8 bits", "tables of 4 bits"])
 def made(request: pytest.FixtureRequest, line: Callable[[int], Path]) -> Made:
     folder = line(request.param)
     model = folder / f"executorch-{SCHEME}" / "model" / executorch.FILE
@@ -234,6 +234,7 @@ def round_mixed(student: Path, out: Path) -> None:
     shutil.copyfile(student / "config.json", out / "config.json")
 
 
+@pytest.mark.full
 def test_widths_that_no_block_divides(converter: Worker, tmp_path: Path) -> None:
     """Of TinyBERT, 312 and 1200: linears have eight bits and a scale per row, a table of four bits one per row."""
     source = write_student(tmp_path / "source", "bert", "embedding", hidden_size=312, intermediate_size=1200)

@@ -204,6 +204,7 @@ def tiny_bert(folder: Path) -> Path:
         return write_student(folder, "bert", "embedding")
 
 
+@pytest.mark.full
 def test_columns_that_no_block_divides_have_eight_bits(made: Callable[..., Made], tmp_path: Path) -> None:
     one = made("312", tiny_bert(tmp_path), table_bits=4)
     found = {name: (integer.bits, integer.scales.shape[1]) for name, integer in one.integers.items()}
@@ -349,11 +350,8 @@ def test_a_weight_that_the_converter_lost_is_named(four: Made, mixed: Made, tmp_
 @pytest.mark.parametrize(
     "architecture",
     [
-        "bert",
-        *(
-            pytest.param(name, marks=pytest.mark.full)
-            for name in ("albert", "distilbert", "mobilebert", "roberta", "tinybert")
-        ),
+        pytest.param(name, marks=pytest.mark.full)
+        for name in ("bert", "albert", "distilbert", "mobilebert", "roberta", "tinybert")
     ],
 )
 def test_int4_goes_through_the_command(

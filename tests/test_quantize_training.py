@@ -162,10 +162,10 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(
     ("backend", "scheme"),
     [
         ("litert", "int4_dynamic"),
-        ("coreml", "int4_weight_only"),
         *(
             pytest.param(backend, scheme, marks=pytest.mark.full)
             for backend, scheme in (
+                ("coreml", "int4_weight_only"),
                 ("executorch", "int4_dynamic"),
                 ("litert", "int8_static"),
                 ("executorch", "int8_static"),
