@@ -95,7 +95,7 @@ def test_a_study_is_written_shown_and_named_by_a_recipe(
     again = command_here(*asked)
     assert again.document["trials"] == found["trials"]
     shown = command_here("ranges", recipe, "--json")
-    assert len(shown.document["schemes"]["int4_dynamic"]["weights"]) == 14
+    assert len(shown.document["schemes"]["int4_dynamic"]["weights"]) == 13
     with_policy = {"calibration_texts": 64, "policy": "policy.toml"}
     outcome = command_here("verify", recipe_file(tmp_path, quantize=with_policy, **given), "--json")
     assert set(outcome.document["verdicts"].values()) == {"passed"}, outcome.stdout
