@@ -207,6 +207,24 @@ def _gates(
     return {"embedding": embedding, "logits": logits, "value": value, "token_logits": logits, "spans": spans}
 
 
+def _int4_gates(*, pad: float) -> dict[OutputKind, Gates]:
+    # Real MiniLM without training: .990 on English, .785 for texts in scripts that its vocabulary spells letter by
+    # letter.
+    return _gates(
+        cosine=0.98,
+        worst=0.75,
+        sqnr=12,
+        agreement=0.92,
+        kl=3e-2,
+        error=None,
+        drop=0.01,
+        pad=pad,
+        size=0.87,
+        shift=0.15,
+        spans_kl=0.15,
+    )
+
+
 _NOT_AT_RUN_TIME = (
     "Core ML has no activations that are quantised at run time; its int8 activations need calibrated ranges."
 )
@@ -362,21 +380,7 @@ SCHEMES: dict[str, Scheme] = {
                 "executorch": Support(),
             },
             mark=Mark("d", (0, (2, 1)), "\\\\\\\\"),
-            gates=_gates(
-                # Real MiniLM without training: .990 on English, .785 for texts in scripts that its vocabulary spells
-                # letter by letter.
-                cosine=0.98,
-                worst=0.75,
-                sqnr=12,
-                agreement=0.92,
-                kl=3e-2,
-                error=None,
-                drop=0.01,
-                pad=3e-2,
-                size=0.87,
-                shift=0.15,
-                spans_kl=0.15,
-            ),
+            gates=_int4_gates(pad=3e-2),
         ),
         Scheme(
             "int4_weight_only",
@@ -393,21 +397,7 @@ SCHEMES: dict[str, Scheme] = {
                 "executorch": Support("XNNPACK has no linear of float activations and int4 blocks."),
             },
             mark=Mark("p", (0, (1, 1)), "----"),
-            gates=_gates(
-                # Real MiniLM without training: .990 on English, .785 for texts in scripts that its vocabulary spells
-                # letter by letter.
-                cosine=0.98,
-                worst=0.75,
-                sqnr=12,
-                agreement=0.92,
-                kl=3e-2,
-                error=None,
-                drop=0.01,
-                pad=1e-2,
-                size=0.87,
-                shift=0.15,
-                spans_kl=0.15,
-            ),
+            gates=_int4_gates(pad=1e-2),
         ),
         Scheme(
             "palettize_6bit",

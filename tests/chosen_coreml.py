@@ -105,7 +105,7 @@ def with_some_of_eight_bits(student: Path, scheme: str, out: Path) -> None:
     found = round_weights(model, batches, block=32, table_bits=8, eight=eight)
     shutil.copyfile(student / "config.json", out / "config.json")
     quantize._write_weights(model, out)
-    integers.write({name: one.integers for name, one in found.items()}, out)
+    integers.write({name: one.held for name, one in found.items()}, out)
     quantize.write_structure(model, out)
 
 

@@ -229,7 +229,7 @@ def round_mixed(student: Path, out: Path) -> None:
     batches = calibration_batches(model, student, calibration.default_texts(32, seed=0), 128)
     found = round_weights(model, batches, block=32, table_bits=8, eight=[EIGHT])
     quantize._write_weights(model, out)
-    stored.write({name: one.integers for name, one in found.items()}, out)
+    stored.write({name: one.held for name, one in found.items()}, out)
     quantize.write_structure(model, out)
     shutil.copyfile(student / "config.json", out / "config.json")
 

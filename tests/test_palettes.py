@@ -89,9 +89,9 @@ def test_handing_errors_on_beats_rounding_to_the_nearest(seed: int) -> None:
     inputs += 0.1 * torch.randn(500, 48, generator=generator)
     for bits, groups in ((4, 2), (6, 1)):
         found = palettes.of_linear(weight, (inputs.T @ inputs).double(), bits=bits, groups=groups)
-        outputs, truth = (inputs @ one.T for one in (torch.from_numpy(found.palette.dense()), weight))
+        outputs, truth = (inputs @ one.T for one in (torch.from_numpy(found.held.dense()), weight))
         measured = float(((outputs - truth) ** 2).sum() / (truth**2).sum())
-        assert found.palette.lut.shape == (groups, 1 << bits)
+        assert found.held.lut.shape == (groups, 1 << bits)
         assert found.error is not None
         assert found.error_nearest is not None
         assert found.error == pytest.approx(measured, rel=1e-3)
@@ -128,7 +128,7 @@ def test_a_shared_layer_is_chosen_for_what_it_reads_in_all_its_calls(lively: Cal
     assert calls.count(shared.removesuffix(".weight")) > 1
     for name, one in model.named_parameters():
         if name in found:
-            assert np.array_equal(one.detach().numpy(), found[name].palette.dense())
+            assert np.array_equal(one.detach().numpy(), found[name].held.dense())
         else:
             assert torch.equal(one, before[name])
     assert not [name for name in found if "position" in name]

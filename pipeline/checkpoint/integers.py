@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
-from pipeline.checkpoint.ranges import Training
+from pipeline.checkpoint.ranges import ChosenWeight, ChosenWeights
 from pipeline.checkpoint.source import CODES
 from pipeline.errors import StudentError
 
@@ -47,34 +46,18 @@ class Integers:
         return self.codes.astype(np.float32) * self.scales.repeat(self.block, axis=1)
 
 
-class Rounded(BaseModel):
+class Rounded(ChosenWeight):
     """One weight as integers."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str
-    """Of the parameter, in the Hugging Face model."""
     bits: int
     block: int
     """Columns that share a scale."""
-    error_nearest: float | None
-    """Squared error of a linear's outputs relative to the outputs, each number rounded to the nearest; None of a table.
-
-    The linear reads what it reads in the quantised model, on the calibration set.
-    """
-    error: float | None
-    """The same with errors handed on from column to column."""
 
 
-class Record(BaseModel):
-    """All weights of a student that are integers, tables first, then linears in the order of their first call."""
+class Record(ChosenWeights):
+    """All weights of a student that are integers."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    scheme: str
-    texts: int
     weights: tuple[Rounded, ...]
-    training: Training | None = None
 
 
 def write(integers: Mapping[str, Integers], folder: Path) -> None:

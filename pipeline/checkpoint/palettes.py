@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
+from pipeline.checkpoint.ranges import ChosenWeight, ChosenWeights
 from pipeline.checkpoint.source import PALETTES
 from pipeline.errors import StudentError
 
@@ -42,31 +42,16 @@ class Palette:
         return found
 
 
-class Palettised(BaseModel):
+class Palettised(ChosenWeight):
     """One weight as a palette."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str
-    """Of the parameter, in the Hugging Face model."""
     groups: int
     """How many palettes it has, each for as many neighbouring rows."""
-    error_nearest: float | None
-    """Squared error of a linear's outputs relative to the outputs, each number rounded to the nearest; None of a table.
-
-    The linear reads what it reads in the quantised model, on the calibration set.
-    """
-    error: float | None
-    """The same with errors handed on from column to column."""
 
 
-class Record(BaseModel):
-    """All weights of a student that have palettes, tables first, then linears in the order of their first call."""
+class Record(ChosenWeights):
+    """All weights of a student that have palettes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    scheme: str
-    texts: int
     weights: tuple[Palettised, ...]
 
 

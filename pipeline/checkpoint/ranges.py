@@ -105,6 +105,37 @@ class Training(BaseModel):
     final_loss: float
 
 
+class ChosenWeight(BaseModel):
+    """One weight that was chosen on text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    """The parameter's, in the Hugging Face model."""
+    error_nearest: float | None
+    """Squared error of a linear's outputs relative to the outputs, each number rounded to the nearest; None of a table.
+
+    The linear reads what it reads in the quantised model, on the calibration set.
+    """
+    error: float | None
+    """The same with errors handed on from column to column."""
+
+
+class ChosenWeights(BaseModel):
+    """All weights of a student that were chosen, tables first, then linears in the order of their first call."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    scheme: str
+    texts: int
+    weights: tuple[ChosenWeight, ...]
+    training: Training | None = None
+
+    def errors(self) -> dict[str, float]:
+        """Return by how much rounding changes what each linear gives, by its path."""
+        return {one.name.removesuffix(".weight"): one.error for one in self.weights if one.error is not None}
+
+
 class Ranges(BaseModel):
     """All linears of a student, in the order of their first call."""
 
@@ -119,6 +150,10 @@ class Ranges(BaseModel):
     """Largest difference between the student and the rewritten one, both fp32, over the root mean square of outputs."""
     linears: tuple[Linear, ...]
     training: Training | None = None
+
+    def errors(self) -> dict[str, float]:
+        """Return by how much rounding changes what each linear gives, by its path."""
+        return {one.path: one.error + (one.output_error or 0.0) for one in self.linears}
 
 
 def read(folder: Path) -> Ranges:

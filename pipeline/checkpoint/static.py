@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from pipeline.checkpoint import layers
-from pipeline.checkpoint.ranges import INNER, Ranges
+from pipeline.checkpoint.ranges import INNER, Linear, Ranges
 from pipeline.errors import StudentError
 
 _OPERATIONS = torch.ops.quantized_decomposed
@@ -88,12 +88,23 @@ def insert(model: Any, ranges: Ranges, weights: Weights) -> int:
     Raises:
         StudentError: a path of the ranges leads to no linear.
     """
-    modules: Mapping[str, Any] = dict(model.named_modules())
-    found = [(row, steps) for row in ranges.linears if (steps := row.steps(half=weights == "later"))]
-    for row, (before, *after) in found:
-        linear = modules.get(f"{row.path}.{INNER}", modules.get(row.path))
-        if not isinstance(linear, nn.Linear):
-            raise StudentError(f"ranges were found for {row.path}, which is no linear of {type(model).__name__}.")
+    found = linears(model, ranges)
+    for row, linear in found:
+        before, *after = row.steps(half=weights == "later")
         new = StaticLinear(linear, before, after[0], weights) if after else StaticInput(linear, before)
         layers.replace(model, linear, new)
     return len(found)
+
+
+def linears(model: Any, ranges: Ranges) -> list[tuple[Linear, nn.Linear]]:
+    """Return the linears of a model that have ranges, within their gains, with these; errors are those of `insert`."""
+    modules: Mapping[str, Any] = dict(model.named_modules())
+    found = []
+    for row in ranges.linears:
+        if row.input is None or row.output is None:
+            continue
+        linear = modules.get(f"{row.path}.{INNER}", modules.get(row.path))
+        if not isinstance(linear, nn.Linear):
+            raise StudentError(f"ranges were found for {row.path}, which is no linear of {type(model).__name__}.")
+        found.append((row, linear))
+    return found

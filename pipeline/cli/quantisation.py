@@ -1,6 +1,5 @@
 """`pocketbert ranges` and `pocketbert sensitivity`: what quantising a student found, linear by linear."""
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,7 @@ from rich.table import Table
 from pipeline.cli import documents, tables
 from pipeline.cli.documents import AsJson
 from pipeline.cli.progress import Progress
-from pipeline.errors import EXIT_DONE, InputError
+from pipeline.errors import InputError
 
 if TYPE_CHECKING:
     from pipeline.convert.stage import Target
@@ -32,6 +31,7 @@ def ranges(
     as_json: AsJson = False,
 ) -> None:
     """Show what calibration found for each linear: outliers, gains, ranges, and what rounding changes."""
+    from pipeline.quantize import stage as quantize
     from pipeline.recipe.loading import read
 
     parsed, _ = read(recipe)
@@ -47,20 +47,10 @@ def ranges(
             f"{folder} has no checkpoint that was quantised. `pocketbert convert {recipe}` makes one for each scheme "
             "that asks for calibration, and for int8_dynamic where the recipe has [quantize]."
         )
-    found = {name: _record(place) for name, place in made.items() if scheme in (None, name)}
+    found = {
+        name: quantize.read(place)[1].model_dump(mode="json") for name, place in made.items() if scheme in (None, name)
+    }
     documents.show(as_json, {"recipe": parsed.name, "schemes": found}, partial(_print_ranges, found))
-
-
-def _record(place: Path) -> dict[str, Any]:
-    """Return the record that lies in a quantised checkpoint's folder."""
-    from pipeline.checkpoint import integers, palettes
-    from pipeline.checkpoint import ranges as stored
-
-    for name in (stored.FILE, integers.RECORD, palettes.RECORD):
-        if (place / name).is_file():
-            found: dict[str, Any] = json.loads((place / name).read_text(encoding="utf-8"))
-            return found
-    raise InputError(f"{place} has no record of what was found; make it again with `pocketbert convert`.")
 
 
 def _print_ranges(found: dict[str, dict[str, Any]]) -> None:
@@ -131,7 +121,6 @@ def sensitivity(
             found = worker.call(studies.try_all, study, extra)
     write_text(out, studies.policy_text(found))
     documents.show(as_json, studies.document(found) | {"policy": str(out)}, partial(_print_sensitivity, found, out))
-    raise typer.Exit(EXIT_DONE)
 
 
 def _study(folder: Path, longest: int, target: "Target", length: int, parsed: Any) -> Any:

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pipeline.checkpoint import layers
+from pipeline.checkpoint import layers, static
 from pipeline.checkpoint.integers import HIGHEST, LOWEST, Integers
-from pipeline.checkpoint.ranges import INNER, Activation, Ranges
+from pipeline.checkpoint.ranges import Activation, Ranges
 from pipeline.errors import StudentError
 from pipeline.quantize import rounding
 
@@ -84,12 +84,10 @@ def insert_static(model: Any, ranges: Ranges) -> None:
     Raises:
         StudentError: a path of the ranges leads to no linear.
     """
-    modules: Mapping[str, Any] = dict(model.named_modules())
-    for row in ranges.linears:
-        if row.input is not None and row.output is not None:
-            inner = f"{row.path}.{INNER}"
-            linear = _linear(modules.get(inner, modules.get(row.path)), row.path)
-            layers.replace(model, linear, FakeStaticLinear(linear, row.input, row.output))
+    for row, linear in static.linears(model, ranges):
+        assert row.input
+        assert row.output
+        layers.replace(model, linear, FakeStaticLinear(linear, row.input, row.output))
 
 
 def insert_integers(model: Any, integers: Mapping[str, Integers], *, dynamic: bool) -> dict[str, FakeIntegerLinear]:
@@ -107,14 +105,10 @@ def insert_integers(model: Any, integers: Mapping[str, Integers], *, dynamic: bo
     found = {}
     for name, one in integers.items():
         module = modules.get(name.removesuffix(".weight"))
-        if not isinstance(module, nn.Embedding):
-            linear = _linear(module, name)
-            found[name] = FakeIntegerLinear(linear, one, dynamic=dynamic)
-            layers.replace(model, linear, found[name])
+        if isinstance(module, nn.Embedding):
+            continue
+        if not isinstance(module, nn.Linear):
+            raise StudentError(f"there are codes for {name}, which is no linear of {type(model).__name__}.")
+        found[name] = FakeIntegerLinear(module, one, dynamic=dynamic)
+        layers.replace(model, module, found[name])
     return found
-
-
-def _linear(module: Any, path: str) -> nn.Linear:
-    if not isinstance(module, nn.Linear):
-        raise StudentError(f"quantising found {path}, which is no linear of the checkpoint.")
-    return module

@@ -1,4 +1,4 @@
-"""Rounding that hands errors on: each column of a weight makes up for those that were rounded before it.
+"""Weights that are chosen on text, one after the other: each column makes up for those that were rounded before it.
 
 Linears are taken in the order of their first call, and each reads what the model computes whose earlier weights are
 rounded already, so that later ones make up for earlier ones' errors, too.
@@ -6,26 +6,107 @@ rounded already, so that later ones make up for earlier ones' errors, too.
 Source: Frantar et al. 2023 (GPTQ), https://arxiv.org/abs/2210.17323.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from pipeline.checkpoint.parameters import model_structure
 from pipeline.compress.prune.activations import batch_tensors
 from pipeline.data.calibration import Batches
-from pipeline.quantize.activations import of_tokens
+from pipeline.quantize.activations import of_tokens, reading_alike
 
 Numbers = NDArray[np.floating[Any]]
 Rounds = Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
 """`(values, column) -> (codes, numbers)`, all `(rows,)`: a column's codes, and the numbers that they stand for."""
 DAMPING = 0.01
 """Share of the mean square of inputs that is added to each column's, as in GPTQ."""
+LEAST = 2048
+"""Elements from which on a weight is rounded, as in coremltools; a list of a palette alone takes 128 bytes."""
 _AT_ONCE = 128
 """Columns whose errors are handed on to the rest at once."""
+
+
+class Held(Protocol):
+    """A palette, or integers."""
+
+    def dense(self) -> NDArray[np.float32]:
+        """Return the numbers, `(rows, columns)`."""
+
+
+H = TypeVar("H", bound=Held)
+
+
+@dataclass(frozen=True)
+class Chosen(Generic[H]):
+    """What a weight becomes, and what that changes."""
+
+    held: H
+    error_nearest: float | None = None
+    """Squared error of a linear's outputs relative to the outputs, had each number been rounded to the nearest."""
+    error: float | None = None
+    """The same as it is; None of a table."""
+
+    @classmethod
+    def of_linear(cls, weight: torch.Tensor, products: torch.Tensor, nearest: H, handed_on: H) -> "Chosen[H]":
+        """Return the choice for a linear, with its errors.
+
+        Args:
+            weight: `(rows, columns)`.
+            products: see `products_read`.
+            nearest: each number rounded to the nearest.
+            handed_on: each column making up for those before it.
+        """
+        before, after = (output_error(weight, one.dense(), products) for one in (nearest, handed_on))
+        return cls(handed_on, before, after)
+
+
+@torch.no_grad()
+def choose(
+    model: Any,
+    batches: Batches,
+    of_table: Callable[[nn.Embedding], H],
+    of_linear: Callable[[str, torch.Tensor, torch.Tensor], Chosen[H]],
+) -> dict[str, Chosen[H]]:
+    """Choose what a model's tables and linears become; their weights become what that gives.
+
+    Tables of positions keep their numbers: a converter folds them into the graph, a part for each length.
+
+    Args:
+        model: a Hugging Face model, which is changed.
+        batches: the calibration set.
+        of_table: chooses for a table.
+        of_linear: `(path, weight, products)`, see `products_read`: chooses for a linear.
+
+    Returns:
+        Choices by the name of the parameter, tables first, then linears in the order of their first call.
+    """
+    structure = model_structure(model)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    found: dict[str, Chosen[H]] = {}
+
+    def put(name: str, weight: torch.Tensor, one: Chosen[H]) -> None:
+        found[name] = one
+        weight.copy_(torch.from_numpy(one.held.dense()))
+
+    for table in (one for one in model.modules() if isinstance(one, nn.Embedding)):
+        name = names[id(table.weight)]
+        if name not in structure["positions"] and name not in found and table.weight.numel() >= LEAST:
+            put(name, table.weight, Chosen(of_table(table)))
+    calls = Counter(name for name, _ in structure["calls"])
+    for paths, linears in reading_alike(model, batch_tensors(batches, 0)):
+        products = products_read(model, batches, linears[0], calls[paths[0]])
+        for path, linear in zip(paths, linears, strict=True):
+            name = names[id(linear.weight)]
+            if name not in found and linear.weight.numel() >= LEAST:
+                put(name, linear.weight, of_linear(path, linear.weight, products))
+    return found
 
 
 def hand_errors_on(weight: torch.Tensor, products: torch.Tensor, rounded: Rounds) -> torch.Tensor:

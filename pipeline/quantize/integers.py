@@ -5,9 +5,7 @@ mean squares of what they are multiplied with. Then columns are rounded in turn,
 those still to come (`pipeline.quantize.gptq`).
 """
 
-from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,39 +13,21 @@ import torch
 from torch import nn
 
 from pipeline.checkpoint.integers import HIGHEST, LOWEST, Integers
-from pipeline.checkpoint.parameters import model_structure
-from pipeline.compress.prune.activations import batch_tensors
 from pipeline.data.calibration import Batches
-from pipeline.quantize.activations import reading_alike
-from pipeline.quantize.gptq import hand_errors_on, output_error, products_read
+from pipeline.quantize.gptq import Chosen, choose, hand_errors_on
 
-LEAST = 2048
-"""Elements from which on a weight becomes integers, as in coremltools."""
 _SHARES = (*np.linspace(0.5, 1.0, 41), 1.03, 1.06)
 """Of the scale that reaches a block's largest number, tried as its scale."""
 _SMALLEST = 2.0**-16
 """Smallest scale: below it, float16 has not all numbers of bfloat16."""
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """A weight as integers, and what that changes."""
-
-    integers: Integers
-    error_nearest: float | None = None
-    """Squared error of a linear's outputs relative to the outputs, had each number been rounded to the nearest."""
-    error: float | None = None
-    """The same as it is; None of a table."""
-
-
-@torch.no_grad()
 def round_weights(
     model: Any, batches: Batches, *, block: int, table_bits: int, eight: Collection[str] = ()
-) -> dict[str, Chosen]:
-    """Choose integers for a model's linears and tables, whose weights become what their integers give.
+) -> dict[str, Chosen[Integers]]:
+    """Choose integers for a model's linears and tables, see `gptq.choose`.
 
-    Linears whose columns no block divides have 8 bits and a scale per row. Tables of positions keep their numbers: a
-    converter folds them into the graph, a part for each length.
+    Linears whose columns no block divides have 8 bits and a scale per row.
 
     Args:
         model: a Hugging Face model, which is changed.
@@ -55,31 +35,20 @@ def round_weights(
         block: columns that share a scale where there are 4 bits.
         table_bits: 4 or 8, of embedding tables.
         eight: paths of linears that have 8 bits instead of 4.
-
-    Returns:
-        Integers by the name of the parameter, tables first, then linears in the order of their first call.
     """
-    structure = model_structure(model)
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    found: dict[str, Chosen] = {}
-    for table in (one for one in model.modules() if isinstance(one, nn.Embedding)):
-        name = names[id(table.weight)]
-        if name not in structure["positions"] and name not in found and table.weight.numel() >= LEAST:
-            found[name] = Chosen(_of_table(table.weight, table_bits, block))
-            table.weight.copy_(torch.from_numpy(found[name].integers.dense()))
-    calls = Counter(name for name, _ in structure["calls"])
-    for paths, linears in reading_alike(model, batch_tensors(batches, 0)):
-        products = products_read(model, batches, linears[0], calls[paths[0]])
-        for path, linear in zip(paths, linears, strict=True):
-            name, columns = names[id(linear.weight)], linear.in_features
-            if name not in found and linear.weight.numel() >= LEAST:
-                few = path not in eight and columns % block == 0
-                found[name] = of_linear(linear.weight, products, bits=4 if few else 8, block=block if few else columns)
-                linear.weight.copy_(torch.from_numpy(found[name].integers.dense()))
-    return found
+
+    def table(one: nn.Embedding) -> Integers:
+        return _of_table(one.weight, table_bits, block)
+
+    def linear(path: str, weight: torch.Tensor, products: torch.Tensor) -> Chosen[Integers]:
+        columns = weight.shape[1]
+        few = path not in eight and columns % block == 0
+        return of_linear(weight, products, bits=4 if few else 8, block=block if few else columns)
+
+    return choose(model, batches, table, linear)
 
 
-def of_linear(weight: torch.Tensor, products: torch.Tensor, *, bits: int, block: int) -> Chosen:
+def of_linear(weight: torch.Tensor, products: torch.Tensor, *, bits: int, block: int) -> Chosen[Integers]:
     """Choose the integers of a linear.
 
     Args:
@@ -99,8 +68,7 @@ def of_linear(weight: torch.Tensor, products: torch.Tensor, *, bits: int, block:
 
     plain = _integers(nearest(exact, scales, bits), scales, bits)
     handed_on = _integers(hand_errors_on(exact, products, rounded), scales, bits)
-    before, after = (output_error(weight, one.dense(), products) for one in (plain, handed_on))
-    return Chosen(handed_on, before, after)
+    return Chosen.of_linear(weight, products, plain, handed_on)
 
 
 def scales_of(weight: torch.Tensor, importance: torch.Tensor, *, bits: int, block: int) -> torch.Tensor:

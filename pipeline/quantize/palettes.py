@@ -12,8 +12,6 @@ Source: Frantar et al. 2023 (GPTQ), https://arxiv.org/abs/2210.17323, for the ro
 https://arxiv.org/abs/2306.07629, for k-means weighted by sensitivity.
 """
 
-from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,65 +20,34 @@ from numpy.typing import NDArray
 from torch import nn
 
 from pipeline.checkpoint.palettes import Palette
-from pipeline.checkpoint.parameters import model_structure
-from pipeline.compress.prune.activations import batch_tensors
 from pipeline.data.calibration import Batches
-from pipeline.quantize.activations import reading_alike
-from pipeline.quantize.gptq import Numbers, counts_read, hand_errors_on, output_error, products_read
+from pipeline.quantize.gptq import Chosen, Numbers, choose, counts_read, hand_errors_on
 
-LEAST = 2048
-"""Elements from which on a weight gets a palette, as in coremltools; a list alone takes 128 bytes."""
 _FEWEST_ROWS = 4
 """Fewer rows than this are not worth a palette of their own."""
 _ROUNDS = 200
 """Most rounds of k-means; some 40 do."""
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """A weight as a palette, and what that changes."""
-
-    palette: Palette
-    error_nearest: float | None = None
-    """Squared error of a linear's outputs relative to the outputs, had each number been rounded to the nearest."""
-    error: float | None = None
-    """The same as it is; None of a table."""
-
-
-@torch.no_grad()
-def palettise(model: Any, batches: Batches, *, bits: int, rows: int | None) -> dict[str, Chosen]:
-    """Choose palettes for a model's linears and tables, whose weights become what their palettes give.
-
-    Tables of positions keep their numbers: a converter folds them into the graph, a part for each length.
+def palettise(model: Any, batches: Batches, *, bits: int, rows: int | None) -> dict[str, Chosen[Palette]]:
+    """Choose palettes for a model's linears and tables, see `gptq.choose`.
 
     Args:
         model: a Hugging Face model, which is changed.
         batches: the calibration set.
         bits: of an index.
         rows: the most neighbouring rows that share a palette; None where all rows of a weight do.
-
-    Returns:
-        Palettes by the name of the parameter, tables first, then linears in the order of their first call.
     """
-    structure = model_structure(model)
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    found: dict[str, Chosen] = {}
-    for table in (one for one in model.modules() if isinstance(one, nn.Embedding)):
-        name = names[id(table.weight)]
-        if name not in structure["positions"] and table.weight.numel() >= LEAST:
-            weight, counts = table.weight.numpy(), counts_read(model, batches, table)
-            lut = lists(weight, counts[:, None], bits=bits, groups=_groups(len(weight), rows))
-            found[name] = Chosen(Palette(nearest(weight, lut), lut))
-            table.weight.copy_(torch.from_numpy(found[name].palette.dense()))
-    calls = Counter(name for name, _ in structure["calls"])
-    for paths, linears in reading_alike(model, batch_tensors(batches, 0)):
-        products = products_read(model, batches, linears[0], calls[paths[0]])
-        for linear in linears:
-            name = names[id(linear.weight)]
-            if name not in found and linear.weight.numel() >= LEAST:
-                found[name] = of_linear(linear.weight, products, bits=bits, groups=_groups(len(linear.weight), rows))
-                linear.weight.copy_(torch.from_numpy(found[name].palette.dense()))
-    return found
+
+    def table(one: nn.Embedding) -> Palette:
+        weight, counts = one.weight.numpy(), counts_read(model, batches, one)
+        lut = lists(weight, counts[:, None], bits=bits, groups=_groups(len(weight), rows))
+        return Palette(nearest(weight, lut), lut)
+
+    def linear(_: str, weight: torch.Tensor, products: torch.Tensor) -> Chosen[Palette]:
+        return of_linear(weight, products, bits=bits, groups=_groups(len(weight), rows))
+
+    return choose(model, batches, table, linear)
 
 
 def _groups(rows: int, most: int | None) -> int:
@@ -92,7 +59,7 @@ def _groups(rows: int, most: int | None) -> int:
 # --- one weight -------------------------------------------------------------------------------------------------------
 
 
-def of_linear(weight: torch.Tensor, products: torch.Tensor, *, bits: int, groups: int) -> Chosen:
+def of_linear(weight: torch.Tensor, products: torch.Tensor, *, bits: int, groups: int) -> Chosen[Palette]:
     """Choose the palettes of a linear.
 
     Args:
@@ -104,8 +71,7 @@ def of_linear(weight: torch.Tensor, products: torch.Tensor, *, bits: int, groups
     lut = lists(weight.numpy(), products.diagonal().numpy()[None], bits=bits, groups=groups)
     plain = Palette(nearest(weight.numpy(), lut), lut)
     handed_on = Palette(_hand_errors_on(weight.double(), products, lut), lut)
-    before, after = (output_error(weight, one.dense(), products) for one in (plain, handed_on))
-    return Chosen(handed_on, before, after)
+    return Chosen.of_linear(weight, products, plain, handed_on)
 
 
 def lists(weight: Numbers, importance: Numbers, *, bits: int, groups: int) -> NDArray[np.float16]:

@@ -7,7 +7,6 @@ save get 8 bits in the policy, until what it may add to the file is spent.
 Trials are kept as they come, so that a run that is stopped goes on.
 """
 
-import json
 import shutil
 import time
 from collections import Counter
@@ -20,11 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.artifact import Artifact, digest_of, read_manifest, write_text
+from pipeline.artifact import Artifact, digest_of, file_bytes, read_manifest, write_text
 from pipeline.backends import signature
 from pipeline.convert.stage import Target
 from pipeline.convert.stage import make as convert
 from pipeline.graph.worker import tell
+from pipeline.metrics import measures
+from pipeline.quantize import stage
 from pipeline.schemes import Gates
 from pipeline.student import reference
 
@@ -49,7 +50,7 @@ class Trial(BaseModel):
     error: float
     """Squared error of the outputs, relative to them, beyond that of a file whose linears all have 8 bits."""
     sqnr_db: float
-    """Of the outputs."""
+    """How far the outputs are from the student's."""
     sqnr_lost_db: float
     """Against the file whose linears all have 8 bits."""
 
@@ -102,7 +103,7 @@ class Study:
 
     student: Path
     quantised: Path
-    """Of the target's scheme, all its linears at 4 bits that can have them."""
+    """The checkpoint of the target's scheme, with 4 bits for all linears that can have them."""
     truth: Path
     """The reference artifact."""
     target: Target
@@ -183,28 +184,28 @@ def try_all(study: Study, extra: float) -> Sensitivity:
     study.folder.mkdir(parents=True, exist_ok=True)
     steps, done = len(names) + 4, len(record.trials)
     tell(f"{done} of {len(names)} linears were tried before" if done else "all linears at 8 bits", done / steps)
-    eight = _Made(study, names)
-    baseline = eight.error()
+    mixes = _Mixes(study)
+    eight = mixes.convert(names)
     for number, name in enumerate(names):
         if any(one.linear == name for one in record.trials):
             continue
         tell(f"{name} at 4 bits, {number + 1} of {len(names)}", (number + 1) / steps)
-        one = _Made(study, [other for other in names if other != name])
-        error = one.error()
+        one = mixes.convert([other for other in names if other != name])
+        shutil.rmtree(one.model_folder)
         trial = Trial(
             linear=name,
             bytes_saved=max(1, eight.file_bytes - one.file_bytes),
-            multiply_adds=one.multiply_adds[name],
-            error=error - baseline,
-            sqnr_db=_db(error),
-            sqnr_lost_db=_db(baseline) - _db(error),
+            multiply_adds=mixes.multiply_adds(name),
+            error=one.error() - eight.error(),
+            sqnr_db=_db(one.error()),
+            sqnr_lost_db=_db(eight.error()) - _db(one.error()),
         )
         record = record.model_copy(update={"trials": (*record.trials, trial)})
         keep(study, record)
     tell("the policy", (len(names) + 1) / steps)
-    four = _Made(study, [])
+    four = mixes.convert([])
     policy = choose(record.trials, extra * four.file_bytes)
-    mixed = _Made(study, policy)
+    mixed = mixes.convert(policy)
     tell("timing", (len(names) + 3) / steps)
     every = {"all at 4 bits": four, "policy": mixed, "all at 8 bits": eight}
     times = _in_turns([one.model_folder for one in every.values()], study.length)
@@ -218,37 +219,24 @@ def try_all(study: Study, extra: float) -> Sensitivity:
     return record
 
 
+@dataclass(frozen=True)
 class _Made:
-    """A converted file in which some linears have 8 bits, with its outputs."""
+    """A converted file in which some linears have 8 bits, with its outputs and the student's."""
 
-    def __init__(self, study: Study, eight: Sequence[str]) -> None:
-        from pipeline.convert.model import Model
-
-        digest = digest_of(sorted(eight))[:16]
-        checkpoint, self.model_folder = (study.folder / "files" / f"{digest}-{kind}" for kind in ("mixed", "model"))
-        self.multiply_adds = _mix(study, eight, checkpoint)
-        shutil.rmtree(self.model_folder, ignore_errors=True)
-        self.model_folder.mkdir(parents=True)
-        student = Artifact(study.student, read_manifest(study.student))
-        convert(student, study.target, (study.length,), study.minimum_ios, None, checkpoint, Gates(), self.model_folder)
-        said = signature.read(self.model_folder)
-        self.file_bytes = _bytes(self.model_folder / said.file)
-        truth = reference.read(study.truth)
-        numbers = [at for at in range(truth.checked) if len(truth.rows[at]) <= study.length]
-        chosen = [numbers[at] for at in np.linspace(0, len(numbers) - 1, min(ROWS, len(numbers))).astype(int)]
-        with Model(self.model_folder) as model:
-            self._outputs = [np.asarray(model.run(truth.rows[at], length=study.length), np.float64) for at in chosen]
-        self._true = [_shaped(truth, at, found) for at, found in zip(chosen, self._outputs, strict=True)]
+    model_folder: Path
+    file_bytes: int
+    outputs: list[NDArray[np.float64]]
+    true: list[NDArray[np.float64]]
 
     def error(self) -> float:
         """Return the squared error of the outputs, relative to them."""
-        off = sum(float(((got - true) ** 2).sum()) for got, true in zip(self._outputs, self._true, strict=True))
-        return off / sum(float((true**2).sum()) for true in self._true)
+        off = sum(float(((got - true) ** 2).sum()) for got, true in zip(self.outputs, self.true, strict=True))
+        return off / sum(float((true**2).sum()) for true in self.true)
 
     def compared(self, name: str, eight: int, milliseconds: float) -> Compared:
         """Return the file's row of the final table."""
-        both = [(got.ravel(), true.ravel()) for got, true in zip(self._outputs, self._true, strict=True)]
-        cosines = [float(got @ true / (np.linalg.norm(got) * np.linalg.norm(true) or 1.0)) for got, true in both]
+        pairs = zip(self.true, self.outputs, strict=True)
+        cosines = [float(measures.cosine(true.ravel(), got.ravel())) for true, got in pairs]
         return Compared(
             name=name,
             eight_bits=eight,
@@ -260,37 +248,67 @@ class _Made:
         )
 
 
-def _shaped(truth: Any, number: int, like: NDArray[np.float64]) -> NDArray[np.float64]:
-    (found,) = truth.outputs.take([number])
-    return np.asarray(found, np.float64).reshape(like.shape)
+class _Mixes:
+    """The quantised checkpoint, the student's own numbers and the texts, read once for all trials."""
 
+    def __init__(self, study: Study) -> None:
+        from safetensors.torch import load_file
 
-def _mix(study: Study, eight: Sequence[str], out: Path) -> dict[str, int]:
-    """Write the quantised checkpoint with 8 bits for some linears; return the multiply-adds of each linear.
+        from pipeline.checkpoint import integers
+        from pipeline.checkpoint.source import WEIGHTS
 
-    Eight bits are the nearest of a scale per row, which loses so little that nothing has to make up for it.
-    """
-    import torch
-    from safetensors.torch import load_file, save_file
+        self._study = study
+        self._held, self._weights = integers.read(study.quantised), load_file(study.quantised / WEIGHTS)
+        self._original = load_file(study.student / WEIGHTS)
+        self._calls = Counter(name for name, _ in stage.structure(study.quantised)["calls"])
+        truth = reference.read(study.truth)
+        numbers = [at for at in range(truth.checked) if len(truth.rows[at]) <= study.length]
+        chosen = [numbers[at] for at in np.linspace(0, len(numbers) - 1, min(ROWS, len(numbers))).astype(int)]
+        self._rows = [truth.rows[at] for at in chosen]
+        self._true = [np.asarray(one, np.float64) for one in truth.outputs.take(chosen)]
 
-    from pipeline.checkpoint import integers
-    from pipeline.checkpoint.source import WEIGHTS
-    from pipeline.quantize import stage
-    from pipeline.quantize.integers import nearest_by_row
+    def multiply_adds(self, linear: str) -> int:
+        """Return the multiply-adds of a linear for each token, over all its calls."""
+        return self._calls[linear] * self._weights[f"{linear}.weight"].numel()
 
-    out.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(study.quantised / "config.json", out / "config.json")
-    held, weights = integers.read(study.quantised), load_file(study.quantised / WEIGHTS)
-    original = load_file(study.student / WEIGHTS)
-    for path in eight:
-        name = f"{path}.weight"
-        held[name] = nearest_by_row(original[name])
-        weights[name] = torch.from_numpy(held[name].dense())
-    save_file(weights, out / WEIGHTS, metadata={"format": "pt"})
-    integers.write(held, out)
-    (out / stage.STRUCTURE).write_text((study.quantised / stage.STRUCTURE).read_text())
-    calls = Counter(name for name, _ in stage.structure(study.quantised)["calls"])
-    return {path: calls[path] * weights[f"{path}.weight"].numel() for path in linears(study)}
+    def convert(self, eight: Sequence[str]) -> _Made:
+        """Convert the checkpoint with 8 bits for some linears, and run the file."""
+        from pipeline.convert.model import Model
+
+        study = self._study
+        digest = digest_of(sorted(eight))[:16]
+        checkpoint, folder = (study.folder / "files" / f"{digest}-{kind}" for kind in ("mixed", "model"))
+        for place in (checkpoint, folder):
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir(parents=True)
+        self._write(eight, checkpoint)
+        student = Artifact(study.student, read_manifest(study.student))
+        convert(student, study.target, (study.length,), study.minimum_ios, None, checkpoint, Gates(), folder)
+        # It is as large as the student.
+        shutil.rmtree(checkpoint)
+        with Model(folder) as model:
+            outputs = [np.asarray(model.run(row, length=study.length), np.float64) for row in self._rows]
+        true = [one.reshape(got.shape) for one, got in zip(self._true, outputs, strict=True)]
+        return _Made(folder, file_bytes(folder / signature.read(folder).file), outputs, true)
+
+    def _write(self, eight: Sequence[str], out: Path) -> None:
+        """Write the quantised checkpoint with 8 bits for some linears.
+
+        Eight bits are the nearest of a scale per row, which loses so little that nothing has to make up for it.
+        """
+        import torch
+        from safetensors.torch import save_file
+
+        from pipeline.checkpoint import integers
+        from pipeline.checkpoint.source import WEIGHTS
+        from pipeline.quantize.integers import nearest_by_row
+
+        rounded = {f"{path}.weight": nearest_by_row(self._original[f"{path}.weight"]) for path in eight}
+        weights = {name: torch.from_numpy(one.dense()) for name, one in rounded.items()}
+        save_file(self._weights | weights, out / WEIGHTS, metadata={"format": "pt"})
+        integers.write(self._held | rounded, out)
+        for name in ("config.json", stage.STRUCTURE):
+            shutil.copyfile(self._study.quantised / name, out / name)
 
 
 def _in_turns(folders: Sequence[Path], length: int) -> list[float]:
@@ -323,15 +341,9 @@ def _db(error: float) -> float:
     return float(-10 * np.log10(max(error, 1e-12)))
 
 
-def _bytes(file: Path) -> int:
-    from pipeline.artifact import file_bytes
-
-    return file_bytes(file)
-
-
 def document(record: Sensitivity) -> dict[str, Any]:
     """Return a record as JSON, the most sensitive linear first."""
-    found: dict[str, Any] = json.loads(record.model_dump_json())
+    found = record.model_dump(mode="json")
     found["trials"] = [
         one.model_dump() | {"error_per_byte": one.per_byte, "error_per_multiply_add": one.per_multiply_add}
         for one in sorted(record.trials, key=lambda one: -one.per_byte)

@@ -11,7 +11,7 @@ from pipeline import artifact, tasks
 from pipeline.checkpoint import ranges
 from pipeline.data import calibration
 from pipeline.data.corpus import Unlabelled
-from pipeline.errors import ToolchainError
+from pipeline.errors import StudentError, ToolchainError
 from pipeline.graph.worker import tell
 from pipeline.quantize import policy
 from pipeline.recipe.schema import QuantizeSection, QuantizeTraining
@@ -190,17 +190,14 @@ def _palettise(model: Any, row: Scheme, batches: calibration.Batches, out: Path)
 
     assert row.palette_bits
     found = palettise(model, batches, bits=row.palette_bits, rows=row.palette_rows)
-    _write_weights(model, out)
-    stored.write({name: one.palette for name, one in found.items()}, out)
+    stored.write({name: one.held for name, one in found.items()}, out)
     weights = tuple(
-        stored.Palettised(name=name, groups=len(one.palette.lut), error_nearest=one.error_nearest, error=one.error)
+        stored.Palettised(name=name, groups=len(one.held.lut), error_nearest=one.error_nearest, error=one.error)
         for name, one in found.items()
     )
     record = stored.Record(scheme=row.name, texts=batches.count, weights=weights)
-    (out / stored.RECORD).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    write_structure(model, out)
-    errors = [one.error for one in weights if one.error is not None]
-    return {"palettes": len(found), "largest_error": max(errors, default=None), "texts": batches.count}
+    _write_chosen(model, record, stored.RECORD, out)
+    return {"palettes": len(found)} | _largest(record)
 
 
 def _round_weights(
@@ -219,29 +216,31 @@ def _round_weights(
     policy.check(eight, frozenset(path for path, module in model.named_modules() if isinstance(module, nn.Linear)))
     assert row.block
     found = round_weights(model, batches, block=row.block, table_bits=section.table_bits, eight=eight)
-    _write_weights(model, out)
-    stored.write({name: one.integers for name, one in found.items()}, out)
+    stored.write({name: one.held for name, one in found.items()}, out)
     weights = tuple(
         stored.Rounded(
             name=name,
-            bits=one.integers.bits,
-            block=one.integers.block,
+            bits=one.held.bits,
+            block=one.held.block,
             error_nearest=one.error_nearest,
             error=one.error,
         )
         for name, one in found.items()
     )
     record = stored.Record(scheme=row.name, texts=batches.count, weights=weights)
-    (out / stored.RECORD).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    write_structure(model, out)
+    _write_chosen(model, record, stored.RECORD, out)
     bits = Counter(one.bits for one in weights)
-    errors = [one.error for one in weights if one.error is not None]
-    return {
-        "int4_weights": bits[4],
-        "int8_weights": bits[8],
-        "largest_error": max(errors, default=None),
-        "texts": batches.count,
-    }
+    return {"int4_weights": bits[4], "int8_weights": bits[8]} | _largest(record)
+
+
+def _write_chosen(model: Any, record: ranges.ChosenWeights, file: str, out: Path) -> None:
+    _write_weights(model, out)
+    (out / file).write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    write_structure(model, out)
+
+
+def _largest(record: ranges.ChosenWeights) -> dict[str, Any]:
+    return {"largest_error": max(record.errors().values(), default=None), "texts": record.texts}
 
 
 def _write_weights(model: Any, out: Path) -> None:
@@ -267,14 +266,32 @@ def structure(folder: Path) -> dict[str, Any]:
     return found
 
 
+Found = ranges.Ranges | ranges.ChosenWeights
+"""What quantising a student found."""
+
+
+def read(folder: Path) -> tuple[str, Found]:
+    """Return the record of a quantised checkpoint and the name of its file.
+
+    Raises:
+        StudentError: it has none.
+    """
+    from pipeline.checkpoint import integers, palettes
+
+    kinds: dict[str, type[Found]] = {
+        ranges.FILE: ranges.Ranges,
+        integers.RECORD: integers.Record,
+        palettes.RECORD: palettes.Record,
+    }
+    for name, kind in kinds.items():
+        if (folder / name).is_file():
+            return name, kind.model_validate_json((folder / name).read_text(encoding="utf-8"))
+    raise StudentError(f"{folder} has no record of what quantising found; make it again with `pocketbert convert`.")
+
+
 def was_trained(folder: Path) -> bool:
     """Return whether a quantised checkpoint was trained behind that."""
-    from pipeline.checkpoint import integers
-
-    for name in (integers.RECORD, ranges.FILE):
-        if (folder / name).is_file():
-            return bool(json.loads((folder / name).read_text(encoding="utf-8")).get("training"))
-    return False
+    return read(folder)[1].training is not None
 
 
 def _outputs(model: Any, task: tasks.Task, batches: calibration.Batches) -> Any:

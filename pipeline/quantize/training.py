@@ -26,8 +26,7 @@ from pipeline.checkpoint.source import WEIGHTS
 from pipeline.compress.common import calibration_batches
 from pipeline.data.calibration import Batches
 from pipeline.data.corpus import Unlabelled
-from pipeline.quantize import fake
-from pipeline.quantize.stage import write_structure
+from pipeline.quantize import fake, stage
 from pipeline.recipe.schema import QuantizeTraining
 from pipeline.schemes import SCHEMES
 from pipeline.text.encoding import Row
@@ -157,12 +156,10 @@ class RoundingStudent(nn.Module):
         save_file(weights, out / WEIGHTS, metadata={"format": "pt"})
         if rounded:
             integers.write(integers.read(job.quantised) | rounded, out)
-        file_name = integers.RECORD if rounded else ranges.FILE
-        read = integers.Record if rounded else ranges.Ranges
-        known = read.model_validate_json((job.quantised / file_name).read_text(encoding="utf-8"))
+        file_name, known = stage.read(job.quantised)
         document = known.model_copy(update={"training": record})
         (out / file_name).write_text(document.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        write_structure(load_checkpoint(out, self.task), out)
+        stage.write_structure(load_checkpoint(out, self.task), out)
 
 
 @dataclass(frozen=True)
@@ -244,8 +241,7 @@ class QuantizeObjective:
         found = []
         for start in range(0, len(self.held_out), _BATCH):
             inputs = self._inputs(self.held_out[start : start + _BATCH], device)
-            both = (Outputs.of(one, self.model.task, inputs) for one in (self.model.student, self.teacher))
-            mine, teacher = both
+            mine, teacher = (Outputs.of(one, self.model.task, inputs) for one in (self.model.student, self.teacher))
             found.append(mine.distances(teacher, self.model.task, inputs["attention_mask"].bool()))
         self.model.train()
         return float(torch.cat(found).mean())

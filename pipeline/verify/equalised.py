@@ -3,14 +3,13 @@
 One that was trained then is no longer the student number by number; its tables are, and the rest is near.
 """
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from pipeline.backends.structure import Steps
-from pipeline.checkpoint import integers, palettes, ranges
+from pipeline.checkpoint import integers, ranges
 from pipeline.checkpoint.source import CODES
 from pipeline.quantize import stage as quantize
 from pipeline.verify.record import GateResult
@@ -46,14 +45,8 @@ def read(quantised: Path, *, half: bool = False) -> Expected:
 
 
 def worst_linear(quantised: Path) -> str | None:
-    """Say which linear rounding changes most on the calibration set, or None where that was not measured."""
-    errors: dict[str, float] = {}
-    if (quantised / ranges.FILE).is_file():
-        errors = {one.path: one.error + (one.output_error or 0.0) for one in ranges.read(quantised).linears}
-    for record in (integers.RECORD, palettes.RECORD):
-        if (quantised / record).is_file():
-            rows = json.loads((quantised / record).read_text(encoding="utf-8"))["weights"]
-            errors = {row["name"].removesuffix(".weight"): row["error"] for row in rows if row["error"] is not None}
+    """Say which linear rounding changes most on the calibration set, or None where there is none."""
+    errors = quantize.read(quantised)[1].errors()
     if not errors:
         return None
     path = max(errors, key=errors.__getitem__)
