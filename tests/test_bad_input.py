@@ -271,7 +271,7 @@ RECIPES = {
     "gates of an unknown scheme": plan_of("verify.gates.int9", "fp32", verify={"gates": {"int9": {}}}),
     "Core ML without dynamic int8": plan_of(
         "coreml does not support int8_dynamic: Core ML has no activations that are quantised at run time",
-        "It supports: fp32, fp16, int8_weight_only, palettize_6bit, palettize_4bit",
+        "It supports: fp32, fp16, int8_weight_only, int8_static, int4_weight_only, palettize_6bit, palettize_4bit",
         targets={"coreml": {"schemes": ["int8_dynamic"]}},
     ),
     "ExecuTorch without fp16": plan_of(
