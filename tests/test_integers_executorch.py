@@ -354,7 +354,7 @@ def test_a_table_whose_codes_reach_elsewhere_is_refused(line: Callable[[int], Pa
     refused(tmp_path / "model.pte", "its table is uint8 of codes -7 to 7")
 
 
-FOUR = "quantized_decomposed::embedding_4bit.out"
+FOUR = "quantized_decomposed::embedding_4bit.dtype_out"
 
 
 @pytest.mark.parametrize(
@@ -369,6 +369,9 @@ FOUR = "quantized_decomposed::embedding_4bit.out"
         ([(0, [9, 32]), (6, [9, 2]), (6, [8, 2]), (6, [1, 8, 64])], "its zero points are [8, 2]"),
         ([(0, [9, 32]), (6, [9, 2]), None, (6, [1, 8, 32])], "it gives rows of [32]"),
         ([None, (6, [9, 2]), None, (6, [1, 8, 32])], "are none"),
+        ([(0, [9, 32]), (5, [9, 2]), None, (6, [1, 8, 64])], None),
+        ([(0, [9, 32]), (3, [9, 2]), None, (6, [1, 8, 64])], "its scales are int32, and it gives float32"),
+        ([(0, [9, 32]), (5, [9, 2]), None, (4, [1, 8, 64])], "its scales are float16, and it gives int64"),
     ],
 )
 def test_what_does_not_fit_a_table_is_told(tensors: Any, problem: str | None) -> None:

@@ -53,6 +53,7 @@ from pipeline.data.corpus import Unlabelled
 from pipeline.errors import InputError, PipelineError
 from pipeline.graph.worker import Worker
 from pipeline.recipe.compression import FactoriseSection, PruneSection, StartSection
+from pipeline.text import bundled
 from pipeline.text.bundled import everyday_sentences
 
 ARCHITECTURES = ["albert", "bert", "distilbert", "electra", "roberta"]
@@ -582,6 +583,21 @@ def test_there_are_texts_for_whoever_has_none(monkeypatch: pytest.MonkeyPatch) -
     assert len(set(found)) == len(found) == 100
     assert found == calibration.default_texts(100, seed=0) != calibration.default_texts(100, seed=1)
     assert len(calibration.default_texts(10_000, seed=0)) > 300
+
+
+def test_texts_for_quantising_are_of_many_kinds_and_unseen_where_that_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(data.DATA_VARIABLE, raising=False)
+    own = bundled.calibration_texts()
+    found = calibration.texts_of_many_kinds(10_000, seed=0)
+    assert found == own + calibration.default_texts(10_000, seed=0)
+    assert calibration.texts_of_many_kinds(len(own) + 9, seed=0)[: len(own)] == own
+    assert set(calibration.texts_of_many_kinds(20, seed=0)) < set(own)
+    (tmp_path / "stsb").mkdir()
+    (tmp_path / "stsb" / "train.csv").write_text("".join(f"One {number}.,Two.,3.0\n" for number in range(99)))
+    monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
+    assert set(calibration.texts_of_many_kinds(10_000, seed=0)) == {*own, *(f"One {n}." for n in range(99)), "Two."}
 
 
 def test_a_recipe_s_own_texts_are_taken_pairs_as_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ FILES = {
     "pairs": (60, ["id", "first", "second"]),
     "graded_pairs": (120, ["id", "first", "second", "score"]),
     "sentiment": (80, ["id", "text", "label"]),
+    "calibration": (150, ["id", "kind", "text"]),
 }
 
 
@@ -69,6 +70,15 @@ def test_invisible_characters_are_escaped(name):
 
 def test_sentence_kinds_are_known_and_all_used():
     assert {row["kind"] for row in rows("sentences")} == KINDS
+
+
+def test_texts_for_calibration_are_of_every_kind_but_english_and_verification_has_none_of_them():
+    found = rows("calibration")
+    assert {row["kind"] for row in found} == KINDS - ENGLISH_WORDS.keys()
+    scripts = {unicodedata.name(letter, "?").split()[0] for row in found for letter in row["text"]}
+    assert scripts >= SCRIPTS
+    seen = {row[key] for name in FILES if name != "calibration" for row in rows(name) for key in row if key != "id"}
+    assert not [row["text"] for row in found if row["text"] in seen]
 
 
 def test_most_sentences_are_everyday_english():

@@ -114,7 +114,7 @@ def sensitivity(
         raise InputError(f"--target {target} is to name one file of int4, such as {chosen.backend}:int4_dynamic.")
     with Progress(quiet=as_json) as progress:
         running.run(Request(parsed, file, "verify", [chosen]), build, progress)
-        study = _study(build / parsed.name, parsed.lengths(chosen.backend)[-1], chosen, length, parsed)
+        study = _study(build / parsed.name, chosen, length, parsed, file)
         label = f"sensitivity of {chosen}"
         progress.started(label)
         with private_log() as log, Worker(log, partial(progress.advanced, label)) as worker:
@@ -123,12 +123,19 @@ def sensitivity(
     documents.show(as_json, studies.document(found) | {"policy": str(out)}, partial(_print_sensitivity, found, out))
 
 
-def _study(folder: Path, longest: int, target: "Target", length: int, parsed: Any) -> Any:
+def _study(folder: Path, target: "Target", length: int, parsed: Any, file: Path) -> Any:
+    from pipeline.quantize import stage
     from pipeline.quantize.sensitivity import Study
 
+    longest = parsed.lengths(target.backend)[-1]
+    section = stage.section_for(parsed.quantize, target.scheme)
+    assert section
     return Study(
         student=(folder / "student").resolve(),
         quantised=(folder / f"quantised-{target.scheme}").resolve(),
+        task=parsed.task,
+        section=section,
+        texts=tuple(stage.calibration_set(section, file)),
         truth=(folder / f"reference-{longest}").resolve(),
         target=target,
         length=min(length, longest),

@@ -1,7 +1,7 @@
 """The calibration set: texts without labels, and their padded batches."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from pipeline.data.corpus import Unlabelled
 from pipeline.data.datasets import DATA_VARIABLE, DATASETS, sample
 from pipeline.errors import InputError
 from pipeline.text import tokenizers
-from pipeline.text.bundled import verification_texts
+from pipeline.text.bundled import calibration_texts, verification_texts
 from pipeline.text.encoding import Encoder, Row
 
 _BATCH = 32
@@ -33,31 +33,62 @@ def default_texts(count: int, *, seed: int) -> list[Unlabelled]:
         count: the most texts to return; of more, the seed determines a sample.
         seed: seed of the sample.
     """
-    scored = _scored_texts()
-    plain = [text for row in verification_texts() if row.kind in _PLAIN for text in (row.first, row.second)]
-    unscored = [text for text in dict.fromkeys([*plain, *_public_sentences()]) if text and text not in scored]
-    return sample(unscored, count, seed=seed)
+    return sample(_unscored([*_plain(), *_public_sentences()]), count, seed=seed)
 
 
-def texts(names: Sequence[str] | None, recipe_file: Path, count: int, *, seed: int, key: str) -> list[Unlabelled]:
+def texts_of_many_kinds(count: int, *, seed: int) -> list[Unlabelled]:
+    """Return the texts for quantising where a recipe names none, of which verification has seen none if it can be had.
+
+    The package's calibration texts come first: a vocabulary spells scripts that it does not know letter by letter, and
+    such texts lose most where none of them took part. Then follow STS-B's train sentences, or, where they are not
+    present, the package's plain texts, see `default_texts`.
+
+    Args:
+        count: the most texts to return; of more, the seed determines a sample.
+        seed: seed of the sample.
+    """
+    own = sample(_unscored(calibration_texts()), count, seed=seed)
+    others = [text for text in _unscored(_public_sentences() or _plain()) if text not in set(own)]
+    return own + sample(others, count - len(own), seed=seed)
+
+
+def texts(
+    names: Sequence[str] | None,
+    recipe_file: Path,
+    count: int,
+    *,
+    seed: int,
+    key: str,
+    default: Callable[..., list[Unlabelled]] = default_texts,
+) -> list[Unlabelled]:
     """Return the texts that a recipe names, or the default ones.
 
     Args:
-        names: see `corpus.texts`; None: see `default_texts`.
+        names: see `corpus.texts`; None: the default ones.
         recipe_file: relative paths start at its folder.
         count: the most texts to return; of more, the seed determines a sample.
         seed: seed of the sample.
         key: the recipe's key, for errors.
+        default: `default_texts` or `texts_of_many_kinds`.
 
     Raises:
         InputError: a file or dataset is absent, malformed or empty, or there are fewer than `LEAST` texts.
     """
     if names is None:
-        return default_texts(count, seed=seed)
+        return default(count, seed=seed)
     named = corpus.texts(names, recipe_file, key)
     if len(named) < LEAST:
         raise InputError(f"{key}: {', '.join(names)} hold {len(named)} different texts; {LEAST} or more are needed.")
     return sample(named, count, seed=seed)
+
+
+def _unscored(found: Sequence[str | None]) -> list[Unlabelled]:
+    scored = _scored_texts()
+    return [text for text in dict.fromkeys(found) if text and text not in scored]
+
+
+def _plain() -> list[str | None]:
+    return [text for row in verification_texts() if row.kind in _PLAIN for text in (row.first, row.second)]
 
 
 def _scored_texts() -> set[str | None]:

@@ -218,9 +218,7 @@ def _quantise(files: _Files, scheme: str) -> Node | None:
         return None
     assert files.student
     if not files.texts:
-        key = "quantize.calibration"
-        count, seed = section.calibration_texts, section.seed
-        files.texts += calibration.texts(section.calibration, files.branch.file, count, seed=seed, key=key)
+        files.texts += quantize.calibration_set(section, files.branch.file)
     settings = section.model_dump(mode="json", exclude={"calibration", "training", "policy"})
     eight = policy.read(locate(section.policy, files.branch.file)).eight_bits if section.policy else ()
     node = Node(
@@ -254,7 +252,9 @@ def _train_quantised(files: _Files, quantised: Node, scheme: str, settings: Quan
     if not files.training_texts:
         names, key = settings.texts or recipe.quantize.calibration, "quantize.training.texts"
         count = settings.max_rows or _EVERY
-        files.training_texts += calibration.texts(names, files.branch.file, count, seed=settings.seed, key=key)
+        files.training_texts += calibration.texts(
+            names, files.branch.file, count, seed=settings.seed, key=key, default=calibration.texts_of_many_kinds
+        )
     texts = files.training_texts
     return Node(
         recipe=recipe.name,

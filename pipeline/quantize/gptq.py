@@ -1,11 +1,14 @@
 """Weights that are chosen on text, one after the other: each column makes up for those that were rounded before it.
 
 Linears are taken in the order of their first call, and each reads what the model computes whose earlier weights are
-rounded already, so that later ones make up for earlier ones' errors, too.
+rounded already. Before a linear is rounded, its weight is moved so that from there it gives what the student's gives:
+later linears make up for the errors of earlier ones.
 
-Source: Frantar et al. 2023 (GPTQ), https://arxiv.org/abs/2210.17323.
+Source: Frantar et al. 2023 (GPTQ), https://arxiv.org/abs/2210.17323, for the rounding; Li et al. 2025 (GPTAQ),
+https://arxiv.org/abs/2504.02692, for aiming at the student's outputs, here by least squares.
 """
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +30,10 @@ Rounds = Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
 """`(values, column) -> (codes, numbers)`, all `(rows,)`: a column's codes, and the numbers that they stand for."""
 DAMPING = 0.01
 """Share of the mean square of inputs that is added to each column's, as in GPTQ."""
+_MOVED = 0.75
+"""Share of the way that a weight is moved: calibration text is not all text. All of it and half are worse (LOG.md)."""
+_HELD = 0.1
+"""Share of the mean square of inputs that is added to each column's where a weight is moved, so that it stays near."""
 LEAST = 2048
 """Elements from which on a weight is rounded, as in coremltools; a list of a palette alone takes 128 bytes."""
 _AT_ONCE = 128
@@ -73,6 +80,8 @@ def choose(
     batches: Batches,
     of_table: Callable[[nn.Embedding], H],
     of_linear: Callable[[str, torch.Tensor, torch.Tensor], Chosen[H]],
+    *,
+    alone: bool = False,
 ) -> dict[str, Chosen[H]]:
     """Choose what a model's tables and linears become; their weights become what that gives.
 
@@ -83,11 +92,12 @@ def choose(
         batches: the calibration set.
         of_table: chooses for a table.
         of_linear: `(path, weight, products)`, see `products_read`: chooses for a linear.
+        alone: choose for each linear as if it were the only one, and leave their weights as they are.
 
     Returns:
         Choices by the name of the parameter, tables first, then linears in the order of their first call.
     """
-    structure = model_structure(model)
+    structure, student = model_structure(model), copy.deepcopy(model)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     found: dict[str, Chosen[H]] = {}
 
@@ -101,12 +111,32 @@ def choose(
             put(name, table.weight, Chosen(of_table(table)))
     calls = Counter(name for name, _ in structure["calls"])
     for paths, linears in reading_alike(model, batch_tensors(batches, 0)):
-        products = products_read(model, batches, linears[0], calls[paths[0]])
+        products, cross = products_read(
+            model, batches, linears[0], calls[paths[0]], student, student.get_submodule(paths[0])
+        )
         for path, linear in zip(paths, linears, strict=True):
             name = names[id(linear.weight)]
-            if name not in found and linear.weight.numel() >= LEAST:
-                put(name, linear.weight, of_linear(path, linear.weight, products))
+            if name in found or linear.weight.numel() < LEAST:
+                continue
+            if alone:
+                found[name] = of_linear(path, linear.weight, products)
+            else:
+                put(name, linear.weight, of_linear(path, _moved(linear.weight, products, cross), products))
     return found
+
+
+def _moved(weight: torch.Tensor, products: torch.Tensor, cross: torch.Tensor) -> torch.Tensor:
+    """Return the weight that gives nearly what the student's gives, of what is read after weights were rounded.
+
+    Args:
+        weight: of the student, `(rows, columns)`.
+        products: sum of x xᵀ of what is read.
+        cross: sum of y xᵀ, with y what the student's linear reads of the same tokens.
+    """
+    exact = weight.double()
+    held = products + (_HELD * products.diagonal().mean() + 1e-12) * torch.eye(len(products), dtype=products.dtype)
+    way = torch.linalg.solve(held, (exact @ (cross - products)).T).T
+    return (exact + _MOVED * way).to(weight.dtype)
 
 
 def hand_errors_on(weight: torch.Tensor, products: torch.Tensor, rounded: Rounds) -> torch.Tensor:
@@ -166,17 +196,47 @@ class _Enough(Exception):
     """Ends a forward pass of which the rest tells nothing more."""
 
 
-def products_read(model: Any, batches: Batches, linear: nn.Module, calls: int) -> torch.Tensor:
-    """Return the sum over tokens of x xᵀ of what a linear reads in all its calls, `(columns, columns)`, double."""
-    found: list[torch.Tensor] = []
+def products_read(
+    model: Any, batches: Batches, linear: nn.Module, calls: int, student: Any, twin: nn.Module
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return products of what a linear reads in all its calls, summed over tokens, `(columns, columns)`, double.
+
+    Tokens of short texts weigh more, see `_weighed`.
+
+    Args:
+        model: the model whose earlier weights are rounded.
+        batches: the calibration set.
+        linear: one of its linears.
+        calls: how often it is called in a forward pass.
+        student: the model as it was.
+        twin: the same linear there.
+
+    Returns:
+        The sum of x xᵀ, x what the linear reads, and that of y xᵀ, y what its twin reads.
+    """
+    products, cross = [], []
     for number in range(len(batches)):
         tensors = batch_tensors(batches, number)
         with _read_by(linear, calls) as read:
             model(**tensors)
-        for one in read:
-            tokens = of_tokens(one, tensors["attention_mask"] > 0)
-            found.append((tokens.T @ tokens).double())
-    return torch.stack(found).sum(0)
+        with _read_by(twin, calls) as true:
+            student(**tensors)
+        for one, other in zip(read, true, strict=True):
+            x, y = (_weighed(part, tensors["attention_mask"] > 0) for part in (one, other))
+            products.append((x.T @ x).double())
+            cross.append((y.T @ x).double())
+    return torch.stack(products).sum(0), torch.stack(cross).sum(0)
+
+
+def _weighed(read: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
+    """Return what a linear reads of each token, such that a text's squares count with the root of its length.
+
+    By tokens alone, long texts would decide: those of a few tokens, which lose most, were a hundredth of all.
+    """
+    tokens = of_tokens(read, present)
+    lengths = present.sum(1, keepdim=True).expand_as(present)[present]
+    # What is read of a text as a whole has one for each.
+    return tokens * lengths[:, None] ** -0.25 if len(tokens) == len(lengths) else tokens
 
 
 def counts_read(model: Any, batches: Batches, table: nn.Embedding) -> NDArray[np.float64]:

@@ -23,7 +23,7 @@ _SMALLEST = 2.0**-16
 
 
 def round_weights(
-    model: Any, batches: Batches, *, block: int, table_bits: int, eight: Collection[str] = ()
+    model: Any, batches: Batches, *, block: int, table_bits: int, eight: Collection[str] = (), alone: bool = False
 ) -> dict[str, Chosen[Integers]]:
     """Choose integers for a model's linears and tables, see `gptq.choose`.
 
@@ -35,6 +35,7 @@ def round_weights(
         block: columns that share a scale where there are 4 bits.
         table_bits: 4 or 8, of embedding tables.
         eight: paths of linears that have 8 bits instead of 4.
+        alone: see `gptq.choose`.
     """
 
     def table(one: nn.Embedding) -> Integers:
@@ -45,7 +46,7 @@ def round_weights(
         few = path not in eight and columns % block == 0
         return of_linear(weight, products, bits=4 if few else 8, block=block if few else columns)
 
-    return choose(model, batches, table, linear)
+    return choose(model, batches, table, linear, alone=alone)
 
 
 def of_linear(weight: torch.Tensor, products: torch.Tensor, *, bits: int, block: int) -> Chosen[Integers]:

@@ -1,8 +1,9 @@
 """Sensitivity: what each linear costs when it alone has 4 bits, measured in the runtime; and a policy made of that.
 
-Each trial is a converted file: all linears have 8 bits but one, whose 4-bit codes are those of the quantised
-checkpoint. Its outputs on real text are compared with the student's. Linears whose 4 bits cost most per byte that they
-save get 8 bits in the policy, until what it may add to the file is spent.
+Each trial is a converted file: all linears have 8 bits but one, whose 4-bit codes are chosen as if it were the only one
+to be rounded. Its outputs on real text are compared with the student's. Linears whose 4 bits cost most per byte that
+they save get 8 bits in the policy, until what it may add to the file is spent. Then the student is quantised by the
+policy, as for a recipe that names it.
 
 Trials are kept as they come, so that a run that is stopped goes on.
 """
@@ -13,23 +14,28 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from pipeline import tasks
 from pipeline.artifact import Artifact, digest_of, file_bytes, read_manifest, write_text
 from pipeline.backends import signature
+from pipeline.checkpoint.integers import Integers
 from pipeline.convert.stage import Target
 from pipeline.convert.stage import make as convert
+from pipeline.data.corpus import Unlabelled
 from pipeline.graph.worker import tell
 from pipeline.metrics import measures
 from pipeline.quantize import stage
-from pipeline.schemes import Gates
+from pipeline.recipe.schema import QuantizeSection
+from pipeline.schemes import SCHEMES, Gates
 from pipeline.student import reference
 
-VERSION = 1
+VERSION = 2
 FILE = "sensitivity.json"
 ROWS = 64
 """Verification texts on which trials are compared."""
@@ -104,6 +110,10 @@ class Study:
     student: Path
     quantised: Path
     """The checkpoint of the target's scheme, with 4 bits for all linears that can have them."""
+    task: str
+    section: QuantizeSection
+    texts: tuple[Unlabelled, ...]
+    """The calibration set of that checkpoint."""
     truth: Path
     """The reference artifact."""
     target: Target
@@ -181,16 +191,20 @@ def try_all(study: Study, extra: float) -> Sensitivity:
         extra: what the policy may add to the file, as a share of it.
     """
     record, names = begin(study), linears(study)
-    study.folder.mkdir(parents=True, exist_ok=True)
+    # Of a run that was killed.
+    shutil.rmtree(study.folder / "files", ignore_errors=True)
     steps, done = len(names) + 4, len(record.trials)
     tell(f"{done} of {len(names)} linears were tried before" if done else "all linears at 8 bits", done / steps)
     mixes = _Mixes(study)
-    eight = mixes.convert(names)
-    for number, name in enumerate(names):
-        if any(one.linear == name for one in record.trials):
-            continue
-        tell(f"{name} at 4 bits, {number + 1} of {len(names)}", (number + 1) / steps)
-        one = mixes.convert([other for other in names if other != name])
+    eight = mixes.at_eight_bits(names)
+    left = [name for name in names if all(one.linear != name for one in record.trials)]
+    if left:
+        tell("choosing codes of 4 bits for each linear alone", done / steps)
+        alone = _chosen_alone(study)
+    for name in left:
+        number = names.index(name) + 1
+        tell(f"{name} at 4 bits, {number} of {len(names)}", number / steps)
+        one = mixes.at_eight_bits(names, {f"{name}.weight": alone[f"{name}.weight"]})
         shutil.rmtree(one.model_folder)
         trial = Trial(
             linear=name,
@@ -203,9 +217,9 @@ def try_all(study: Study, extra: float) -> Sensitivity:
         record = record.model_copy(update={"trials": (*record.trials, trial)})
         keep(study, record)
     tell("the policy", (len(names) + 1) / steps)
-    four = mixes.convert([])
+    four = mixes.convert(study.quantised)
     policy = choose(record.trials, extra * four.file_bytes)
-    mixed = mixes.convert(policy)
+    mixed = mixes.by_policy(policy)
     tell("timing", (len(names) + 3) / steps)
     every = {"all at 4 bits": four, "policy": mixed, "all at 8 bits": eight}
     times = _in_turns([one.model_folder for one in every.values()], study.length)
@@ -248,8 +262,22 @@ class _Made:
         )
 
 
+def _chosen_alone(study: Study) -> Mapping[str, Integers]:
+    """Return codes of 4 bits for each linear, chosen as if it were the only one that is rounded."""
+    from pipeline.checkpoint.loading import load_checkpoint
+    from pipeline.compress.common import calibration_batches
+    from pipeline.quantize.integers import round_weights
+
+    model = load_checkpoint(study.student, tasks.get(study.task))
+    batches = calibration_batches(model, study.student, study.texts, stage.LENGTH)
+    block = SCHEMES[study.target.scheme].block
+    assert block
+    found = round_weights(model, batches, block=block, table_bits=study.section.table_bits, alone=True)
+    return {name: one.held for name, one in found.items()}
+
+
 class _Mixes:
-    """The quantised checkpoint, the student's own numbers and the texts, read once for all trials."""
+    """Makes files of the student's own numbers and the quantised checkpoint's, and runs them on the texts."""
 
     def __init__(self, study: Study) -> None:
         from safetensors.torch import load_file
@@ -271,30 +299,12 @@ class _Mixes:
         """Return the multiply-adds of a linear for each token, over all its calls."""
         return self._calls[linear] * self._weights[f"{linear}.weight"].numel()
 
-    def convert(self, eight: Sequence[str]) -> _Made:
-        """Convert the checkpoint with 8 bits for some linears, and run the file."""
-        from pipeline.convert.model import Model
+    def at_eight_bits(self, linears: Sequence[str], but: Mapping[str, Integers] | None = None) -> _Made:
+        """Convert the student with 8 bits for linears, the nearest of a scale per row.
 
-        study = self._study
-        digest = digest_of(sorted(eight))[:16]
-        checkpoint, folder = (study.folder / "files" / f"{digest}-{kind}" for kind in ("mixed", "model"))
-        for place in (checkpoint, folder):
-            shutil.rmtree(place, ignore_errors=True)
-            place.mkdir(parents=True)
-        self._write(eight, checkpoint)
-        student = Artifact(study.student, read_manifest(study.student))
-        convert(student, study.target, (study.length,), study.minimum_ios, None, checkpoint, Gates(), folder)
-        # It is as large as the student.
-        shutil.rmtree(checkpoint)
-        with Model(folder) as model:
-            outputs = [np.asarray(model.run(row, length=study.length), np.float64) for row in self._rows]
-        true = [one.reshape(got.shape) for one, got in zip(self._true, outputs, strict=True)]
-        return _Made(folder, file_bytes(folder / signature.read(folder).file), outputs, true)
-
-    def _write(self, eight: Sequence[str], out: Path) -> None:
-        """Write the quantised checkpoint with 8 bits for some linears.
-
-        Eight bits are the nearest of a scale per row, which loses so little that nothing has to make up for it.
+        Args:
+            linears: their paths.
+            but: names of weights with other integers.
         """
         import torch
         from safetensors.torch import save_file
@@ -303,12 +313,43 @@ class _Mixes:
         from pipeline.checkpoint.source import WEIGHTS
         from pipeline.quantize.integers import nearest_by_row
 
-        rounded = {f"{path}.weight": nearest_by_row(self._original[f"{path}.weight"]) for path in eight}
+        rounded = {name: nearest_by_row(self._original[name]) for name in (f"{path}.weight" for path in linears)}
+        rounded |= but or {}
         weights = {name: torch.from_numpy(one.dense()) for name, one in rounded.items()}
-        save_file(self._weights | weights, out / WEIGHTS, metadata={"format": "pt"})
-        integers.write(self._held | rounded, out)
+        checkpoint = self._fresh("mixed")
+        save_file(self._weights | weights, checkpoint / WEIGHTS, metadata={"format": "pt"})
+        integers.write(self._held | rounded, checkpoint)
         for name in ("config.json", stage.STRUCTURE):
-            shutil.copyfile(self._study.quantised / name, out / name)
+            shutil.copyfile(self._study.quantised / name, checkpoint / name)
+        return self._convert_once(checkpoint)
+
+    def by_policy(self, eight: tuple[str, ...]) -> _Made:
+        """Quantise the student with 8 bits for some linears as the stage does, and convert it."""
+        study, checkpoint = self._study, self._fresh("policy")
+        stage.make(study.student, study.task, study.target.scheme, study.section, eight, study.texts, checkpoint)
+        return self._convert_once(checkpoint)
+
+    def _convert_once(self, checkpoint: Path) -> _Made:
+        """Convert a checkpoint, and remove it: it is as large as the student."""
+        made = self.convert(checkpoint)
+        shutil.rmtree(checkpoint)
+        return made
+
+    def convert(self, checkpoint: Path) -> _Made:
+        """Convert a checkpoint, and run the file."""
+        from pipeline.convert.model import Model
+
+        study, folder = self._study, self._fresh("model")
+        student = Artifact(study.student, read_manifest(study.student))
+        convert(student, study.target, (study.length,), study.minimum_ios, None, checkpoint, Gates(), folder)
+        with Model(folder) as model:
+            outputs = [np.asarray(model.run(row, length=study.length), np.float64) for row in self._rows]
+        true = [one.reshape(got.shape) for one, got in zip(self._true, outputs, strict=True)]
+        return _Made(folder, file_bytes(folder / signature.read(folder).file), outputs, true)
+
+    def _fresh(self, kind: str) -> Path:
+        self._study.folder.joinpath("files").mkdir(parents=True, exist_ok=True)
+        return Path(mkdtemp(prefix=f"{kind}-", dir=self._study.folder / "files"))
 
 
 def _in_turns(folders: Sequence[Path], length: int) -> list[float]:

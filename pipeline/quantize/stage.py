@@ -17,13 +17,13 @@ from pipeline.quantize import policy
 from pipeline.recipe.schema import QuantizeSection, QuantizeTraining
 from pipeline.schemes import SCHEMES, Scheme
 
-VERSION = 3
+VERSION = 4
 DISTRIBUTIONS = ("torch", "transformers", "tokenizers")
 STRUCTURE = "structure.json"
 """What `checkpoint.parameters` says of the rewritten model: files are compared with that."""
 IDENTITY = 1e-5
 """Largest difference to the student that rounding the weights to fp32 explains, over the outputs' root mean square."""
-_LENGTH = 128
+LENGTH = 128
 """Calibration texts are cut to so many tokens."""
 _BINS_KEPT = 128
 
@@ -35,6 +35,18 @@ def section_for(section: QuantizeSection | None, scheme: str) -> QuantizeSection
     if row.calibrated:
         return section or QuantizeSection()
     return None if row.activations == "float" else section
+
+
+def calibration_set(section: QuantizeSection, recipe_file: Path) -> list[Unlabelled]:
+    """Return the texts on which a student is looked at; see `calibration.texts` for what is refused."""
+    return calibration.texts(
+        section.calibration,
+        recipe_file,
+        section.calibration_texts,
+        seed=section.seed,
+        key="quantize.calibration",
+        default=calibration.texts_of_many_kinds,
+    )
 
 
 def make(
@@ -70,7 +82,7 @@ def make(
 
     task = tasks.get(task_name)
     model = load_checkpoint(student, task)
-    batches = calibration_batches(model, student, texts, _LENGTH)
+    batches = calibration_batches(model, student, texts, LENGTH)
     shutil.copyfile(student / "config.json", out / "config.json")
     row = SCHEMES[scheme]
     if row.palette_bits is not None:

@@ -146,7 +146,8 @@ class QuantizeSection(Section):
 
     calibration: Names | None = None
     """The calibration set: `.txt` files, one text a line, relative to the recipe; `wikitext2` or `war-and-peace` of the
-    data folder, or a dataset's texts. Unless given: the package's texts, and STS-B's train sentences where present."""
+    data folder, or a dataset's texts. Unless given: the package's texts for calibration, in many scripts and forms, and
+    STS-B's train sentences, or, where those are not present, the package's everyday English."""
     calibration_texts: Annotated[int, Field(ge=8, le=10_000)] = 1024
     """Most texts of the calibration set; of more, `seed` determines a sample."""
     observer: Literal["min_max", "percentile", "mse", "entropy"] = "mse"

@@ -12,6 +12,7 @@ from pipeline.artifact import sha256_file
 FOLDER = Path(__file__).with_name("texts")
 _SENTENCES = "sentences.jsonl"
 _PAIRS = "pairs.jsonl"
+_CALIBRATION = "calibration.jsonl"
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,11 @@ def verification_texts() -> list[Text]:
 def verification_digest() -> dict[str, str]:
     """Return the sha256 of each file behind `verification_texts`."""
     return {name: sha256_file(FOLDER / name) for name in (_SENTENCES, _PAIRS)}
+
+
+def calibration_texts() -> list[str]:
+    """Return texts in scripts and forms of which everyday English has few; verification has none of them."""
+    return [row["text"] for row in _rows(_CALIBRATION)]
 
 
 def everyday_sentences() -> list[str]:

@@ -23,10 +23,11 @@ Held = Palette | Integers
 """What a checkpoint has beside the numbers of a weight."""
 _TENSOR: Mapping[int, float] = {8: 0.05, 6: 0.2, 4: 0.35}
 """By bits: the largest distance of a matrix to the student's, relative to it. MiniLM: at most .09 and .18."""
-_ROW = 0.5
-"""Least cosine of a row to the student's; another row's is near zero. MiniLM, with outliers: at least .66."""
+_ROW = 0.87
+"""Largest distance of a row to the student's, relative to it; another row is farther off than 1, and so is one twice as
+large. MiniLM, with outliers: at most .75."""
 _SMALL_ROW = 0.3
-"""Of a row smaller than this, relative to a mean one, the direction is lost, and its distance may be as large."""
+"""A row smaller than this, relative to a mean one, counts as so large: of such a one the direction is lost."""
 _ELEMENT = 0.5
 """The largest distance of a number to the student's, relative to all that the tensor spans. MiniLM: at most .38."""
 _SHOWN = 3
@@ -130,7 +131,7 @@ def _compare(name: str, found: Array, wanted: Array, held: Held, *, table: bool)
             return f"of {name}, {off} of {found.size} numbers are not the nearest that it could have", 1.0
     share = {
         "the whole": float(np.linalg.norm(found - wanted) / (np.linalg.norm(wanted) or 1.0)) / _TENSOR[held.bits],
-        "a row": 0.0 if table else (1 - _least_cosine(found, wanted)) / (1 - _ROW),
+        "a row": 0.0 if table else _largest_row_distance(found, wanted) / _ROW,
         "a number": float(np.abs(found - wanted).max()) / (float(np.ptp(wanted)) or 1.0) / _ELEMENT,
     }
     what = max(share, key=share.__getitem__)
@@ -159,14 +160,11 @@ def _least_distance(wanted: Array, held: Held) -> Array:
     return distances
 
 
-def _least_cosine(found: Array, wanted: Array) -> float:
-    """Return the least cosine of a row; a small row counts by its distance."""
-    products = np.einsum("ij,ij->i", found, wanted, dtype=np.float64)
-    of_found, of_wanted = (np.linalg.norm(one.astype(np.float64), axis=1) for one in (found, wanted))
-    cosines = products / np.maximum(of_found * of_wanted, 1e-30)
-    least = _SMALL_ROW * np.sqrt(np.mean(of_wanted**2))
-    near = np.linalg.norm((found - wanted).astype(np.float64), axis=1) <= least
-    return float(np.where(of_wanted < least, np.where(near, 1.0, 0.0), cosines).min())
+def _largest_row_distance(found: Array, wanted: Array) -> float:
+    """Return the largest distance of a row relative to the student's row, see `_SMALL_ROW`."""
+    distances, sizes = (np.linalg.norm(one.astype(np.float64), axis=1) for one in (found - wanted, wanted))
+    least = _SMALL_ROW * np.sqrt(np.mean(sizes**2))
+    return float((distances / np.maximum(sizes, least + 1e-30)).max())
 
 
 def _listed(items: Sequence[str]) -> str:

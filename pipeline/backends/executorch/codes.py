@@ -25,6 +25,13 @@ def of_table(packed: NDArray[np.uint8]) -> NDArray[np.int8]:
     return _unpacked(packed >> 4, packed & 0xF).reshape(len(packed), -1)
 
 
+def packed_table(codes: NDArray[np.int8]) -> NDArray[np.uint8]:
+    """Pack the codes of four bits of a table `(rows, width)`, see `of_table`."""
+    halves = (codes + np.int8(_ZERO)).astype(np.uint8)
+    found: NDArray[np.uint8] = halves[:, ::2] << 4 | halves[:, 1::2]
+    return found
+
+
 def _unpacked(first: NDArray[np.integer[Any]], second: NDArray[np.integer[Any]]) -> NDArray[np.int8]:
     codes: NDArray[np.int8] = np.stack([first, second], axis=-1).astype(np.int8) - np.int8(_ZERO)
     return codes

@@ -1,7 +1,8 @@
 """Puts the integers of a checkpoint into a graph, as they are: the same codes, the same scales.
 
-torchao has a tensor for integers of any few bits, from which executorch makes XNNPACK's linears and its own embedding
-kernels. Its way to choose them, by the largest number of a block, is left out.
+torchao has a tensor for integers of any few bits, from which executorch makes XNNPACK's linears and its embedding
+kernel of int8. Its way to choose them, by the largest number of a block, is left out. Tables of four bits call their
+kernel by name: executorch's fusion would keep their scales in single precision, a tenth of such a table.
 """
 
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.backends.executorch import codes
 from pipeline.checkpoint.integers import Integers
 from pipeline.checkpoint.parameters import content_digest
 from pipeline.errors import ToolchainError
@@ -36,6 +38,7 @@ def insert(model: Any, integers: Mapping[str, Integers]) -> None:
     for name, one in integers.items():
         by_content.setdefault((one.codes.shape, content_digest(one.dense())), []).append(name)
     done: dict[str, Any] = {}
+    tables: dict[torch.nn.Module, Any] = {}
     for module in list(model.modules()):
         if not isinstance(module, torch.nn.Linear | torch.nn.Embedding):
             continue
@@ -43,16 +46,43 @@ def insert(model: Any, integers: Mapping[str, Integers]) -> None:
         for name in names[:1]:
             table = isinstance(module, torch.nn.Embedding)
             _check_kernel(name, integers[name], table=table)
+            few = table and integers[name].bits == 4
             if name not in done:
-                made = torch.nn.Parameter(_tensor(integers[name], table=table), requires_grad=False)
+                made = _table(integers[name]) if few else _parameter(integers[name], table=table)
                 done |= dict.fromkeys(names, made)
-            module.weight = done[name]
+            if few:
+                tables[module] = done[name]
+            else:
+                module.weight = done[name]
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if child in tables:
+                setattr(parent, name, tables[child])
     missing = sorted(integers.keys() - done)
     if missing:
         raise ToolchainError(f"the graph has no linear and no table whose weight is {missing[0]}, which has codes.")
 
 
-def _tensor(integers: Integers, *, table: bool) -> Any:
+def _table(integers: Integers) -> Any:
+    """Return a module that looks rows up in codes of four bits, whose scales are in half precision."""
+    import executorch.exir.passes._quant_patterns_and_replacements  # noqa: F401  registers the operator
+    import torch
+
+    class Table(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.codes = torch.nn.Buffer(torch.from_numpy(codes.packed_table(integers.codes)))
+            self.scales = torch.nn.Buffer(torch.from_numpy(integers.scales).half())
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            look_up = torch.ops.quantized_decomposed.embedding_4bit.dtype
+            found: torch.Tensor = look_up(self.codes, self.scales, None, -8, 7, ids, dtype=torch.float32)
+            return found
+
+    return Table()
+
+
+def _parameter(integers: Integers, *, table: bool) -> Any:
     import torch
     from torchao.quantization import IntxUnpackedToInt8Tensor
     from torchao.quantization.quantize_.workflows.intx.intx_unpacked_to_int8_tensor import (
@@ -60,7 +90,7 @@ def _tensor(integers: Integers, *, table: bool) -> Any:
     )
 
     by_token = IntxUnpackedToInt8TensorActivationQuantization.INT8_ASYM_PER_TOKEN
-    return IntxUnpackedToInt8Tensor(
+    tensor = IntxUnpackedToInt8Tensor(
         qdata=torch.from_numpy(integers.codes.copy()),
         scale=torch.from_numpy(integers.scales.copy()),
         zero_point=torch.zeros(integers.scales.shape, dtype=torch.int8),
@@ -69,6 +99,7 @@ def _tensor(integers: Integers, *, table: bool) -> Any:
         dtype=torch.float32,
         activation_quantization=None if table else by_token,
     )
+    return torch.nn.Parameter(tensor, requires_grad=False)
 
 
 def _check_kernel(name: str, integers: Integers, *, table: bool) -> None:

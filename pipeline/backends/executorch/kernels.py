@@ -39,7 +39,7 @@ ARGUMENTS = {
     "aten::where.self_out": "TTTTT",
     "dim_order_ops::_to_dim_order_copy.out": "TBLTT",
     "executorch_prim::et_view.default": "TLT",
-    "quantized_decomposed::embedding_4bit.out": "TT?IITTT",
+    "quantized_decomposed::embedding_4bit.dtype_out": "TT?IIT?TT",
     "quantized_decomposed::embedding_byte.out": "TT?IITTT",
 }
 """Kinds of a kernel's arguments: it takes them unlooked at. One that is not here is the runtime's to refuse."""
@@ -57,7 +57,7 @@ KINDS = {
 }
 EMBEDDINGS = (
     "aten::embedding.out",
-    "quantized_decomposed::embedding_4bit.out",
+    "quantized_decomposed::embedding_4bit.dtype_out",
     "quantized_decomposed::embedding_byte.out",
 )
 
@@ -75,6 +75,8 @@ _TYPES = {
 """executorch/exir/scalar_type.py."""
 _NUMPY = {3: "<i4", 4: "<i8", 6: "<f4"}
 _FLOATS = (5, 6, 7)
+_SCALES = (5, 6)
+"""Types of the scales of tables, and of what comes out."""
 _BOOL = 11
 _CAST = "dim_order_ops::_to_dim_order_copy"
 _COMPARED, _ADDED = "aten::ne", "aten::add"
@@ -92,7 +94,7 @@ Shaped = tuple[int, list[int]]
 """Type, by number, and sizes of a tensor."""
 _TABLES = {
     # Type of the table, codes to an element, the least code and the greatest.
-    "quantized_decomposed::embedding_4bit.out": (0, 2, -8, 7),
+    "quantized_decomposed::embedding_4bit.dtype_out": (0, 2, -8, 7),
     "quantized_decomposed::embedding_byte.out": (1, 1, -128, 127),
 }
 
@@ -114,6 +116,8 @@ def table_problem(kernel: str, tensors: Sequence[Shaped | None], bounds: Sequenc
     width, groups = table[1][1] * per_element, (scales[1][1:] or [1])[0]
     if table[0] != wanted or list(bounds) != codes:
         return f"its table is {_TYPES.get(table[0])} of codes {bounds[0]} to {bounds[1]}"
+    if scales[0] not in _SCALES or made[0] not in _SCALES:
+        return f"its scales are {_TYPES.get(scales[0])}, and it gives {_TYPES.get(made[0])}"
     if scales[1][0] != table[1][0] or not groups or width % groups:
         return f"its scales are {scales[1]} for a table of {table[1][0]} rows and {width} columns"
     if zeros is not None and zeros != scales:
