@@ -10,7 +10,7 @@ POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
 .PHONY: help ready setup init run plan compress student convert verify benchmark report ship demo push recipes list \
-        train test test-quick test-durations test-cluster test-devices test-full check docs commands format compat peers compare pruned-speed faults mutations abuse core-check apps-check android-apk core-speed tokenizer-peers support compression ablation \
+        train test test-quick test-durations test-cluster test-devices test-full check docs commands format compat peers compare schemes pruned-speed faults mutations abuse core-check apps-check android-apk core-speed tokenizer-peers support compression ablation \
         clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
@@ -118,6 +118,9 @@ compat: ready  ## try the LiteRT files on older runtimes (INSTALL=1 downloads th
 peers: ready  ## what one would pick instead (onnxruntime, default exports), in one run with our files of RECIPE
 	@$(PYTHON) -I pipeline/bootstrap.py --extra peers
 	@.venv/bin/python -m benchmarks.peers $(RECIPE)
+
+schemes: ready  ## the bundled student in every scheme that rounds, in one run; writes benchmarks/SCHEMES.md (2 hours, resumable; needs POCKETBERT_DATA)
+	@.venv/bin/python -m benchmarks.schemes
 
 pruned-speed: ready  ## measured speed-up of pruned students beside what their multiply-adds promise, in one run
 	@.venv/bin/python -m benchmarks.pruned_speed minilm minilm-half

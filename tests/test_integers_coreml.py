@@ -54,7 +54,7 @@ KINDS: Mapping[str, Quantise] = {
     "mixed": with_some_of_eight_bits,
     WIDE: quantise,
 }
-SOME_FULL = [pytest.param(kind, marks=() if kind in ("", "mixed") else pytest.mark.full) for kind in KINDS]
+SOME_FULL = [pytest.param(kind, marks=() if kind == "" else pytest.mark.full) for kind in KINDS]
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +139,7 @@ def test_a_clean_file_passes(kind: str, made: Callable[[str], Made]) -> None:
     assert kind != WIDE or set(bits) == {8}
 
 
+@pytest.mark.full
 def test_a_file_is_smaller_by_the_bits(made: Callable[[str], Made]) -> None:
     sizes = {}
     for kind in ("", "tables of 4 bits"):
@@ -150,7 +151,9 @@ def test_a_file_is_smaller_by_the_bits(made: Callable[[str], Made]) -> None:
     assert abs(sizes[""] - sizes["tables of 4 bits"] - saved) < 4096
 
 
-@pytest.mark.parametrize("kind", ["", pytest.param("tables of 4 bits", marks=pytest.mark.full), "mixed"])
+@pytest.mark.parametrize(
+    "kind", ["", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("tables of 4 bits", "mixed"))]
+)
 @pytest.mark.parametrize("argument", ["data", "scale"])
 @pytest.mark.parametrize("name", [QUERY, WORDS, KEY])
 def test_damage_fails(kind: str, argument: str, name: str, made: Callable[[str], Made], tmp_path: Path) -> None:

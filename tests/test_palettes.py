@@ -29,6 +29,7 @@ from pipeline.tasks import get
 from pipeline.verify import chosen, structure
 
 BITS = {"palettize_6bit": 6, "palettize_4bit": 4}
+ONE_FULL = ["palettize_6bit", pytest.param("palettize_4bit", marks=pytest.mark.full)]
 
 
 # --- how they are chosen ----------------------------------------------------------------------------------------------
@@ -148,7 +149,7 @@ def made(run_store: Store, lively: Callable[..., Path], converter: Worker) -> Ca
     return lambda scheme: make_file(run_store, converter, lively(), scheme, f"palettes-{scheme}")
 
 
-@pytest.mark.parametrize("scheme", BITS)
+@pytest.mark.parametrize("scheme", ONE_FULL)
 def test_a_file_has_the_indices_and_the_lists_of_the_checkpoint(scheme: str, made: Callable[[str], Made]) -> None:
     one = made(scheme)
     package = mil.read(one.file)
@@ -167,7 +168,7 @@ def test_a_file_has_the_indices_and_the_lists_of_the_checkpoint(scheme: str, mad
     assert {one.key for one in functions[0]} == {one.key for one in functions[1]}
 
 
-@pytest.mark.parametrize("scheme", BITS)
+@pytest.mark.parametrize("scheme", ONE_FULL)
 def test_a_clean_file_passes(scheme: str, made: Callable[[str], Made]) -> None:
     gates = made(scheme).judged()
     assert not {name: gate.detail for name, gate in gates.items() if not gate.passed}
@@ -188,7 +189,7 @@ def blob_of(package: mil.Package, palette: Palette, argument: str) -> tuple[str,
     raise AssertionError("no such palette")
 
 
-@pytest.mark.parametrize("scheme", BITS)
+@pytest.mark.parametrize("scheme", ONE_FULL)
 @pytest.mark.parametrize(("argument", "name"), [("lut", QUERY), ("indices", QUERY), ("lut", WORDS), ("indices", WORDS)])
 def test_a_damaged_palette_fails(
     scheme: str, argument: str, name: str, made: Callable[[str], Made], tmp_path: Path
@@ -249,7 +250,7 @@ def nudged(values: np.ndarray) -> np.ndarray:
     return values
 
 
-@pytest.mark.parametrize("scheme", BITS)
+@pytest.mark.parametrize("scheme", ONE_FULL)
 @pytest.mark.parametrize(
     ("change", "told"),
     [

@@ -89,7 +89,7 @@ def test_steps_are_numbers_of_half_precision(seed: int) -> None:
         assert (127 - zero) * step >= high - step
 
 
-@pytest.mark.parametrize("which", ["made", "older"])
+@pytest.mark.parametrize("which", ["made", pytest.param("older", marks=pytest.mark.full)])
 def test_linears_read_the_ranges_that_were_found(which: str, request: pytest.FixtureRequest) -> None:
     """Every gate of an ordinary verdict holds, the control among them; what follows is read from the file again."""
     folder = request.getfixturevalue(which)
@@ -111,6 +111,7 @@ def test_a_head_multiplies_floats(made: Path) -> None:
     assert set(held(made).arithmetic) == {"static_int8", "float"}
 
 
+@pytest.mark.full
 def test_what_is_never_below_zero_has_unsigned_codes(older: Path) -> None:
     """coremltools turns int8 whose zero is its lowest code into uint8; the range is the same."""
     assert "dequantize_uint8" in held(older).operators[0]
