@@ -94,8 +94,8 @@ def _page(report: Report, build: Path) -> Iterator[str]:
         yield f"Machine: {machine.model_id}, {machine.cores} cores, {machine.os}."
     yield ""
     yield "Cosines are to fp32 PyTorch over the verification texts, which calibration and training have not seen."
-    yield "Spearman is on STS-B dev, times 100. Times are medians of full rows of 128 tokens on one thread, all files of"
-    yield f"both runtimes in turns. Ratios are to the same format's calibrated `{BASE}`. The share of the linears'"
+    yield "Spearman is on STS-B dev, times 100. Times are medians of full rows of 128 tokens on one thread, all files"
+    yield f"of both runtimes in turns. Ratios are to the same format's calibrated `{BASE}`. The share of the linears'"
     yield "multiply-adds that are done in integers is read from each file."
     for backend in backends.NAMES:
         rows = list(_rows(report, build, backend))
