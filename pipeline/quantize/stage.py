@@ -17,7 +17,7 @@ from pipeline.quantize import policy
 from pipeline.recipe.schema import QuantizeSection, QuantizeTraining
 from pipeline.schemes import SCHEMES, Scheme
 
-VERSION = 3
+VERSION = 4
 DISTRIBUTIONS = ("torch", "transformers", "tokenizers")
 STRUCTURE = "structure.json"
 """What `checkpoint.parameters` says of the rewritten model: files are compared with that."""
@@ -333,6 +333,7 @@ def _record(
                     input=_activation(one.input) if one.input else None,
                     output=_activation(one.outputs[number]) if one.outputs else None,
                     output_error=one.output_errors[number] if one.output_errors else None,
+                    output_error_before=one.output_errors_before[number] if one.output_errors_before else None,
                 )
             )
     return ranges.Ranges(
