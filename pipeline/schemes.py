@@ -456,6 +456,39 @@ SCHEMES: dict[str, Scheme] = {
 }
 
 
+@dataclass(frozen=True)
+class Unsupported:
+    """A scheme that was tried and that no backend carries out: it has no files, and so neither gates nor a mark."""
+
+    summary: str
+    support: Mapping[str, Support]
+    """By backend, for all of `BACKENDS`; each has its reason."""
+
+    def refusal(self, backend: str, *, minimum_ios: int = NEWEST_IOS) -> str | None:
+        """Return why a backend does not support it, as `Scheme.refusal` does."""
+        return self.support[backend].reason
+
+
+UNSUPPORTED: dict[str, Unsupported] = {
+    "int8_static_int16": Unsupported(
+        "int8 weights with a scale per row; linears in int16 over ranges found by calibration",
+        {
+            # Processor time at 128 tokens, one thread, ai-edge-litert 2.3.0: 588 and 33 ms without VNNI.
+            "litert": Support(
+                "LiteRT's kernel for int8 weights and int16 activations takes 18 times as long as int8_dynamic on a "
+                "processor without VNNI, and 50 times as long on one with it."
+            ),
+            "coreml": Support("Core ML's operation `quantize` gives int8 and uint8, and no int16."),
+            "executorch": Support(
+                "XNNPACK has no 16-bit integers among its types, and ExecuTorch 1.4.1 refuses to lower a linear that "
+                'reads them ("Unsupported dtype for quantization").'
+            ),
+        },
+    ),
+}
+"""Schemes that people ask for, with what was measured. One that a backend makes is a row of `SCHEMES`."""
+
+
 def supported(backend: str, *, minimum_ios: int = NEWEST_IOS) -> list[str]:
     """Return the names of the schemes that a backend supports, in the order of the rows."""
     return [name for name, scheme in SCHEMES.items() if scheme.refusal(backend, minimum_ios=minimum_ios) is None]

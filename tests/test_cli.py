@@ -26,6 +26,7 @@ from pipeline.recipe import loading as recipe
 from pipeline.recipe.compression import DistilSection, PruneSection, ShareSection
 from pipeline.recipe.schema import Recipe
 from pipeline.schemes import SCHEMES
+from pipeline.schemes import UNSUPPORTED as UNSUPPORTED_SCHEMES
 from pipeline.tasks import TASKS
 from pipeline.verify import stage as verify
 
@@ -97,11 +98,19 @@ def test_help_names_a_recipe_s_sections_as_a_recipe_does(command_here):
 def test_list_tells_what_exists_and_what_is_unsupported(pocketbert):
     outcome = pocketbert("list")
     assert outcome.rc == 0
-    for name in (*ARCHITECTURES, *TASKS, *backends.NAMES, *SCHEMES, *read_devices(), *recipe.names()):
+    for name in (
+        *ARCHITECTURES,
+        *TASKS,
+        *backends.NAMES,
+        *SCHEMES,
+        *UNSUPPORTED_SCHEMES,
+        *read_devices(),
+        *recipe.names(),
+    ):
         assert name in outcome.stdout
-    assert outcome.stdout.count("UNSUPPORTED") == len(UNSUPPORTED) + sum(
-        SCHEMES[scheme].refusal(backend) is not None for backend in backends.NAMES for scheme in SCHEMES
-    )
+    refused = [row.refusal(backend) for backend in backends.NAMES for row in SCHEMES.values()]
+    refused += [row.refusal(backend) for backend in backends.NAMES for row in UNSUPPORTED_SCHEMES.values()]
+    assert outcome.stdout.count("UNSUPPORTED") == len(UNSUPPORTED) + sum(reason is not None for reason in refused)
 
 
 def test_recipes_say_what_they_do_what_they_need_and_what_to_take_instead(pocketbert):
@@ -134,7 +143,7 @@ def test_list_as_json_has_the_same_tables(command_here):
     tables = {"architectures", "tasks", "backends", "schemes", "datasets", "losses", "presets", "devices", "recipes"}
     assert set(found) == tables | {"exit"}
     assert found["datasets"]["sst2"].startswith("accuracy; sst2/train.tsv and sst2/dev.tsv of POCKETBERT_DATA")
-    assert set(found["schemes"]) == set(SCHEMES)
+    assert set(found["schemes"]) == {*SCHEMES, *UNSUPPORTED_SCHEMES}
 
 
 def test_every_key_of_a_recipe_is_told_with_its_default_and_meaning(command_here):

@@ -19,6 +19,7 @@ from pipeline.cli import app as cli
 from pipeline.errors import InputError, RecipeError, StudentError
 from pipeline.recipe import init as drafting
 from pipeline.recipe import loading as recipe
+from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -68,6 +69,29 @@ def test_two_targets_are_drafted_and_every_other_scheme_is_named_or_its_reason_i
             refused = SCHEMES[scheme].refusal(name, minimum_ios=18) is not None
             assert (scheme in listed) != refused
             assert (f"# Not {scheme}: " in section) == refused
+
+
+def test_a_draft_evens_outliers_out_before_int8_dynamic_and_only_there(tiny_student, tmp_path, monkeypatch):
+    """Its files are made of a checkpoint with gains; a draft without that scheme has no use for the section."""
+    checkpoint = tiny_student("bert", "embedding")
+    parsed, _ = recipe.read(str(draft(checkpoint, tmp_path / "recipe.toml").file))
+    assert parsed.quantize == QuantizeSection()
+    assert "# Evens outliers out" in (tmp_path / "recipe.toml").read_text()
+    monkeypatch.setattr(drafting, "_DRAFTED", {"litert": "fp32", "coreml": "int8_weight_only"})
+    parsed, _ = recipe.read(str(draft(checkpoint, tmp_path / "other.toml").file))
+    assert parsed.quantize is None
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
+def test_a_draft_is_carried_out_for_every_architecture(architecture, lively, command_here, tmp_path):
+    """Weights that were never trained have to be declared, and are looked at without labelled data."""
+    file = draft(lively(architecture, "embedding"), tmp_path / "recipe.toml").file
+    declared = re.sub(r"(?m)^\[student\]$", "[student]\nrandom_weights = true", file.read_text())
+    file.write_text(re.sub(r"(?m)^datasets = .*$", 'datasets = ["none"]', declared))
+    outcome = command_here("verify", file, "--json")
+    assert set(outcome.document["verdicts"].values()) == {"passed"}, outcome.stdout
+    assert "quantize int8_dynamic" in {step["name"] for step in outcome.document["steps"]}
 
 
 def test_a_commented_section_of_a_draft_is_one_that_is_taken(tiny_student, tmp_path):

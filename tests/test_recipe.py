@@ -18,7 +18,7 @@ from pipeline.recipe import loading, reference
 from pipeline.recipe import loading as recipe
 from pipeline.recipe.schema import RENAMED, Recipe
 from pipeline.runtimes import version_numbers
-from pipeline.schemes import BACKENDS, SCHEMES, Gates, OutputKind, supported
+from pipeline.schemes import BACKENDS, SCHEMES, UNSUPPORTED, Gates, OutputKind, supported
 from pipeline.tasks import TASKS
 
 
@@ -126,6 +126,21 @@ def test_every_folder_of_backends_is_a_backend_and_every_scheme_s_row_answers_fo
     assert folders == set(BACKENDS) == set(backends.NAMES)
     for scheme in SCHEMES.values():
         assert set(scheme.support) == set(BACKENDS), scheme.name
+    for name, row in UNSUPPORTED.items():
+        assert set(row.support) == set(BACKENDS), name
+        assert all(row.refusal(backend) for backend in BACKENDS), f"{name} belongs to SCHEMES"
+
+
+@pytest.mark.parametrize("scheme", UNSUPPORTED)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_scheme_that_no_backend_carries_out_is_refused_with_the_measurement(backend, scheme, tmp_path):
+    reason = UNSUPPORTED[scheme].refusal(backend)
+    with pytest.raises(
+        RecipeError, match=re.escape(f"{backend} does not support {scheme}: {reason} It supports: fp32")
+    ):
+        checked(tmp_path, targets={backend: {"schemes": [scheme]}})
+    with pytest.raises(RecipeError, match=f"gates.{scheme}: no backend supports {scheme}"):
+        checked(tmp_path, verify={"gates": {scheme: {}}})
 
 
 @pytest.mark.parametrize("backend", backends.NAMES)
@@ -134,10 +149,10 @@ def test_a_backend_converts_exactly_the_schemes_whose_rows_say_that_it_supports_
 
 
 @pytest.mark.parametrize("minimum_ios", [15, 16, 17, 18])
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", [*SCHEMES, *UNSUPPORTED])
 @pytest.mark.parametrize("backend", backends.NAMES)
 def test_a_refusal_is_one_whole_sentence(backend, scheme, minimum_ios):
-    reason = SCHEMES[scheme].refusal(backend, minimum_ios=minimum_ios)
+    reason = (UNSUPPORTED.get(scheme) or SCHEMES[scheme]).refusal(backend, minimum_ios=minimum_ios)
     if reason is not None:
         assert len(reason) > 30
         assert reason.endswith(".")

@@ -5,7 +5,7 @@ import random
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -24,6 +24,8 @@ from pipeline.benchmark.record import (
     TextTiming,
     Timing,
 )
+from pipeline.checkpoint import integers
+from pipeline.checkpoint.ranges import FILE, Activation, Linear, Ranges, Training
 from pipeline.devices.host import Machine
 from pipeline.errors import ArtifactError
 from pipeline.recipe import loading
@@ -256,10 +258,50 @@ def write_records(folder: Path, records: list[BenchmarkRecord]) -> Path:
     return folder
 
 
+def quantised_checkpoints(folder: Path) -> dict[str, Path]:
+    """Write the records of three checkpoints: gains, ranges, and codes that were trained."""
+    layer = "encoder.layer.1.attention.self."
+    given: dict[str, Any] = {
+        "alpha": 0.5,
+        "output_gain": False,
+        "error_before": 8e-3,
+        "error": 1e-3,
+        "largest_channel": 13.25,
+    }
+    dynamic = [Linear(path=f"{layer}{name}", **given) for name in ("query", "key", "value")]
+    dynamic.append(Linear(path="pooler.dense", **given | {"error": 4e-3, "largest_channel": 2.0}))
+    read = Activation(low=-1.5, high=5.5, lowest=-1.75, highest=25.0, counts=(3, 90, 400, 20, 0, 0, 1, 2))
+    outputs: dict[str, Any] = {"input": read, "output": read, "output_error": 2e-3, "output_error_before": 5e-2}
+    static = [Linear(path=f"{layer}{name}", **given, **outputs) for name in ("query", "key")]
+    shared: dict[str, Any] = {"observer": None, "texts": 355, "tokens": 2048, "identity_error": 1e-7}
+    training = Training(
+        texts=900, held_out=100, steps=1500, seconds=60.0, resumed_at=(), distance_before=0.0625, distance=0.0125,
+        first_loss=1.0, final_loss=0.1,
+    )  # fmt: skip
+    codes = [
+        integers.Rounded(name=f"encoder.layer.{number}.dense.weight", error_nearest=1e-2, error=error, bits=4, block=32)
+        for number, error in enumerate((1e-3, 0.0, 2e-3, 4e-3, 5e-3, 3e-3))
+    ]
+    table = integers.Rounded(name="words.weight", error_nearest=None, error=None, bits=8, block=384)
+    records = {
+        "int8_dynamic": (FILE, Ranges(scheme="int8_dynamic", linears=tuple(dynamic), **shared)),
+        "int8_static": (FILE, Ranges(scheme="int8_static", linears=tuple(static), **shared)),
+        "int4_dynamic": (
+            integers.RECORD,
+            integers.Record(scheme="int4_dynamic", texts=355, weights=(table, *codes), training=training),
+        ),
+    }
+    for scheme, (name, found) in records.items():
+        (folder / scheme).mkdir(parents=True)
+        (folder / scheme / name).write_text(found.model_dump_json())
+    return {scheme: folder / scheme for scheme in records}
+
+
 def build(
     folder: Path,
     parities: dict[str, Parity],
     *,
+    quantised: bool = False,
     runs: int = 30,
     timed: bool = True,
     beside: dict[str, Path] | None = None,
@@ -277,7 +319,9 @@ def build(
     out = folder / "report"
     out.mkdir()
     report.make(
-        report.RecipeResults(RECIPE, student(licence=None), done),
+        report.RecipeResults(
+            RECIPE, student(licence=None), done, quantised=quantised_checkpoints(folder / "made") if quantised else {}
+        ),
         [],
         write_records(folder / "benchmark", records),
         out,
@@ -294,7 +338,7 @@ def usual() -> dict[str, Parity]:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("usual"), usual())
+    return build(tmp_path_factory.mktemp("usual"), usual(), quantised=True)
 
 
 class Page(HTMLParser):
@@ -379,7 +423,7 @@ def test_hostile_text_is_shown_and_never_markup(made: Path) -> None:
 
 
 def test_equal_records_give_equal_bytes(tmp_path: Path) -> None:
-    first, second = (build(tmp_path / name, usual()) for name in ("first", "second"))
+    first, second = (build(tmp_path / name, usual(), quantised=True) for name in ("first", "second"))
     for name in ("index.html", "report.json", "RESULTS.md"):
         assert (first / name).read_bytes() == (second / name).read_bytes()
 
@@ -442,6 +486,29 @@ def test_json_holds_the_records(made: Path) -> None:
     assert [one.target for one in found.with_threads(4)] == [None, *NAMES[:2], *NAMES[3:]]
 
 
+def test_linears_that_lose_most_are_drawn_with_what_they_read(made: Path) -> None:
+    rows = {one.scheme: one for one in read(made).quantised}
+    assert list(rows) == ["int8_dynamic", "int8_static", "int4_dynamic"]
+    dynamic, static, codes = rows.values()
+    alone, together = dynamic.worst
+    assert alone.label == "pooler.dense"
+    assert together.label == "encoder.layer.1.attention.self.query, key, value"
+    assert (dynamic.linears, together.error_before, together.input) == (4, 8e-3, None)
+    assert [one.error for one in static.worst] == pytest.approx([3e-3])
+    assert static.worst[0].error_before == pytest.approx(5.8e-2)
+    assert static.worst[0].input is not None
+    assert static.worst[0].input.highest == 25.0
+    # Six linears, of which five are shown; a table has no outputs.
+    assert codes.linears == 6
+    assert [one.error for one in codes.worst] == [5e-3, 4e-3, 3e-3, 2e-3, 1e-3]
+    shown = page(made)
+    titles = [value or "" for _, name, value in shown.attributes if name == "aria-label"]
+    assert any("lose most by quantisation" in title for title in titles)
+    for said in ("int4_dynamic: worst of 6 linears, before training", "13.2×", "−1.5 … 5.5", "of −1.75 … 25",
+                 "from 0.0625 to 0.0125", "What quantising found"):  # fmt: skip
+        assert said in shown.text, said
+
+
 def test_best_file_passed_even_where_a_failed_one_is_faster(made: Path) -> None:
     found = read(made)
     failed = next(one for one in found.variants if one.target == "executorch-int8_dynamic")
@@ -470,6 +537,7 @@ def test_a_report_without_any_timing_is_still_a_page(tmp_path: Path) -> None:
     out = build(tmp_path, {"coreml-fp16": parity_of("coreml-fp16", verdict="not_run")}, timed=False)
     assert "Nothing was timed" in page(out).text
     assert "There is nothing to draw" in page(out).text
+    assert "What quantising found" not in page(out).text
     assert page(out).open == []
 
 

@@ -4,11 +4,12 @@ import json
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Outcome, recipe_file
 
-from pipeline.checkpoint import integers
+from pipeline.checkpoint import integers, ranges
 from pipeline.errors import InputError
 from pipeline.quantize import policy, sensitivity
 from pipeline.quantize.sensitivity import Sensitivity, Trial
@@ -65,6 +66,32 @@ def test_ranges_that_are_not_there_are_told(command_here: Callable[..., Outcome]
     outcome = command_here("ranges", recipe_file(tmp_path))
     assert outcome.rc == 2
     assert "has no checkpoint that was quantised" in outcome.stderr
+
+
+def test_ranges_come_worst_first_and_of_the_checkpoint_that_was_trained(
+    command_here: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    """What is trained behind its calibration is looked at where the recipe says so, and only there."""
+    trained = ranges.Training(
+        texts=9, held_out=1, steps=2, seconds=1.0, resumed_at=(), distance_before=0.5, distance=0.25, first_loss=1.0,
+        final_loss=0.5,
+    )  # fmt: skip
+    weights = [
+        integers.Rounded(name=f"{name}.weight", bits=4, block=32, error_nearest=before, error=error)
+        for name, before, error in (("words", None, None), ("good", 0.02, 0.01), ("bad", 0.4, 0.3))
+    ]
+    for place, training in (("quantised", None), ("trained", trained)):
+        folder = tmp_path / "build" / "tiny" / f"{place}-int4_dynamic"
+        folder.mkdir(parents=True)
+        record = integers.Record(scheme="int4_dynamic", texts=8, weights=tuple(weights), training=training)
+        (folder / integers.RECORD).write_text(record.model_dump_json())
+    cases: list[tuple[dict[str, Any], bool]] = [({}, False), ({"training": {}}, True)]
+    for quantize, said in cases:
+        shown = command_here("ranges", recipe_file(tmp_path, quantize=quantize)).stdout
+        assert [line.split()[0] for line in shown.splitlines() if " 4 " in line] == ["bad", "good", "words"]
+        assert ("5.00e-01 → 2.50e-01" in shown) == said
+        words = next(line for line in shown.splitlines() if "words" in line)
+        assert words.split()[-2:] == ["–", "–"]
 
 
 @pytest.mark.full

@@ -71,6 +71,8 @@ class Linear(BaseModel):
     output: Activation | None = None
     output_error: float | None = None
     """Squared error of its outputs, relative to them, from rounding these alone."""
+    output_error_before: float | None = None
+    """The same without their gain."""
 
     def steps(self, *, half: bool) -> tuple[tuple[float, int], ...]:
         """Return scale and zero point of what it reads and of what it gives; nothing where it is not static.

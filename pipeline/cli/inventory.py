@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline import backends, compress
-from pipeline.checkpoint.architectures import ARCHITECTURES, UNSUPPORTED
+from pipeline.checkpoint import architectures
+from pipeline.checkpoint.architectures import ARCHITECTURES
 from pipeline.checkpoint.source import RECIPE
 from pipeline.data.datasets import DATA_VARIABLE, DATASETS, Dataset
 from pipeline.devices.table import read_devices
@@ -15,18 +16,19 @@ from pipeline.graph.checkpoints import recipe_sources
 from pipeline.recipe.loading import names, read
 from pipeline.recipe.losses import LOSSES, PRESETS
 from pipeline.recipe.schema import Recipe
-from pipeline.schemes import SCHEMES
+from pipeline.schemes import SCHEMES, UNSUPPORTED, Scheme, Unsupported
 from pipeline.tasks import TASKS
 
 
 def tables() -> dict[str, dict[str, str]]:
     """Return every table by its title: descriptions by name."""
+    schemes: dict[str, Scheme | Unsupported] = {**SCHEMES, **UNSUPPORTED}
     return {
         "architectures": {name: ", ".join(row.inputs) for name, row in ARCHITECTURES.items()}
-        | {name: f"UNSUPPORTED, {reason}" for name, reason in UNSUPPORTED.items()},
+        | {name: f"UNSUPPORTED, {reason}" for name, reason in architectures.UNSUPPORTED.items()},
         "tasks": {name: f"{row.auto_class}: {row.output_kind}" for name, row in TASKS.items()},
         "backends": {name: _backend(name) for name in backends.NAMES},
-        "schemes": {name: _scheme(name) for name in SCHEMES},
+        "schemes": {name: _scheme(row) for name, row in schemes.items()},
         "datasets": {name: _dataset(row) for name, row in DATASETS.items()},
         "losses": {name: row.summary for name, row in LOSSES.items()},
         "presets": {name: _preset(row) for name, row in PRESETS.items()},
@@ -46,10 +48,10 @@ def _backend(name: str) -> str:
     return f"{backend.TITLE}: {installed}" + (f"; converts, but {reason}" if reason else "")
 
 
-def _scheme(name: str) -> str:
-    lines = [SCHEMES[name].summary]
+def _scheme(row: Scheme | Unsupported) -> str:
+    lines = [row.summary]
     for backend in backends.NAMES:
-        reason = SCHEMES[name].refusal(backend)
+        reason = row.refusal(backend)
         if reason is not None:
             lines.append(f"{backend}: UNSUPPORTED, {reason}")
     return "\n".join(lines)

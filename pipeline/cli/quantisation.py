@@ -14,8 +14,10 @@ from pipeline.cli.progress import Progress
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
+    from pipeline.checkpoint.ranges import Linear
     from pipeline.convert.stage import Target
     from pipeline.quantize.sensitivity import Sensitivity
+    from pipeline.quantize.stage import Found
 
 _SHOWN = 12
 RecipeName = Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml file.")]
@@ -31,12 +33,13 @@ def ranges(
     as_json: AsJson = False,
 ) -> None:
     """Show what calibration found for each linear: outliers, gains, ranges, and what rounding changes."""
+    from pipeline.quantize import costs
     from pipeline.quantize import stage as quantize
     from pipeline.recipe.loading import read
 
     parsed, _ = read(recipe)
     folder = build / parsed.name
-    made = {place.name.removeprefix("quantised-"): place for place in sorted(folder.glob("quantised-*"))}
+    made = costs.checkpoints(folder, parsed.quantize)
     if scheme is not None and scheme not in made:
         raise InputError(
             f"{folder} has no checkpoint that was quantised for {scheme}; there are: {', '.join(made) or 'none'}. "
@@ -47,41 +50,48 @@ def ranges(
             f"{folder} has no checkpoint that was quantised. `pocketbert convert {recipe}` makes one for each scheme "
             "that asks for calibration, and for int8_dynamic where the recipe has [quantize]."
         )
-    found = {
-        name: quantize.read(place)[1].model_dump(mode="json") for name, place in made.items() if scheme in (None, name)
-    }
-    documents.show(as_json, {"recipe": parsed.name, "schemes": found}, partial(_print_ranges, found))
+    found = {name: quantize.read(place)[1] for name, place in made.items() if scheme in (None, name)}
+    schemes = {name: record.model_dump(mode="json") for name, record in found.items()}
+    documents.show(as_json, {"recipe": parsed.name, "schemes": schemes}, partial(_print_ranges, found))
 
 
-def _print_ranges(found: dict[str, dict[str, Any]]) -> None:
+def _print_ranges(found: "dict[str, Found]") -> None:
+    from pipeline.checkpoint.ranges import Ranges
+    from pipeline.quantize.costs import costs
+
     for name, record in found.items():
-        rows = record.get("linears") or record["weights"]
-        tables.say(f"{name}: calibrated on {record['texts']} texts")
+        tables.say(f"{name}: calibrated on {record.texts} texts; what loses most comes first")
+        if record.training:
+            before, after = record.training.distance_before, record.training.distance
+            tables.say(f"trained behind that: distance of the outputs to the student's {before:.2e} → {after:.2e}")
         table = Table(box=None, pad_edge=False)
-        titles = ("linear", "largest channel", "alpha", "input", "output", "error before", "error")
-        for title in titles if "linears" in record else ("weight", "bits", "error before", "error"):
+        extra: dict[str, list[str]]
+        if isinstance(record, Ranges):
+            titles: tuple[str, ...] = ("largest channel", "alpha", "input", "output")
+            extra = {row.path: _of_linear(row) for row in record.linears}
+        else:
+            titles = ("bits",)
+            extra = {row.name.removesuffix(".weight"): [str(getattr(row, "bits", "palette"))] for row in record.weights}
+        for title in ("linear", *titles, "error before", "error"):
             table.add_column(title)
-        for row in rows:
-            table.add_row(*(_of_linear(row) if "linears" in record else _of_weight(row)))
+        for cost in costs(record):
+            before_and_after = ["–" if one is None else f"{one:.2e}" for one in (cost.error_before, cost.error)]
+            table.add_row(escape(cost.label), *extra[cost.paths[0]], *before_and_after)
+            for path in cost.paths:
+                extra.pop(path, None)
+        for path, cells in extra.items():
+            table.add_row(escape(path), *cells, "–", "–")
         tables.show(table)
     tables.say(
         "Errors are squares of the outputs' differences over the outputs' squares; channels are over the median."
     )
 
 
-def _of_linear(row: dict[str, Any]) -> list[str]:
-    ends = [row.get(side) for side in ("input", "output")]
-    shown = [f"{one['low']:.3g} … {one['high']:.3g}" if one else "per token" for one in ends]
-    if not ends[1]:
+def _of_linear(row: "Linear") -> list[str]:
+    shown = [f"{one.low:.3g} … {one.high:.3g}" if one else "per token" for one in (row.input, row.output)]
+    if not row.output:
         shown[1] = "float"
-    alpha = "–" if row["alpha"] is None else f"{row['alpha']:.1f}"
-    errors = [f"{row[key]:.2e}" for key in ("error_before", "error")]
-    return [escape(row["path"]), f"{row['largest_channel']:.1f} x", alpha, *shown, *errors]
-
-
-def _of_weight(row: dict[str, Any]) -> list[str]:
-    errors = ["–" if row[key] is None else f"{row[key]:.2e}" for key in ("error_nearest", "error")]
-    return [escape(row["name"]), str(row.get("bits", "palette")), *errors]
+    return [f"{row.largest_channel:.1f} x", "–" if row.alpha is None else f"{row.alpha:.1f}", *shown]
 
 
 def sensitivity(

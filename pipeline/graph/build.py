@@ -476,7 +476,11 @@ def _report(request: Request, every: Sequence[_Files], timings: Node, store: Sto
             targets[str(target)] = f"{whose}{target}"
         names = [(target, Input(name), Input(f"{name} parity")) for target, name in targets.items()]
         texts.append(_texts(files))
-        members.append((files.recipe, Input(f"{whose}student"), names, texts[-1]))
+        # Of students beside it, files alone are shown.
+        quantised = _quantised(files) if number == 0 else {}
+        inputs |= {f"quantised {scheme}": node for scheme, node in quantised.items()}
+        found = [(scheme, Input(f"quantised {scheme}")) for scheme in quantised]
+        members.append((files.recipe, Input(f"{whose}student"), names, texts[-1], found))
     return Node(
         recipe=every[0].recipe.name,
         name="report",
@@ -494,6 +498,12 @@ def _report(request: Request, every: Sequence[_Files], timings: Node, store: Sto
     )
 
 
+def _quantised(files: _Files) -> dict[str, Node]:
+    """Return the checkpoints that targets are made of and that are not the student itself, by scheme."""
+    made = {target.scheme: model.inputs.get("quantised") for target, model in files.models.items()}
+    return {scheme: node for scheme, node in made.items() if isinstance(node, Node)}
+
+
 def _texts(files: _Files) -> dict[str, str]:
     """Return the digests of the texts that verdicts are about, by name; they are the same for every length."""
     longest = files.recipe.lengths(files.targets[0].backend)[-1]
@@ -502,7 +512,9 @@ def _texts(files: _Files) -> dict[str, str]:
 
 
 def write_report(
-    members: Sequence[tuple[Recipe, Path, Sequence[tuple[str, Path, Path]], Mapping[str, str]]],
+    members: Sequence[
+        tuple[Recipe, Path, Sequence[tuple[str, Path, Path]], Mapping[str, str], Sequence[tuple[str, Path]]]
+    ],
     timings: Path,
     beside: Sequence[tuple[str, Path]],
     out: Path,
@@ -514,7 +526,8 @@ def write_report(
             artifact.read_manifest(laid_out),
             {target: (opened(model), opened(parity)) for target, model, parity in targets},
             texts,
+            dict(quantised),
         )
-        for recipe, laid_out, targets, texts in members
+        for recipe, laid_out, targets, texts, quantised in members
     )
     return report.make(own, others, timings, out, dict(beside))

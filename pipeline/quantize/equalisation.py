@@ -64,6 +64,8 @@ class Equalised:
     """What comes before each t; likewise."""
     output_errors: tuple[float, ...] = ()
     """The same error of each linear's outputs, from rounding these alone; likewise."""
+    output_errors_before: tuple[float, ...] = ()
+    """The same without their gains."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,8 @@ def equalise(group: LinearGroup, *, static: bool, observer: str, worth: float = 
     if not static:
         return found
     each = [_of_outputs(group.outputs(number).detach(), observer, worth) for number in range(len(weights))]
-    gains, outputs, errors = zip(*each, strict=True)
-    return replace(found, output_gains=gains, outputs=outputs, output_errors=errors)
+    gains, outputs, errors, before = zip(*each, strict=True)
+    return replace(found, output_gains=gains, outputs=outputs, output_errors=errors, output_errors_before=before)
 
 
 def smoothing_scales(inputs: torch.Tensor, weights: Sequence[torch.Tensor], alpha: float) -> torch.Tensor:
@@ -125,14 +127,19 @@ def smoothing_scales(inputs: torch.Tensor, weights: Sequence[torch.Tensor], alph
     return _centred(largest**alpha / of_weights ** (1 - alpha))
 
 
-def _of_outputs(outputs: torch.Tensor, observer: str, worth: float) -> tuple[torch.Tensor | None, Observed, float]:
-    """Return the gain of outputs, or None where it would save too little; what comes before it; and the error."""
+def _of_outputs(
+    outputs: torch.Tensor, observer: str, worth: float
+) -> tuple[torch.Tensor | None, Observed, float, float]:
+    """Return the gain of outputs, or None where it would save too little; what comes before it; both errors.
+
+    First the error as it is taken, then that without a gain.
+    """
     gain = _centred(outputs.abs().amax(0).clamp(min=_SMALLEST))
     divided = outputs / gain
     plain, even = Observed.by(observer, outputs), Observed.by(observer, divided)
     before = _relative([(rounding.by_tensor(outputs, plain.kept), outputs)])
     after = _relative([(rounding.by_tensor(divided, even.kept) * gain, outputs)])
-    return (gain, even, after) if after < worth * before else (None, plain, before)
+    return (gain, even, after, before) if after < worth * before else (None, plain, before, before)
 
 
 def apply(linears: Sequence[nn.Linear], found: Equalised) -> None:

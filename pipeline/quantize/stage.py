@@ -345,6 +345,7 @@ def _record(
                     input=_activation(one.input) if one.input else None,
                     output=_activation(one.outputs[number]) if one.outputs else None,
                     output_error=one.output_errors[number] if one.output_errors else None,
+                    output_error_before=one.output_errors_before[number] if one.output_errors_before else None,
                 )
             )
     return ranges.Ranges(

@@ -6,7 +6,17 @@ from pipeline import tasks
 from pipeline.errors import RecipeError
 from pipeline.recipe.schema import Recipe, TargetSection
 from pipeline.runtimes import minimum_refusal
-from pipeline.schemes import BACKENDS, NEWEST_IOS, SCHEMES, Gates, OutputKind, supported
+from pipeline.schemes import (
+    BACKENDS,
+    NEWEST_IOS,
+    SCHEMES,
+    UNSUPPORTED,
+    Gates,
+    OutputKind,
+    Scheme,
+    Unsupported,
+    supported,
+)
 from pipeline.tasks import Task
 
 RESERVED = ("store",)
@@ -35,7 +45,7 @@ def check(recipe: Recipe) -> None:
         )
     task = tasks.get(recipe.task)
     for scheme, gates in recipe.verify.gates.items():
-        _check_scheme(scheme, f"verify.gates.{scheme}")
+        _check_judged(scheme, f"verify.gates.{scheme}")
         _check_gates(gates, task, f"verify.gates.{scheme}")
     if "max_cosine_drop" in recipe.regression.model_fields_set and task.output_kind != "embedding":
         raise RecipeError(
@@ -55,9 +65,18 @@ def check(recipe: Recipe) -> None:
         _check_target(backend, section, recipe.minimum_ios(backend) or NEWEST_IOS)
 
 
-def _check_scheme(scheme: str, key: str) -> None:
-    if scheme not in SCHEMES:
+def _row(scheme: str, key: str) -> Scheme | Unsupported:
+    row = SCHEMES.get(scheme) or UNSUPPORTED.get(scheme)
+    if row is None:
         raise RecipeError(f"{key}: scheme {scheme!r} does not exist; there are: {', '.join(SCHEMES)}.")
+    return row
+
+
+def _check_judged(scheme: str, key: str) -> None:
+    if isinstance(_row(scheme, key), Unsupported):
+        raise RecipeError(
+            f"{key}: no backend supports {scheme}; `pocketbert list` says why. There are: {', '.join(SCHEMES)}."
+        )
 
 
 def _check_gates(gates: Gates, task: Task, key: str) -> None:
@@ -73,8 +92,7 @@ def _check_target(backend: str, section: TargetSection, minimum_ios: int) -> Non
     if backend not in BACKENDS:
         raise RecipeError(f"targets.{backend}: this backend does not exist; there are: {', '.join(BACKENDS)}.")
     for scheme in section.schemes:
-        _check_scheme(scheme, f"targets.{backend}.schemes")
-        reason = SCHEMES[scheme].refusal(backend, minimum_ios=minimum_ios)
+        reason = _row(scheme, f"targets.{backend}.schemes").refusal(backend, minimum_ios=minimum_ios)
         if reason is not None:
             able = supported(backend, minimum_ios=minimum_ios)
             raise RecipeError(

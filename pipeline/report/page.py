@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from pipeline.report import plots, plots_quality, wording
+from pipeline.report import plots, plots_quality, plots_quantisation, wording
 from pipeline.report.plots import SETTINGS, inline
 from pipeline.report.record import Report, VariantReport
 from pipeline.verify.emulated import Counts
@@ -58,6 +58,7 @@ def environment(*, autoescape: bool) -> Environment:
         wording.lengths,
         wording.in_millions,
         wording.toml_lines,
+        wording.linear,
     )
     environment.filters.update({word.__name__: word for word in words})
     environment.filters["ran_at_rows"] = _ran_at_rows
@@ -97,6 +98,8 @@ def _figures(report: Report) -> dict[str, Markup]:
             add("distributions", "Distribution of latency", plots.distributions(report, first))
             add("trade", "Size against latency against quality", plots_quality.trade(report, first))
         add("kinds", "Quality by kind of text", plots_quality.kinds(report))
+        title = "Linears that lose most by quantisation: their error without and with what it chose, and what they read"
+        add("quantised", title, plots_quantisation.quantised(report))
         for phone in report.phones:
             add(f"sustained-{phone.device}", f"{phone.device} without a pause", plots.sustained(report, phone))
     return drawn

@@ -168,16 +168,10 @@ def _kind_axis(axes: Axes, kind: str) -> None:
         ticks = [10.0**power for power in range(-9, 2)]
         axes.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: wording.power(value)))
         axes.set_xlabel("1 − cosine to PyTorch; further left is better. Filled: mean. Hollow: worst text")
     else:
         axes.set_xlabel("SQNR in dB; further right is better. Filled: mean. Hollow: worst text")
-
-
-def _power(value: float) -> str:
-    """Return a power of ten as people write it."""
-    power = round(math.log10(value))
-    return f"{value:g}" if power > -4 else "10" + str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def _handle(target: TargetReport, look: Look) -> Line2D:

@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict
 
 from pipeline.benchmark.record import Percentiles, Sustained
 from pipeline.benchmark.sustained import Energy
+from pipeline.checkpoint.ranges import Training
 from pipeline.devices.host import Machine
+from pipeline.quantize.costs import LinearCost
 from pipeline.schemes import SCHEMES
 from pipeline.verify.emulated import Emulated
 from pipeline.verify.record import Parity, TaskScore, Verdict
@@ -250,6 +252,20 @@ class PhoneReport(_Frozen):
         return sorted({row.seq_len for variant in self.variants for row in variant.lengths})
 
 
+class QuantisedReport(_Frozen):
+    """What quantising the student for a scheme found."""
+
+    scheme: str
+    texts: int
+    """Of the calibration set."""
+    linears: int
+    """How many there are."""
+    worst: list[LinearCost]
+    """Those that lose most, the worst first."""
+    training: Training | None
+    """None where it was not trained behind that."""
+
+
 class Report(_Frozen):
     """One run of a recipe, as shown."""
 
@@ -270,6 +286,8 @@ class Report(_Frozen):
     phones: list[PhoneReport] = []
     left_out: list[str] = []
     """Records beside the run that are not shown, each with the reason."""
+    quantised: list[QuantisedReport] = []
+    """One for each checkpoint that files of the report's own student are made of; empty in earlier reports."""
     versions: dict[str, list[str]]
     """By distribution; more than one where artifacts were made with different ones."""
     texts: dict[str, str] = {}

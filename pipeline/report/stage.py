@@ -19,6 +19,8 @@ from pipeline.benchmark.record import HOT, BenchmarkRecord, LengthTiming, TextTi
 from pipeline.benchmark.sustained import energy
 from pipeline.devices.host import Machine
 from pipeline.errors import ArtifactError
+from pipeline.quantize import costs
+from pipeline.quantize import stage as quantize
 from pipeline.recipe.schema import Recipe
 from pipeline.report import measured
 from pipeline.report.record import (
@@ -27,6 +29,7 @@ from pipeline.report.record import (
     Kept,
     LengthSummary,
     PhoneReport,
+    QuantisedReport,
     Report,
     StudentBeside,
     StudentInfo,
@@ -40,8 +43,10 @@ from pipeline.schemes import SCHEMES
 from pipeline.verify import record as parity_record
 from pipeline.verify.record import Verdict
 
-VERSION = 4
+VERSION = 5
 _QUANTILES = 20
+_WORST = 5
+"""Linears that are shown of a quantised checkpoint."""
 
 
 Finished = Mapping[str, tuple[Artifact | None, Artifact | None]]
@@ -59,6 +64,8 @@ class RecipeResults:
     targets: Finished
     texts: Mapping[str, str] = field(default_factory=dict)
     """See `Report.texts`."""
+    quantised: Mapping[str, Path] = field(default_factory=dict)
+    """Folders of the quantised checkpoints that the targets are made of, by scheme."""
 
 
 def make(
@@ -148,6 +155,7 @@ def collect(
         machines=machines,
         phones=[_phone(device, rows, owners) for device, rows in found.phones.items()],
         left_out=found.left_out,
+        quantised=[_quantised(scheme, folder) for scheme, folder in results.quantised.items()],
         versions=_versions(tools),
         texts=dict(results.texts),
     )
@@ -157,6 +165,18 @@ def _phone(device: str, records: list[BenchmarkRecord], owners: Owners) -> Phone
     """Return a phone's records; what was timed in one run of the host is no reference for them."""
     variants = [_variant(record, owners.get(record.model.sha256 or ""), None) for record in records]
     return PhoneReport(device=device, machines=_machines(records), variants=variants)
+
+
+def _quantised(scheme: str, folder: Path) -> QuantisedReport:
+    _, found = quantize.read(folder)
+    ranked = costs.costs(found)
+    return QuantisedReport(
+        scheme=scheme,
+        texts=found.texts,
+        linears=sum(len(cost.paths) for cost in ranked),
+        worst=ranked[:_WORST],
+        training=found.training,
+    )
 
 
 def _targets(results: RecipeResults) -> list[TargetReport]:

@@ -99,6 +99,20 @@ def threads(count: int) -> str:
     return f"{count} thread" if count == 1 else f"{count} threads"
 
 
+def linear(label: str) -> str:
+    """Return a linear's path from its layer's number on, with the word before that."""
+    parts = label.split(".")
+    first = next((place for place, part in enumerate(parts) if part.isdigit()), 0)
+    return ".".join(parts[max(0, first - 1) :])
+
+
+def power(value: float) -> str:
+    """Return a power of ten as people write it."""
+    exponent = round(math.log10(value))
+    small = str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{value:g}" if exponent > -4 else f"10{small}"
+
+
 def lengths(functions: Sequence[tuple[int, int]]) -> str:
     """Return the lengths that a file's functions take."""
     return ", ".join(f"{low}" if low == high else f"any from {low} to {high}" for low, high in functions)
