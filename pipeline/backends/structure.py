@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.errors import ToolchainError
 from pipeline.schemes import Arithmetic, Stored
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "sigmoid", "tanh"]
@@ -37,6 +38,8 @@ Role = Literal["weight", "bias"]
 """What an operation does with a constant, where that is plain: it multiplies by a weight, it adds a bias."""
 
 
+_STEP_ERROR = 1e-6
+"""Relative, of the product of two steps in single precision."""
 Limit = tuple[float, float]
 """The least and the greatest that an operation lets through; infinite where it is open."""
 
@@ -73,6 +76,23 @@ class Structure:
     """For each function, the kinds of its operators as the format calls them, in the order in which they run."""
     limits: tuple[Limit, ...]
     """Every bound by a constant on what an operation gives; a relu is an activation instead."""
+
+
+def check_bias(own: NDArray[np.float32], of_weight: NDArray[np.float32], read: float) -> None:
+    """Refuse a bias of integers whose steps are not those of the products to which it is added.
+
+    Kernels take it to be in these, whatever the file says of it.
+
+    Args:
+        own: the steps of the bias, as the file has them.
+        of_weight: the weight's, one a row.
+        read: the step of what the linear reads.
+
+    Raises:
+        ToolchainError: they differ.
+    """
+    if np.shape(own) != np.shape(of_weight) or not np.allclose(own, read * of_weight, rtol=_STEP_ERROR, atol=0):
+        raise ToolchainError("the file has a linear of static int8 whose bias is in other steps than its products.")
 
 
 class Flow:

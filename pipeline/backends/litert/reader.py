@@ -17,7 +17,7 @@ from pipeline.backends.checked import checked
 from pipeline.backends.litert import whole
 from pipeline.backends.litert.scales import by_axis, by_blocks
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Constant, Flow, Limit, Role, Steps, Structure
+from pipeline.backends.structure import Activation, Constant, Flow, Limit, Role, Steps, Structure, check_bias
 from pipeline.errors import ToolchainError
 from pipeline.schemes import Arithmetic, Stored
 
@@ -345,6 +345,10 @@ class _Graph:
                     "the .tflite has a linear of static int8 without one scale, which is not read here."
                 )
             read, made = ((float(one.Scale(0)), int(one.ZeroPoint(0))) for one in parameters)
+            weight, *biases = operation.inputs[1:3]
+            for bias in (one for one in biases if one >= 0 and self._type(one) == "INT32"):
+                scales, own = (self.tensors[number].Quantization().ScaleAsNumpy() for number in (weight, bias))
+                check_bias(own, scales, read[0])
             yield (*read, *made)
 
     def epsilon(self, operation: _Operation) -> Iterator[float]:
