@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from faults import quantised_faults as faults
-from faults.quantised_faults import Checkpoint
+from faults.calibrated import Checkpoint
 from store import Store
 
 from pipeline import tasks
@@ -22,10 +22,13 @@ from pipeline.quantize import stage as quantize
 from pipeline.quantize.stage import Wanted
 from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES
-from pipeline.verify import calibrated, chosen, equalised
+from pipeline.text.encoding import Encoder
+from pipeline.verify import calibrated, chosen, equalised, fitting
 from pipeline.verify.record import GateResult
 from pipeline.verify.weights import Expected
 
+_LAYER = "bert.encoder.layer.1"
+_OUTPUT = f"{_LAYER}.attention.output.dense"
 QUERY = "bert.encoder.layer.0.attention.self.query"
 WORDS = "bert.embeddings.word_embeddings.weight"
 TASK = "classification"
@@ -206,3 +209,24 @@ def test_a_checkpoint_that_is_half_written_is_told(
         (one.folder / file).write_bytes(content[: len(content) // 2])
     with pytest.raises(StudentError, match=r"cannot be read|no record of what|holds no tensor|was not quantised"):
         judged(one, Wanted())
+
+
+@pytest.mark.parametrize(
+    ("change", "passes"),
+    [
+        (faults._linear(_OUTPUT, faults._times(1.2)), True),
+        (faults._linear(_OUTPUT, faults._times(8.0)), False),
+        (faults._linear(_OUTPUT, faults._times(0.1)), False),
+        (faults._linear(_OUTPUT, faults._input_of(f"{_LAYER}.output.dense")), False),
+    ],
+)
+def test_a_range_has_to_fit_what_its_linear_reads(
+    change: Change, passes: bool, copied: Callable[[str], Checkpoint]
+) -> None:
+    one = copied("int8_static")
+    change(one)
+    encoder = Encoder.from_folder(one.student, 32)
+    rows = [encoder.encode(text) for text in ("A dog runs.", "Two cats sleep on the old sofa.", "Prices fell by 3 %.")]
+    gate = fitting.check(one.folder, TASK, rows, outputs=True)
+    assert gate.passed == passes, gate.detail
+    assert passes or f"{_OUTPUT} reads is" in gate.detail

@@ -21,7 +21,7 @@ from pipeline.metrics.scoring import Labels
 from pipeline.schemes import SCHEMES, OutputKind
 from pipeline.student import reference
 from pipeline.student.reference import Reference
-from pipeline.verify import calibrated, chosen, companions, control, equalised, operators, structure
+from pipeline.verify import calibrated, chosen, companions, control, equalised, fitting, operators, structure
 from pipeline.verify.record import Asked, Control, Evaluation, GateResult, Group, Input, Measures, TaskScore
 from pipeline.verify.weights import Expected
 from pipeline.verify.wiring import Followed
@@ -213,12 +213,16 @@ def _static_gates(
     held: Mapping[str, chosen.Held] | None = None
     if quantised is not None:
         wanted = asked.checkpoint
-        rewritten, held = calibrated.read(quantised, row, half=row.support[claimed.backend].base == "float16")
+        half = row.support[claimed.backend].base == "float16"
+        rewritten, held = calibrated.read(quantised, row, half=half)
         results.append(calibrated.check(quantised, student, expected, rewritten, held or {}, row, wanted))
         if held is not None:
             results.append(chosen.check(expected, rewritten, held, row, trained=wanted.trained))
         else:
             results.append(equalised.check(expected, rewritten, trained=wanted.trained))
+        if rewritten.static:
+            texts = truth.rows[: truth.checked : ALL_LENGTHS_EVERY]
+            results.append(fitting.check(quantised, truth.task, texts, outputs=not half))
         expected = rewritten
     checked = structure.check(stored, expected, claimed.scheme, claimed.backend, functions=len(functions))
     results += [*checked.gates, _operators(claimed, student, stored, expected)]

@@ -9,9 +9,9 @@ from typing import Any
 from unittest import mock
 
 from faults import catalogue
+from faults.calibrated import Checkpoint
 from faults.fault import Fault
 from faults.file_faults import Planting
-from faults.quantised_faults import Checkpoint
 from pipeline import artifact, backends, tasks
 from pipeline.artifact import Artifact
 from pipeline.backends.coreml.convert import _float_model, _graph
@@ -153,7 +153,13 @@ def _planted_checkpoint(fault: Fault, folder: Path, out: Path) -> Path:
 
 
 def edit_file(
-    name: str, student_folder: Path, target: Target, clean: dict[str, Path], stranger: Path, out: Path
+    name: str,
+    student_folder: Path,
+    target: Target,
+    clean: dict[str, Path],
+    stranger: Path,
+    quantised: Path | None,
+    out: Path,
 ) -> dict[str, Any]:
     """Plant a fault in the file of a copied model folder, and return what an honest manifest says of the file.
 
@@ -163,6 +169,7 @@ def edit_file(
         target: which file.
         clean: clean model folders by scheme.
         stranger: the same target's clean model folder of another student.
+        quantised: the clean checkpoint of which the file is made, where it is not the student.
         out: the copy.
     """
     from safetensors.numpy import load_file
@@ -173,6 +180,7 @@ def edit_file(
         tensors=load_file(student_folder / student.WEIGHTS),
         sibling=lambda scheme: clean[scheme] / file,
         stranger=stranger / file,
+        quantised=quantised,
     )
     with failures_named(fault):
         fault.plant(planting)

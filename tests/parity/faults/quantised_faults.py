@@ -8,14 +8,17 @@ converter had done it. `plant(planting)` of level "file" edits the file, as in `
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
+from faults import constants
+from faults.calibrated import Checkpoint
 from faults.fault import Cells, Fault
+from faults.file_faults import Planting, file_of_another_student, half_written, table_scales_shifted
 from faults.students import unusual
 from pipeline.checkpoint import integers as stored_integers
 from pipeline.checkpoint import ranges
@@ -25,96 +28,11 @@ from pipeline.data import calibration
 from pipeline.quantize import stage as quantize
 from pipeline.recipe.schema import QuantizeSection
 
-Edit = Callable[["Checkpoint"], None]
+Edit = Callable[[Checkpoint], None]
 _WEIGHT = "encoder.layer.1.intermediate.dense.weight"
 _QUERY, _KEY = (f"encoder.layer.0.attention.self.{name}.weight" for name in ("query", "key"))
 _OUTPUT = "encoder.layer.{}.attention.output.dense"
 _TABLE = "embeddings.word_embeddings.weight"
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A copy of a quantised checkpoint that a fault edits, with what it has at hand."""
-
-    folder: Path
-    """The copy."""
-    student: Path
-    """The clean student."""
-    task: str
-    scheme: str
-    stranger: Path
-    """The same of another student."""
-    other: Path
-    """The same of this student, trained where this one was not, and untrained where it was."""
-
-    def take(self, folder: Path) -> None:
-        """Put another checkpoint's files in the place of this one's."""
-        for file in folder.iterdir():
-            if file.name != "manifest.json":
-                shutil.copyfile(file, self.folder / file.name)
-
-    def tensors(self) -> dict[str, Any]:
-        """Return the weights, as torch holds them."""
-        from safetensors.torch import load_file
-
-        return load_file(self.folder / WEIGHTS)
-
-    def put_tensors(self, tensors: dict[str, Any]) -> None:
-        """Write weights."""
-        from safetensors.torch import save_file
-
-        save_file({name: one.contiguous() for name, one in tensors.items()}, self.folder / WEIGHTS, {"format": "pt"})
-
-    def of_student(self, name: str) -> Any:
-        """Return a tensor of the student."""
-        from safetensors.torch import load_file
-
-        return load_file(self.student / WEIGHTS)[name]
-
-    def integers(self) -> dict[str, Integers]:
-        """Return the weights that are integers."""
-        return stored_integers.read(self.folder)
-
-    def put(self, name: str, one: Integers | None) -> None:
-        """Give a weight other integers, or the student's floats, wherever the checkpoint speaks of it."""
-        import torch
-
-        held, tensors = self.integers(), self.tensors()
-        record = json.loads((self.folder / stored_integers.RECORD).read_text(encoding="utf-8"))
-        if one is None:
-            del held[name]
-            tensors[name] = self.of_student(name)
-            record["weights"] = [row for row in record["weights"] if row["name"] != name]
-        else:
-            held[name] = one
-            tensors[name] = torch.from_numpy(one.dense())
-            for row in record["weights"]:
-                row.update({"bits": one.bits, "block": one.block} if row["name"] == name else {})
-        stored_integers.write(held, self.folder)
-        self.put_tensors(tensors)
-        (self.folder / stored_integers.RECORD).write_text(json.dumps(record), encoding="utf-8")
-
-    def put_linears(self, edit: Callable[[list[ranges.Linear]], list[ranges.Linear]]) -> None:
-        """Edit what was found for each linear."""
-        record = ranges.read(self.folder)
-        edited = record.model_copy(update={"linears": tuple(edit(list(record.linears)))})
-        (self.folder / ranges.FILE).write_text(edited.model_dump_json(), encoding="utf-8")
-
-    def edit_gains(self, edit: Callable[[dict[str, Any]], None]) -> None:
-        """Edit the gains, as torch holds them."""
-        from pipeline.checkpoint import gains
-
-        found = gains.read(self.folder)
-        assert found
-        edit(found[0])
-        gains.write(*found, self.folder)
-
-    def restructure(self) -> None:
-        """Let `structure.json` say what the model is now."""
-        from pipeline import tasks
-        from pipeline.checkpoint.loading import load_checkpoint
-
-        quantize.write_structure(load_checkpoint(self.folder, tasks.get(self.task)), self.folder)
 
 
 # --- integers --------------------------------------------------------------------------------------------------------
@@ -320,6 +238,43 @@ def _records(checkpoint: Checkpoint) -> list[str]:
     return [name for name in (ranges.FILE, stored_integers.RECORD) if (checkpoint.folder / name).is_file()]
 
 
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def bias_steps_doubled(planting: Planting) -> None:
+    """Say that a bias is in steps twice as large, with half as many of them: a kernel takes the products' steps."""
+    from safetensors.numpy import load_file
+
+    assert planting.quantised
+    path = "encoder.layer.0.attention.self.query"
+    (row,) = (one for one in ranges.read(planting.quantised).linears if one.path == path)
+    tensors = load_file(planting.quantised / WEIGHTS)
+    assert row.input
+    step, _ = row.input.scale_and_zero_point()
+    steps = np.float32(step) * (np.abs(tensors[f"{path}.weight"]).max(1) / np.float32(127))
+    codes = np.rint(tensors[f"{path}.bias"] / steps).astype("<i4")
+    constants.overwrite(planting.file, codes, codes // 2)
+    constants.overwrite(planting.file, steps.astype("<f4"), steps * 2)
+
+
+def halves_of_bytes_swapped(planting: Planting) -> None:
+    """Let the two codes of each byte of a weight change places, whatever a format makes of a code."""
+    assert planting.quantised
+    codes = stored_integers.read(planting.quantised)[_WEIGHT].codes.reshape(-1, 2)
+    content = constants.bytes_file(planting.file).read_bytes()
+    # With zero as the code of zero, or in the middle.
+    for pairs in (codes & 0xF, codes + 8):
+        packed = (pairs[:, 0] | pairs[:, 1] << 4).astype(np.uint8)
+        if packed.tobytes() in content:
+            constants.overwrite(planting.file, packed, packed << 4 | packed >> 4)
+            return
+    raise constants.NotFound(f"{planting.file.name} does not hold the codes of {_WEIGHT}")
+
+
+def static_under_dynamic(planting: Planting) -> None:
+    planting.take(planting.sibling("int8_static"))
+
+
 # --- the catalogue ---------------------------------------------------------------------------------------------------
 
 OUTLIERS, TRAINED = unusual("outliers"), unusual("outliers_trained")
@@ -363,6 +318,14 @@ _BY_CONVERTER: tuple[tuple[str, str, Edit, Cells], ...] = (
     ("scale_by_tensor", "a converter rounds a linear to one scale", weight_on_another_grid, STATIC),
 )
 """What is as good a choice as another in the checkpoint itself."""
+_INTEGER_BIAS: Cells = {name: STATIC[name] for name in ("litert", "executorch")}
+_FILES: tuple[tuple[str, str, Callable[[Planting], None], Cells], ...] = (
+    ("halves_of_bytes_swapped", "the two codes of each byte have changed places", halves_of_bytes_swapped, INT4),
+    ("static_table_scales_shifted", "the table's scales are off by one row", table_scales_shifted, STATIC),
+    ("static_under_int4_name", "the int4 file is the one of static int8", static_under_dynamic, INT4),
+    ("quantised_half_written", "the file ends after three fifths", half_written, BOTH),
+    ("quantised_file_of_another", "a stale file lies under a new manifest", file_of_another_student, BOTH),
+)
 
 
 def _faults() -> Iterator[Fault]:
@@ -374,6 +337,12 @@ def _faults() -> Iterator[Fault]:
             yield Fault(f"{name}_by_converter", f"{what}, in the file", "rounding", plant, OUTLIERS, cells, stops=stops)
     for name, what, plant, cells in _BY_CONVERTER:
         yield Fault(name, what, "rounding", plant, OUTLIERS, cells)
+    for name, what, edit, cells in _FILES:
+        yield Fault(name, what, "file", edit, OUTLIERS, cells, stops="." if edit is half_written else None)
+    what, no_steps = "a bias has half as many steps, and says that they are larger", {"coreml": "its biases are floats"}
+    yield Fault(
+        "bias_steps_doubled", what, "file", bias_steps_doubled, OUTLIERS, _INTEGER_BIAS, no_steps, stops="other steps"
+    )
     for student, what in ((TRAINED, "untrained"), (OUTLIERS, "trained")):
         said = f"the {what} checkpoint is in the place of the other one"
         yield Fault(f"{what}_instead", said, "quantised", otherwise_trained, student, BOTH)

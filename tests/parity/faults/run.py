@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from faults import constants, file_faults, line, planting, quantised_faults, settings, students
+from faults import calibrated, constants, file_faults, line, planting, settings, students
 from faults.fault import Fault
 from faults.line import BUILD, Line
 from faults.students import Student
@@ -22,7 +22,7 @@ from pipeline.quantize.stage import Wanted
 from pipeline.schemes import SCHEMES
 from pipeline.verify import stage as verify
 
-_HELPERS = (planting, constants, students, settings, file_faults.Planting, quantised_faults.Checkpoint)
+_HELPERS = (planting, constants, students, settings, file_faults.Planting, calibrated.Checkpoint)
 
 
 @dataclass(frozen=True)
@@ -216,9 +216,11 @@ def _in_file(fault: Fault, clean: Line, target: Target, model: Artifact, workers
     siblings = line.schemes_of(target.backend, calibrated=SCHEMES[target.scheme].calibrated)
     clean_files = {scheme: clean.convert(Target(target.backend, scheme), workers).path for scheme in siblings}
 
+    quantised = clean.quantise(target.scheme, workers)
+
     def edit(out: Path) -> dict[str, Any]:
-        call = workers.converter.call
-        return call(planting.edit_file, fault.name, clean.student.path, target, clean_files, stranger.path, out)
+        given = (clean.student.path, target, clean_files, stranger.path, quantised.path if quantised else None, out)
+        return workers.converter.call(planting.edit_file, fault.name, *given)
 
     with TemporaryDirectory(dir=BUILD) as scratch:
         planted = _copy(model, Path(scratch), edit)
@@ -271,7 +273,7 @@ def _of_edited(fault: Fault, clean: Line, target: Target, model: Artifact, worke
     with TemporaryDirectory(dir=BUILD) as scratch:
         edited = Path(scratch) / "quantised"
         edited.mkdir()
-        checkpoint = quantised_faults.Checkpoint(
+        checkpoint = calibrated.Checkpoint(
             edited, clean.student.path, clean.which.task, target.scheme, stranger.path, other.path
         )
         checkpoint.take(quantised.path)
