@@ -52,6 +52,8 @@ class Use:
     """Numbers of the constants in `Structure.constants`, each with its role."""
     sources: tuple[int, ...]
     """Numbers of the earlier uses of the same function on whose results it works, with no other use between."""
+    steps: Steps | None = None
+    """Of a linear of static int8."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Flow:
 
     def __init__(self) -> None:
         """Begin a function."""
-        self.uses: list[tuple[dict[object, Role | None], frozenset[int]]] = []
+        self.uses: list[tuple[dict[object, Role | None], frozenset[int], Steps | None]] = []
         self._sources: dict[object, frozenset[int]] = {}
         self._constants: dict[object, frozenset[object]] = {}
 
@@ -113,9 +115,13 @@ class Flow:
         self._constants[value] = frozenset([key])
 
     def operation(
-        self, inputs: Iterable[object], outputs: Iterable[object], roles: Mapping[object, Role | None] | None = None
+        self,
+        inputs: Iterable[object],
+        outputs: Iterable[object],
+        roles: Mapping[object, Role | None] | None = None,
+        steps: Steps | None = None,
     ) -> None:
-        """Add an operation by the values that it reads and makes, and the roles of those that it reads."""
+        """Add an operation by the values that it reads and makes, the roles of those that it reads, and its steps."""
         inputs = tuple(inputs)
         constants = {
             key: (roles or {}).get(value) for value in inputs for key in self._constants.get(value, frozenset())
@@ -125,13 +131,17 @@ class Flow:
             self._constants |= dict.fromkeys(outputs, frozenset(constants))
             return
         if constants:
-            self.uses.append((constants, sources))
+            self.uses.append((constants, sources, steps))
             sources = frozenset([len(self.uses) - 1])
         self._sources |= dict.fromkeys(outputs, sources)
 
     def numbered(self, numbers: Mapping[object, int]) -> tuple[Use, ...]:
         """Return the uses, with the number of each constant instead of its key; a key without one is left out."""
         return tuple(
-            Use(tuple((numbers[key], role) for key, role in roles.items() if key in numbers), tuple(sorted(sources)))
-            for roles, sources in self.uses
+            Use(
+                tuple((numbers[key], role) for key, role in roles.items() if key in numbers),
+                tuple(sorted(sources)),
+                steps,
+            )
+            for roles, sources, steps in self.uses
         )

@@ -69,8 +69,9 @@ class Graph:
             value = quantised.get(linear["input1_id"])
             yield kinds.get(value.member("quant_params"), "float") if value is not None else "float"
 
-    def steps(self) -> Iterator[Steps]:
-        """Yield the scales and zero points of what each linear of static int8 reads and gives."""
+    def steps(self) -> dict[int, Steps]:
+        """Return the scales and zero points of what each linear of static int8 reads and gives, by its place."""
+        found: dict[int, Steps] = {}
         known = {
             number: value["quant_params"]
             for number, value in self._quantised().items()
@@ -82,7 +83,8 @@ class Graph:
                 raise ToolchainError("the .pte has a linear that reads int8 and gives none, which is not read here.")
             if read is not None and made is not None:
                 self._check_bias(linear, read["scale"])
-                yield (read["scale"], read["zero_point"], made["scale"], made["zero_point"])
+                found[linear.position] = (read["scale"], read["zero_point"], made["scale"], made["zero_point"])
+        return found
 
     def _check_bias(self, linear: Table, step: float) -> None:
         """Refuse a bias of integers in other steps than the products', which XNNPACK takes it to be in."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pipeline.backends.flatbuffer import Table
 from pipeline.backends.rounded import Grid, Rounded, What
-from pipeline.backends.structure import Flow, Role
+from pipeline.backends.structure import Flow, Role, Steps
 from pipeline.schemes import Stored
 
 _INTERNAL = 2**32 - 1
@@ -108,8 +108,8 @@ class DelegateFlow:
         plain = plain_value(tensor)
         self._flow.constant((self._number, plain["id_out"]), key)
 
-    def operation(self, kind: str | None, node: Table) -> None:
-        """Add a node of a kind: its fields say which values it reads and makes."""
+    def operation(self, kind: str | None, node: Table, steps: Steps | None) -> None:
+        """Add a node of a kind: its fields say which values it reads and makes; and its steps, if it has some."""
         ids = [name for name in node.schema.tables[node.name] if name.endswith("_id") and node[name] != _INTERNAL]
         made = [name for name in ids if name.startswith("output")]
         read = {name: self._value(node[name]) for name in ids if name not in made}
@@ -121,7 +121,10 @@ class DelegateFlow:
         what = "rounds" if kind == "XNNConvert" and int8[1] else _ROUNDING.get(kind, "other")
         self._flow.rounded.operation(str(kind), what, *int8)
         self._flow.operation(
-            read.values(), [self._value(node[name]) for name in made], {read[name]: role.get(name) for name in read}
+            read.values(),
+            [self._value(node[name]) for name in made],
+            {read[name]: role.get(name) for name in read},
+            steps,
         )
 
     def _value(self, number: int) -> object:

@@ -174,13 +174,15 @@ class _Reader:
         rounded, int8 = Rounded(), graph.int8()
         for operation in graph.operations:
             follow(rounded, operation.kind, operation.inputs, operation.outputs, int8)
+            steps = list(graph.steps(operation))
+            self.steps += steps
             flow.operation(
                 (number for number in operation.inputs if number >= 0),
                 operation.outputs,
                 dict(zip(operation.inputs, _ROLES.get(operation.kind, ()), strict=False)),
+                *steps,
             )
             self.arithmetic += graph.arithmetic(operation)
-            self.steps += graph.steps(operation)
             self.epsilons += graph.epsilon(operation)
             self.activations += graph.activation(operation)
             self.limits += graph.limits(operation)

@@ -133,6 +133,22 @@ def _input_of(path: str) -> Callable[[ranges.Linear, dict[str, ranges.Linear]], 
     return lambda one, others: one.model_copy(update={"input": others[path].input})
 
 
+def _ranges_exchanged(checkpoint: Checkpoint) -> None:
+    """Give two linears each other's ranges, so that all of them are in the file."""
+
+    def edit(linears: list[ranges.Linear]) -> list[ranges.Linear]:
+        by_path = {one.path: one for one in linears}
+        others = {_FIRST: by_path[_SECOND], _SECOND: by_path[_FIRST]}
+        return [
+            one.model_copy(update={"input": others[one.path].input, "output": others[one.path].output})
+            if one.path in others
+            else one
+            for one in linears
+        ]
+
+    checkpoint.put_linears(edit)
+
+
 def _shifted(one: ranges.Linear, _: dict[str, ranges.Linear]) -> ranges.Linear:
     """Move the range of what a linear reads by one step, so that its zero point is another."""
     assert one.input
@@ -295,6 +311,7 @@ _INTEGERS: tuple[tuple[str, str, Edit], ...] = (
 )
 _STATIC: tuple[tuple[str, str, Edit], ...] = (
     ("input_range_of_another", "a linear has the range of what another one reads", _linear(_SECOND, _input_of(_FIRST))),
+    ("ranges_exchanged", "two linears have each other's ranges", _ranges_exchanged),
     ("range_too_narrow", "the range of what a linear reads is a quarter", _linear(_SECOND, _times(0.25))),
     ("range_too_wide", "the range of what a linear reads is eight times too wide", _linear(_SECOND, _times(8.0))),
     ("ranges_of_before_gains", "all ranges are those of the student without gains", ranges_of_before),
