@@ -157,6 +157,19 @@ def test_what_the_recipe_asks_for_has_to_be_there(wanted: Wanted, copied: Callab
     assert not judged(copied("int4_dynamic"), wanted)["calibrated"].passed
 
 
+@pytest.mark.parametrize(
+    ("scheme", "file"), [("int4_dynamic", integers.RECORD), ("int8_static", ranges.FILE)], ids=["int4", "static"]
+)
+def test_a_checkpoint_that_only_says_that_it_was_trained_fails(
+    scheme: str, file: str, copied: Callable[[str], Checkpoint]
+) -> None:
+    one = copied(scheme)
+    _record(file, training=TRAINING)(one)
+    gate = judged(one, Wanted(trained=True))["calibrated"]
+    assert not gate.passed
+    assert "it says that it was trained, and its norms and biases are the student's" in gate.detail
+
+
 def test_what_a_policy_gives_eight_bits_passes(copied: Callable[[str], Checkpoint]) -> None:
     one = copied("int4_dynamic")
     _in_eight_bits(one)

@@ -24,6 +24,7 @@ def follow(*operations: Operation) -> None:
     [
         [ROUNDS, LINEAR, ("multiplies out", {"b": OTHER}, {})],
         [ROUNDS, ("moves", {"a": ONE}, {"c": ONE}), ("linear", {"c": ONE}, {"b": OTHER})],
+        [ROUNDS, ("rounds", {}, {"b": ONE}), ("moves", {"a": ONE, "b": ONE}, {"c": ONE})],
         # What one linear gives, another may read, rounded anew.
         [ROUNDS, LINEAR, ("rounds", {"b": OTHER}, {"c": ONE}), ("linear", {"c": ONE}, {"d": OTHER})],
         [("other", {}, {})],
@@ -41,6 +42,10 @@ def test_what_conversions_have_passes(operations: list[Operation]) -> None:
         ([ROUNDS, ("other", {"a": ONE}, {})], "reads what was rounded, and is no linear"),
         ([ROUNDS, LINEAR, ("other", {"b": OTHER}, {})], "reads what was rounded, and is no linear"),
         ([ROUNDS, ("moves", {"a": ONE}, {"c": OTHER})], "gives int8 in other steps than it reads"),
+        (
+            [ROUNDS, ("rounds", {}, {"b": OTHER}), ("moves", {"a": ONE, "b": OTHER}, {"c": ONE})],
+            "gives int8 in other steps than it reads",
+        ),
         ([ROUNDS, ("linear", {"a": OTHER}, {"b": OTHER})], "reads int8 in other steps than it was made in"),
         ([LINEAR], "reads int8 that nothing has made"),
         ([("other", {}, {"a": ONE})], "gives int8, and is no linear"),

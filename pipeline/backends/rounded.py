@@ -61,6 +61,6 @@ class Rounded:
         if made and what not in ("rounds", "linear", "moves"):
             raise ToolchainError(f"the file has a {name} that gives int8, and is no linear.")
         for value, grid in made.items():
-            if what == "moves" and grid not in read.values():
+            if what == "moves" and {grid} != {*read.values()}:
                 raise ToolchainError(f"the file has a {name} that gives int8 in other steps than it reads.")
             self._made[value] = (makers[0] if what == "moves" else what, grid)

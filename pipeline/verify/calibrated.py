@@ -7,6 +7,7 @@ without codes or ranges, would be floats in both, and another epsilon in its con
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
 from safetensors import SafetensorError
 
 from pipeline.checkpoint import integers, palettes, ranges
@@ -79,6 +80,8 @@ def check(
         wrong.append(f"it was made for {record.scheme}")
     if (record.training is not None) != wanted.trained:
         wrong.append("it was trained" if record.training else "it was not trained")
+    elif wanted.trained and _untouched(student, rewritten):
+        wrong.append("it says that it was trained, and its norms and biases are the student's")
     if scheme.chosen:
         wrong += _few_bits(student, held, scheme, wanted)
     if isinstance(record, integers.Record):
@@ -96,6 +99,12 @@ def check(
         more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
         detail = f"the quantised checkpoint is not what the recipe asks for: {'; '.join(wrong[:_SHOWN])}{more}"
     return GateResult(name="calibrated", bound=0.0, found=float(len(wrong)), passed=not wrong, detail=detail)
+
+
+def _untouched(student: Expected, rewritten: Expected) -> bool:
+    """Return whether each vector that has no gain is the student's; training changes them all."""
+    pairs = [(one, rewritten.tensors.get(name)) for name, one in student.tensors.items() if one.ndim == 1]
+    return all(other is None or np.array_equal(one, other) for one, other in pairs)
 
 
 def _differing(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:

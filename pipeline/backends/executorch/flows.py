@@ -32,9 +32,8 @@ _NODE_ROLES: dict[str | None, dict[str, Role]] = {
 _ROUNDING: dict[str | None, What] = {
     "XNNFullyConnected": "linear",
     "XNNConvert": "multiplies out",
-    "XNNCopy": "moves",
-    "XNNStaticReshape": "moves",
-    "XNNStaticTranspose": "moves",
+    **dict.fromkeys(("XNNCopy", "XNNStaticReshape", "XNNStaticTranspose", "XNNStaticSlice"), "moves"),
+    **dict.fromkeys(("XNNStaticConstantPad", "XNNConcatenate2", "XNNConcatenate3"), "moves"),
 }
 """What nodes do with int8."""
 _VIEW = "executorch_prim::et_view"

@@ -10,8 +10,8 @@ _WHAT: Mapping[str, What] = {
     "QUANTIZE": "rounds",
     "FULLY_CONNECTED": "linear",
     "DEQUANTIZE": "multiplies out",
-    "RESHAPE": "moves",
-    "TRANSPOSE": "moves",
+    # The converter rounds before what joins MobileBERT's neighbours.
+    **dict.fromkeys(("RESHAPE", "TRANSPOSE", "SLICE", "PAD", "CONCATENATION"), "moves"),
 }
 
 
