@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import REPOSITORY, Outcome, recipe_file, run_command
+from damage import Damaged
 from safetensors.torch import load_file, save_file
 from store import Store
 from torch import nn
@@ -25,7 +26,7 @@ from pipeline.checkpoint.parameters import model_structure
 from pipeline.checkpoint.ranges import Range, scale_and_zero_point
 from pipeline.checkpoint.source import GAINS, WEIGHTS
 from pipeline.convert.targets import choose_targets
-from pipeline.errors import StudentError
+from pipeline.errors import StudentError, ToolchainError
 from pipeline.graph.build import Request, build
 from pipeline.quantize import observers
 from pipeline.quantize import stage as quantize
@@ -294,6 +295,38 @@ def test_a_bias_that_is_a_step_off_fails(target: str, static_line: Path) -> None
         replace(held, constants=tuple(constants)), expected, scheme, backend, functions=len(held.operators)
     ).gates
     assert "weights" in [gate.name for gate in gates if not gate.passed]
+
+
+def test_int8_of_a_delegate_that_declares_other_steps_is_refused(static_line: Path, tmp_path: Path) -> None:
+    """XNNPACK takes what comes from outside to be in the steps that the reader declares."""
+    model = backends.get("executorch")
+    file = Damaged.executorch(static_line / "executorch-int8_static" / "model" / model.FILE)
+    of_delegates = (file.payload(number)["xvalues"].members("xvalue_union") for number in range(9))
+    quantised = next(one["XNNQuantizedTensorValue"] for one in of_delegates if "XNNQuantizedTensorValue" in one)
+    of_tensors = quantised.members("quant_params")["PerTensorQuant"]
+    file.number(of_tensors, "scale", 1.5 * float(of_tensors.number("scale")[0]), row=0)
+    with pytest.raises(ToolchainError, match="in other steps than"):
+        model.structure(file.write(tmp_path / model.FILE))
+
+
+@pytest.mark.parametrize(
+    ("tensor_type", "said"), [(2, "bias is in other steps than its products"), (9, "in other steps than it")]
+)
+def test_scales_that_do_not_belong_together_are_refused(
+    tensor_type: int, said: str, static_line: Path, tmp_path: Path
+) -> None:
+    """Of a bias, int32, and of int8 that is laid out anew on its way."""
+    model = backends.get("litert")
+    file = Damaged.litert(static_line / "litert-int8_static" / "model" / model.FILE)
+    tensors = file.root["subgraphs"]["tensors"]
+    quantization = tensors["quantization"]
+    made = file.root["buffers"].vector("data").count[tensors.number("buffer")] == 0
+    made &= file.root["buffers"].number("offset")[tensors.number("buffer")] <= 1
+    types, counts = tensors.number("type")[quantization.owner], quantization.vector("scale").count
+    rows = np.flatnonzero((types == tensor_type) & (counts > 0) & (made[quantization.owner] == (tensor_type == 9)))
+    file.element(quantization, "scale", np.float32(0.321), row=int(rows[0]))
+    with pytest.raises(ToolchainError, match=said):
+        model.structure(file.write(tmp_path / model.FILE))
 
 
 @pytest.mark.full

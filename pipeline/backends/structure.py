@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.errors import ToolchainError
 from pipeline.schemes import Arithmetic, Stored
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "sigmoid", "tanh"]
@@ -37,6 +38,8 @@ Role = Literal["weight", "bias"]
 """What an operation does with a constant, where that is plain: it multiplies by a weight, it adds a bias."""
 
 
+_STEP_ERROR = 1e-6
+"""Relative, of the product of two steps in single precision."""
 Limit = tuple[float, float]
 """The least and the greatest that an operation lets through; infinite where it is open."""
 
@@ -49,6 +52,8 @@ class Use:
     """Numbers of the constants in `Structure.constants`, each with its role."""
     sources: tuple[int, ...]
     """Numbers of the earlier uses of the same function on whose results it works, with no other use between."""
+    steps: Steps | None = None
+    """Of a linear of static int8."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,23 @@ class Structure:
     """Every bound by a constant on what an operation gives; a relu is an activation instead."""
 
 
+def check_bias(own: NDArray[np.float32], of_weight: NDArray[np.float32], read: float) -> None:
+    """Refuse a bias of integers whose steps are not those of the products to which it is added.
+
+    Kernels take it to be in these, whatever the file says of it.
+
+    Args:
+        own: the steps of the bias, as the file has them.
+        of_weight: the weight's, one a row.
+        read: the step of what the linear reads.
+
+    Raises:
+        ToolchainError: they differ.
+    """
+    if np.shape(own) != np.shape(of_weight) or not np.allclose(own, read * of_weight, rtol=_STEP_ERROR, atol=0):
+        raise ToolchainError("the file has a linear of static int8 whose bias is in other steps than its products.")
+
+
 class Flow:
     """Follows constants and values through one function while a reader goes through its operations in order.
 
@@ -84,7 +106,7 @@ class Flow:
 
     def __init__(self) -> None:
         """Begin a function."""
-        self.uses: list[tuple[dict[object, Role | None], frozenset[int]]] = []
+        self.uses: list[tuple[dict[object, Role | None], frozenset[int], Steps | None]] = []
         self._sources: dict[object, frozenset[int]] = {}
         self._constants: dict[object, frozenset[object]] = {}
 
@@ -93,9 +115,13 @@ class Flow:
         self._constants[value] = frozenset([key])
 
     def operation(
-        self, inputs: Iterable[object], outputs: Iterable[object], roles: Mapping[object, Role | None] | None = None
+        self,
+        inputs: Iterable[object],
+        outputs: Iterable[object],
+        roles: Mapping[object, Role | None] | None = None,
+        steps: Steps | None = None,
     ) -> None:
-        """Add an operation by the values that it reads and makes, and the roles of those that it reads."""
+        """Add an operation by the values that it reads and makes, the roles of those that it reads, and its steps."""
         inputs = tuple(inputs)
         constants = {
             key: (roles or {}).get(value) for value in inputs for key in self._constants.get(value, frozenset())
@@ -105,13 +131,17 @@ class Flow:
             self._constants |= dict.fromkeys(outputs, frozenset(constants))
             return
         if constants:
-            self.uses.append((constants, sources))
+            self.uses.append((constants, sources, steps))
             sources = frozenset([len(self.uses) - 1])
         self._sources |= dict.fromkeys(outputs, sources)
 
     def numbered(self, numbers: Mapping[object, int]) -> tuple[Use, ...]:
         """Return the uses, with the number of each constant instead of its key; a key without one is left out."""
         return tuple(
-            Use(tuple((numbers[key], role) for key, role in roles.items() if key in numbers), tuple(sorted(sources)))
-            for roles, sources in self.uses
+            Use(
+                tuple((numbers[key], role) for key, role in roles.items() if key in numbers),
+                tuple(sorted(sources)),
+                steps,
+            )
+            for roles, sources, steps in self.uses
         )

@@ -6,7 +6,7 @@ The students beside a recipe and the recipes that it waits for are more roots of
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -29,7 +29,7 @@ from pipeline.graph.worker import tell
 from pipeline.metrics import scoring
 from pipeline.quantize import policy
 from pipeline.quantize import stage as quantize
-from pipeline.recipe.schema import BenchmarkSection, QuantizeTraining, Recipe
+from pipeline.recipe.schema import BenchmarkSection, QuantizeSection, QuantizeTraining, Recipe
 from pipeline.report import measured
 from pipeline.report import stage as report
 from pipeline.report.record import VERIFICATION
@@ -220,7 +220,7 @@ def _quantise(files: _Files, scheme: str) -> Node | None:
     if not files.texts:
         files.texts += quantize.calibration_set(section, files.branch.file)
     settings = section.model_dump(mode="json", exclude={"calibration", "training", "policy"})
-    eight = policy.read(locate(section.policy, files.branch.file)).eight_bits if section.policy else ()
+    eight = _eight_bits(files, section)
     node = Node(
         recipe=recipe.name,
         name=f"quantize {scheme}",
@@ -242,6 +242,19 @@ def _quantise(files: _Files, scheme: str) -> Node | None:
     )
     settings_of_training = quantize.trained(scheme, section)
     return node if settings_of_training is None else _train_quantised(files, node, scheme, settings_of_training)
+
+
+def _eight_bits(files: _Files, section: QuantizeSection) -> tuple[str, ...]:
+    """Return the linears to which the recipe's policy gives eight bits."""
+    return policy.read(locate(section.policy, files.branch.file)).eight_bits if section.policy else ()
+
+
+def _wanted(files: _Files, scheme: str) -> quantize.Wanted:
+    """Return what a recipe asks of the checkpoint of a scheme."""
+    section = quantize.section_for(files.recipe.quantize, scheme)
+    assert section
+    trained = quantize.trained(scheme, files.recipe.quantize) is not None
+    return quantize.Wanted(trained, _eight_bits(files, section), section.table_bits)
 
 
 def _train_quantised(files: _Files, quantised: Node, scheme: str, settings: QuantizeTraining) -> Node:
@@ -352,19 +365,24 @@ def _verify(files: _Files, target: Target) -> Node:
     recipe, backend = files.recipe, backends.get(target.backend)
     assert files.student
     usable, _ = reference.chosen_datasets(tasks.get(recipe.task), files.branch.datasets)
+    quantised = files.models[target].inputs.get("quantised")
     asked = verify.Asked(
-        target, recipe.gates(target.scheme), random_weights=recipe.student.random_weights, thorough=files.thorough
+        target,
+        recipe.gates(target.scheme),
+        random_weights=recipe.student.random_weights,
+        thorough=files.thorough,
+        checkpoint=_wanted(files, target.scheme) if quantised else quantize.Wanted(),
     )
     params = {
         "gates": asked.gates.model_dump(),
         "random_weights": asked.random_weights,
         "thorough": asked.thorough,
+        "checkpoint": asdict(asked.checkpoint),
         "evaluators": [evaluator.name for evaluator in backend.evaluators()],
         "metrics": {dataset.metric: scoring.METRICS[dataset.metric].version for dataset in usable},
     }
     longest = recipe.lengths(target.backend)[-1]
     again = {"again": _convert_again(files, target)} if files.thorough else {}
-    quantised = files.models[target].inputs.get("quantised")
     return Node(
         recipe=recipe.name,
         name=f"verify {target}",

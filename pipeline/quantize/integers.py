@@ -5,7 +5,7 @@ mean squares of what they are multiplied with. Then columns are rounded in turn,
 those still to come (`pipeline.quantize.gptq`).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -83,17 +83,23 @@ def scales_of(weight: torch.Tensor, importance: torch.Tensor, *, bits: int, bloc
     """
     blocks = weight.reshape(len(weight), -1, block)
     mass = (importance + 1e-6 * importance.mean() + 1e-300).reshape(-1, block)
-    reach = torch.maximum(blocks.amax(2) / HIGHEST[bits], blocks.amin(2) / LOWEST[bits])
-    best = torch.full_like(reach, torch.inf)
-    found = torch.empty_like(reach)
-    # Of 255 codes none is worth a number that is clipped.
-    for share in _SHARES if bits < 8 else (1.0,):
-        scale = _kept_by_all(reach * share)
+    best = torch.full(blocks.shape[:2], torch.inf, dtype=weight.dtype)
+    found = torch.empty_like(best)
+    for scale in scales_tried(weight, bits=bits, block=block):
         codes = (blocks / scale[..., None]).round().clamp(LOWEST[bits], HIGHEST[bits])
         error = ((codes * scale[..., None] - blocks).square() * mass).sum(2)
         better = error < best
         found, best = torch.where(better, scale, found), torch.where(better, error, best)
     return found
+
+
+def scales_tried(weight: torch.Tensor, *, bits: int, block: int) -> Iterator[torch.Tensor]:
+    """Yield the scales from which each block's is chosen, `(rows, blocks)` at a time; arguments as in `scales_of`."""
+    blocks = weight.reshape(len(weight), -1, block)
+    reach = torch.maximum(blocks.amax(2) / HIGHEST[bits], blocks.amin(2) / LOWEST[bits])
+    # Of 255 codes none is worth a number that is clipped.
+    for share in _SHARES if bits < 8 else (1.0,):
+        yield _kept_by_all(reach * share)
 
 
 def nearest_by_row(weight: torch.Tensor) -> Integers:

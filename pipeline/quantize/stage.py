@@ -4,6 +4,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,17 @@ IDENTITY = 1e-5
 LENGTH = 128
 """Calibration texts are cut to so many tokens."""
 _BINS_KEPT = 128
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a recipe asks of a quantised checkpoint, as far as verify can tell whether it is that."""
+
+    trained: bool = False
+    eight_bits: tuple[str, ...] = ()
+    """Paths of linears that have 8 bits where the scheme gives 4."""
+    table_bits: int = 8
+    """Of embedding tables where linears have 4."""
 
 
 def section_for(section: QuantizeSection | None, scheme: str) -> QuantizeSection | None:

@@ -123,8 +123,24 @@ def _misstored(
                     yield f"{name} is stored as {kind}, not {wanted}"
 
 
+def _strange_scales(held: Integers, wanted: Array, *, table: bool) -> int:
+    """Return how many scales of a weight are none of those that rounding the student's tries."""
+    import torch
+
+    from pipeline.quantize.integers import scales_tried
+
+    # In the precision in which they are chosen.
+    weight = torch.tensor(wanted, dtype=torch.float32 if table else torch.float64)
+    known = np.zeros(held.scales.shape, bool)
+    for tried in scales_tried(weight, bits=held.bits, block=held.block):
+        known |= held.scales == tried.float().numpy()
+    return int(np.count_nonzero(~known))
+
+
 def _compare(name: str, found: Array, wanted: Array, held: Held, *, table: bool) -> tuple[str | None, float]:
     """Say what of a weight rounding does not explain, if anything, and what share of the bounds is reached."""
+    if isinstance(held, Integers) and (strange := _strange_scales(held, wanted, table=table)):
+        return f"of {name}, {strange} of {held.scales.size} scales are none that rounding the student's tries", 1.0
     if table:
         # Nothing makes up for what a table loses, so each number is rounded to the nearest.
         off = int(np.count_nonzero(np.abs(found - wanted) > _least_distance(wanted, held)))

@@ -77,7 +77,8 @@ def check(student: Expected, rewritten: Expected, *, trained: bool) -> GateResul
         learns = trained and name not in tables
         error = (distance if learns else _relative)(_multiplied_out(found, path, kind, rewritten), wanted)
         worst = max(worst, error)
-        if error > (TRAINED if learns else _ERROR):
+        # Written so that NaN fails.
+        if not error <= (TRAINED if learns else _ERROR):
             wrong.append(f"{name} multiplied out differs by {error:.1e}")
     ends = tuple(f".{gain}.weight" for gain in (ranges.INPUT_GAIN, ranges.OUTPUT_GAIN))
     gains = {name for name in rewritten.tensors if name.endswith(ends)}

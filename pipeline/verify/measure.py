@@ -14,16 +14,14 @@ from pipeline import backends
 from pipeline.backends import Evaluator, signature
 from pipeline.backends.signature import Signature
 from pipeline.backends.structure import Structure
-from pipeline.checkpoint import integers, palettes
 from pipeline.convert.model import Model
 from pipeline.metrics import measures, scoring
 from pipeline.metrics.outputs import RowOutputs
 from pipeline.metrics.scoring import Labels
-from pipeline.quantize import stage as quantize
 from pipeline.schemes import SCHEMES, OutputKind
 from pipeline.student import reference
 from pipeline.student.reference import Reference
-from pipeline.verify import chosen, companions, control, equalised, operators, structure
+from pipeline.verify import calibrated, chosen, companions, control, equalised, fitting, operators, structure
 from pipeline.verify.record import Asked, Control, Evaluation, GateResult, Group, Input, Measures, TaskScore
 from pipeline.verify.weights import Expected
 from pipeline.verify.wiring import Followed
@@ -214,13 +212,17 @@ def _static_gates(
     row = SCHEMES[claimed.scheme]
     held: Mapping[str, chosen.Held] | None = None
     if quantised is not None:
-        rewritten = equalised.read(quantised, half=row.support[claimed.backend].base == "float16")
-        trained = quantize.was_trained(quantised)
-        if row.chosen:
-            held = palettes.read(quantised) if row.palette_bits else integers.read(quantised)
-            results.append(chosen.check(expected, rewritten, held, row, trained=trained))
+        wanted = asked.checkpoint
+        half = row.support[claimed.backend].base == "float16"
+        rewritten, held = calibrated.read(quantised, row, half=half)
+        results.append(calibrated.check(quantised, student, expected, rewritten, held or {}, row, wanted))
+        if held is not None:
+            results.append(chosen.check(expected, rewritten, held, row, trained=wanted.trained))
         else:
-            results.append(equalised.check(expected, rewritten, trained=trained))
+            results.append(equalised.check(expected, rewritten, trained=wanted.trained))
+        if rewritten.static:
+            texts = truth.rows[: truth.checked : ALL_LENGTHS_EVERY]
+            results.append(fitting.check(quantised, truth.task, texts, outputs=not half))
         expected = rewritten
     checked = structure.check(stored, expected, claimed.scheme, claimed.backend, functions=len(functions))
     results += [*checked.gates, _operators(claimed, student, stored, expected)]

@@ -1,6 +1,6 @@
 """What `parity.json` holds."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipeline.convert.stage import Target
 from pipeline.errors import ArtifactError
+from pipeline.quantize.stage import Wanted
 from pipeline.schemes import Gates, OutputKind
 
 PARITY = "parity.json"
@@ -30,6 +31,8 @@ class Asked:
     """Whether the recipe declares that the weights were never trained."""
     thorough: bool = False
     """Whether every length and every id is tried, however long it takes."""
+    checkpoint: Wanted = field(default_factory=Wanted)
+    """What is asked of the checkpoint that was quantised for the target, where there is one."""
 
 
 class Input(_Frozen):

@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline import artifact
 from pipeline.backends import signature
-from pipeline.errors import PipelineError, UnknownOp
+from pipeline.errors import PipelineError, StudentError, UnknownOp
 from pipeline.student import reference
 from pipeline.student.reference import Reference
 from pipeline.verify.gates import judge
@@ -20,7 +20,7 @@ from pipeline.verify.record import PARITY, Asked, Parity, Verdict, read
 
 __all__ = ["PARITY", "VERSION", "Asked", "Parity", "Verdict", "make", "read", "record_crash"]
 
-VERSION = 10
+VERSION = 11
 
 
 def make(
@@ -57,6 +57,9 @@ def make(
         measured = measure(model, student, quantised, truth, again, asked)
     except UnknownOp as error:
         not_run = str(error)
+    except StudentError as error:
+        _pass_on_full_disk(error)
+        crash = str(error)
     except PipelineError as error:
         _pass_on_full_disk(error)
         crash = f"the file does not run: {error}"

@@ -82,7 +82,7 @@ def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, f
         _constants_gate(sorted_out),
         _wiring_gate(stored, followed, functions),
         _arithmetic_gate(stored, expected, scheme, functions),
-        *([_ranges_gate(stored, expected, functions)] if expected.static or stored.steps else []),
+        *([_ranges_gate(stored, followed, expected, functions)] if expected.static or stored.steps else []),
         _epsilon_gate(stored.epsilons, expected, functions, half=half),
         _activation_gate(stored, expected, backend, functions),
     ]
@@ -200,8 +200,8 @@ def _arithmetic_gate(stored: Structure, expected: Expected, scheme: str, functio
     return GateResult(name="arithmetic", bound=0.0, found=float(len(others)), passed=not others, detail=detail)
 
 
-def _ranges_gate(stored: Structure, expected: Expected, functions: int) -> GateResult:
-    """Judge whether what static linears read and give is rounded over the ranges that calibration found."""
+def _ranges_gate(stored: Structure, followed: Sequence[Followed], expected: Expected, functions: int) -> GateResult:
+    """Judge whether what static linears read and give is rounded over the ranges that calibration found for each."""
     wanted = Counter(expected.static[name] for name, _ in expected.calls * functions if name in expected.static)
     found = Counter(stored.steps)
     wrong = sum((found - wanted).values()) + sum((wanted - found).values())
@@ -212,7 +212,22 @@ def _ranges_gate(stored: Structure, expected: Expected, functions: int) -> GateR
         ends = zip(other[::2], other[1::2], ("reads", "gives"), strict=False)
         said = ", ".join(f"scale {one:.6g} and zero point {zero} for what it {does}" for one, zero, does in ends)
         detail = f"{has} {said}; {wrong} differ from what calibration found"
+    elif exchanged := _other_ranges(stored, followed, expected):
+        wrong = len(exchanged)
+        detail = f"{_listed(exchanged)}: read and give what calibration found for others"
     return GateResult(name="ranges", bound=0.0, found=float(wrong), passed=not wrong, detail=detail)
+
+
+def _other_ranges(stored: Structure, followed: Sequence[Followed], expected: Expected) -> list[str]:
+    """Return the static linears of which a file has the weight, and with it no use of their own ranges."""
+    wrong = []
+    for one, uses in zip(followed, stored.uses, strict=False):
+        found = {(number, use.steps) for use in uses for number, role in use.constants if role == "weight"}
+        for call, (name, _) in enumerate(expected.calls):
+            place = one.places.get(call, {}).get(f"{name}.weight") if name in expected.static else None
+            if place and (place.constant, expected.static[name]) not in found:
+                wrong.append(name)
+    return list(dict.fromkeys(wrong))
 
 
 def _weights_gate(

@@ -100,6 +100,7 @@ def structure(file: Path) -> Structure:
     activations: list[Activation] = []
     arithmetic: list[Arithmetic] = []
     steps: list[Steps] = []
+    by_linear: dict[str, dict[str, Steps | None]] = {}
     operators: list[tuple[str, ...]] = []
     limits: list[Limit] = []
     for name in package.functions:
@@ -108,6 +109,8 @@ def structure(file: Path) -> Structure:
         operators.append(kinds.kinds(package, program, sources))
         limits += kinds.limits(package, program, sources)
         linears = tuple(static.steps(package, program, sources))
+        names = (operation.name for operation in program.operations if operation.kind == "linear")
+        by_linear[name] = dict(zip(names, linears, strict=True))
         arithmetic += ["float" if one is None else "static_int8" for one in linears]
         steps += [one for one in linears if one is not None]
         for operation in program.operations:
@@ -125,7 +128,7 @@ def structure(file: Path) -> Structure:
         constants=tuple(_constant(package, row) for row in counted),
         epsilons=tuple(epsilons),
         activations=tuple(activations),
-        uses=tuple(_flow(package, name, every).numbered(order) for name in package.functions),
+        uses=tuple(_flow(package, name, every, by_linear[name]).numbered(order) for name in package.functions),
         arithmetic=tuple(arithmetic),
         steps=tuple(steps),
         operators=tuple(operators),
@@ -134,8 +137,8 @@ def structure(file: Path) -> Structure:
     )
 
 
-def _flow(package: Package, function: str, every: Sequence[Weight]) -> Flow:
-    """Follow the values of a function; weights go by their identity."""
+def _flow(package: Package, function: str, every: Sequence[Weight], steps: Mapping[str, Steps | None]) -> Flow:
+    """Follow the values of a function; weights go by their identity, the steps of linears by their names."""
     flow = Flow()
     sources = constants(package.program(function))
     by_reader: dict[str, list[Weight]] = {}
@@ -151,7 +154,9 @@ def _flow(package: Package, function: str, every: Sequence[Weight]) -> Flow:
             flow.constant(id(weight), id(weight))
         values = [one for given in operation.arguments.values() for one in given if isinstance(one, str)]
         roles: dict[object, Role | None] = {id(weight): _role(operation, weight, sources) for weight in held}
-        flow.operation([*values, *map(id, held)], [output.name for output in operation.outputs], roles)
+        flow.operation(
+            [*values, *map(id, held)], [output.name for output in operation.outputs], roles, steps.get(operation.name)
+        )
     return flow
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pipeline.backends.executorch import codes
 from pipeline.backends.executorch.flows import QUANTISED, plain_value
 from pipeline.backends.flatbuffer import Schema, Table
-from pipeline.backends.structure import Activation, Limit, Steps
+from pipeline.backends.structure import Activation, Limit, Steps, check_bias
 from pipeline.errors import ToolchainError
 from pipeline.schemes import Arithmetic, Stored
 
@@ -69,8 +69,9 @@ class Graph:
             value = quantised.get(linear["input1_id"])
             yield kinds.get(value.member("quant_params"), "float") if value is not None else "float"
 
-    def steps(self) -> Iterator[Steps]:
-        """Yield the scales and zero points of what each linear of static int8 reads and gives."""
+    def steps(self) -> dict[int, Steps]:
+        """Return the scales and zero points of what each linear of static int8 reads and gives, by its place."""
+        found: dict[int, Steps] = {}
         known = {
             number: value["quant_params"]
             for number, value in self._quantised().items()
@@ -81,7 +82,17 @@ class Graph:
             if read is not None and made is None:
                 raise ToolchainError("the .pte has a linear that reads int8 and gives none, which is not read here.")
             if read is not None and made is not None:
-                yield (read["scale"], read["zero_point"], made["scale"], made["zero_point"])
+                self._check_bias(linear, read["scale"])
+                found[linear.position] = (read["scale"], read["zero_point"], made["scale"], made["zero_point"])
+        return found
+
+    def _check_bias(self, linear: Table, step: float) -> None:
+        """Refuse a bias of integers in other steps than the products', which XNNPACK takes it to be in."""
+        quantised = self._quantised()
+        weight, bias = (quantised.get(linear[name]) for name in ("filter_id", "bias_id"))
+        if weight is not None and bias is not None:
+            scales, own = (self._scales(value)[1] for value in (weight, bias))
+            check_bias(own, scales, step)
 
     def _quantised(self) -> dict[int, Table]:
         """Return the values that have a scale, by their numbers."""

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from pipeline.backends.flatbuffer import Table
-from pipeline.backends.structure import Flow, Role
+from pipeline.backends.rounded import Grid, Rounded, What
+from pipeline.backends.structure import Flow, Role, Steps
 from pipeline.schemes import Stored
 
 _INTERNAL = 2**32 - 1
@@ -28,12 +29,23 @@ _NODE_ROLES: dict[str | None, dict[str, Role]] = {
 }
 
 
+_ROUNDING: dict[str | None, What] = {
+    "XNNFullyConnected": "linear",
+    "XNNConvert": "multiplies out",
+    **dict.fromkeys(("XNNCopy", "XNNStaticReshape", "XNNStaticTranspose", "XNNStaticSlice"), "moves"),
+    **dict.fromkeys(("XNNStaticConstantPad", "XNNConcatenate2", "XNNConcatenate3"), "moves"),
+}
+"""What nodes do with int8."""
+_VIEW = "executorch_prim::et_view"
+
+
 class PlanFlow(Flow):
     """The flow of one method. Values go by their numbers; a kernel's results are among its arguments."""
 
     def __init__(self, values: list[Table], inputs: list[int]) -> None:
         super().__init__()
         self._values = values
+        self.rounded = Rounded()
         self._known = {int(number) for number in inputs}
         self._delegates = 0
         for number, value in enumerate(values):
@@ -50,6 +62,10 @@ class PlanFlow(Flow):
             self.constant(tensors[0], ("constant", *(buffer for buffer in buffers if buffer)))
         made = [number for number in tensors if number not in self._known]
         self._known.update(made)
+        # int8 that one delegate makes and another reads.
+        if read := {number: self.rounded.grid(number) for number in tensors if number in self.rounded}:
+            what: What = "moves" if name == _VIEW else "other"
+            self.rounded.operation(name, what, read, dict.fromkeys(made, next(iter(read.values()))))
         roles: dict[object, Role | None] = dict(zip(map(int, arguments), _KERNEL_ROLES.get(name, ()), strict=False))
         self.operation([number for number in tensors if number not in made], made, roles)
 
@@ -70,29 +86,44 @@ class PlanFlow(Flow):
 class DelegateFlow:
     """The flow inside of one delegate. Values go by their numbers there; those from outside by the method's."""
 
-    def __init__(self, flow: Flow, number: int, arguments: list[int]) -> None:
+    def __init__(self, flow: PlanFlow, number: int, arguments: list[int]) -> None:
         self._flow, self._number, self._arguments = flow, number, arguments
         self._outside: dict[int, int] = {}
+        self._grids: dict[int, Grid] = {}
+        """By number, of the values that are int8 over a fixed range when the file runs."""
 
     def add(self, tensor: Table) -> None:
         """Add a value, which may be one of the method's."""
         plain = plain_value(tensor)
         if plain["external_id"] != _INTERNAL:
             self._outside[plain["id_out"]] = self._arguments[plain["external_id"]]
+        fixed = tensor.name == QUANTISED and tensor.member("quant_params") == "PerTensorQuant"
+        if fixed and not plain["constant_buffer_idx"]:
+            row = tensor["quant_params"]
+            self._grids[plain["id_out"]] = (row["scale"], row["zero_point"])
 
     def constant(self, key: object, tensor: Table) -> None:
         """Add a constant."""
         plain = plain_value(tensor)
         self._flow.constant((self._number, plain["id_out"]), key)
 
-    def operation(self, kind: str | None, node: Table) -> None:
-        """Add a node of a kind: its fields say which values it reads and makes."""
+    def operation(self, kind: str | None, node: Table, steps: Steps | None) -> None:
+        """Add a node of a kind: its fields say which values it reads and makes; and its steps, if it has some."""
         ids = [name for name in node.schema.tables[node.name] if name.endswith("_id") and node[name] != _INTERNAL]
         made = [name for name in ids if name.startswith("output")]
         read = {name: self._value(node[name]) for name in ids if name not in made}
         role = _NODE_ROLES.get(kind, {})
+        int8 = [
+            {self._value(node[name]): self._grids[node[name]] for name in names if node[name] in self._grids}
+            for names in (read, made)
+        ]
+        what = "rounds" if kind == "XNNConvert" and int8[1] else _ROUNDING.get(kind, "other")
+        self._flow.rounded.operation(str(kind), what, *int8)
         self._flow.operation(
-            read.values(), [self._value(node[name]) for name in made], {read[name]: role.get(name) for name in read}
+            read.values(),
+            [self._value(node[name]) for name in made],
+            {read[name]: role.get(name) for name in read},
+            steps,
         )
 
     def _value(self, number: int) -> object:

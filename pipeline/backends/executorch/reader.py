@@ -250,7 +250,8 @@ class _Reader:
         graph = Graph(payload, self.delegate_schema, self.program.named_data)
         self.activations += graph.activations()
         self.arithmetic += graph.arithmetic()
-        self.steps += graph.steps()
+        steps = graph.steps()
+        self.steps += steps.values()
         self.limits += graph.limits()
         inner = flow.inside(arguments)
         for value in graph.table["xvalues"]:
@@ -262,7 +263,8 @@ class _Reader:
                 self.numbers[place] = number
             inner.add(tensor)
         for node in graph.table["xnodes"]:
-            inner.operation(node.member("xnode_union"), node["xnode_union"])
+            one = node["xnode_union"]
+            inner.operation(node.member("xnode_union"), one, steps.get(one.position))
         return [str(node.member("xnode_union")) for node in graph.table["xnodes"]]
 
 

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from pipeline.backends.checked import checked
 from pipeline.backends.litert import whole
+from pipeline.backends.litert.rounding import follow, grid
 from pipeline.backends.litert.scales import by_axis, by_blocks
+from pipeline.backends.rounded import Rounded
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Constant, Flow, Limit, Role, Steps, Structure
+from pipeline.backends.structure import Activation, Constant, Flow, Limit, Role, Steps, Structure, check_bias
 from pipeline.errors import ToolchainError
 from pipeline.schemes import Arithmetic, Stored
 
@@ -169,14 +171,18 @@ class _Reader:
             if len(self.content(tensor)) and (number in data or number not in scales.values()):
                 by_block = graph.tensors[scales[number]] if number in scales else None
                 flow.constant(number, self._constant(tensor, by_block, data=number in data))
+        rounded, int8 = Rounded(), graph.int8()
         for operation in graph.operations:
+            follow(rounded, operation.kind, operation.inputs, operation.outputs, int8)
+            steps = list(graph.steps(operation))
+            self.steps += steps
             flow.operation(
                 (number for number in operation.inputs if number >= 0),
                 operation.outputs,
                 dict(zip(operation.inputs, _ROLES.get(operation.kind, ()), strict=False)),
+                *steps,
             )
             self.arithmetic += graph.arithmetic(operation)
-            self.steps += graph.steps(operation)
             self.epsilons += graph.epsilon(operation)
             self.activations += graph.activation(operation)
             self.limits += graph.limits(operation)
@@ -309,6 +315,11 @@ class _Graph:
             if at not in _SETTINGS.get(operation.kind, ())
         }
 
+    def int8(self) -> dict[int, Any]:
+        """Return the tensors that are int8 when the graph runs, by their numbers."""
+        every = enumerate(self.tensors)
+        return {at: one for at, one in every if self._type(at) == "INT8" and at not in self._constant}
+
     def scales_of_blocks(self) -> dict[int, int]:
         """Return the tensors that hold the scales of others' blocks, by those others."""
         blocks = self._reader.schema.BlockwiseQuantization()
@@ -339,12 +350,11 @@ class _Graph:
     def steps(self, operation: _Operation) -> Iterator[Steps]:
         """Yield the scales and zero points of what a linear of static int8 reads and gives."""
         if "static_int8" in self.arithmetic(operation):
-            parameters = [self.tensors[number].Quantization() for number in (operation.inputs[0], operation.outputs[0])]
-            if any(one is None or one.ScaleLength() != 1 or one.ZeroPointLength() != 1 for one in parameters):
-                raise ToolchainError(
-                    "the .tflite has a linear of static int8 without one scale, which is not read here."
-                )
-            read, made = ((float(one.Scale(0)), int(one.ZeroPoint(0))) for one in parameters)
+            read, made = (grid(self.tensors[number]) for number in (operation.inputs[0], operation.outputs[0]))
+            weight, *biases = operation.inputs[1:3]
+            for bias in (one for one in biases if one >= 0 and self._type(one) == "INT32"):
+                scales, own = (self.tensors[number].Quantization().ScaleAsNumpy() for number in (weight, bias))
+                check_bias(own, scales, read[0])
             yield (*read, *made)
 
     def epsilon(self, operation: _Operation) -> Iterator[float]:

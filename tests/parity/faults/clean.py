@@ -20,7 +20,7 @@ def students(group: str) -> tuple[Student, ...]:
     if group == "core":
         return _CORE
     if group == "settings":
-        return tuple(unusual(setting) for setting in SETTINGS if setting)
+        return tuple(unusual(name) for name, setting in SETTINGS.items() if name and not setting.calibrated)
     return tuple(dict.fromkeys(fault.student for fault in catalogue.GROUPS[group]))
 
 
@@ -28,5 +28,5 @@ def exports(students: Iterable[Student], formats: tuple[str, ...]) -> Iterator[t
     """Yield students and targets."""
     for which in students:
         for name in formats:
-            for scheme in line.schemes_of(name):
+            for scheme in line.schemes_of(name, calibrated=SETTINGS[which.setting].calibrated):
                 yield which, Target(name, scheme)

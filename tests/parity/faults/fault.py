@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from faults.students import Student
 
-Level = Literal["checkpoint", "graph", "samples", "file", "companions", "manifest", "runtime"]
+Level = Literal["checkpoint", "graph", "samples", "quantised", "rounding", "file", "companions", "manifest", "runtime"]
 Cells = Mapping[str, tuple[str, ...]]
 """Schemes by format."""
 

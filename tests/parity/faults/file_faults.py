@@ -29,6 +29,8 @@ class Planting:
     """The clean file of another scheme of the same student and format."""
     stranger: Path
     """The clean file of another student, same format and scheme."""
+    quantised: Path | None = None
+    """The clean checkpoint of which the file is made, where it is not the student."""
 
     def tensor(self, ending: str) -> Any:
         """Return the one tensor whose name ends so."""

@@ -12,6 +12,7 @@ from typing import Any
 import sources
 
 from faults import planting, settings, students
+from faults.settings import SETTINGS
 from faults.students import Student
 from faults.workers import Workers
 from pipeline import artifact, backends, tasks
@@ -20,6 +21,7 @@ from pipeline.checkpoint import source as student
 from pipeline.convert import stage as convert
 from pipeline.convert.stage import Target
 from pipeline.graph.node import versions
+from pipeline.quantize import stage as quantize
 from pipeline.schemes import SCHEMES, supported
 from pipeline.student import reference
 from pipeline.student import stage as student_stage
@@ -46,10 +48,21 @@ def judging_code() -> str:
     return artifact.digest_of([code, [artifact.sha256_file(path) for path in texts]])
 
 
-def schemes_of(backend: str) -> list[str]:
-    """Return every scheme that a backend supports and makes of the student as it is, the base scheme first."""
+@cache
+def quantising_code() -> str:
+    """Return the digest of the code that decides a quantised checkpoint."""
+    return sources.digest("pipeline.quantize.stage", "pipeline.data.calibration")
+
+
+def schemes_of(backend: str, *, calibrated: bool = False) -> list[str]:
+    """Return every scheme that a backend supports and makes of the student as it is, the base scheme first.
+
+    Args:
+        backend: one of `backends.NAMES`.
+        calibrated: return those that it makes of a calibrated checkpoint instead.
+    """
     every = supported(backend, minimum_ios=planting.MINIMUM_IOS)
-    return [name for name in every if not SCHEMES[name].calibrated]
+    return [name for name in every if SCHEMES[name].calibrated == calibrated]
 
 
 def rank(target: Target) -> tuple[str, int]:
@@ -78,10 +91,31 @@ class Line:
         """Make a target's clean model folder, its base scheme first."""
         base = base_of(target)
         from_base = self.convert(base, workers) if base else None
-        order = self.order(self.model(target), target, {"base": from_base.digest} if from_base else {}, planted="")
-        path = from_base.path if from_base else None
-        call = lambda out: workers.converter.call(planting.convert_clean, self.student, target, path, out)  # noqa: E731
+        quantised = self.quantise(target.scheme, workers)
+        made = {"base": from_base, "quantised": quantised}
+        inputs = {name: one.digest for name, one in made.items() if one}
+        order = self.order(self.model(target), target, inputs, planted="")
+        first, of = (one.path if one else None for one in made.values())
+        call = lambda out: workers.converter.call(  # noqa: E731
+            planting.convert_clean, self.student, target, first, of, out
+        )
         with _AT_WORK[self.model(target)]:
+            return artifact.build(order, call)[0]
+
+    def quantise(self, scheme: str, workers: Workers) -> Artifact | None:
+        """Make the checkpoint that a scheme's files are made of; None where that is the student."""
+        if not SCHEMES[scheme].calibrated:
+            return None
+        steps = SETTINGS[self.which.setting].training_steps
+        params = {"scheme": scheme, "steps": steps, "code": quantising_code()}
+        place = self.folder / f"quantised-{scheme}"
+        tools = versions(*quantize.DISTRIBUTIONS)
+        order = Order(place, "quantize", quantize.VERSION, params, {"student": self.student.digest}, tools)
+        task = self.which.task
+        call = lambda out: workers.converter.call(  # noqa: E731
+            planting.quantise, self.student.path, task, scheme, steps, out
+        )
+        with _AT_WORK[place]:
             return artifact.build(order, call)[0]
 
     def order(self, place: Path, target: Target, inputs: Mapping[str, str], *, planted: str) -> Order:
@@ -98,7 +132,7 @@ class Line:
 
 def base_of(target: Target) -> Target | None:
     """Return the target from whose file this one is made."""
-    scheme = backends.get(target.backend).BASE_SCHEME
+    scheme = None if SCHEMES[target.scheme].calibrated else backends.get(target.backend).BASE_SCHEME
     return Target(target.backend, scheme) if scheme and scheme != target.scheme else None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 from faults import catalogue
+from faults.calibrated import Checkpoint
 from faults.fault import Fault
 from faults.file_faults import Planting
 from pipeline import artifact, backends, tasks
@@ -18,10 +19,14 @@ from pipeline.checkpoint import loading as checkpoint
 from pipeline.checkpoint import source as student
 from pipeline.convert import stage as convert
 from pipeline.convert.stage import Target
+from pipeline.data import calibration
 from pipeline.errors import ToolchainError
+from pipeline.quantize import stage as quantize
+from pipeline.recipe.schema import QuantizeSection, QuantizeTraining
 from pipeline.schemes import SCHEMES
 
 MINIMUM_IOS = 18
+CALIBRATION_TEXTS = 64
 Converted = dict[str, Any]
 """Metrics of `convert.make`, or `{"refused": message}`."""
 
@@ -30,10 +35,56 @@ class PlantingFailed(ToolchainError):
     """The bug is in the test bench: a fault could not be planted. Never a catch."""
 
 
-def convert_clean(made: Artifact, target: Target, base: Path | None, out: Path) -> dict[str, Any]:
+def quantise(student_folder: Path, task: str, scheme: str, steps: int, out: Path) -> dict[str, Any]:
+    """Calibrate a student for a scheme as the line does, and train what comes out by some updates, if any."""
+    texts = tuple(calibration.default_texts(CALIBRATION_TEXTS, seed=0))
+    section = QuantizeSection(calibration_texts=CALIBRATION_TEXTS)
+    with TemporaryDirectory(dir=out.parent) as scratch:
+        calibrated, checkpoints = Path(scratch) / "calibrated", Path(scratch) / "checkpoints"
+        calibrated.mkdir()
+        first = calibrated if is_trained(scheme, steps) else out
+        found = quantize.make(student_folder, task, scheme, section, (), texts, first)
+        if first is out:
+            return found
+        from pipeline.quantize.training import QuantizeJob, train
+
+        settings = QuantizeTraining(steps=steps, batch_size=16, max_length=32, learning_rate=1e-4)
+        job = QuantizeJob("key", student_folder, calibrated, task, scheme, settings, texts, checkpoints)
+        return train(job, lambda what, fraction: None, out)
+
+
+def is_trained(scheme: str, steps: int) -> bool:
+    """Return whether a checkpoint is trained by so many updates; palettes are not."""
+    return steps > 0 and not SCHEMES[scheme].palette_bits
+
+
+def convert_clean(
+    made: Artifact, target: Target, base: Path | None, quantised: Path | None, out: Path
+) -> dict[str, Any]:
     """Convert one target as the line does."""
     gates = SCHEMES[target.scheme].gates[tasks.get(made.manifest.params["task"]).output_kind]
-    return convert.make(made, target, tuple(made.manifest.params["lengths"]), MINIMUM_IOS, base, None, gates, out)
+    lengths = tuple(made.manifest.params["lengths"])
+    return convert.make(made, target, lengths, MINIMUM_IOS, base, quantised, gates, out)
+
+
+def edit_quantised(name: str, checkpoint: Checkpoint) -> None:
+    """Plant a fault in a copy of a quantised checkpoint, and let what it says of its model be true again."""
+    with failures_named(catalogue.get(name)):
+        catalogue.get(name).plant(checkpoint)
+        checkpoint.restructure()
+
+
+def convert_quantised(made: Artifact, target: Target, quantised: Path, out: Path) -> Converted:
+    """Convert one target from a quantised checkpoint; return the metrics, or how convert refused."""
+    try:
+        return convert_clean(made, target, None, quantised, out)
+    except Exception as error:  # a toolchain raises anything at all; the run checks that it was expected
+        return refused(error)
+
+
+def refused(error: Exception) -> Converted:
+    """Say how convert refused."""
+    return {"refused": f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"}
 
 
 def convert_planted(name: str, made: Artifact, target: Target, base: Path | None, out: Path) -> Converted:
@@ -47,11 +98,11 @@ def convert_planted(name: str, made: Artifact, target: Target, base: Path | None
     """
     with planted(catalogue.get(name), out.parent):
         try:
-            return convert_clean(made, target, base, out)
+            return convert_clean(made, target, base, None, out)
         except PlantingFailed:
             raise
         except Exception as error:  # a toolchain raises anything at all; the run checks that it was expected
-            return {"refused": f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"}
+            return refused(error)
 
 
 @contextlib.contextmanager
@@ -102,7 +153,13 @@ def _planted_checkpoint(fault: Fault, folder: Path, out: Path) -> Path:
 
 
 def edit_file(
-    name: str, student_folder: Path, target: Target, clean: dict[str, Path], stranger: Path, out: Path
+    name: str,
+    student_folder: Path,
+    target: Target,
+    clean: dict[str, Path],
+    stranger: Path,
+    quantised: Path | None,
+    out: Path,
 ) -> dict[str, Any]:
     """Plant a fault in the file of a copied model folder, and return what an honest manifest says of the file.
 
@@ -112,6 +169,7 @@ def edit_file(
         target: which file.
         clean: clean model folders by scheme.
         stranger: the same target's clean model folder of another student.
+        quantised: the clean checkpoint of which the file is made, where it is not the student.
         out: the copy.
     """
     from safetensors.numpy import load_file
@@ -122,6 +180,7 @@ def edit_file(
         tensors=load_file(student_folder / student.WEIGHTS),
         sibling=lambda scheme: clean[scheme] / file,
         stranger=stranger / file,
+        quantised=quantised,
     )
     with failures_named(fault):
         fault.plant(planting)

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from faults import constants, file_faults, line, planting, settings, students
+from faults import calibrated, constants, file_faults, line, planting, settings, students
 from faults.fault import Fault
 from faults.line import BUILD, Line
 from faults.students import Student
@@ -18,10 +18,11 @@ from pipeline import artifact, tasks
 from pipeline.artifact import Artifact, Order, digest_of
 from pipeline.convert.stage import Target
 from pipeline.errors import PipelineError
+from pipeline.quantize.stage import Wanted
 from pipeline.schemes import SCHEMES
 from pipeline.verify import stage as verify
 
-_HELPERS = (planting, constants, students, settings, file_faults.Planting)
+_HELPERS = (planting, constants, students, settings, file_faults.Planting, calibrated.Checkpoint)
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,12 @@ class Cell:
 def clean_cell(clean: Line, target: Target, workers: Workers) -> Cell:
     """Convert and judge a clean file."""
     model = clean.convert(target, workers)
-    return _kept(BUILD / "clean" / f"{clean.which}-{target}", model.digest, clean, lambda: _judge(clean, model))
+    return _kept(
+        BUILD / "clean" / f"{clean.which}-{target}",
+        model.digest,
+        clean,
+        lambda: _judge(clean, model, clean.quantise(target.scheme, workers)),
+    )
 
 
 def faulty_cell(fault: Fault, clean: Line, target: Target, workers: Workers) -> Cell:
@@ -81,6 +87,8 @@ def _faulty_cell(fault: Fault, clean: Line, target: Target, workers: Workers) ->
         "companions": _beside_file,
         "manifest": _after_manifest,
         "runtime": _in_runtime,
+        "quantised": _in_quantised,
+        "rounding": _in_rounding,
     }
     return _kept(place, digest, clean, lambda: plants[fault.level](fault, clean, target, model, workers))
 
@@ -111,15 +119,23 @@ def _kept(place: Path, content: str, clean: Line, judge: Callable[[], Cell]) -> 
 # --- judging -----------------------------------------------------------------------------------------------------
 
 
-def _judge(clean: Line, model: Artifact) -> Cell:
-    """Let verify judge a model folder with the default gates, against the clean student."""
+def _judge(clean: Line, model: Artifact, quantised: Artifact | Path | None = None) -> Cell:
+    """Let verify judge a model folder with the default gates, against the clean student.
+
+    Args:
+        clean: the student's line.
+        model: the model folder.
+        quantised: the checkpoint of which the file is to be, where it is not the student.
+    """
     target = model.manifest.params["target"]
     backend, _, scheme = target.partition("-")
     gates = SCHEMES[scheme].gates[tasks.get(clean.which.task).output_kind]
-    asked = verify.Asked(Target(backend, scheme), gates, clean.which.random_weights, thorough=True)
+    wanted = Wanted(trained=planting.is_trained(scheme, settings.SETTINGS[clean.which.setting].training_steps))
+    asked = verify.Asked(Target(backend, scheme), gates, clean.which.random_weights, thorough=True, checkpoint=wanted)
     with TemporaryDirectory() as scratch:
         out = Path(scratch)
-        verify_in_worker(model.path, clean.student.path, None, clean.reference.path, None, asked, out)
+        of = quantised.path if isinstance(quantised, Artifact) else quantised
+        verify_in_worker(model.path, clean.student.path, of, clean.reference.path, None, asked, out)
         parity = verify.read(out)
     judged = tuple(Gate(g.name, g.bound, g.found, g.passed, g.detail) for g in parity.gates)
     stopped = parity.reasons[0] if parity.measures is None and not any(not gate.passed for gate in judged) else None
@@ -189,18 +205,26 @@ def stranger_of(which: Student) -> Student:
     return replace(which, seed=(which.seed or 0) + 1)
 
 
+def otherwise_trained(which: Student) -> Student:
+    """Return the student whose quantised checkpoints were trained where this one's were not, or the other way round."""
+    one, other = "outliers", "outliers_trained"
+    return replace(which, setting=one if which.setting == other else other)
+
+
 def _in_file(fault: Fault, clean: Line, target: Target, model: Artifact, workers: Workers) -> Cell:
     stranger = line.open_line(stranger_of(clean.which), workers).convert(target, workers)
-    siblings = line.schemes_of(target.backend)
+    siblings = line.schemes_of(target.backend, calibrated=SCHEMES[target.scheme].calibrated)
     clean_files = {scheme: clean.convert(Target(target.backend, scheme), workers).path for scheme in siblings}
 
+    quantised = clean.quantise(target.scheme, workers)
+
     def edit(out: Path) -> dict[str, Any]:
-        call = workers.converter.call
-        return call(planting.edit_file, fault.name, clean.student.path, target, clean_files, stranger.path, out)
+        given = (clean.student.path, target, clean_files, stranger.path, quantised.path if quantised else None, out)
+        return workers.converter.call(planting.edit_file, fault.name, *given)
 
     with TemporaryDirectory(dir=BUILD) as scratch:
         planted = _copy(model, Path(scratch), edit)
-        return _guarded(target, lambda: _judge(clean, planted))
+        return _guarded(target, lambda: _judge(clean, planted, clean.quantise(target.scheme, workers)))
 
 
 def _beside_file(fault: Fault, clean: Line, target: Target, model: Artifact, workers: Workers) -> Cell:
@@ -210,7 +234,7 @@ def _beside_file(fault: Fault, clean: Line, target: Target, model: Artifact, wor
 
     with TemporaryDirectory(dir=BUILD) as scratch:
         planted = _copy(model, Path(scratch), edit)
-        return _guarded(target, lambda: _judge(clean, planted))
+        return _guarded(target, lambda: _judge(clean, planted, clean.quantise(target.scheme, workers)))
 
 
 def _after_manifest(fault: Fault, clean: Line, target: Target, model: Artifact, workers: Workers) -> Cell:
@@ -227,3 +251,39 @@ def _in_runtime(fault: Fault, clean: Line, target: Target, model: Artifact, work
     worker.call(planting.plant_in_runtime, fault.name)
     with instead(worker):
         return _guarded(target, lambda: _judge(clean, model))
+
+
+def _in_quantised(fault: Fault, clean: Line, target: Target, model: Artifact, workers: Workers) -> Cell:
+    """Let verify see the checkpoint that was planted in: the student alone can give it away."""
+    return _of_edited(fault, clean, target, model, workers, shown=True)
+
+
+def _in_rounding(fault: Fault, clean: Line, target: Target, model: Artifact, workers: Workers) -> Cell:
+    """Convert the checkpoint that was planted in, and show verify the clean one, as if the converter had done it."""
+    return _of_edited(fault, clean, target, model, workers, shown=False)
+
+
+def _of_edited(fault: Fault, clean: Line, target: Target, model: Artifact, workers: Workers, *, shown: bool) -> Cell:
+    quantised = clean.quantise(target.scheme, workers)
+    assert quantised
+    others = [stranger_of(clean.which), otherwise_trained(clean.which)]
+    stranger, other = (line.open_line(which, workers).quantise(target.scheme, workers) for which in others)
+    assert stranger
+    assert other
+    with TemporaryDirectory(dir=BUILD) as scratch:
+        edited = Path(scratch) / "quantised"
+        edited.mkdir()
+        checkpoint = calibrated.Checkpoint(
+            edited, clean.student.path, clean.which.task, target.scheme, stranger.path, other.path
+        )
+        checkpoint.take(quantised.path)
+        workers.converter.call(planting.edit_quantised, fault.name, checkpoint)
+        order = Order(Path(scratch) / "model", "convert", 1, model.manifest.params, {}, {})
+        call = workers.converter.call
+        planted, _ = artifact.build(
+            order, lambda out: call(planting.convert_quantised, clean.student, target, edited, out)
+        )
+        if "refused" in planted.manifest.metrics:
+            return Cell(str(target), "refused", stopped=f"convert: {planted.manifest.metrics['refused']}")
+        cell = _guarded(target, lambda: _judge(clean, planted, edited if shown else quantised))
+        return replace(cell, same_file=_same_file(planted.path, model.path))

@@ -23,6 +23,10 @@ class Setting:
     dtype: str = "float32"
     """In which the checkpoint is saved."""
     lengths: tuple[int, ...] = (16, 32)
+    calibrated: bool = False
+    """Whether it is there for schemes that are calibrated, and for these alone."""
+    training_steps: int = 0
+    """Updates by which its quantised checkpoints are trained."""
     edit: Callable[[Tensors], Tensors] | None = None
     """What is done to the tensors before they are saved."""
 
@@ -61,6 +65,14 @@ def _half_are_zero(tensors: Tensors) -> Tensors:
     }
 
 
+def _outliers(tensors: Tensors) -> Tensors:
+    """Make a channel behind each norm but the last ones larger, as trained encoders have it: gains are taken there."""
+    for name, tensor in tensors.items():
+        if "LayerNorm" in name and name.endswith("weight") and ".1.output." not in name:
+            tensor[3] *= 8.0
+    return tensors
+
+
 SETTINGS: dict[str, Setting] = {
     "": Setting(),
     "width_36": Setting({"hidden_size": 36, "num_attention_heads": 3, "intermediate_size": 77}),
@@ -95,6 +107,8 @@ SETTINGS: dict[str, Setting] = {
     "distilbert_odd": Setting({"dim": 36, "n_heads": 3, "hidden_dim": 77, "n_layers": 1}, "distilbert"),
     "roberta_odd": Setting({"hidden_size": 36, "num_attention_heads": 3}, "roberta", pieces="byte_bpe"),
     "electra_wide_table": Setting({"embedding_size": 64}, "electra", "regression"),
+    "outliers": Setting(edit=_outliers, calibrated=True),
+    "outliers_trained": Setting(edit=_outliers, calibrated=True, training_steps=40),
     "mobilebert_three_ffns": Setting({"num_feedforward_networks": 3}, "mobilebert"),
 }
 """By name. The tokenizer's 30,522 tokens bound the vocabulary of most from below."""
