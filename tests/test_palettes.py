@@ -89,7 +89,7 @@ def test_handing_errors_on_beats_rounding_to_the_nearest(seed: int) -> None:
     inputs = torch.randn(500, 12, generator=generator) @ torch.randn(12, 48, generator=generator)
     inputs += 0.1 * torch.randn(500, 48, generator=generator)
     for bits, groups in ((4, 2), (6, 1)):
-        found = palettes.of_linear(weight, (inputs.T @ inputs).double(), bits=bits, groups=groups)
+        found = palettes.of_linear(weight, weight, (inputs.T @ inputs).double(), bits=bits, groups=groups)
         outputs, truth = (inputs @ one.T for one in (torch.from_numpy(found.held.dense()), weight))
         measured = float(((outputs - truth) ** 2).sum() / (truth**2).sum())
         assert found.held.lut.shape == (groups, 1 << bits)

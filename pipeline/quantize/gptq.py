@@ -61,16 +61,16 @@ class Chosen(Generic[H]):
     """The same as it is; None of a table."""
 
     @classmethod
-    def of_linear(cls, weight: torch.Tensor, products: torch.Tensor, nearest: H, handed_on: H) -> "Chosen[H]":
+    def of_linear(cls, target: torch.Tensor, products: torch.Tensor, nearest: H, handed_on: H) -> "Chosen[H]":
         """Return the choice for a linear, with its errors.
 
         Args:
-            weight: `(rows, columns)`.
+            target: the weight that it is to come near, `(rows, columns)`.
             products: see `products_read`.
             nearest: each number rounded to the nearest.
             handed_on: each column making up for those before it.
         """
-        before, after = (output_error(weight, one.dense(), products) for one in (nearest, handed_on))
+        before, after = (output_error(target, one.dense(), products) for one in (nearest, handed_on))
         return cls(handed_on, before, after)
 
 
@@ -79,7 +79,7 @@ def choose(
     model: Any,
     batches: Batches,
     of_table: Callable[[nn.Embedding], H],
-    of_linear: Callable[[str, torch.Tensor, torch.Tensor], Chosen[H]],
+    of_linear: Callable[[str, torch.Tensor, torch.Tensor, torch.Tensor], Chosen[H]],
     *,
     alone: bool = False,
 ) -> dict[str, Chosen[H]]:
@@ -91,7 +91,8 @@ def choose(
         model: a Hugging Face model, which is changed.
         batches: the calibration set.
         of_table: chooses for a table.
-        of_linear: `(path, weight, products)`, see `products_read`: chooses for a linear.
+        of_linear: `(path, weight, target, products)`, see `products_read`: chooses for a linear whose weight is the
+            student's, such that it comes near to the target.
         alone: choose for each linear as if it were the only one, and leave their weights as they are.
 
     Returns:
@@ -119,9 +120,10 @@ def choose(
             if name in found or linear.weight.numel() < LEAST:
                 continue
             if alone:
-                found[name] = of_linear(path, linear.weight, products)
+                found[name] = of_linear(path, linear.weight, linear.weight, products)
             else:
-                put(name, linear.weight, of_linear(path, _moved(linear.weight, products, cross), products))
+                target = _moved(linear.weight, products, cross)
+                put(name, linear.weight, of_linear(path, linear.weight, target, products))
     return found
 
 

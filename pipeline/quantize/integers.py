@@ -41,25 +41,28 @@ def round_weights(
     def table(one: nn.Embedding) -> Integers:
         return _of_table(one.weight, table_bits, block)
 
-    def linear(path: str, weight: torch.Tensor, products: torch.Tensor) -> Chosen[Integers]:
+    def linear(path: str, weight: torch.Tensor, target: torch.Tensor, products: torch.Tensor) -> Chosen[Integers]:
         columns = weight.shape[1]
         few = path not in eight and columns % block == 0
-        return of_linear(weight, products, bits=4 if few else 8, block=block if few else columns)
+        return of_linear(weight, target, products, bits=4 if few else 8, block=block if few else columns)
 
     return choose(model, batches, table, linear, alone=alone)
 
 
-def of_linear(weight: torch.Tensor, products: torch.Tensor, *, bits: int, block: int) -> Chosen[Integers]:
-    """Choose the integers of a linear.
+def of_linear(
+    weight: torch.Tensor, target: torch.Tensor, products: torch.Tensor, *, bits: int, block: int
+) -> Chosen[Integers]:
+    """Choose the integers of a linear, on scales of the student's weight, so that verify can tell them from others.
 
     Args:
-        weight: `(rows, columns)`.
+        weight: the student's, `(rows, columns)`.
+        target: what the codes come near to, likewise.
         products: sum over tokens of x xᵀ, `(columns, columns)`, of what the linear reads.
         bits: 4 or 8.
         block: columns that share a scale, a divisor of the columns.
     """
-    exact = weight.double()
-    scales = scales_of(exact, products.diagonal(), bits=bits, block=block)
+    exact = target.double()
+    scales = scales_of(weight.double(), products.diagonal(), bits=bits, block=block)
     by_column = scales.repeat_interleave(block, 1)
 
     def rounded(values: torch.Tensor, column: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -69,7 +72,7 @@ def of_linear(weight: torch.Tensor, products: torch.Tensor, *, bits: int, block:
 
     plain = _integers(nearest(exact, scales, bits), scales, bits)
     handed_on = _integers(hand_errors_on(exact, products, rounded), scales, bits)
-    return Chosen.of_linear(weight, products, plain, handed_on)
+    return Chosen.of_linear(target, products, plain, handed_on)
 
 
 def scales_of(weight: torch.Tensor, importance: torch.Tensor, *, bits: int, block: int) -> torch.Tensor:

@@ -44,8 +44,8 @@ def palettise(model: Any, batches: Batches, *, bits: int, rows: int | None) -> d
         lut = lists(weight, counts[:, None], bits=bits, groups=_groups(len(weight), rows))
         return Palette(nearest(weight, lut), lut)
 
-    def linear(_: str, weight: torch.Tensor, products: torch.Tensor) -> Chosen[Palette]:
-        return of_linear(weight, products, bits=bits, groups=_groups(len(weight), rows))
+    def linear(_: str, weight: torch.Tensor, target: torch.Tensor, products: torch.Tensor) -> Chosen[Palette]:
+        return of_linear(weight, target, products, bits=bits, groups=_groups(len(weight), rows))
 
     return choose(model, batches, table, linear)
 
@@ -59,19 +59,22 @@ def _groups(rows: int, most: int | None) -> int:
 # --- one weight -------------------------------------------------------------------------------------------------------
 
 
-def of_linear(weight: torch.Tensor, products: torch.Tensor, *, bits: int, groups: int) -> Chosen[Palette]:
-    """Choose the palettes of a linear.
+def of_linear(
+    weight: torch.Tensor, target: torch.Tensor, products: torch.Tensor, *, bits: int, groups: int
+) -> Chosen[Palette]:
+    """Choose the palettes of a linear, from lists of the student's weight.
 
     Args:
-        weight: `(rows, columns)`.
+        weight: the student's, `(rows, columns)`.
+        target: what the indices come near to, likewise.
         products: sum over tokens of x xᵀ, `(columns, columns)`, of what the linear reads.
         bits: of an index.
         groups: of neighbouring rows, each with a list.
     """
     lut = lists(weight.numpy(), products.diagonal().numpy()[None], bits=bits, groups=groups)
-    plain = Palette(nearest(weight.numpy(), lut), lut)
-    handed_on = Palette(_hand_errors_on(weight.double(), products, lut), lut)
-    return Chosen.of_linear(weight, products, plain, handed_on)
+    plain = Palette(nearest(target.numpy(), lut), lut)
+    handed_on = Palette(_hand_errors_on(target.double(), products, lut), lut)
+    return Chosen.of_linear(target, products, plain, handed_on)
 
 
 def lists(weight: Numbers, importance: Numbers, *, bits: int, groups: int) -> NDArray[np.float16]:

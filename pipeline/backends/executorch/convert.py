@@ -15,7 +15,7 @@ from pipeline.backends.executorch import integers
 from pipeline.checkpoint import integers as stored_integers
 from pipeline.schemes import SCHEMES
 
-VERSION = 1
+VERSION = 2
 FILE = "model.pte"
 DISTRIBUTIONS = ("executorch", "torchao", "torch", "transformers")
 BASE_SCHEME: str | None = None
