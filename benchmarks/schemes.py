@@ -168,11 +168,11 @@ def _line(row: _Row, base: _Row | None) -> str:
         f"`{row.target.scheme}`",
         _STUDENTS[row.student],
         f"{row.parity.file_bytes / 1e6:.2f}",
-        _ratio(row.parity.file_bytes, base and base.parity.file_bytes),
+        _ratio(row.parity.file_bytes, base.parity.file_bytes if base else None),
         f"{measures.mean_score:.5f} / {measures.worst_score:.5f}" if measures else "–",
         next((f"{100 * one.found:.2f}" for one in row.parity.datasets if one.dataset == "stsb"), "–"),
         "–" if row.milliseconds is None else f"{row.milliseconds:.2f}",
-        _ratio(row.milliseconds, base and base.milliseconds),
+        _ratio(row.milliseconds, base.milliseconds if base else None),
         f"{row.integers:.0%}",
         row.parity.verdict,
     ]

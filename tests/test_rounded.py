@@ -27,6 +27,8 @@ def follow(*operations: Operation) -> None:
         [ROUNDS, ("rounds", {}, {"b": ONE}), ("moves", {"a": ONE, "b": ONE}, {"c": ONE})],
         # What one linear gives, another may read, rounded anew.
         [ROUNDS, LINEAR, ("rounds", {"b": OTHER}, {"c": ONE}), ("linear", {"c": ONE}, {"d": OTHER})],
+        # An activation between two linears.
+        [ROUNDS, LINEAR, ("other", {"b": OTHER}, {"c": ONE}), ("linear", {"c": ONE}, {"d": OTHER})],
         [("other", {}, {})],
     ],
 )
@@ -40,7 +42,7 @@ def test_what_conversions_have_passes(operations: list[Operation]) -> None:
         ([ROUNDS, ("multiplies out", {"a": ONE}, {})], "reads what was rounded, and is no linear"),
         ([ROUNDS, ("rounds", {"a": ONE}, {"c": OTHER})], "reads what was rounded, and is no linear"),
         ([ROUNDS, ("other", {"a": ONE}, {})], "reads what was rounded, and is no linear"),
-        ([ROUNDS, LINEAR, ("other", {"b": OTHER}, {})], "reads what was rounded, and is no linear"),
+        ([ROUNDS, ("other", {"a": ONE}, {"b": ONE})], "reads what was rounded, and is no linear"),
         ([ROUNDS, ("moves", {"a": ONE}, {"c": OTHER})], "gives int8 in other steps than it reads"),
         (
             [ROUNDS, ("rounds", {}, {"b": OTHER}), ("moves", {"a": ONE, "b": OTHER}, {"c": ONE})],

@@ -16,9 +16,10 @@ What = Literal["rounds", "linear", "moves", "multiplies out", "other"]
 again."""
 _READ_BY: Mapping[What, tuple[What, ...]] = {
     "rounds": ("linear", "moves"),
-    "linear": ("linear", "moves", "rounds", "multiplies out"),
+    # Between two linears without gains LiteRT's converter has an activation in int8 as well.
+    "linear": ("linear", "moves", "rounds", "multiplies out", "other"),
 }
-"""What may read int8, by what made it."""
+"""What may read int8, by what made it. What is made of a linear's int8 goes where that may go."""
 
 
 class Rounded:
@@ -58,9 +59,9 @@ class Rounded:
             if what not in _READ_BY[maker]:
                 raise ToolchainError(f"the file has a {name} that reads what was rounded, and is no linear.")
             makers.append(maker)
-        if made and what not in ("rounds", "linear", "moves"):
+        if made and not makers and what not in ("rounds", "linear"):
             raise ToolchainError(f"the file has a {name} that gives int8, and is no linear.")
         for value, grid in made.items():
             if what == "moves" and {grid} != {*read.values()}:
                 raise ToolchainError(f"the file has a {name} that gives int8 in other steps than it reads.")
-            self._made[value] = (makers[0] if what == "moves" else what, grid)
+            self._made[value] = (what if what in ("rounds", "linear") else makers[0], grid)

@@ -138,7 +138,8 @@ def _moved(weight: torch.Tensor, products: torch.Tensor, cross: torch.Tensor) ->
     exact = weight.double()
     held = products + (_HELD * products.diagonal().mean() + 1e-12) * torch.eye(len(products), dtype=products.dtype)
     way = torch.linalg.solve(held, (exact @ (cross - products)).T).T
-    return (exact + _MOVED * way).to(weight.dtype)
+    target: torch.Tensor = (exact + _MOVED * way).to(weight.dtype)
+    return target
 
 
 def hand_errors_on(weight: torch.Tensor, products: torch.Tensor, rounded: Rounds) -> torch.Tensor:

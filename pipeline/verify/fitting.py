@@ -14,10 +14,10 @@ from pipeline.student.truth import true_outputs
 from pipeline.text.encoding import Row
 from pipeline.verify.record import GateResult
 
-_ERROR = 300.0
+_ERROR = 1000.0
 """The largest squared error of rounding over a range, over that of the best range for the very texts. Scripts that
-calibration has not seen are clipped: MiniLM, calibrated on 64 texts, has 31 at most, a tiny random student 8; with
-another linear's range it has 1,660."""
+calibration has not seen are clipped: MiniLM, calibrated on 64 texts, has 31 at most, tiny random students 8 and, for a
+pooler, which has one row a text, 200; with another linear's range it is 1,600."""
 _WIDTH = 5.0
 """The largest width of a range, over that of what occurs: at most 1.02 in both; of before the gains, 7."""
 _EXACT = 1e-9

@@ -30,6 +30,8 @@ PADDED_EVERY = 3
 """Every so many verification rows are run at the longest length too."""
 ALL_LENGTHS_EVERY = 24
 """Every so many rows are run at each length that they fit, and once more in fresh sessions."""
+_FITTED_EVERY = 8
+"""Every so many rows are those on which ranges are tried."""
 _WORST_KEPT = 8
 _EXACT_DB = 999.0
 _OPPOSITE = -1.0
@@ -221,7 +223,7 @@ def _static_gates(
         else:
             results.append(equalised.check(expected, rewritten, trained=wanted.trained))
         if rewritten.static:
-            texts = truth.rows[: truth.checked : ALL_LENGTHS_EVERY]
+            texts = truth.rows[: truth.checked : _FITTED_EVERY]
             results.append(fitting.check(quantised, truth.task, texts, outputs=not half))
         expected = rewritten
     checked = structure.check(stored, expected, claimed.scheme, claimed.backend, functions=len(functions))

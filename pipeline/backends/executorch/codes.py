@@ -28,8 +28,8 @@ def of_table(packed: NDArray[np.uint8]) -> NDArray[np.int8]:
 def packed_table(codes: NDArray[np.int8]) -> NDArray[np.uint8]:
     """Pack the codes of four bits of a table `(rows, width)`, see `of_table`."""
     halves = (codes + np.int8(_ZERO)).astype(np.uint8)
-    found: NDArray[np.uint8] = halves[:, ::2] << 4 | halves[:, 1::2]
-    return found
+    found = np.left_shift(halves[:, ::2], 4) | halves[:, 1::2]
+    return found.astype(np.uint8, copy=False)
 
 
 def _unpacked(first: NDArray[np.integer[Any]], second: NDArray[np.integer[Any]]) -> NDArray[np.int8]:
