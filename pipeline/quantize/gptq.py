@@ -98,7 +98,8 @@ def choose(
     Returns:
         Choices by the name of the parameter, tables first, then linears in the order of their first call.
     """
-    structure, student = model_structure(model), copy.deepcopy(model)
+    structure = model_structure(model)
+    student = model if alone else copy.deepcopy(model)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     found: dict[str, Chosen[H]] = {}
 
@@ -211,7 +212,7 @@ def products_read(
         batches: the calibration set.
         linear: one of its linears.
         calls: how often it is called in a forward pass.
-        student: the model as it was.
+        student: the model as it was; the same where it was not changed.
         twin: the same linear there.
 
     Returns:
@@ -222,8 +223,10 @@ def products_read(
         tensors = batch_tensors(batches, number)
         with _read_by(linear, calls) as read:
             model(**tensors)
-        with _read_by(twin, calls) as true:
-            student(**tensors)
+        true = read
+        if student is not model:
+            with _read_by(twin, calls) as true:
+                student(**tensors)
         for one, other in zip(read, true, strict=True):
             x, y = (_weighed(part, tensors["attention_mask"] > 0) for part in (one, other))
             products.append((x.T @ x).double())
