@@ -237,7 +237,7 @@ def products_read(
 def _weighed(read: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
     """Return what a linear reads of each token, such that a text's squares count with the root of its length.
 
-    By tokens alone, long texts would decide: those of a few tokens, which lose most, were a hundredth of all.
+    By tokens alone long texts would decide, and those of a few tokens lose most.
     """
     tokens = of_tokens(read, present)
     lengths = present.sum(1, keepdim=True).expand_as(present)[present]
