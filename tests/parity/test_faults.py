@@ -14,16 +14,20 @@ from pipeline.convert.stage import Target
 
 SAMPLE = (
     ("layers_swapped", Target("coreml", "int8_weight_only")),
-    ("epsilon_of_torch", Target("coreml", "fp32")),
     ("rare_row_corrupted", Target("litert", "int8_dynamic")),
     ("samples_are_one_object", Target("litert", "int8_dynamic")),
-    ("pooled_over_pads", Target("coreml", "fp32")),
     ("channel_scale_doubled", Target("litert", "int8_dynamic")),
     ("accents_kept", Target("coreml", "fp32")),
     ("byte_flipped", Target("coreml", "fp32")),
     ("padded_on_the_left", Target("coreml", "fp32")),
     ("temperature_off_2", Target("litert", "int8_dynamic")),
     ("golden_a_little_looser", Target("litert", "int8_dynamic")),
+    ("input_range_of_another", Target("litert", "int8_static")),
+    ("rounded_anew", Target("litert", "int4_dynamic")),
+)
+FULL = (
+    ("epsilon_of_torch", Target("coreml", "fp32")),
+    ("pooled_over_pads", Target("coreml", "fp32")),
 )
 
 
@@ -35,7 +39,9 @@ def worker_pool() -> Iterator[WorkerPool]:
         yield worker_pool
 
 
-@pytest.mark.parametrize(("name", "target"), SAMPLE, ids=str)
+@pytest.mark.parametrize(
+    ("name", "target"), [*SAMPLE, *(pytest.param(*cell, marks=pytest.mark.full) for cell in FULL)], ids=str
+)
 def test_a_planted_fault_is_caught_and_its_clean_file_passes(
     name: str, target: Target, worker_pool: WorkerPool
 ) -> None:
