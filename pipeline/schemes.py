@@ -476,8 +476,8 @@ UNSUPPORTED: dict[str, Unsupported] = {
         {
             # Processor time at 128 tokens, one thread, ai-edge-litert 2.3.0: 588 and 33 ms without VNNI.
             "litert": Support(
-                "LiteRT's kernel for int8 weights and int16 activations takes 18 times as long as int8_dynamic, measured "
-                "on a processor without VNNI; another gave 50 times."
+                "LiteRT's kernel for int8 weights and int16 activations takes 18 times as long as int8_dynamic, "
+                "measured on a processor without VNNI; another gave 50 times."
             ),
             "coreml": Support("Core ML's operation `quantize` gives int8 and uint8, and no int16."),
             "executorch": Support(
