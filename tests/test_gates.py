@@ -277,8 +277,8 @@ def shift_all(case: Case) -> Case:
 
 
 def grow(case: Case) -> Case:
-    """Store twice the bytes."""
-    return replace(case, model_metrics={"file_bytes": 2 * case.model_metrics["file_bytes"]})
+    """Store three times the bytes."""
+    return replace(case, model_metrics={"file_bytes": 3 * case.model_metrics["file_bytes"]})
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from pipeline import artifact, backends
 from pipeline.convert.stage import Target
 
 SAMPLE = (
-    ("layers_swapped", Target("coreml", "int8_weight_only")),
     ("rare_row_corrupted", Target("litert", "int8_dynamic")),
     ("samples_are_one_object", Target("litert", "int8_dynamic")),
     ("channel_scale_doubled", Target("litert", "int8_dynamic")),
@@ -26,6 +25,7 @@ SAMPLE = (
     ("rounded_anew", Target("litert", "int4_dynamic")),
 )
 FULL = (
+    ("layers_swapped", Target("coreml", "int8_weight_only")),
     ("epsilon_of_torch", Target("coreml", "fp32")),
     ("pooled_over_pads", Target("coreml", "fp32")),
 )
