@@ -104,7 +104,7 @@ def _page(report: Report, build: Path) -> Iterator[str]:
             base = next((row for row in rows if row.is_base), None)
             yield from (_line(row, base) for row in rows)
     yield ""
-    yield "Core ML's files are verified in PocketBERT's interpreter and not timed off macOS."
+    yield "Core ML's files cannot be timed off macOS; docs/quantisation.md has their figures."
 
 
 def _rows(report: Report, build: Path, backend: str) -> Iterator[_Row]:
