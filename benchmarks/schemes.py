@@ -5,10 +5,11 @@ it was; training takes most of the time.
 """
 
 import argparse
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from safetensors import safe_open
 
 from pipeline import backends
 from pipeline.checkpoint.files import read_json
@@ -149,15 +150,15 @@ def _integers(line: Path, target: Target) -> float:
 
 def _linear_sizes(student: Path) -> list[int]:
     """Return the multiply-adds for a token of each linear of the student's layers, in the order in which they run."""
-    content = (student / WEIGHTS).read_bytes()
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    with safe_open(student / WEIGHTS, "np") as weights:
+        shapes = {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
     inner = ("query", "key", "value", "attention.output.dense", "intermediate.dense", "output.dense")
-    layers = {name.split(".")[2] for name in header if name.startswith("encoder.layer.")}
+    layers = {name.split(".")[2] for name in shapes if name.startswith("encoder.layer.")}
     found = []
     for layer in sorted(layers, key=int):
         for part in inner:
             kind = f"attention.self.{part}" if part in ("query", "key", "value") else part
-            rows, columns = header[f"encoder.layer.{layer}.{kind}.weight"]["shape"]
+            rows, columns = shapes[f"encoder.layer.{layer}.{kind}.weight"]
             found.append(rows * columns)
     return found
 

@@ -12,6 +12,8 @@ Range = tuple[float, float]
 """Lowest and highest value of an activation that int8 keeps as it is; zero is between."""
 STEPS = 255
 """Steps of int8 from the lowest code to the highest."""
+LEAST_CHOSEN = 2048
+"""Elements from which on a weight is chosen, as in coremltools; a list of a palette alone takes 128 bytes."""
 _SMALLEST_HALF = 2.0**-14
 """The smallest step in half precision: what lies below, some processors take for zero."""
 

@@ -1,7 +1,7 @@
 """The calibration set: texts without labels, and their padded batches."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def default_texts(count: int, *, seed: int) -> list[Unlabelled]:
         count: the most texts to return; of more, the seed determines a sample.
         seed: seed of the sample.
     """
-    return sample(_unscored([*_plain(), *_public_sentences()]), count, seed=seed)
+    return sample(_distinct([*_plain(), *_public_sentences()], _scored_texts()), count, seed=seed)
 
 
 def texts_of_many_kinds(count: int, *, seed: int) -> list[Unlabelled]:
@@ -47,8 +47,9 @@ def texts_of_many_kinds(count: int, *, seed: int) -> list[Unlabelled]:
         count: the most texts to return; of more, the seed determines a sample.
         seed: seed of the sample.
     """
-    own = sample(_unscored(calibration_texts()), count, seed=seed)
-    others = [text for text in _unscored(_public_sentences() or _plain()) if text not in set(own)]
+    scored = _scored_texts()
+    own = sample(_distinct(calibration_texts(), scored), count, seed=seed)
+    others = _distinct(_public_sentences() or _plain(), scored.union(own))
     return own + sample(others, count - len(own), seed=seed)
 
 
@@ -82,9 +83,9 @@ def texts(
     return sample(named, count, seed=seed)
 
 
-def _unscored(found: Sequence[str | None]) -> list[Unlabelled]:
-    scored = _scored_texts()
-    return [text for text in dict.fromkeys(found) if text and text not in scored]
+def _distinct(found: Sequence[str | None], left_out: Set[Unlabelled | None]) -> list[Unlabelled]:
+    """Return texts once each, in their order, without empty ones and those to be left out."""
+    return [text for text in dict.fromkeys(found) if text and text not in left_out]
 
 
 def _plain() -> list[str | None]:

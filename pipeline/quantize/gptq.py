@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from pipeline.checkpoint.parameters import model_structure
+from pipeline.checkpoint.ranges import LEAST_CHOSEN
 from pipeline.compress.prune.activations import batch_tensors
 from pipeline.data.calibration import Batches
 from pipeline.quantize.activations import of_tokens, reading_alike
@@ -34,8 +35,6 @@ _MOVED = 0.75
 """Share of the way that a weight is moved: calibration text is not all text. All of it and half are worse (LOG.md)."""
 _HELD = 0.1
 """Share of the mean square of inputs that is added to each column's where a weight is moved, so that it stays near."""
-LEAST = 2048
-"""Elements from which on a weight is rounded, as in coremltools; a list of a palette alone takes 128 bytes."""
 _AT_ONCE = 128
 """Columns whose errors are handed on to the rest at once."""
 
@@ -109,7 +108,7 @@ def choose(
 
     for table in (one for one in model.modules() if isinstance(one, nn.Embedding)):
         name = names[id(table.weight)]
-        if name not in structure["positions"] and name not in found and table.weight.numel() >= LEAST:
+        if name not in structure["positions"] and name not in found and table.weight.numel() >= LEAST_CHOSEN:
             put(name, table.weight, Chosen(of_table(table)))
     calls = Counter(name for name, _ in structure["calls"])
     for paths, linears in reading_alike(model, batch_tensors(batches, 0)):
@@ -118,7 +117,7 @@ def choose(
         )
         for path, linear in zip(paths, linears, strict=True):
             name = names[id(linear.weight)]
-            if name in found or linear.weight.numel() < LEAST:
+            if name in found or linear.weight.numel() < LEAST_CHOSEN:
                 continue
             if alone:
                 found[name] = of_linear(path, linear.weight, linear.weight, products)
@@ -137,8 +136,7 @@ def _moved(weight: torch.Tensor, products: torch.Tensor, cross: torch.Tensor) ->
         cross: sum of y xᵀ, with y what the student's linear reads of the same tokens.
     """
     exact = weight.double()
-    held = products + (_HELD * products.diagonal().mean() + 1e-12) * torch.eye(len(products), dtype=products.dtype)
-    way = torch.linalg.solve(held, (exact @ (cross - products)).T).T
+    way = torch.linalg.solve(_damped(products, _HELD), (exact @ (cross - products)).T).T
     target: torch.Tensor = (exact + _MOVED * way).to(weight.dtype)
     return target
 
@@ -174,10 +172,14 @@ def hand_errors_on(weight: torch.Tensor, products: torch.Tensor, rounded: Rounds
 
 def _inverse_factor(products: torch.Tensor) -> torch.Tensor:
     """Return the upper Cholesky factor of the inverse, of products that are damped so that there is one."""
-    damped = products + (DAMPING * products.diagonal().mean() + 1e-12) * torch.eye(len(products), dtype=products.dtype)
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(_damped(products, DAMPING)))
     upper: torch.Tensor = torch.linalg.cholesky(inverse, upper=True)
     return upper
+
+
+def _damped(products: torch.Tensor, share: float) -> torch.Tensor:
+    """Return products with a share of their mean square added to each column's."""
+    return products + (share * products.diagonal().mean() + 1e-12) * torch.eye(len(products), dtype=products.dtype)
 
 
 def output_error(weight: torch.Tensor, rounded: Numbers, products: torch.Tensor) -> float:

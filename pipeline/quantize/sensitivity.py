@@ -155,7 +155,8 @@ def linears(study: Study) -> list[str]:
     """Return the paths of the linears that have 4 bits, in the order of the model."""
     from pipeline.checkpoint import integers
 
-    record = integers.Record.model_validate_json((study.quantised / integers.RECORD).read_text(encoding="utf-8"))
+    _, record = stage.read(study.quantised)
+    assert isinstance(record, integers.Record)
     return [one.name.removesuffix(".weight") for one in record.weights if one.bits == 4 and one.error is not None]
 
 
@@ -195,8 +196,8 @@ def try_all(study: Study, extra: float) -> Sensitivity:
     shutil.rmtree(study.folder / "files", ignore_errors=True)
     steps, done = len(names) + 4, len(record.trials)
     tell(f"{done} of {len(names)} linears were tried before" if done else "all linears at 8 bits", done / steps)
-    mixes = _Mixes(study)
-    eight = mixes.at_eight_bits(names)
+    mixes = _Mixes(study, names)
+    eight = mixes.at_eight_bits()
     left = [name for name in names if all(one.linear != name for one in record.trials)]
     if left:
         tell("choosing codes of 4 bits for each linear alone", done / steps)
@@ -204,7 +205,7 @@ def try_all(study: Study, extra: float) -> Sensitivity:
     for name in left:
         number = names.index(name) + 1
         tell(f"{name} at 4 bits, {number} of {len(names)}", number / steps)
-        one = mixes.at_eight_bits(names, {f"{name}.weight": alone[f"{name}.weight"]})
+        one = mixes.at_eight_bits({f"{name}.weight": alone[f"{name}.weight"]})
         shutil.rmtree(one.model_folder)
         trial = Trial(
             linear=name,
@@ -280,15 +281,17 @@ def _chosen_alone(study: Study) -> Mapping[str, Integers]:
 class _Mixes:
     """Makes files of the student's own numbers and the quantised checkpoint's, and runs them on the texts."""
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: Study, linears: Sequence[str]) -> None:
         from safetensors.torch import load_file
 
         from pipeline.checkpoint import integers
         from pipeline.checkpoint.source import WEIGHTS
+        from pipeline.quantize.integers import nearest_by_row
 
         self._study = study
         self._held, self._weights = integers.read(study.quantised), load_file(study.quantised / WEIGHTS)
-        self._original = load_file(study.student / WEIGHTS)
+        original = load_file(study.student / WEIGHTS)
+        self._eight = {name: nearest_by_row(original[name]) for name in (f"{path}.weight" for path in linears)}
         self._calls = Counter(name for name, _ in stage.structure(study.quantised)["calls"])
         truth = reference.read(study.truth)
         numbers = [at for at in range(truth.checked) if len(truth.rows[at]) <= study.length]
@@ -300,11 +303,10 @@ class _Mixes:
         """Return the multiply-adds of a linear for each token, over all its calls."""
         return self._calls[linear] * self._weights[f"{linear}.weight"].numel()
 
-    def at_eight_bits(self, linears: Sequence[str], but: Mapping[str, Integers] | None = None) -> _Made:
-        """Convert the student with 8 bits for linears, the nearest of a scale per row.
+    def at_eight_bits(self, but: Mapping[str, Integers] | None = None) -> _Made:
+        """Convert the student with 8 bits for its linears, the nearest of a scale per row.
 
         Args:
-            linears: their paths.
             but: names of weights with other integers.
         """
         import torch
@@ -312,10 +314,8 @@ class _Mixes:
 
         from pipeline.checkpoint import integers
         from pipeline.checkpoint.source import WEIGHTS
-        from pipeline.quantize.integers import nearest_by_row
 
-        rounded = {name: nearest_by_row(self._original[name]) for name in (f"{path}.weight" for path in linears)}
-        rounded |= but or {}
+        rounded = self._eight | dict(but or {})
         weights = {name: torch.from_numpy(one.dense()) for name, one in rounded.items()}
         checkpoint = self._fresh("mixed")
         save_file(self._weights | weights, checkpoint / WEIGHTS, metadata={"format": "pt"})

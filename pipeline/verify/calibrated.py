@@ -19,12 +19,9 @@ from pipeline.quantize.stage import Wanted
 from pipeline.schemes import Scheme
 from pipeline.verify import equalised
 from pipeline.verify.chosen import Held
-from pipeline.verify.record import GateResult
+from pipeline.verify.record import GateResult, listed
 from pipeline.verify.weights import Expected
 
-_LEAST = 2048
-"""Weights of fewer numbers stay as they are where numbers are chosen, see `quantize.gptq`."""
-_SHOWN = 3
 Calls = tuple[tuple[str, tuple[int, ...]], ...]
 
 
@@ -96,8 +93,7 @@ def check(
         ]
     detail = f"it is what the recipe asks for: {'trained' if wanted.trained else 'calibrated'}, for {scheme.name}"
     if wrong:
-        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-        detail = f"the quantised checkpoint is not what the recipe asks for: {'; '.join(wrong[:_SHOWN])}{more}"
+        detail = f"the quantised checkpoint is not what the recipe asks for: {listed(wrong)}"
     return GateResult(name="calibrated", bound=0.0, found=float(len(wrong)), passed=not wrong, detail=detail)
 
 
@@ -143,7 +139,12 @@ def _few_bits(student: Expected, held: Mapping[str, Held], scheme: Scheme, wante
     for name, sources in dict(student.calls).items():
         weight = student.tensors.get(f"{name}.weight")
         # The second of two names that one tensor has is no tensor's; tables of positions are cut to each length.
-        if weight is None or weight.ndim != 2 or weight.size < _LEAST or f"{name}.weight" in student.positions:
+        if (
+            weight is None
+            or weight.ndim != 2
+            or weight.size < ranges.LEAST_CHOSEN
+            or f"{name}.weight" in student.positions
+        ):
             continue
         found, columns = held.get(f"{name}.weight"), weight.shape[1]
         if found is None:

@@ -15,7 +15,7 @@ from pipeline.checkpoint.integers import HIGHEST, LOWEST, Integers
 from pipeline.checkpoint.palettes import Palette
 from pipeline.schemes import Scheme, Stored
 from pipeline.verify import equalised
-from pipeline.verify.record import GateResult
+from pipeline.verify.record import GateResult, listed
 from pipeline.verify.weights import Array, Expected
 from pipeline.verify.wiring import Followed
 
@@ -31,7 +31,6 @@ _SMALL_ROW = 0.3
 """A row smaller than this, relative to a mean one, counts as so large: of such a one the direction is lost."""
 _ELEMENT = 0.5
 """The largest distance of a number to the student's, relative to all that the tensor spans. MiniLM: at most .38."""
-_SHOWN = 3
 
 
 def check(
@@ -70,7 +69,7 @@ def check(
             wrong += [problem] if problem else []
     detail = f"{len(held)} weights are at most {worst:.2f} of what rounding explains from the student; the rest is its"
     if wrong:
-        detail = f"{len(wrong)} tensors of the rounded checkpoint are not the student's: {_listed(wrong)}"
+        detail = f"{len(wrong)} tensors of the rounded checkpoint are not the student's: {listed(wrong)}"
     return GateResult(name="chosen", bound=1.0, found=worst, passed=not wrong, detail=detail)
 
 
@@ -102,7 +101,7 @@ def check_stored(
         bound=0.0,
         found=float(len(wrong)),
         passed=not wrong,
-        detail=f"{scheme.name}: {_listed(wrong)}" if wrong else detail,
+        detail=f"{scheme.name}: {listed(wrong)}" if wrong else detail,
     )
 
 
@@ -182,8 +181,3 @@ def _largest_row_distance(found: Array, wanted: Array) -> float:
     distances, sizes = (np.linalg.norm(one.astype(np.float64), axis=1) for one in (found - wanted, wanted))
     least = _SMALL_ROW * np.sqrt(np.mean(sizes**2))
     return float((distances / np.maximum(sizes, least + 1e-30)).max())
-
-
-def _listed(items: Sequence[str]) -> str:
-    more = f"; and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
-    return "; ".join(items[:_SHOWN]) + more

@@ -1,5 +1,6 @@
 """What `parity.json` holds."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -62,6 +63,15 @@ class GateResult(_Frozen):
     found: float | None
     passed: bool
     detail: str
+
+
+_LISTED = 3
+
+
+def listed(items: Sequence[str]) -> str:
+    """Return the first few of what is wrong, and how many more there are."""
+    more = f"; and {len(items) - _LISTED} more" if len(items) > _LISTED else ""
+    return "; ".join(items[:_LISTED]) + more
 
 
 class Group(_Frozen):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pipeline.backends.structure import Constant, Structure
 from pipeline.schemes import SCHEMES
-from pipeline.verify.record import GateResult
+from pipeline.verify.record import GateResult, listed
 from pipeline.verify.weights import ROUNDING, Expected, Form, Match, Precision, best_match
 from pipeline.verify.wiring import Followed, follow
 
@@ -26,7 +26,6 @@ _EPSILON_ERROR = 1e-6
 """Relative; some formats store it in single precision."""
 _HALF_ERROR, _SINGLE_ERROR = 2.0**-10, 1e-6
 """Relative, of a number that stands for a tensor."""
-_SHOWN = 3
 
 _COMPUTED_AS: dict[tuple[str | None, str], tuple[str, ...]] = {
     # XNNPACK in executorch 1.4 has one gelu, by erf: at most 4.74e-4 per element from the tanh form, measured over
@@ -171,7 +170,7 @@ def _wiring_gate(stored: Structure, followed: Sequence[Followed], functions: int
     read = sum(map(len, stored.uses))
     detail = f"{read} operations of {functions} functions read what the checkpoint has in their place"
     if wrong:
-        detail = f"{len(wrong)} tensors are not read where the checkpoint has them: {_listed(wrong)}"
+        detail = f"{len(wrong)} tensors are not read where the checkpoint has them: {listed(wrong)}"
     return GateResult(name="wiring", bound=0.0, found=float(len(wrong)), passed=not wrong, detail=detail)
 
 
@@ -214,7 +213,7 @@ def _ranges_gate(stored: Structure, followed: Sequence[Followed], expected: Expe
         detail = f"{has} {said}; {wrong} differ from what calibration found"
     elif exchanged := _other_ranges(stored, followed, expected):
         wrong = len(exchanged)
-        detail = f"{_listed(exchanged)}: read and give what calibration found for others"
+        detail = f"{listed(exchanged)}: read and give what calibration found for others"
     return GateResult(name="ranges", bound=0.0, found=float(wrong), passed=not wrong, detail=detail)
 
 
@@ -250,7 +249,7 @@ def _weights_gate(
     # A wrong element that should be exact is infinitely far off, and JSON has no infinity.
     reached = worst if np.isfinite(worst) and not missing else None
     return GateResult(
-        name="weights", bound=1.0, found=reached, passed=not wrong, detail=_listed(wrong) if wrong else detail
+        name="weights", bound=1.0, found=reached, passed=not wrong, detail=listed(wrong) if wrong else detail
     )
 
 
@@ -278,7 +277,7 @@ def _one_number(expected: Expected, name: str, numbers: Sequence[float], precisi
 def _constants_gate(sorted_out: _SortedOut) -> GateResult:
     """Judge whether the checkpoint explains everything in the file; a stale copy of a shared layer it does not."""
     count = len(sorted_out.unknown)
-    detail = f"{count} constants are not the checkpoint's: {_listed(sorted_out.unknown)}" if count else "none unknown"
+    detail = f"{count} constants are not the checkpoint's: {listed(sorted_out.unknown)}" if count else "none unknown"
     return GateResult(name="constants", bound=0.0, found=float(count), passed=not count, detail=detail)
 
 
@@ -332,8 +331,3 @@ def _total(spelling: dict[str, str], counts: Counter[str], functions: int) -> Co
     for kind, count in counts.items():
         total[spelling[kind]] += count * functions
     return total
-
-
-def _listed(items: Sequence[str]) -> str:
-    more = f"; and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
-    return "; ".join(items[:_SHOWN]) + more

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.backends.executorch import codes
-from pipeline.checkpoint.integers import Integers
+from pipeline.checkpoint.integers import HIGHEST, LOWEST, Integers
 from pipeline.checkpoint.parameters import content_digest
 from pipeline.errors import ToolchainError
 
@@ -76,7 +76,9 @@ def _table(integers: Integers) -> Any:
 
         def forward(self, ids: torch.Tensor) -> torch.Tensor:
             look_up = torch.ops.quantized_decomposed.embedding_4bit.dtype
-            found: torch.Tensor = look_up(self.codes, self.scales, None, -8, 7, ids, dtype=torch.float32)
+            found: torch.Tensor = look_up(
+                self.codes, self.scales, None, LOWEST[4], HIGHEST[4], ids, dtype=torch.float32
+            )
             return found
 
     return Table()
