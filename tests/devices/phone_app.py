@@ -9,6 +9,7 @@ How it behaves is what the file `behaves` in the phone's folder says. The apps' 
 import os
 import signal
 import sys
+import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,7 +33,17 @@ from pipeline.benchmark.record import (
 )
 from pipeline.benchmark.variants import TimedModel
 from pipeline.devices import host
-from pipeline.devices.headless import MODELS, RECORD, REQUEST, STATUS, BenchmarkRequest, BenchmarkStatus, State
+from pipeline.devices.headless import (
+    FINAL,
+    HEARTBEAT_S,
+    MODELS,
+    RECORD,
+    REQUEST,
+    STATUS,
+    BenchmarkRequest,
+    BenchmarkStatus,
+    State,
+)
 from pipeline.ship.placing import Index
 
 
@@ -44,9 +55,25 @@ class App:
         self.folder = folder
         self.behaves = behaves
         self.beats = 0
+        self.said: tuple[State, float, str, str | None] | None = None
+        self.lock = threading.Lock()
         self.request = strict.read(BenchmarkRequest, (folder / REQUEST).read_bytes())
 
     def tell(self, state: State, done: float, doing: str, message: str | None = None) -> None:
+        """Write the status."""
+        with self.lock:
+            self.said = (state, done, doing, message)
+            self._write(*self.said)
+
+    def beat(self) -> None:
+        """Say again what was said, as the apps do: on a busy machine opening a model takes longer than a heartbeat."""
+        while True:
+            time.sleep(HEARTBEAT_S / 2)
+            with self.lock:
+                if self.said is not None and self.said[0] not in FINAL:
+                    self._write(*self.said)
+
+    def _write(self, state: State, done: float, doing: str, message: str | None) -> None:
         """Write the status in one rename."""
         self.beats += 1
         said = BenchmarkStatus(
@@ -65,6 +92,7 @@ class App:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.behaves == "stands still":
             time.sleep(60)
+        threading.Thread(target=self.beat, daemon=True).start()
         if self.behaves == "is hot":
             self.tell("too_hot", 0.1, "too hot", "it did not cool down to 37 °C")
             return
