@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.errors import InputError, ToolchainError
-from pipeline.schemes import SCHEMES
+from pipeline.schemes import SCHEMES, supported
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,8 @@ def minimum_refusal(backend: str, name: str, schemes: Sequence[str]) -> str | No
     if not wrong:
         return None
     others = [one.name for one in able if all(known_right(scheme, one) for scheme in schemes)]
-    kept = [scheme for scheme in schemes if scheme not in wrong]
-    kept_text = f"keep only {', '.join(kept)}, or " if kept else ""
-    return f"{', '.join(wrong)} is not computed right by {name}. Either {kept_text}ask for one of: {', '.join(others)}."
+    right = [scheme for scheme in supported(backend) if known_right(scheme, runtime)]
+    return (
+        f"{', '.join(wrong)} is not computed right by {name}. Either take of the schemes that are: {', '.join(right)}; "
+        f"or ask for one of: {', '.join(others)}."
+    )

@@ -345,6 +345,7 @@ def with_floor(backend: str, floor: str, *schemes: str) -> Recipe:
 
 def test_floor_is_taken_where_the_schemes_are_right() -> None:
     assert with_floor("litert", "tflite-runtime-2.14.0", "fp32", "fp16").targets["litert"].minimum_runtime
+    assert with_floor("litert", "tflite-runtime-2.14.0", "int8_static_per_tensor").targets["litert"].minimum_runtime
     assert with_floor("litert", "litert-1.2.0", "fp32", "int8_dynamic").targets["litert"].minimum_runtime
 
 
@@ -356,9 +357,9 @@ def test_floor_is_taken_where_the_schemes_are_right() -> None:
             "litert",
             "tflite-runtime-2.14.0",
             ("fp32", "int8_dynamic"),
-            "keep only fp32, or ask for one of: litert-1.2.0",
+            "that are: fp32, fp16, int8_weight_only, int8_static_per_tensor; or ask for one of: litert-1.2.0",
         ),
-        ("litert", "litert-1.0.1", ("int8_dynamic",), "Either ask for one of: litert-1.2.0"),
+        ("litert", "litert-1.0.1", ("int8_dynamic",), "or ask for one of: litert-1.2.0"),
         ("litert", "litert-9", ("fp32",), "there are: tflite-runtime-2.14.0"),
         ("executorch", "litert-1.2.0", ("fp32",), "older runtimes are not tried for executorch"),
     ],

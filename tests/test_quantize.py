@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import REPOSITORY, Outcome, recipe_file, run_command
+from conftest import REPOSITORY, Outcome, recipe_file, run_command_here
 from damage import Damaged
 from safetensors.torch import load_file, save_file
 from store import Store
 from torch import nn
 
 from pipeline import backends, tasks
+from pipeline.backends.litert.container import kinds_of, read_model, tensors_of
 from pipeline.checkpoint import gains, ranges
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.parameters import model_structure
@@ -217,6 +218,8 @@ def gates_of(folder: Path, target: str) -> list[str]:
 # --- static int8 -----------------------------------------------------------------------------------------------------
 
 
+PER_TENSOR = "int8_static_per_tensor"
+STATIC_FILES = ("litert-int8_static", f"litert-{PER_TENSOR}", "executorch-int8_static")
 STATIC = {
     "targets": {name: {"schemes": ["int8_static"]} for name in ("litert", "executorch")},
     "verify": {"gates": {"int8_static": {"min_mean_cosine": 0.5, "min_worst_cosine": 0.0, "min_sqnr_db": 0.0}}},
@@ -229,24 +232,27 @@ def static_line(lively: Callable[..., Path], run_store: Store) -> Path:
 
     def make(folder: Path) -> None:
         source = {"source": str(lively("bert", "classification")), "random_weights": True}
-        free = {"gates": {"int8_static": {"min_sqnr_db": 0.0, "min_agreement": 0.0, "max_kl": 9.0}}}
-        short = {"sequence_lengths": [8, 16]}
-        given = {"student": source, "targets": STATIC["targets"], "convert": short, "verify": free}
+        bounds = {"min_sqnr_db": 0.0, "min_agreement": 0.0, "max_kl": 9.0}
+        free = {"gates": {"int8_static": bounds, PER_TENSOR: bounds}}
+        short = {"sequence_lengths": [16]}
+        targets = {"litert": {"schemes": ["int8_static", PER_TENSOR]}, "executorch": {"schemes": ["int8_static"]}}
+        given = {"student": source, "targets": targets, "convert": short, "verify": free}
         recipe = recipe_file(folder, task="classification", quantize={"calibration_texts": 64}, **given)
-        outcome = run_command("verify", recipe, "--build", folder / "build", "--json", cwd=folder)
+        outcome = run_command_here("verify", recipe, "--build", folder / "build", "--json", cwd=folder)
         assert outcome.rc == 0, outcome.stdout[-3000:] + outcome.stderr[-3000:]
 
     return run_store.get("static-line", make) / "build" / "tiny"
 
 
-@pytest.mark.parametrize("target", ["litert-int8_static", "executorch-int8_static"])
+@pytest.mark.parametrize("target", STATIC_FILES)
 def test_static_linears_have_the_ranges_that_were_found_and_a_head_is_floats(target: str, static_line: Path) -> None:
     """Every gate of an ordinary verdict holds; what follows is read from the file again."""
     assert verify.read(static_line / target / "parity").verdict == "passed"
-    stored = backends.get(target.partition("-")[0])
+    backend, scheme = target.split("-")
+    stored = backends.get(backend)
     held = stored.structure(static_line / target / "model" / stored.FILE)
     functions = len(held.operators)
-    rows = [row for row in ranges.read(static_line / "quantised-int8_static").linears if row.input is not None]
+    rows = [row for row in ranges.read(static_line / f"quantised-{scheme}").linears if row.input is not None]
     assert not any("classifier" in row.path for row in rows)
     wanted = [(*row.input.scale_and_zero_point(), *row.output.scale_and_zero_point()) for row in rows]  # type: ignore[union-attr]
     assert sorted(held.steps) == sorted(wanted * functions)
@@ -254,12 +260,12 @@ def test_static_linears_have_the_ranges_that_were_found_and_a_head_is_floats(tar
     assert set(held.arithmetic) == {"static_int8", "float"}
 
 
-@pytest.mark.parametrize("target", ["litert-int8_static", "executorch-int8_static"])
+@pytest.mark.parametrize("target", STATIC_FILES)
 def test_a_file_that_rounds_over_another_range_fails(target: str, static_line: Path) -> None:
     """By one gate alone: the control is in single precision, and the outputs hardly move."""
     backend, scheme = target.split("-")
     held = backends.get(backend).structure(static_line / target / "model" / backends.get(backend).FILE)
-    expected = equalised.read(static_line / "quantised-int8_static")
+    expected = equalised.read(static_line / f"quantised-{scheme}")
     functions = len(held.operators)
     clean = structure.check(held, expected, scheme, backend, functions=functions).gates
     assert all(gate.passed for gate in clean), [gate.detail for gate in clean if not gate.passed]
@@ -276,12 +282,12 @@ def test_a_file_that_rounds_over_another_range_fails(target: str, static_line: P
         assert "differ from what calibration found" in failed[0].detail
 
 
-@pytest.mark.parametrize("target", ["litert-int8_static", "executorch-int8_static"])
+@pytest.mark.parametrize("target", STATIC_FILES)
 def test_a_bias_that_is_a_step_off_fails(target: str, static_line: Path) -> None:
     """Half a step of the products is what rounding explains."""
     backend, scheme = target.split("-")
     held = backends.get(backend).structure(static_line / target / "model" / backends.get(backend).FILE)
-    expected = equalised.read(static_line / "quantised-int8_static")
+    expected = equalised.read(static_line / f"quantised-{scheme}")
     (bias,) = (one for name, one in expected.tensors.items() if re.search(r"layer\.1\.output\.dense.*bias$", name))
     number = min(
         (n for n, one in enumerate(held.constants) if one.values.squeeze().shape == bias.shape),
@@ -295,6 +301,29 @@ def test_a_bias_that_is_a_step_off_fails(target: str, static_line: Path) -> None
         replace(held, constants=tuple(constants)), expected, scheme, backend, functions=len(held.operators)
     ).gates
     assert "weights" in [gate.name for gate in gates if not gate.passed]
+
+
+def test_old_runtimes_read_one_scale_a_weight(static_line: Path) -> None:
+    """tflite-runtime 2.14 refuses a linear later than version 10; `pocketbert compat` has run such files there."""
+    read = {scheme: litert_model(static_line, scheme) for scheme in ("int8_static", PER_TENSOR)}
+    versions = {scheme: versions_of_linears(model) for scheme, model in read.items()}
+    assert max(versions["int8_static"]) > 10 >= max(versions[PER_TENSOR])
+    tables = [tensor.quantization for tensor in tensors_of(read[PER_TENSOR])]
+    scales = [len(table.scale) for table in tables if table is not None and table.scale is not None]
+    assert len(scales) > 12
+    assert set(scales) == {1}
+
+
+def litert_model(line: Path, scheme: str) -> Any:
+    model, _ = read_model(line / f"litert-{scheme}" / "model" / backends.get("litert").FILE)
+    return model
+
+
+def versions_of_linears(model: Any) -> list[int]:
+    from ai_edge_litert.schema_py_generated import BuiltinOperator
+
+    linear = BuiltinOperator.FULLY_CONNECTED
+    return [code.version for code, kind in zip(model.operatorCodes, kinds_of(model), strict=True) if kind == linear]
 
 
 def test_int8_of_a_delegate_that_declares_other_steps_is_refused(static_line: Path, tmp_path: Path) -> None:

@@ -46,15 +46,16 @@ def activation(low: float, high: float) -> Activation:
 # --- rounding ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_static_linear_rounds_as_the_graph_that_is_converted(seed: int) -> None:
+@pytest.mark.parametrize("one_scale", [False, True])
+def test_a_static_linear_rounds_as_the_graph_that_is_converted(one_scale: bool, seed: int) -> None:
     """Bit for bit, over a range that clips."""
     generator = torch.Generator().manual_seed(seed)
     linear = nn.Linear(48, 32)
     hidden = torch.randn(200, 48, generator=generator)
     ranges_of = activation(-1.5, 2.0), activation(-0.7, 0.9)
     before, after = (one.scale_and_zero_point() for one in ranges_of)
-    converted = static.StaticLinear(linear, before, after, "codes")(hidden)
-    assert torch.equal(fake.FakeStaticLinear(linear, *ranges_of)(hidden), converted)
+    converted = static.StaticLinear(linear, before, after, "codes", one_scale=one_scale)(hidden)
+    assert torch.equal(fake.FakeStaticLinear(linear, *ranges_of, one_scale=one_scale)(hidden), converted)
     assert converted.unique().numel() > 100
 
 

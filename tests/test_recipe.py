@@ -167,6 +167,7 @@ def test_no_two_schemes_look_alike_or_are_shipped_alike():
         "palettize_6bit",
         "int8_dynamic",
         "int8_static",
+        "int8_static_per_tensor",
         "int8_weight_only",
         "fp16",
         "fp32",
@@ -205,7 +206,7 @@ def test_every_scheme_has_gates_that_hold_it_to_something(kind):
 
 def test_a_coarser_scheme_is_never_held_to_more():
     order = ["fp32", "fp16", "int8_weight_only", "palettize_6bit", "int8_dynamic", "int8_static"]
-    order += ["palettize_4bit", "int4_dynamic", "int4_weight_only"]
+    order += ["int8_static_per_tensor", "palettize_4bit", "int4_dynamic", "int4_weight_only"]
     floors = [SCHEMES[name].gates["embedding"].min_worst_cosine or 0.0 for name in order]
     assert floors == sorted(floors, reverse=True)
     assert set(order) == set(SCHEMES)

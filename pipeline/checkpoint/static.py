@@ -16,6 +16,7 @@ from torch.nn import functional
 from pipeline.checkpoint import layers
 from pipeline.checkpoint.ranges import INNER, Linear, Ranges
 from pipeline.errors import StudentError
+from pipeline.schemes import SCHEMES
 
 _OPERATIONS = torch.ops.quantized_decomposed
 _LOW, _HIGH, _LARGEST = -128, 127, 127
@@ -27,20 +28,28 @@ Weights = Literal["codes", "floats", "later"]
 know a weight by that pattern alone; or as they are, in a graph for half precision whose weights are rounded later."""
 
 
-def codes_by_row(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a weight's int8 codes, `(rows, columns)` in floats, and the scale of each row, `(rows,)`; symmetric."""
-    scale = (weight.abs().amax(1) / _LARGEST).clamp(min=_SMALLEST)
+def codes_by_row(weight: torch.Tensor, *, one_scale: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a weight's int8 codes, `(rows, columns)` in floats, and the scale of each row, `(rows,)`; symmetric.
+
+    Args:
+        weight: `(rows, columns)`.
+        one_scale: whether all rows have the same, which old runtimes ask for.
+    """
+    largest = weight.abs().amax(1)
+    scale = (largest.amax().expand_as(largest) if one_scale else largest).div(_LARGEST).clamp(min=_SMALLEST)
     return (weight / scale[:, None]).round().clamp(-_LARGEST, _LARGEST), scale
 
 
 class StaticLinear(nn.Module):
     """A linear whose input, weight and output are int8."""
 
-    def __init__(self, linear: nn.Linear, before: _Grid, after: _Grid, weights: Weights) -> None:
-        """Round a linear's weight to int8 with a scale a row, symmetric."""
+    def __init__(
+        self, linear: nn.Linear, before: _Grid, after: _Grid, weights: Weights, *, one_scale: bool = False
+    ) -> None:
+        """Round a linear's weight to int8, symmetric, see `codes_by_row`."""
         super().__init__()
         self.before, self.after = before, after
-        codes, scale = codes_by_row(linear.weight.detach())
+        codes, scale = codes_by_row(linear.weight.detach(), one_scale=one_scale)
         self.rounds = weights == "floats"
         # On the grid: a converter that rounds by the reciprocal of a step puts one in 100,000 on its other side.
         self.register_buffer("weight", codes * scale[:, None] if self.rounds else codes.to(torch.int8))
@@ -91,9 +100,19 @@ def insert(model: Any, ranges: Ranges, weights: Weights) -> int:
     found = linears(model, ranges)
     for row, linear in found:
         before, *after = row.steps(half=weights == "later")
-        new = StaticLinear(linear, before, after[0], weights) if after else StaticInput(linear, before)
+        one_scale = has_one_scale(ranges)
+        new = (
+            StaticLinear(linear, before, after[0], weights, one_scale=one_scale)
+            if after
+            else StaticInput(linear, before)
+        )
         layers.replace(model, linear, new)
     return len(found)
+
+
+def has_one_scale(ranges: Ranges) -> bool:
+    """Return whether all rows of a weight share a scale in the scheme that ranges were found for."""
+    return SCHEMES[ranges.scheme].granularity == "tensor"
 
 
 def linears(model: Any, ranges: Ranges) -> list[tuple[Linear, nn.Linear]]:

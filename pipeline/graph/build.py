@@ -226,7 +226,7 @@ def _quantise(files: _Files, scheme: str) -> Node | None:
         name=f"quantize {scheme}",
         place=f"quantised-{scheme}",
         stage="quantize",
-        version=quantize.VERSION,
+        version=quantize.version(scheme),
         params={
             "task": recipe.task,
             "scheme": scheme,

@@ -78,7 +78,9 @@ class _Tried:
     error: float
 
 
-def equalise(group: LinearGroup, *, static: bool, observer: str, worth: float = WORTH) -> Equalised:
+def equalise(
+    group: LinearGroup, *, static: bool, observer: str, worth: float = WORTH, one_scale: bool = False
+) -> Equalised:
     """Choose the gains of a group's linears.
 
     Args:
@@ -86,8 +88,11 @@ def equalise(group: LinearGroup, *, static: bool, observer: str, worth: float = 
         static: whether inputs and outputs are rounded over ranges of a tensor, instead of inputs over each token's.
         observer: a row of `OBSERVERS`, for static ranges.
         worth: a gain is taken where it leaves less than this share of the error; none is with 0.
+        one_scale: whether all rows of a weight have the same scale, which is found behind the gains of the outputs.
     """
     weights = [linear.weight.detach() for linear in group.linears]
+    after = [_of_outputs(group.outputs(number).detach(), observer, worth) for number in range(len(weights) * static)]
+    units = [one[0] for one in after] if one_scale else [None] * len(weights)
     truth = [group.inputs[:_TOKENS] @ weight.T for weight in weights]
 
     def tried(scales: torch.Tensor | None) -> _Tried:
@@ -95,7 +100,8 @@ def equalise(group: LinearGroup, *, static: bool, observer: str, worth: float = 
         observed = Observed.by(observer, divided) if static else None
         some = divided[:_TOKENS]
         read = rounding.by_tensor(some, observed.kept) if observed else rounding.by_token(some)
-        rounded = [rounding.weight_by_row(weight if scales is None else weight * scales) for weight in weights]
+        scaled = weights if scales is None else [weight * scales for weight in weights]
+        rounded = [_rounded(weight, unit, one_scale=one_scale) for weight, unit in zip(scaled, units, strict=True)]
         error = _relative((read @ weight.T, true) for weight, true in zip(rounded, truth, strict=True))
         return _Tried(scales, observed, error)
 
@@ -115,9 +121,15 @@ def equalise(group: LinearGroup, *, static: bool, observer: str, worth: float = 
     )
     if not static:
         return found
-    each = [_of_outputs(group.outputs(number).detach(), observer, worth) for number in range(len(weights))]
-    gains, outputs, errors, before = zip(*each, strict=True)
+    gains, outputs, errors, before = zip(*after, strict=True)
     return replace(found, output_gains=gains, outputs=outputs, output_errors=errors, output_errors_before=before)
+
+
+def _rounded(weight: torch.Tensor, unit: torch.Tensor | None, *, one_scale: bool) -> torch.Tensor:
+    """Return a weight rounded between its gains, whose rows are divided by the outputs' gain where that matters."""
+    if unit is None:
+        return rounding.weight_by_row(weight, one_scale=one_scale)
+    return rounding.weight_by_row(weight / unit[:, None], one_scale=one_scale) * unit[:, None]
 
 
 def smoothing_scales(inputs: torch.Tensor, weights: Sequence[torch.Tensor], alpha: float) -> torch.Tensor:

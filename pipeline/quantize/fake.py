@@ -34,15 +34,15 @@ def _clipped_through(values: torch.Tensor, kept: Activation) -> torch.Tensor:
 class FakeStaticLinear(nn.Module):
     """A linear of static int8; its weight and its bias are trained, its ranges stay."""
 
-    def __init__(self, linear: nn.Linear, before: Activation, after: Activation) -> None:
+    def __init__(self, linear: nn.Linear, before: Activation, after: Activation, *, one_scale: bool = False) -> None:
         """Take over a linear's parameters."""
         super().__init__()
         self.weight, self.bias = linear.weight, linear.bias
-        self.before, self.after = before, after
+        self.before, self.after, self.one_scale = before, after, one_scale
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return what the linear gives, rounded as int8 is."""
-        weight = _through(self.weight, rounding.weight_by_row(self.weight.detach()))
+        weight = _through(self.weight, rounding.weight_by_row(self.weight.detach(), one_scale=self.one_scale))
         return _clipped_through(functional.linear(_clipped_through(hidden, self.before), weight, self.bias), self.after)
 
 
@@ -87,7 +87,8 @@ def insert_static(model: Any, ranges: Ranges) -> None:
     for row, linear in static.linears(model, ranges):
         assert row.input
         assert row.output
-        layers.replace(model, linear, FakeStaticLinear(linear, row.input, row.output))
+        new = FakeStaticLinear(linear, row.input, row.output, one_scale=static.has_one_scale(ranges))
+        layers.replace(model, linear, new)
 
 
 def insert_integers(model: Any, integers: Mapping[str, Integers], *, dynamic: bool) -> dict[str, FakeIntegerLinear]:

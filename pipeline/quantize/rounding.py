@@ -8,9 +8,9 @@ from pipeline.checkpoint.static import codes_by_row
 _SMALLEST = 1e-12
 
 
-def weight_by_row(weight: torch.Tensor) -> torch.Tensor:
-    """Return a weight `(rows, columns)` rounded to int8 and multiplied out, symmetric, with a scale a row."""
-    codes, scale = codes_by_row(weight)
+def weight_by_row(weight: torch.Tensor, *, one_scale: bool = False) -> torch.Tensor:
+    """Return a weight `(rows, columns)` rounded to int8 and multiplied out, symmetric, see `static.codes_by_row`."""
+    codes, scale = codes_by_row(weight, one_scale=one_scale)
     return codes * scale[:, None]
 
 

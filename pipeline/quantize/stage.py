@@ -19,6 +19,7 @@ from pipeline.recipe.schema import QuantizeSection, QuantizeTraining
 from pipeline.schemes import SCHEMES, Scheme
 
 VERSION = 4
+_PALETTES_VERSION = 5
 DISTRIBUTIONS = ("torch", "transformers", "tokenizers")
 STRUCTURE = "structure.json"
 """What `checkpoint.parameters` says of the rewritten model: files are compared with that."""
@@ -145,6 +146,11 @@ def train(
     return learn(job, tell, out)
 
 
+def version(scheme: str) -> int:
+    """Return the version of the code that makes a scheme's checkpoint."""
+    return _PALETTES_VERSION if SCHEMES[scheme].palette_bits else VERSION
+
+
 def training_params(settings: QuantizeTraining, texts: Sequence[Unlabelled]) -> dict[str, Any]:
     """Return what decides the result of `train`, besides the checkpoints."""
     kept = settings.model_dump(mode="json", exclude={"texts", "checkpoint_minutes"})
@@ -163,13 +169,16 @@ def _equalise(
     from pipeline.quantize.equalisation import WORTH, apply, equalise
 
     truth = _outputs(model, task, batches)
-    static = SCHEMES[scheme].activations == "static_int8"
+    row = SCHEMES[scheme]
+    static, one_scale = row.activations == "static_int8", row.granularity == "tensor"
     groups = linear_groups(model, batches, seed=section.seed)
     if static:
         # A head's outputs are what the file gives; as int8 they would be 256 different ones.
         groups = [group for group in groups if not any(_is_head(path, model) for path in group.paths)]
     worth = WORTH if section.equalisation else 0.0
-    found = [equalise(group, static=static, observer=section.observer, worth=worth) for group in groups]
+    found = [
+        equalise(group, static=static, observer=section.observer, worth=worth, one_scale=one_scale) for group in groups
+    ]
     for group, one in zip(groups, found, strict=True):
         apply(group.linears, one)
     _write_weights(model, out)

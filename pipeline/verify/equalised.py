@@ -12,6 +12,7 @@ from pipeline.backends.structure import Steps
 from pipeline.checkpoint import integers, ranges
 from pipeline.checkpoint.source import CODES
 from pipeline.quantize import stage as quantize
+from pipeline.schemes import SCHEMES
 from pipeline.verify.record import GateResult
 from pipeline.verify.weights import Array, Expected
 
@@ -33,15 +34,16 @@ def read(quantised: Path, *, half: bool = False) -> Expected:
     linears = {name for name, _ in found.calls}
     steps: dict[str, Steps] = {}
     # A checkpoint of palettes has none.
-    known = ranges.read(quantised).linears if (quantised / ranges.FILE).is_file() else ()
-    for row in known:
+    known = ranges.read(quantised) if (quantised / ranges.FILE).is_file() else None
+    for row in known.linears if known else ():
         found_steps = row.steps(half=half)
         if found_steps:
             inner = f"{row.path}.{ranges.INNER}"
             read, *made = found_steps
             steps[inner if inner in linears else row.path] = (*read, *made[0]) if made else read
     rounded = frozenset(integers.read(quantised)) if (quantised / CODES).is_file() else None
-    return replace(found, static=steps, rounded=rounded)
+    one_scale = known is not None and SCHEMES[known.scheme].granularity == "tensor"
+    return replace(found, static=steps, one_scale=one_scale, rounded=rounded)
 
 
 def worst_linear(quantised: Path) -> str | None:

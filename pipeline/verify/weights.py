@@ -139,6 +139,8 @@ class Expected:
     """Modules in the order in which they run, each with the numbers of the calls on whose results it works."""
     static: Mapping[str, Steps] = field(default_factory=dict)
     """By the name of a linear that is static int8, the steps of what it reads and gives."""
+    one_scale: bool = False
+    """Whether all rows of such a linear's weight share a scale."""
     rounded: frozenset[str] | None = None
     """The names of the tensors that were chosen as integers; None where none was."""
 
@@ -175,7 +177,8 @@ class Expected:
             return Form(name, "", values, prefix=name in self.positions)
         if kind == "weight":
             return Form(name, "", values, rounding=STATIC_ROUNDING)
-        of_weights = np.abs(self.tensors[f"{linear}.weight"]).max(1) / np.float32(STATIC_ROUNDING.steps)
+        largest = np.abs(self.tensors[f"{linear}.weight"]).max(1)
+        of_weights = (np.full_like(largest, largest.max()) if self.one_scale else largest) / STATIC_ROUNDING.steps
         step, *_ = self.static[linear]
         error = step * of_weights * np.float32((1 + _INT8_SLACK) / 2) + np.abs(values) * np.float32(_SUM_ERROR)
         return Form(name, "", values, error=error.astype(np.float32))

@@ -49,7 +49,7 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
             if request.base is None:
                 _export(request, base)
             _quantize(base, source, request.scheme)
-        share_constants(source, file)
+        share_constants(source, file, one_scale=SCHEMES[request.scheme].granularity == "tensor")
     stored = SCHEMES[request.scheme].weights.upper()
     # Of integers each was looked for, and all may have eight bits.
     if request.scheme not in _OF_INTEGERS and stored not in constant_dtypes(file):
@@ -175,11 +175,25 @@ def _tables_recipe() -> Any:
     return [{**everything, "operation": qtyping.TFLOperationName.EMBEDDING_LOOKUP}]
 
 
+def _tables_of_one_scale_recipe() -> Any:
+    """Return the same with one scale for a table."""
+    from ai_edge_quantizer import qtyping
+
+    (tables,) = _tables_recipe()
+    config = {**tables["op_config"]}
+    config["weight_tensor_config"] = {
+        **config["weight_tensor_config"],
+        "granularity": qtyping.QuantGranularity.TENSORWISE,
+    }
+    return [{**tables, "op_config": config}]
+
+
 _RECIPES: Mapping[str, Callable[[], Any]] = {
     "fp16": _fp16_recipe,
     "int8_weight_only": _weight_only_recipe,
     "int8_dynamic": _dynamic_recipe,
     "int8_static": _tables_recipe,
+    "int8_static_per_tensor": _tables_of_one_scale_recipe,
 }
 """What the quantizer is told, by scheme."""
 _OF_INTEGERS = frozenset({"int4_dynamic"})

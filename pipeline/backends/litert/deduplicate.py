@@ -13,11 +13,13 @@ import numpy as np
 from pipeline.backends.litert.container import blocks_of, kinds_of, read_model, tensors_of, write_model
 
 NAME_MAX_BYTES = 120
+_LINEAR_OF_ONE_SCALE = 5
+"""Version of FULLY_CONNECTED that knows int8 and more than two dimensions."""
 _LINEAR_BY_ROW = 12
 """Version of FULLY_CONNECTED that knows a scale a row; what came with blocks has no later one."""
 
 
-def share_constants(source: Path, path: Path, *, unique_names: bool = False) -> None:
+def share_constants(source: Path, path: Path, *, unique_names: bool = False, one_scale: bool = False) -> None:
     """Rewrite a `.tflite` file so that what several signatures repeat is stored once.
 
     Scales, zero points, shapes and names become shared vectors, quantization tables shared tables, and a shorter
@@ -28,14 +30,34 @@ def share_constants(source: Path, path: Path, *, unique_names: bool = False) -> 
         path: The file to write; may not be `source`.
         unique_names: Give every tensor of the file a name of its own, as the quantizer wants it. Otherwise names are
             unique within a graph, and equal ones of several graphs are stored once.
+        one_scale: Write one scale where all rows of a tensor have the same.
     """
     from ai_edge_litert import schema_py_generated as schema
 
     model, contents = read_model(source)
+    if one_scale:
+        _join_scales(model, schema)
     _declare_versions(model, schema)
     _shorten_names(model, unique=unique_names)
     _share_tables(model)
     write_model(model, contents, path)
+
+
+def _join_scales(model: Any, schema: Any) -> None:
+    """Write one scale for a weight or a bias whose rows all have the same.
+
+    litert-torch 0.10 writes a scale a row for every linear, and the version of the operation that goes with it, which a
+    runtime refuses that does not know either.
+    """
+    for code, kind in zip(model.operatorCodes, kinds_of(model), strict=True):
+        if kind == schema.BuiltinOperator.FULLY_CONNECTED:
+            code.version = min(code.version, _LINEAR_OF_ONE_SCALE)
+    for tensor in tensors_of(model):
+        table = tensor.quantization
+        if table is None or table.scale is None or len(table.scale) < 2:
+            continue
+        if len(set(table.scale)) == 1 and len(set(table.zeroPoint)) == 1:
+            table.scale, table.zeroPoint, table.quantizedDimension = table.scale[:1], table.zeroPoint[:1], 0
 
 
 def _declare_versions(model: Any, schema: Any) -> None:

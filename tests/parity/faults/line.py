@@ -110,7 +110,7 @@ class Line:
         params = {"scheme": scheme, "steps": steps, "code": quantising_code()}
         place = self.folder / f"quantised-{scheme}"
         tools = versions(*quantize.DISTRIBUTIONS)
-        order = Order(place, "quantize", quantize.VERSION, params, {"student": self.student.digest}, tools)
+        order = Order(place, "quantize", quantize.version(scheme), params, {"student": self.student.digest}, tools)
         task = self.which.task
         call = lambda out: workers.converter.call(  # noqa: E731
             planting.quantise, self.student.path, task, scheme, steps, out
