@@ -12,6 +12,7 @@ import numpy as np
 import test_backends
 from store import Store
 from test_backends import student_artifact
+from warm import session
 
 from pipeline import backends, mil
 from pipeline.artifact import Artifact, read_manifest
@@ -77,7 +78,7 @@ class Made:
 @contextlib.contextmanager
 def converting(folder: Path) -> Iterator[Worker]:
     """Start the process in which students are quantised and converted."""
-    with Worker(folder / "convert.log") as worker:
+    with session().one(folder / "convert.log") as worker:
         test_backends._converter.append(worker)
         yield worker
         test_backends._converter.clear()

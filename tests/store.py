@@ -21,12 +21,17 @@ class Store:
         """Keep folders below a root."""
         self._root = root
 
+    def has(self, name: str, key: str = "") -> bool:
+        """Return whether a folder was filled for this key."""
+        done = self._root / f"{name}.key"
+        return done.exists() and done.read_text(encoding="utf-8") == key
+
     def get(self, name: str, make: Callable[[Path], object], key: str = "") -> Path:
         """Return a folder, filled now unless that was done for the same key."""
         folder, done = self._root / name, self._root / f"{name}.key"
         self._root.mkdir(parents=True, exist_ok=True)
         with FileLock(self._root / f"{name}.lock"):
-            if not done.exists() or done.read_text(encoding="utf-8") != key:
+            if not self.has(name, key):
                 done.unlink(missing_ok=True)
                 if folder.exists():
                     remove(folder)

@@ -9,6 +9,7 @@ from abuse import disks, hostile, inputs, kills, scene
 from abuse.findings import HELD, NOT_RUN, TOO_LATE
 from abuse.forked import Forks
 
+pytestmark = pytest.mark.toolchain
 SEED = 20
 INPUTS = range(0, 60)
 HOSTILE = range(0, 24)

@@ -13,6 +13,7 @@ import pytest
 from conftest import TinyLine, bundled_folder, environment, recipe_file
 from damage import Damaged
 from store import Store
+from warm import session
 
 from pipeline import backends, mil, tasks
 from pipeline.artifact import Artifact, Order, build, read_manifest
@@ -40,7 +41,7 @@ TEXTS = ("A man is playing a guitar.", "Thanks!", "Crème brûlée — très bon
 @pytest.fixture(scope="module", autouse=True)
 def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Toolchains live in a worker, as in the line: their warnings are not ours, and imports are paid once."""
-    with Worker(tmp_path_factory.mktemp("log") / "convert.log") as worker:
+    with session().one(tmp_path_factory.mktemp("log") / "convert.log") as worker:
         _converter.append(worker)
         yield
         _converter.clear()

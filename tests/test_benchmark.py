@@ -67,12 +67,13 @@ def test_variants_take_turns_in_processes_of_their_own(tiny_line: TinyLine, tmp_
 
 
 def test_run_ends_in_a_report_even_when_a_gate_failed(
-    tiny_line: TinyLine, tmp_path: Path, pocketbert: Callable[..., Outcome]
+    tiny_line: TinyLine, tmp_path: Path, command_here: Callable[..., Outcome]
 ) -> None:
     line = tiny_line.copy(tmp_path)
     quick = {"benchmark": {"rounds": 1, "block_ms": 1.0, "texts": 2, "text_passes": 1, "lengths": [8, 32]}}
     line.recipe.write_text(line.recipe.read_text(encoding="utf-8") + "\n" + tomli_w.dumps(quick), encoding="utf-8")
-    outcome = pocketbert("run", line.recipe, "--build", line.build, "--json")
+    litert = ("--target", "litert:fp32", "--target", "litert:int8_dynamic")
+    outcome = command_here("run", line.recipe, *litert, "--build", line.build, "--json")
     assert outcome.rc == 1
     made = {step["name"] for step in outcome.document["steps"] if step["made"]}
     assert made == {"benchmark", "report"}
@@ -80,5 +81,5 @@ def test_run_ends_in_a_report_even_when_a_gate_failed(
     assert report["schema_version"] == 2
     assert "litert-fp32" in json.dumps(report)
     assert (line.folder / "report" / "index.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    again = pocketbert("run", line.recipe, "--build", line.build, "--json")
+    again = command_here("run", line.recipe, *litert, "--build", line.build, "--json")
     assert not any(step["made"] for step in again.document["steps"])

@@ -14,6 +14,7 @@ from damage import Damaged, first
 from faults import line
 from faults.students import Student
 from faults.workers import WorkerPool
+from warm import session
 
 from pipeline import artifact, backends, mil
 from pipeline.backends.litert import bounds as litert
@@ -26,7 +27,7 @@ TARGETS = {"litert": "int8_dynamic", "executorch": "int8_dynamic", "coreml": "in
 @pytest.fixture(scope="module")
 def files() -> Iterator[dict[str, Path]]:
     """A clean file of each format, as `make faults` has them."""
-    worker_pool = WorkerPool(line.BUILD / "logs", 1)
+    worker_pool = WorkerPool(line.BUILD / "logs", 1, session().start)
     with artifact.only_run(line.BUILD, waiting=lambda: None), worker_pool.at_work(), worker_pool.take() as workers:
         opened = line.open_line(Student(), workers)
         folders = {name: opened.convert(Target(name, scheme), workers).path for name, scheme in TARGETS.items()}

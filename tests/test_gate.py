@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import tomli_w
-from conftest import REPOSITORY, Outcome, TinyLine, run_command
+from conftest import REPOSITORY, Outcome, TinyLine, run_command_here
 from store import Store
 from test_report import counted_record
 
@@ -51,7 +51,7 @@ def gated(tiny_line: TinyLine, run_store: Store) -> TinyLine:
         values = tomllib.loads(line.recipe.read_text(encoding="utf-8"))
         del values["verify"]
         line.recipe.write_text(tomli_w.dumps(values | {"benchmark": QUICK}), encoding="utf-8")
-        outcome = run_command("run", line.recipe, "--build", line.build, "--json", cwd=line.recipe.parent)
+        outcome = run_command_here("run", line.recipe, "--build", line.build, "--json", cwd=line.recipe.parent)
         assert outcome.rc == 0, outcome.stdout[-3000:] + outcome.stderr[-3000:]
 
     folder = run_store.get("gated", make) / "line"

@@ -615,6 +615,7 @@ def test_the_record_survives_its_own_file(tmp_path, seed):
     assert verify.read(tmp_path) == parity
 
 
+@pytest.mark.full
 def test_files_judged_one_after_the_other_in_one_worker_are_judged_as_in_a_worker_each(tiny_line, tmp_path):
     # ExecuTorch's pool of threads belongs to the process, and the last session of a file has two.
     names = ("litert-int8_dynamic", "executorch-fp32", "litert-int8_dynamic")

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import test_backends
-from conftest import Outcome, recipe_file, run_command, write_student
+from conftest import Outcome, recipe_file, run_command_here, write_student
 from damage import Damaged
 from store import Store
 from test_backends import student_artifact
 from test_unread import refused
+from warm import session
 
 from pipeline.artifact import Artifact
 from pipeline.backends import executorch
@@ -94,7 +95,7 @@ def line(run_store: Store, lively: Callable[..., Path]) -> Callable[[int], Path]
                 quantize={"calibration_texts": 32, "table_bits": table_bits},
                 verify=gates,
             )
-            outcome = run_command("verify", recipe, "--build", folder / "build", "--json", cwd=folder)
+            outcome = run_command_here("verify", recipe, "--build", folder / "build", "--json", cwd=folder)
             assert outcome.rc == 0, outcome.stdout[-3000:] + outcome.stderr[-3000:]
 
         return run_store.get(f"int4-line-{table_bits}", make_line) / "build" / "tiny"
@@ -111,7 +112,7 @@ def made(request: pytest.FixtureRequest, line: Callable[[int], Path]) -> Made:
 
 @pytest.fixture(scope="module")
 def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    with Worker(tmp_path_factory.mktemp("log") / "convert.log") as worker:
+    with session().one(tmp_path_factory.mktemp("log") / "convert.log") as worker:
         test_backends._converter.append(worker)
         yield worker
         test_backends._converter.clear()

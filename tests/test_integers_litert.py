@@ -13,6 +13,7 @@ from conftest import Outcome, recipe_file, write_student
 from damage import Damaged, first
 from store import Store
 from test_backends import student_artifact
+from warm import session
 
 from pipeline import backends
 from pipeline.artifact import Artifact, read_manifest
@@ -75,7 +76,7 @@ class Made:
 
 @pytest.fixture(scope="module")
 def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    with Worker(tmp_path_factory.mktemp("log") / "convert.log") as worker:
+    with session().one(tmp_path_factory.mktemp("log") / "convert.log") as worker:
         test_backends._converter.append(worker)
         yield worker
         test_backends._converter.clear()

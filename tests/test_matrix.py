@@ -26,7 +26,6 @@ from pipeline.schemes import supported
 from pipeline.tasks import TASKS
 from pipeline.verify import stage as verify
 
-LENGTHS = [16, 32]
 SAMPLE = {
     ("roberta", "token_classification"): {"litert": ["int8_dynamic"], "coreml": ["fp16"]},
     ("mobilebert", "question_answering"): {"litert": ["fp32"]},
@@ -53,13 +52,21 @@ def every_target() -> dict[str, list[str]]:
     return {name: schemes for name, schemes in answers.items() if schemes}
 
 
-CASES = [pytest.param(*pair, targets, id="-".join(pair)) for pair, targets in SAMPLE.items()]
-CASES += [pytest.param(*pair, every_target(), id="-".join((*pair, "every")), marks=pytest.mark.full) for pair in MORE]
+CASES = [pytest.param(*pair, targets, [32], id="-".join(pair)) for pair, targets in SAMPLE.items()]
+CASES += [
+    pytest.param(*pair, every_target(), [16, 32], id="-".join((*pair, "every")), marks=pytest.mark.full)
+    for pair in MORE
+]
 
 
-@pytest.mark.parametrize(("architecture", "task", "targets"), CASES)
+@pytest.mark.parametrize(("architecture", "task", "targets", "lengths"), CASES)
 def test_a_saved_folder_goes_through_the_command(
-    architecture: str, task: str, targets: dict[str, list[str]], command_here: Callable[..., Outcome], tmp_path: Path
+    architecture: str,
+    task: str,
+    targets: dict[str, list[str]],
+    lengths: list[int],
+    command_here: Callable[..., Outcome],
+    tmp_path: Path,
 ) -> None:
     source = tmp_path / "source"
     source.mkdir()
@@ -68,7 +75,7 @@ def test_a_saved_folder_goes_through_the_command(
         tmp_path,
         task=task,
         student={"source": "source", "random_weights": True},
-        convert={"sequence_lengths": LENGTHS},
+        convert={"sequence_lengths": lengths},
         targets={name: {"schemes": schemes} for name, schemes in targets.items()},
     )
     outcome = command_here("verify", recipe, "--json")

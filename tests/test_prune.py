@@ -14,6 +14,7 @@ import pytest
 import torch
 import transformers
 from conftest import check_trial
+from warm import session
 
 from pipeline import tasks
 from pipeline.artifact import sha256_file
@@ -51,7 +52,6 @@ from pipeline.data import datasets as data
 from pipeline.data.calibration import Batches
 from pipeline.data.corpus import Unlabelled
 from pipeline.errors import InputError, PipelineError
-from pipeline.graph.worker import Worker
 from pipeline.recipe.compression import FactoriseSection, PruneSection, StartSection
 from pipeline.text import bundled
 from pipeline.text.bundled import everyday_sentences
@@ -221,7 +221,7 @@ def test_a_factored_table_and_a_single_head_are_timed_too(lively: Students, tmp_
     out = tmp_path / "out"
     out.mkdir()
     wanted = section(compute=0.7, costs="latency", cost_length=64)
-    with Worker(tmp_path / "log") as worker:
+    with session().one(tmp_path / "log") as worker:
         metrics = worker.call(prune.make, tmp_path / "single", "embedding", wanted, TEXTS, out)
     assert metrics["attention_heads"] == [1, 1]
     assert metrics["structure_ms"]["attention"] > metrics["structure_ms"]["feed_forward"] > 0
@@ -233,7 +233,7 @@ def test_costs_are_measured_in_the_real_runtime(lively: Students, tmp_path: Path
     out = tmp_path / "out"
     out.mkdir()
     wanted = section(compute=0.6, costs="latency", cost_length=64)
-    with Worker(tmp_path / "log") as worker:
+    with session().one(tmp_path / "log") as worker:
         metrics = worker.call(prune.make, lively("bert", "classification"), "classification", wanted, TEXTS, out)
     assert metrics["structure_ms"]["attention"] > 2 * metrics["structure_ms"]["feed_forward"] > 0
     assert 0.3 < metrics["compute"] < 0.8

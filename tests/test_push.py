@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Outcome, TinyLine, run_command
+from conftest import Outcome, TinyLine, run_command, run_command_here
 from hub_server import READER, TOKEN, Hub, Repository, serving
 
 import pipeline
@@ -39,7 +39,7 @@ def whole(tiny_line: TinyLine, tmp_path_factory: pytest.TempPathFactory) -> Iter
     root = tmp_path_factory.mktemp("whole")
     copy = tiny_line.copy(root)
     targets = [part for name in PASSED for part in ("--target", name.replace("-", ":", 1))]
-    outcome = run_command("verify", copy.recipe, "--thorough", *targets, "--build", copy.build, "--json", cwd=root)
+    outcome = run_command_here("verify", copy.recipe, "--thorough", *targets, "--build", copy.build, "--json", cwd=root)
     assert outcome.rc == 0, outcome.stdout + outcome.stderr
     made(copy)
     yield copy

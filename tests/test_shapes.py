@@ -147,19 +147,24 @@ def test_mobilebert_is_refused_with_its_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("architecture", "targets"),
+    ("architecture", "targets", "lengths"),
     [
         pytest.param(
             "bert",
             {"litert": ["int8_dynamic"], "coreml": ["fp16"], "executorch": ["fp32", "int8_dynamic"]},
+            [16, 32],
             id="bert",
             marks=pytest.mark.full,
         ),
-        pytest.param("albert", {"litert": ["fp32"], "coreml": ["fp16"]}, id="albert"),
+        pytest.param("albert", {"litert": ["fp32"], "coreml": ["fp16"]}, [32], id="albert"),
     ],
 )
 def test_a_compressed_folder_goes_through_the_command(
-    architecture: str, targets: dict[str, list[str]], command_here: Callable[..., Outcome], tmp_path: Path
+    architecture: str,
+    targets: dict[str, list[str]],
+    lengths: list[int],
+    command_here: Callable[..., Outcome],
+    tmp_path: Path,
 ) -> None:
     model = lively(architecture, "classification", tmp_path / "plain")
     compress(model)
@@ -171,7 +176,7 @@ def test_a_compressed_folder_goes_through_the_command(
         tmp_path,
         task="classification",
         student={"source": "source", "random_weights": True},
-        convert={"sequence_lengths": [16, 32]},
+        convert={"sequence_lengths": lengths},
         targets={name: {"schemes": schemes} for name, schemes in targets.items()},
     )
     outcome = command_here("verify", recipe, "--json")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from apps import contract, tampered
-from conftest import TinyLine, run_command
+from conftest import TinyLine, run_command, run_command_here
 
 from pipeline.errors import ArtifactError, InputError
 from pipeline.ship import signing
@@ -114,7 +114,7 @@ def thorough(tiny_line: TinyLine, tmp_path_factory: pytest.TempPathFactory) -> T
     root = tmp_path_factory.mktemp("thorough")
     line = tiny_line.copy(root)
     arguments = ("verify", line.recipe, "--thorough", "--target", "litert:fp32", "--build", line.build, "--json")
-    outcome = run_command(*arguments, cwd=root)
+    outcome = run_command_here(*arguments, cwd=root)
     assert outcome.rc == 0, outcome.stdout + outcome.stderr
     signing.new_key(root / "key")
     return line

@@ -14,6 +14,7 @@ import torch
 from conftest import Outcome, recipe_file
 from test_backends import convert, student_artifact
 from test_training import Stop, job_of, recipe_of, silent, stop_after, write_toy
+from warm import session
 
 from pipeline import backends, tasks
 from pipeline.artifact import sha256_file
@@ -26,7 +27,6 @@ from pipeline.compress.distil import stage as distil
 from pipeline.compress.distil.dataset import DistilData
 from pipeline.convert.stage import Target
 from pipeline.errors import PipelineError
-from pipeline.graph.worker import Worker
 from pipeline.recipe.compression import DistilSection, PruneSection
 from pipeline.recipe.fields import GradualSparse, Sparse
 from pipeline.recipe.schema import TrainSection
@@ -316,7 +316,7 @@ def test_layers_that_cannot_be_taken_apart_are_refused_before_training(
 @pytest.fixture(scope="module")
 def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Toolchains live in a worker, as in the line; `test_backends.convert` uses it."""
-    with Worker(tmp_path_factory.mktemp("log") / "convert.log") as worker:
+    with session().one(tmp_path_factory.mktemp("log") / "convert.log") as worker:
         test_backends._converter.append(worker)
         yield
         test_backends._converter.clear()

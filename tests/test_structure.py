@@ -14,6 +14,7 @@ import pytest
 import test_backends
 from safetensors.numpy import load_file, save_file
 from test_backends import convert, student_artifact, supported
+from warm import session
 
 from pipeline import backends, tasks
 from pipeline.artifact import Artifact
@@ -24,7 +25,6 @@ from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.parameters import model_structure
 from pipeline.convert.stage import Target
 from pipeline.errors import ArtifactError, StudentError
-from pipeline.graph.worker import Worker
 from pipeline.verify import structure as judging
 from pipeline.verify import weights
 from pipeline.verify.record import GateResult
@@ -283,7 +283,7 @@ def test_what_a_runtime_computes_by_design_is_declared() -> None:
 @pytest.fixture(scope="module", autouse=True)
 def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Toolchains live in a worker, as in the line; `test_backends.convert` uses it."""
-    with Worker(tmp_path_factory.mktemp("log") / "convert.log") as worker:
+    with session().one(tmp_path_factory.mktemp("log") / "convert.log") as worker:
         test_backends._converter.append(worker)
         yield
         test_backends._converter.clear()

@@ -1,10 +1,12 @@
-"""Workers that live on from one test to the next: toolchains take five seconds and more to import.
+"""Workers that live on from one test to the next: toolchains take ten seconds to import, a tiny student's file one.
 
-While `lent` lasts, a `Worker` that is closed is kept, and the next one that is opened with the same settings takes its
-process, which then gets the folder, variables and log that a new one would have.
+While `lent` lasts, a `Worker` that is closed is kept, and the next one that is opened takes its process, which then
+gets the folder, variables and log that a new one would have. Torch has one thread in all of them: as many tests run at
+once as there are cores.
 """
 
 import contextlib
+import functools
 import os
 import sys
 import tempfile
@@ -20,16 +22,16 @@ from pipeline.graph.worker import Worker, redirect
 
 _TOO_LARGE_BYTES = 3 << 30
 """Toolchains leak with every conversion; a worker beyond this is ended."""
-_Settings = tuple[int | None, bool]
-"""Threads, and whether freed memory is kept: variables that are read when a process starts."""
+_HOMES = [str(place) for place in (Path(__file__).parents[1], Path(__file__).parent, Path(__file__).parent / "parity")]
+"""What workers import from: the package, and tests that call functions of their own in them."""
 
 
 class Workers:
-    """Idle workers by their settings."""
+    """Idle workers, by whether they keep freed memory: a variable that is read when a process starts."""
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._idle: dict[_Settings, list[Worker]] = {}
+        self._idle: dict[bool, list[Worker]] = {}
         self._lock = threading.Lock()
         self._open, self._close, self._exit, self._call = (
             getattr(Worker, name) for name in ("__init__", "close", "__exit__", "call")
@@ -40,11 +42,13 @@ class Workers:
         """Let every `Worker` of this process take an idle one's process, and leave its own behind."""
 
         def opened(worker: Any, log: Path, tell: Any = None, *, threads: Any = None, keep_memory: bool = False) -> None:
-            worker._settings, worker._in_call, worker._kept = (threads, keep_memory), False, False
+            worker._keeps_memory, worker._in_call, worker._kept = keep_memory, False, False
             worker._patience_seconds = None
-            idle = self._take(worker._settings)
+            idle = self._take(keep_memory)
             if idle is None:
-                self._open(worker, log, tell, threads=threads, keep_memory=keep_memory)
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setenv("PYTHONPATH", os.pathsep.join(_HOMES))
+                    self._open(worker, log, tell, threads=1, keep_memory=keep_memory)
                 return
             log.parent.mkdir(parents=True, exist_ok=True)
             worker.log, worker.tell = log, tell
@@ -76,9 +80,30 @@ class Workers:
                 patch.setattr(Worker, name, function)
             yield
 
-    def _take(self, settings: _Settings) -> Any:
+    @contextlib.contextmanager
+    def one(self, log: Path) -> Iterator[Worker]:
+        """Lend one worker."""
+        worker = self.start(log)
+        try:
+            yield worker
+        finally:
+            worker.close()
+
+    def start(self, log: Path) -> Worker:
+        """Return a worker that is kept when it is closed."""
+        with pytest.MonkeyPatch.context() as patch, self.lent(patch):
+            worker: Any = Worker(log)
+
+        def close() -> None:
+            if worker._process.poll() is not None or not self._keep(worker):
+                self._close(worker)
+
+        worker.close = close
+        return worker
+
+    def _take(self, keep_memory: bool) -> Any:
         with self._lock:
-            while idle := self._idle.get(settings):
+            while idle := self._idle.get(keep_memory):
                 worker: Any = idle.pop()
                 if worker._process.poll() is None:
                     return worker
@@ -92,7 +117,7 @@ class Workers:
             return False
         with self._lock:
             worker._kept = True
-            self._idle.setdefault(worker._settings, []).append(worker)
+            self._idle.setdefault(worker._keeps_memory, []).append(worker)
         return True
 
     def end(self) -> None:
@@ -100,6 +125,12 @@ class Workers:
         for worker in [one for idle in self._idle.values() for one in idle]:
             self._close(worker)
         self._idle.clear()
+
+
+@functools.cache
+def session() -> Workers:
+    """Return the workers of this process's tests; `conftest` ends them."""
+    return Workers()
 
 
 def begin_anew(folder: str, variables: dict[str, str], log: Path) -> None:
@@ -118,6 +149,7 @@ def _variables() -> dict[str, str]:
     """Return the environment of a new worker, as `Worker` makes it."""
     return dict(os.environ) | {
         "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONWARNINGS": "ignore",
     }

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import tomli_w
-from conftest import environment, recipe_file, run_command, write_student
+from conftest import environment, recipe_file, run_command_here, write_student
 from store import Store, code_and_tools
 
 from abuse.findings import BUILD
@@ -47,7 +47,7 @@ def project(make_whole: bool = True) -> Path:
         _write_training(folder)
         verb = "run" if make_whole else "verify"
         for arguments in ((verb, recipe), ("ship", recipe, "--into", "apps")):
-            outcome = run_command(*arguments, "--build", "build", cwd=folder, OMP_NUM_THREADS="1")
+            outcome = run_command_here(*arguments, "--build", "build", cwd=folder)
             assert outcome.rc == 0, outcome.stdout[-3000:] + outcome.stderr[-3000:]
         for note in NOTES:
             path = folder / note

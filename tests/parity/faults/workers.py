@@ -8,7 +8,7 @@ import contextlib
 import os
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -22,15 +22,18 @@ HOMES = [str(folder) for folder in Path(__file__).resolve().parents[1:3]]
 _TOO_LARGE_BYTES = 4 << 30
 """Toolchains leak with every conversion; a worker beyond this is ended before its next job."""
 _current = threading.local()
+Start = Callable[[Path], Worker]
+"""Starts a worker with its log."""
 
 
 class Workers:
     """Two workers of one thread, started when they are needed."""
 
-    def __init__(self, logs: Path, number: int) -> None:
-        """Remember where the workers' own words go."""
+    def __init__(self, logs: Path, number: int, start: Start = Worker) -> None:
+        """Remember where the workers' own words go, and what starts one."""
         self._logs = logs
         self._number = number
+        self._start = start
         self._converter: Worker | None = None
         self._runner: Worker | None = None
 
@@ -41,14 +44,14 @@ class Workers:
             self._converter.close()
             self._converter = None
         if self._converter is None:
-            self._converter = Worker(self._logs / f"convert-{self._number}.log")
+            self._converter = self._start(self._logs / f"convert-{self._number}.log")
         return self._converter
 
     @contextlib.contextmanager
     def runner(self) -> Iterator[Worker]:
         """Lend the worker that runs files."""
         if self._runner is None:
-            self._runner = self.fresh_runner()
+            self._runner = self._start(self._logs / f"run-{self._number}.log")
         try:
             yield self._runner
         except WorkerDied:
@@ -70,9 +73,9 @@ class Workers:
 class WorkerPool:
     """As many pairs of workers as jobs may run at once."""
 
-    def __init__(self, logs: Path, parallel: int) -> None:
+    def __init__(self, logs: Path, parallel: int, start: Start = Worker) -> None:
         """Make the pairs; nothing is started yet."""
-        self._all = [Workers(logs, number) for number in range(parallel)]
+        self._all = [Workers(logs, number, start) for number in range(parallel)]
         self._free: queue.SimpleQueue[Workers] = queue.SimpleQueue()
         for workers in self._all:
             self._free.put(workers)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from faults import line
-from faults.workers import WorkerPool
+from faults.workers import Start, WorkerPool
 
 from mutations import fields, judging, loading
 from mutations.mutation import Mutation, flip, mutation
@@ -88,11 +88,11 @@ class Bench:
         self._kept = threading.Lock()
 
     @contextmanager
-    def at_work(self) -> Iterator[WorkerPool]:
-        """Start what makes clean files, and end every worker with the context."""
+    def at_work(self, start: Start = Worker) -> Iterator[WorkerPool]:
+        """Prepare what makes clean files, in workers that `start` starts, and end every worker with the context."""
         for number in range(PARALLEL):
             self._free.put(number)
-        pool = WorkerPool(BUILD / "logs", 1)
+        pool = WorkerPool(BUILD / "logs", 1, start)
         try:
             waiting = partial(self._tell, "another run makes files; waiting")
             with artifact.only_run(line.BUILD, waiting=waiting), pool.at_work():
