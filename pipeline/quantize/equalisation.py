@@ -91,7 +91,8 @@ def equalise(
         one_scale: whether all rows of a weight have the same scale, which is found behind the gains of the outputs.
     """
     weights = [linear.weight.detach() for linear in group.linears]
-    after = [_of_outputs(group.outputs(number).detach(), observer, worth) for number in range(len(weights) * static)]
+    numbers = range(len(weights) if static else 0)
+    after = [_of_outputs(group.outputs(number).detach(), observer, worth) for number in numbers]
     units = [one[0] for one in after] if one_scale else [None] * len(weights)
     truth = [group.inputs[:_TOKENS] @ weight.T for weight in weights]
 
