@@ -119,7 +119,7 @@ peers: ready  ## what one would pick instead (onnxruntime, default exports), in 
 	@$(PYTHON) -I pipeline/bootstrap.py --extra peers
 	@.venv/bin/python -m benchmarks.peers $(RECIPE)
 
-schemes: ready  ## the bundled student in every scheme that rounds, in one run; writes benchmarks/SCHEMES.md (2 hours, resumable; needs POCKETBERT_DATA)
+schemes: ready  ## the bundled student in every scheme that rounds, timed in one run; writes benchmarks/SCHEMES.md (4 hours, resumable; needs POCKETBERT_DATA)
 	@.venv/bin/python -m benchmarks.schemes
 
 pruned-speed: ready  ## measured speed-up of pruned students beside what their multiply-adds promise, in one run

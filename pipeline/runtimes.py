@@ -159,6 +159,6 @@ def minimum_refusal(backend: str, name: str, schemes: Sequence[str]) -> str | No
     others = [one.name for one in able if all(known_right(scheme, one) for scheme in schemes)]
     right = [scheme for scheme in supported(backend) if known_right(scheme, runtime)]
     return (
-        f"{', '.join(wrong)} is not computed right by {name}. Either take of the schemes that are: {', '.join(right)}; "
+        f"{', '.join(wrong)} is not computed right by {name}. Either take schemes that are ({', '.join(right)}), "
         f"or ask for one of: {', '.join(others)}."
     )

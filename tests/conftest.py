@@ -4,13 +4,13 @@ import contextlib
 import functools
 import gc
 import hashlib
-import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -247,12 +247,30 @@ def pocketbert(tmp_path: Path) -> Callable[..., Outcome]:
     return functools.partial(run_command, cwd=tmp_path)
 
 
+@contextlib.contextmanager
+def collected(
+    descriptor: int, redirect: Callable[[Any], contextlib.AbstractContextManager[Any]]
+) -> Iterator[list[str]]:
+    """Collect what Python and native code write to a stream, as a process's own would be."""
+    found: list[str] = []
+    kept = os.dup(descriptor)
+    with tempfile.TemporaryFile(buffering=0) as file:
+        os.dup2(file.fileno(), descriptor)
+        try:
+            with open(os.dup(file.fileno()), "w", buffering=1, encoding="utf-8") as text, redirect(text):
+                yield found
+        finally:
+            os.dup2(kept, descriptor)
+            os.close(kept)
+            file.seek(0)
+            found.append(file.read().decode("utf-8"))
+
+
 def run_command_here(*args: str | Path, cwd: Path, **extra: str) -> Outcome:
     """Run the command's `main` to its end in this process, with workers that earlier tests left.
 
-    What it does is what `run_command` does; each process of that imports the toolchains again.
+    Each process of `run_command` imports the toolchains again. Here variables of other libraries than ours stay.
     """
-    said, complained = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, session().lent(patch):
         for name in [name for name in os.environ if name.startswith("POCKETBERT_")]:
             patch.delenv(name)
@@ -261,12 +279,12 @@ def run_command_here(*args: str | Path, cwd: Path, **extra: str) -> Outcome:
         patch.chdir(cwd)
         patch.setattr(sys, "argv", ["pocketbert", *map(str, args)])
         with (
-            contextlib.redirect_stdout(said),
-            contextlib.redirect_stderr(complained),
+            collected(1, contextlib.redirect_stdout) as said,
+            collected(2, contextlib.redirect_stderr) as complained,
             pytest.raises(SystemExit) as ended,
         ):
             cli.main()
-    return Outcome(int(str(ended.value.code)), said.getvalue(), complained.getvalue())
+    return Outcome(int(str(ended.value.code)), "".join(said), "".join(complained))
 
 
 @pytest.fixture(scope="session", autouse=True)

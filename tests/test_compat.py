@@ -357,7 +357,7 @@ def test_floor_is_taken_where_the_schemes_are_right() -> None:
             "litert",
             "tflite-runtime-2.14.0",
             ("fp32", "int8_dynamic"),
-            "that are: fp32, fp16, int8_weight_only, int8_static_per_tensor; or ask for one of: litert-1.2.0",
+            "that are (fp32, fp16, int8_weight_only, int8_static_per_tensor), or ask for one of: litert-1.2.0",
         ),
         ("litert", "litert-1.0.1", ("int8_dynamic",), "or ask for one of: litert-1.2.0"),
         ("litert", "litert-9", ("fp32",), "there are: tflite-runtime-2.14.0"),

@@ -99,6 +99,17 @@ def test_handing_errors_on_beats_rounding_to_the_nearest(seed: int) -> None:
         assert found.error < 0.5 * found.error_nearest
 
 
+def test_a_large_number_that_calibration_hardly_reads_is_in_the_list(seed: int) -> None:
+    """With 6 bits; it may be what another text reads."""
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.randn(32, 48, generator=generator) / 10
+    weight[7, 11] = 9.0
+    inputs = torch.randn(500, 48, generator=generator)
+    inputs[:, 11] /= 1000
+    held = palettes.of_linear(weight, weight, (inputs.T @ inputs).double(), bits=6, groups=1).held
+    assert abs(held.dense()[7, 11] - 9.0) < 0.05
+
+
 @pytest.mark.parametrize(
     ("rows", "most", "groups"), [(384, 16, 24), (30522, 16, 5087), (30522, None, 1), (8191, 16, 1), (40, 16, 4)]
 )

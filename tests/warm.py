@@ -41,31 +41,26 @@ class Workers:
     def lent(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         """Let every `Worker` of this process take an idle one's process, and leave its own behind."""
 
-        def opened(worker: Any, log: Path, tell: Any = None, *, threads: Any = None, keep_memory: bool = False) -> None:
+        def opened(
+            worker: Any,
+            log: Path,
+            tell: Any = None,
+            *,
+            threads: int | None = None,
+            keep_memory: bool = False,
+            patience_seconds: float | None = None,
+        ) -> None:
+            del threads  # see above
             worker._keeps_memory, worker._in_call, worker._kept = keep_memory, False, False
-            worker._patience_seconds = None
             idle = self._take(keep_memory)
             if idle is None:
-                with pytest.MonkeyPatch.context() as patch:
-                    patch.setenv("PYTHONPATH", os.pathsep.join(_HOMES))
-                    self._open(worker, log, tell, threads=1, keep_memory=keep_memory)
+                self._open(worker, log, tell, threads=1, keep_memory=keep_memory, patience_seconds=patience_seconds)
                 return
+            worker._patience_seconds = patience_seconds
             log.parent.mkdir(parents=True, exist_ok=True)
             worker.log, worker.tell = log, tell
             worker._connection, worker._process = idle._connection, idle._process
             self._call(worker, begin_anew, os.getcwd(), _variables(), log.absolute())
-
-        def called(worker: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            worker._in_call = True
-            try:
-                result = self._call(worker, function, *args, **kwargs)
-            except WorkerDied:
-                raise
-            except PipelineError:
-                worker._in_call = False
-                raise
-            worker._in_call = False
-            return result
 
         def closed(worker: Any) -> None:
             if not self._keep(worker):
@@ -75,7 +70,12 @@ class Workers:
             if not self._keep(worker):
                 self._exit(worker, kind, error, trace)
 
+        def called(worker: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            return self._called(worker, function, *args, **kwargs)
+
         with monkeypatch.context() as patch:
+            # Once for all: the executor opens workers from several threads.
+            patch.setenv("PYTHONPATH", os.pathsep.join(_HOMES))
             for name, function in (("__init__", opened), ("call", called), ("close", closed), ("__exit__", left)):
                 patch.setattr(Worker, name, function)
             yield
@@ -99,7 +99,21 @@ class Workers:
                 self._close(worker)
 
         worker.close = close
+        worker.call = functools.partial(self._called, worker)
         return worker
+
+    def _called(self, worker: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a worker, and remember whether it has answered: one that has not is not kept."""
+        worker._in_call = True
+        try:
+            result = self._call(worker, function, *args, **kwargs)
+        except WorkerDied:
+            raise
+        except PipelineError:
+            worker._in_call = False
+            raise
+        worker._in_call = False
+        return result
 
     def _take(self, keep_memory: bool) -> Any:
         with self._lock:
@@ -133,6 +147,13 @@ def session() -> Workers:
     return Workers()
 
 
+_CACHES = {
+    "pipeline.backends.coreml.convert": ("_float_model", "_graph"),
+    "pipeline.backends.sparsity": ("sparse_matrices",),
+}
+"""What a process remembers by a path, which in the next test may be another file's."""
+
+
 def begin_anew(folder: str, variables: dict[str, str], log: Path) -> None:
     """In a worker: work in a folder, with variables, and write what is printed to a log."""
     os.chdir(folder)
@@ -140,16 +161,18 @@ def begin_anew(folder: str, variables: dict[str, str], log: Path) -> None:
     os.environ.update(variables)
     # Those of the run before are gone, with what was made for the schemes of one conversion.
     tempfile.tempdir = None
-    if "pipeline.backends.coreml.convert" in sys.modules:
-        sys.modules["pipeline.backends.coreml.convert"]._float_model.cache_clear()
+    for module, names in _CACHES.items():
+        for name in names if module in sys.modules else ():
+            getattr(sys.modules[module], name).cache_clear()
     redirect(log)
 
 
 def _variables() -> dict[str, str]:
-    """Return the environment of a new worker, as `Worker` makes it."""
+    """Return the environment that a new worker would have."""
     return dict(os.environ) | {
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONWARNINGS": "ignore",
     }

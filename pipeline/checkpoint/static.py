@@ -100,7 +100,7 @@ def insert(model: Any, ranges: Ranges, weights: Weights) -> int:
     found = linears(model, ranges)
     for row, linear in found:
         before, *after = row.steps(half=weights == "later")
-        one_scale = has_one_scale(ranges)
+        one_scale = SCHEMES[ranges.scheme].one_scale
         new = (
             StaticLinear(linear, before, after[0], weights, one_scale=one_scale)
             if after
@@ -108,11 +108,6 @@ def insert(model: Any, ranges: Ranges, weights: Weights) -> int:
         )
         layers.replace(model, linear, new)
     return len(found)
-
-
-def has_one_scale(ranges: Ranges) -> bool:
-    """Return whether all rows of a weight share a scale in the scheme that ranges were found for."""
-    return SCHEMES[ranges.scheme].granularity == "tensor"
 
 
 def linears(model: Any, ranges: Ranges) -> list[tuple[Linear, nn.Linear]]:

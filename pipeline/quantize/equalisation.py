@@ -88,7 +88,8 @@ def equalise(
         static: whether inputs and outputs are rounded over ranges of a tensor, instead of inputs over each token's.
         observer: a row of `OBSERVERS`, for static ranges.
         worth: a gain is taken where it leaves less than this share of the error; none is with 0.
-        one_scale: whether all rows of a weight have the same scale, which is found behind the gains of the outputs.
+        one_scale: whether all rows of a static linear's weight have the same scale; it is taken of rows that were
+            divided by the outputs' gains.
     """
     weights = [linear.weight.detach() for linear in group.linears]
     numbers = range(len(weights) if static else 0)

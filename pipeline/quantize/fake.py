@@ -18,6 +18,7 @@ from pipeline.checkpoint.integers import HIGHEST, LOWEST, Integers
 from pipeline.checkpoint.ranges import Activation, Ranges
 from pipeline.errors import StudentError
 from pipeline.quantize import rounding
+from pipeline.schemes import SCHEMES
 
 
 def _through(values: torch.Tensor, rounded: torch.Tensor) -> torch.Tensor:
@@ -87,7 +88,7 @@ def insert_static(model: Any, ranges: Ranges) -> None:
     for row, linear in static.linears(model, ranges):
         assert row.input
         assert row.output
-        new = FakeStaticLinear(linear, row.input, row.output, one_scale=static.has_one_scale(ranges))
+        new = FakeStaticLinear(linear, row.input, row.output, one_scale=SCHEMES[ranges.scheme].one_scale)
         layers.replace(model, linear, new)
 
 

@@ -20,6 +20,7 @@ from pipeline.schemes import SCHEMES, Scheme
 
 VERSION = 4
 _PALETTES_VERSION = 5
+"""Lists are found otherwise than in version 4, when all else was as it is."""
 DISTRIBUTIONS = ("torch", "transformers", "tokenizers")
 STRUCTURE = "structure.json"
 """What `checkpoint.parameters` says of the rewritten model: files are compared with that."""
@@ -170,7 +171,7 @@ def _equalise(
 
     truth = _outputs(model, task, batches)
     row = SCHEMES[scheme]
-    static, one_scale = row.activations == "static_int8", row.granularity == "tensor"
+    static, one_scale = row.activations == "static_int8", row.one_scale
     groups = linear_groups(model, batches, seed=section.seed)
     if static:
         # A head's outputs are what the file gives; as int8 they would be 256 different ones.

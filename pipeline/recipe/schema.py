@@ -107,7 +107,7 @@ def _located(error: ValidationError, name: str) -> ValidationError:
 
 
 class QuantizeTraining(Updates):
-    """Quantisation-aware training for `int8_static` and int4, which begins with what rounding on calibration text left.
+    """Quantisation-aware training for static int8 and int4, which begins with what rounding on calibration text left.
 
     The student in fp32 is the teacher, so texts need no labels.
     """

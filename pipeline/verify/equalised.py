@@ -42,7 +42,7 @@ def read(quantised: Path, *, half: bool = False) -> Expected:
             read, *made = found_steps
             steps[inner if inner in linears else row.path] = (*read, *made[0]) if made else read
     rounded = frozenset(integers.read(quantised)) if (quantised / CODES).is_file() else None
-    one_scale = known is not None and SCHEMES[known.scheme].granularity == "tensor"
+    one_scale = known is not None and SCHEMES[known.scheme].one_scale
     return replace(found, static=steps, one_scale=one_scale, rounded=rounded)
 
 

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 
+from warm import session
+
 from abuse import disks, hostile, inputs, kills, page, pairs, scene
 from abuse.findings import VIOLATED, Finding, Kept, carry_out
 from abuse.forked import Forks
@@ -48,6 +50,7 @@ def main() -> int:
 
 def _campaign(name: str, seed: int, stack: ExitStack) -> tuple[Callable[[int], Finding], int]:
     """Return what does the case of a number, and how many there are."""
+    stack.callback(session().end)
     project = scene.project()
     if name in ("inputs", "hostile"):
         forks = stack.enter_context(closing(Forks()))

@@ -56,7 +56,7 @@ def test_a_planted_fault_is_caught_and_its_clean_file_passes(
     assert caught.caught, caught.by
 
 
-def test_the_sample_has_every_level() -> None:
+def test_the_sample_and_what_is_full_have_every_level() -> None:
     assert {catalogue.get(name).level for name, _ in SAMPLE + FULL} == {fault.level for fault in catalogue.FAULTS}
 
 

@@ -17,6 +17,7 @@ LOADED, FLIPPED = 16, 6
 
 
 NAMES = [pytest.param(name, marks=pytest.mark.full if name == "executorch" else ()) for name in backends.NAMES]
+"""ExecuTorch's file takes longest to make; `test_bounds` damages it too."""
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
             if request.base is None:
                 _export(request, base)
             _quantize(base, source, request.scheme)
-        share_constants(source, file, one_scale=SCHEMES[request.scheme].granularity == "tensor")
+        share_constants(source, file, one_scale=SCHEMES[request.scheme].one_scale)
     stored = SCHEMES[request.scheme].weights.upper()
     # Of integers each was looked for, and all may have eight bits.
     if request.scheme not in _OF_INTEGERS and stored not in constant_dtypes(file):

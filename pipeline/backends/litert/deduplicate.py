@@ -46,8 +46,8 @@ def share_constants(source: Path, path: Path, *, unique_names: bool = False, one
 def _join_scales(model: Any, schema: Any) -> None:
     """Write one scale for a weight or a bias whose rows all have the same.
 
-    litert-torch 0.10 writes a scale a row for every linear, and the version of the operation that goes with it, which a
-    runtime refuses that does not know either.
+    litert-torch 0.10 writes a scale a row for every linear, and the pass before the quantizer has declared the version
+    that goes with it; a runtime that knows neither would refuse the file.
     """
     for code, kind in zip(model.operatorCodes, kinds_of(model), strict=True):
         if kind == schema.BuiltinOperator.FULLY_CONNECTED:

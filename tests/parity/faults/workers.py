@@ -29,8 +29,8 @@ Start = Callable[[Path], Worker]
 class Workers:
     """Two workers of one thread, started when they are needed."""
 
-    def __init__(self, logs: Path, number: int, start: Start = Worker) -> None:
-        """Remember where the workers' own words go, and what starts one."""
+    def __init__(self, logs: Path, number: int, start: Start | None = None) -> None:
+        """Remember where the workers' own words go, and what starts one, if that is not `Worker`."""
         self._logs = logs
         self._number = number
         self._start = start
@@ -44,14 +44,15 @@ class Workers:
             self._converter.close()
             self._converter = None
         if self._converter is None:
-            self._converter = self._start(self._logs / f"convert-{self._number}.log")
+            self._converter = (self._start or Worker)(self._logs / f"convert-{self._number}.log")
         return self._converter
 
     @contextlib.contextmanager
     def runner(self) -> Iterator[Worker]:
         """Lend the worker that runs files."""
         if self._runner is None:
-            self._runner = self._start(self._logs / f"run-{self._number}.log")
+            log = self._logs / f"run-{self._number}.log"
+            self._runner = self._start(log) if self._start else self.fresh_runner()
         try:
             yield self._runner
         except WorkerDied:
@@ -73,7 +74,7 @@ class Workers:
 class WorkerPool:
     """As many pairs of workers as jobs may run at once."""
 
-    def __init__(self, logs: Path, parallel: int, start: Start = Worker) -> None:
+    def __init__(self, logs: Path, parallel: int, start: Start | None = None) -> None:
         """Make the pairs; nothing is started yet."""
         self._all = [Workers(logs, number, start) for number in range(parallel)]
         self._free: queue.SimpleQueue[Workers] = queue.SimpleQueue()

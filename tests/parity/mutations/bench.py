@@ -88,7 +88,7 @@ class Bench:
         self._kept = threading.Lock()
 
     @contextmanager
-    def at_work(self, start: Start = Worker) -> Iterator[WorkerPool]:
+    def at_work(self, start: Start | None = None) -> Iterator[WorkerPool]:
         """Prepare what makes clean files, in workers that `start` starts, and end every worker with the context."""
         for number in range(PARALLEL):
             self._free.put(number)
