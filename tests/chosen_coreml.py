@@ -1,18 +1,15 @@
 """Core ML files whose weights were chosen, as palettes or integers, and what verification says of their constants."""
 
-import contextlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import test_backends
 from store import Store
 from test_backends import student_artifact
-from warm import session
 
 from pipeline import backends, mil
 from pipeline.artifact import Artifact, read_manifest
@@ -73,15 +70,6 @@ class Made:
             chosen.check_stored(stored, checked.followed, self.held, row, "float16"),
         ]
         return {gate.name: gate for gate in gates}
-
-
-@contextlib.contextmanager
-def converting(folder: Path) -> Iterator[Worker]:
-    """Start the process in which students are quantised and converted."""
-    with session().one(folder / "convert.log") as worker:
-        test_backends._converter.append(worker)
-        yield worker
-        test_backends._converter.clear()
 
 
 Quantise = Callable[[Path, str, Path], object]

@@ -1,5 +1,6 @@
 """Converted files, each loaded and run by its real runtime (Core ML off macOS: by the reference interpreter)."""
 
+import contextlib
 import hashlib
 import importlib.metadata
 import subprocess
@@ -41,13 +42,20 @@ TEXTS = ("A man is playing a guitar.", "Thanks!", "Crème brûlée — très bon
 @pytest.fixture(scope="module", autouse=True)
 def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Toolchains live in a worker, as in the line: their warnings are not ours, and imports are paid once."""
-    with session().one(tmp_path_factory.mktemp("log") / "convert.log") as worker:
-        _converter.append(worker)
+    with converting(tmp_path_factory.mktemp("log")):
         yield
-        _converter.clear()
 
 
 _converter: list[Worker] = []
+
+
+@contextlib.contextmanager
+def converting(folder: Path) -> Iterator[Worker]:
+    """Lend the worker in which `student_artifact` and `convert` work, and tests of other modules quantise."""
+    with session().one(folder / "convert.log") as worker:
+        _converter.append(worker)
+        yield worker
+        _converter.clear()
 
 
 def student_artifact(source: Path, task: str, place: Path, *, random_weights: bool = True) -> Artifact:

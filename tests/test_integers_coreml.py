@@ -15,7 +15,6 @@ from chosen_coreml import (
     WORDS,
     Made,
     Quantise,
-    converting,
     decode,
     decompressed,
     flip,
@@ -29,6 +28,7 @@ from conftest import Outcome, recipe_file
 from faults import students
 from faults.settings import SETTINGS, Setting
 from store import Store
+from test_backends import converting
 from test_coreml_written import edit
 
 from pipeline import backends, mil

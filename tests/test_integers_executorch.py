@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_backends
 from conftest import Outcome, recipe_file, run_command_here, write_student
 from damage import Damaged
 from store import Store
-from test_backends import student_artifact
+from test_backends import converting, student_artifact
 from test_unread import refused
-from warm import session
 
 from pipeline.artifact import Artifact
 from pipeline.backends import executorch
@@ -112,10 +110,8 @@ def made(request: pytest.FixtureRequest, line: Callable[[int], Path]) -> Made:
 
 @pytest.fixture(scope="module")
 def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    with session().one(tmp_path_factory.mktemp("log") / "convert.log") as worker:
-        test_backends._converter.append(worker)
+    with converting(tmp_path_factory.mktemp("log")) as worker:
         yield worker
-        test_backends._converter.clear()
 
 
 def convert(converter: Worker, student: Artifact, quantised: Path, out: Path) -> Path:

@@ -8,12 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-import test_backends
 from conftest import Outcome, recipe_file, write_student
 from damage import Damaged, first
 from store import Store
-from test_backends import student_artifact
-from warm import session
+from test_backends import converting, student_artifact
 
 from pipeline import backends
 from pipeline.artifact import Artifact, read_manifest
@@ -76,10 +74,8 @@ class Made:
 
 @pytest.fixture(scope="module")
 def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    with session().one(tmp_path_factory.mktemp("log") / "convert.log") as worker:
-        test_backends._converter.append(worker)
+    with converting(tmp_path_factory.mktemp("log")) as worker:
         yield worker
-        test_backends._converter.clear()
 
 
 def convert(converter: Worker, student: Artifact, quantised: Path, out: Path) -> Path:

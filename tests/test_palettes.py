@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from chosen_coreml import LENGTHS, QUERY, WORDS, Made, converting, decode, decompressed, flip, make_file
+from chosen_coreml import LENGTHS, QUERY, WORDS, Made, decode, decompressed, flip, make_file
 from conftest import Outcome, recipe_file
 from store import Store
+from test_backends import converting
 
 from pipeline import backends, mil
 from pipeline.checkpoint import palettes as stored_palettes

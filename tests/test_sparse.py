@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_backends
 import torch
 from conftest import Outcome, recipe_file
-from test_backends import convert, student_artifact
+from test_backends import convert, converting, student_artifact
 from test_training import Stop, job_of, recipe_of, silent, stop_after, write_toy
-from warm import session
 
 from pipeline import backends, tasks
 from pipeline.artifact import sha256_file
@@ -316,10 +314,8 @@ def test_layers_that_cannot_be_taken_apart_are_refused_before_training(
 @pytest.fixture(scope="module")
 def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Toolchains live in a worker, as in the line; `test_backends.convert` uses it."""
-    with session().one(tmp_path_factory.mktemp("log") / "convert.log") as worker:
-        test_backends._converter.append(worker)
+    with converting(tmp_path_factory.mktemp("log")):
         yield
-        test_backends._converter.clear()
 
 
 def held(found: Structure, expected: Expected, scheme: str, functions: int) -> list[str]:

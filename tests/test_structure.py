@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_backends
 from safetensors.numpy import load_file, save_file
-from test_backends import convert, student_artifact, supported
-from warm import session
+from test_backends import convert, converting, student_artifact, supported
 
 from pipeline import backends, tasks
 from pipeline.artifact import Artifact
@@ -283,10 +281,8 @@ def test_what_a_runtime_computes_by_design_is_declared() -> None:
 @pytest.fixture(scope="module", autouse=True)
 def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Toolchains live in a worker, as in the line; `test_backends.convert` uses it."""
-    with session().one(tmp_path_factory.mktemp("log") / "convert.log") as worker:
-        test_backends._converter.append(worker)
+    with converting(tmp_path_factory.mktemp("log")):
         yield
-        test_backends._converter.clear()
 
 
 @pytest.fixture(scope="module")

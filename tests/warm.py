@@ -62,13 +62,12 @@ class Workers:
             worker._connection, worker._process = idle._connection, idle._process
             self._call(worker, begin_anew, os.getcwd(), _variables(), log.absolute())
 
-        def closed(worker: Any) -> None:
-            if not self._keep(worker):
-                self._close(worker)
-
         def left(worker: Any, kind: Any, error: Any, trace: Any) -> None:
             if not self._keep(worker):
                 self._exit(worker, kind, error, trace)
+
+        def closed(worker: Any) -> None:
+            self._put_back(worker)
 
         def called(worker: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             return self._called(worker, function, *args, **kwargs)
@@ -94,11 +93,7 @@ class Workers:
         with pytest.MonkeyPatch.context() as patch, self.lent(patch):
             worker: Any = Worker(log)
 
-        def close() -> None:
-            if worker._process.poll() is not None or not self._keep(worker):
-                self._close(worker)
-
-        worker.close = close
+        worker.close = functools.partial(self._put_back, worker)
         worker.call = functools.partial(self._called, worker)
         return worker
 
@@ -122,6 +117,11 @@ class Workers:
                 if worker._process.poll() is None:
                     return worker
         return None
+
+    def _put_back(self, worker: Any) -> None:
+        """Keep a worker, or end it."""
+        if not self._keep(worker):
+            self._close(worker)
 
     def _keep(self, worker: Any) -> bool:
         """Put a worker that lives and answers among the idle ones, once; say whether it is there."""

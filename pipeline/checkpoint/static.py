@@ -98,9 +98,9 @@ def insert(model: Any, ranges: Ranges, weights: Weights) -> int:
         StudentError: a path of the ranges leads to no linear.
     """
     found = linears(model, ranges)
+    one_scale = SCHEMES[ranges.scheme].one_scale
     for row, linear in found:
         before, *after = row.steps(half=weights == "later")
-        one_scale = SCHEMES[ranges.scheme].one_scale
         new = (
             StaticLinear(linear, before, after[0], weights, one_scale=one_scale)
             if after

@@ -48,7 +48,7 @@ def section_for(section: QuantizeSection | None, scheme: str) -> QuantizeSection
     # Dynamic int8 can be had without gains.
     if row.calibrated:
         return section or QuantizeSection()
-    return None if row.activations == "float" else section
+    return section if row.takes_calibration else None
 
 
 def calibration_set(section: QuantizeSection, recipe_file: Path) -> list[Unlabelled]:
