@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 
 from apps import contract, end_to_end, model_signing, outputs, schemas, tampered, toolchains
@@ -71,7 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{name}: failed with exit code {error.returncode}", flush=True)
             failed.append(name)
         except (AssertionError, OSError, ValueError) as error:
-            print(f"{name}: what it wrote is not valid: {error!r}", flush=True)
+            # `python -m` rewrites no asserts: without its line, one that has no message says nothing.
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            print(f"{name}: what it wrote is not valid: {error!r}\n  {place.name}: {place.line}", flush=True)
             failed.append(name)
         else:
             print(f"{name}: checked in {time.monotonic() - began:.0f} s", flush=True)

@@ -16,7 +16,7 @@ import pytest
 from apps import runtime_server, students
 from pipeline import artifact, strict
 from pipeline.backends import signature
-from pipeline.benchmark.record import BenchmarkRecord, texts_digest
+from pipeline.benchmark.record import BenchmarkRecord, percentiles, texts_digest
 from pipeline.convert.model import Model, Prediction
 from pipeline.devices.headless import FINAL, RECORD, REQUEST, STATUS, BenchmarkRequest, BenchmarkStatus
 from pipeline.text.bundled import everyday_sentences, verification_texts
@@ -237,6 +237,11 @@ def _check_sustained(record: BenchmarkRecord, request: BenchmarkRequest) -> None
     assert [one.begins_s for one in parts] == pytest.approx([0.0, *ends[:-1]])
     assert ends[-1] >= request.sustained_s > parts[-1].begins_s
     assert all(one.seconds >= request.sustained_part_s for one in parts[:-1])
-    assert all(
-        one.runs > 0 and one.p50_ms is not None and 0 < one.p50_ms <= (one.p90_ms or one.p50_ms) for one in parts
-    )
+    for one in parts:
+        assert one.runs > 0
+        # Which percentiles are told depends on the number of runs alone, which a busy machine lowers.
+        told = percentiles([1.0] * one.runs)
+        assert (one.p50_ms is None, one.p90_ms is None) == (told.p50 is None, told.p90 is None), one
+        found_ms = [ms for ms in (one.p50_ms, one.p90_ms) if ms is not None]
+        assert found_ms == sorted(found_ms), one
+        assert all(ms > 0 for ms in found_ms), one
