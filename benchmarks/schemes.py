@@ -38,6 +38,7 @@ _STUDENTS = {
     "small": "calibrated, tables of 4 bits",
     "plain": "as it is",
     "trained": "calibrated and trained",
+    "small_trained": "calibrated and trained, tables of 4 bits",
     "coreml": "calibrated",
     "coreml_small": "calibrated, tables of 4 bits",
     "coreml_trained": "calibrated and trained",

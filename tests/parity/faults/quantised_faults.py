@@ -214,12 +214,17 @@ def _bias(change: Callable[[Any], Any]) -> Edit:
     return edit
 
 
-def weight_on_another_grid(checkpoint: Checkpoint) -> None:
-    tensors = checkpoint.tensors()
-    name = f"{_SECOND}.weight"
-    step = tensors[name].abs().max() / 127
-    tensors[name] = (tensors[name] / step).round() * step
-    checkpoint.put_tensors(tensors)
+def _on_another_grid(steps: int) -> Edit:
+    """Round a weight to one scale for all of it, with so many steps to its largest number."""
+
+    def edit(checkpoint: Checkpoint) -> None:
+        tensors = checkpoint.tensors()
+        name = f"{_SECOND}.weight"
+        step = tensors[name].abs().max() / steps
+        tensors[name] = (tensors[name] / step).round() * step
+        checkpoint.put_tensors(tensors)
+
+    return edit
 
 
 # --- both ------------------------------------------------------------------------------------------------------------
@@ -287,7 +292,7 @@ def halves_of_bytes_swapped(planting: Planting) -> None:
     raise constants.NotFound(f"{planting.file.name} does not hold the codes of {_WEIGHT}")
 
 
-def static_under_dynamic(planting: Planting) -> None:
+def static_instead(planting: Planting) -> None:
     planting.take(planting.sibling("int8_static"))
 
 
@@ -296,6 +301,8 @@ def static_under_dynamic(planting: Planting) -> None:
 OUTLIERS, TRAINED = unusual("outliers"), unusual("outliers_trained")
 INT4: Cells = {"litert": ("int4_dynamic",), "coreml": ("int4_weight_only",), "executorch": ("int4_dynamic",)}
 STATIC: Cells = dict.fromkeys(INT4, ("int8_static",))
+ONE_SCALE: Cells = {"litert": ("int8_static_per_tensor",)}
+EVERY_STATIC: Cells = STATIC | {"litert": (*STATIC["litert"], *ONE_SCALE["litert"])}
 BOTH: Cells = {name: (*INT4[name], *STATIC[name]) for name in INT4}
 _INTEGERS: tuple[tuple[str, str, Edit], ...] = (
     ("nibbles_swapped", "each two codes of a linear have changed places", _weight(_codes(_nibbles))),
@@ -331,22 +338,24 @@ _ANY: tuple[tuple[str, str, Edit], ...] = (
 _BY_CONVERTER: tuple[tuple[str, str, Edit, Cells], ...] = (
     ("two_nibbles_swapped", "two codes of a linear have changed places", _weight(_codes(_first_nibble)), INT4),
     ("rounded_anew", "a converter rounds a linear to the nearest", _weight(_rounded(4, 32)), INT4),
-    ("zero_point_off", "the zero point of what a linear reads is one too low", _linear(_SECOND, _shifted), STATIC),
-    ("scale_by_tensor", "a converter rounds a linear to one scale", weight_on_another_grid, STATIC),
+    ("zero_point_off", "a linear reads with a zero point one too low", _linear(_SECOND, _shifted), EVERY_STATIC),
+    ("scale_by_tensor", "a converter rounds a linear to one scale", _on_another_grid(127), STATIC),
+    ("fewer_steps", "a converter rounds a linear to 85 steps instead of 127", _on_another_grid(85), ONE_SCALE),
 )
 """What is as good a choice as another in the checkpoint itself."""
 _INTEGER_BIAS: Cells = {name: STATIC[name] for name in ("litert", "executorch")}
 _FILES: tuple[tuple[str, str, Callable[[Planting], None], Cells], ...] = (
     ("halves_of_bytes_swapped", "the two codes of each byte have changed places", halves_of_bytes_swapped, INT4),
     ("static_table_scales_shifted", "the table's scales are off by one row", table_scales_shifted, STATIC),
-    ("static_under_int4_name", "the int4 file is the one of static int8", static_under_dynamic, INT4),
+    ("static_under_int4_name", "the int4 file is the one of static int8", static_instead, INT4),
+    ("rows_under_one_scale", "the file that has to have one scale has one a row", static_instead, ONE_SCALE),
     ("quantised_half_written", "the file ends after three fifths", half_written, BOTH),
     ("quantised_file_of_another", "a stale file lies under a new manifest", file_of_another_student, BOTH),
 )
 
 
 def _faults() -> Iterator[Fault]:
-    for rows, cells in ((_INTEGERS, INT4), (_STATIC, STATIC), (_ANY, BOTH)):
+    for rows, cells in ((_INTEGERS, INT4), (_STATIC, EVERY_STATIC), (_ANY, BOTH)):
         for name, what, plant in rows:
             # What does not fit together may be refused before anything is judged.
             stops = "StudentError|ToolchainError"
