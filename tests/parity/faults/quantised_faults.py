@@ -302,7 +302,7 @@ OUTLIERS, TRAINED = unusual("outliers"), unusual("outliers_trained")
 INT4: Cells = {"litert": ("int4_dynamic",), "coreml": ("int4_weight_only",), "executorch": ("int4_dynamic",)}
 STATIC: Cells = dict.fromkeys(INT4, ("int8_static",))
 ONE_SCALE: Cells = {"litert": ("int8_static_per_tensor",)}
-EVERY_STATIC: Cells = STATIC | {"litert": (*STATIC["litert"], *ONE_SCALE["litert"])}
+EVERY_STATIC: Cells = {**STATIC, "litert": (*STATIC["litert"], *ONE_SCALE["litert"])}
 BOTH: Cells = {name: (*INT4[name], *STATIC[name]) for name in INT4}
 _INTEGERS: tuple[tuple[str, str, Edit], ...] = (
     ("nibbles_swapped", "each two codes of a linear have changed places", _weight(_codes(_nibbles))),
