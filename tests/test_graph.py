@@ -291,6 +291,13 @@ def test_a_plan_says_which_input_changed_from_what_to_what(kept: Store) -> None:
     _, two = executor.plan(graph_of(node("second", join, (Input("a"),), a=first)), kept).steps
     assert two.reason.startswith("input a: ")
     assert " → " in two.reason
+    parents = {f"p{number}": node(f"n{number}", arguments=("new",)) for number in range(5)}
+    made(
+        graph_of(node("last", join, tuple(map(Input, parents)), **{name: node(f"n{name[1]}") for name in parents})),
+        kept,
+    )
+    *_, last = executor.plan(graph_of(node("last", join, tuple(map(Input, parents)), **parents)), kept).steps
+    assert last.reason == "what it is made from is made again first: p0, p1, p2 and 2 more"
 
 
 def test_a_plan_writes_nothing(tmp_path: Path) -> None:
@@ -628,9 +635,24 @@ def test_clean_knows_the_logs_of_all_stages(kept: Store) -> None:
     nobody_uses(kept)
     logs = kept.build / "own" / "logs"
     logs.mkdir()
-    for name in ("train", *(stage.name for stage in compress.STAGES), "convert-litert-fp32-again", "reference-32"):
+    of_schemes = ("quantize-int8_static", "train-int4_dynamic", "convert-litert-fp32-again")
+    for name in ("train", *(stage.name for stage in compress.STAGES), *of_schemes, "reference-32"):
         (logs / f"{name}.log").write_text("ours")
     assert cleaning.clean(kept.build, "own").kept == []
+
+
+def test_clean_removes_what_sensitivity_tried_and_keeps_what_lies_beside_it(kept: Store) -> None:
+    made(graph_of(node("first")), kept)
+    nobody_uses(kept)
+    tried, noted, other = (
+        kept.build / "own" / f"sensitivity-{name}" for name in ("litert-int4_dynamic", "coreml-int4_weight_only", "x")
+    )
+    for folder in (tried, noted, other):
+        (folder / "files").mkdir(parents=True)
+        (folder / "sensitivity.json").write_text("{}")
+    (noted / "notes.txt").write_text("mine")
+    assert cleaning.clean(kept.build, "own").kept == [noted, other]
+    assert not tried.exists()
 
 
 def test_a_bundle_that_push_finished_beside_a_clean_is_removed_by_the_next(kept: Store) -> None:

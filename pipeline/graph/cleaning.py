@@ -19,10 +19,16 @@ _WRITTEN = ("bundle", "compat")
 """Artifacts that `push` and `compat` write into a recipe's folder itself."""
 _LOCK = ".lock"
 _LOGS = "logs"
-_TARGET = f"(?:{'|'.join(BACKENDS)})-(?:{'|'.join(map(re.escape, SCHEMES))})"
+_SCHEME = f"(?:{'|'.join(map(re.escape, SCHEMES))})"
+_TARGET = f"(?:{'|'.join(BACKENDS)})-{_SCHEME}"
 _STAGES = "student|train|vocabulary|factorise|share|start|prune|head|distil|benchmark|report|compat"
-_LOG = re.compile(rf"(convert-{_TARGET}(-again)?|verify-{_TARGET}|reference-[0-9]+|{_STAGES})\.log")
+_LOG = re.compile(
+    rf"(convert-{_TARGET}(-again)?|verify-{_TARGET}|(quantize|train)-{_SCHEME}|reference-[0-9]+|{_STAGES})\.log"
+)
 """Logs of all nodes, as the executor names them; a node that failed has one and no view."""
+_TRIALS = re.compile(rf"sensitivity-{_TARGET}")
+"""Folders of `pocketbert sensitivity`, which hold its record and, after a kill, what was tried last."""
+_TRIED = {"sensitivity.json", "files"}
 _KEY = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}")
 _AGE = re.compile(r"([0-9]+)([hdw])")
 _SECONDS = {"h": 3600, "d": 86_400, "w": 604_800}
@@ -240,7 +246,7 @@ def _look(folder: Path, build: Path, held: set[str], *, top: bool = True) -> _Fo
         elif _is_artifact(path) and (not path.name.startswith(".") or _is_leftover(path, named)):
             added = _added(path)
             (found.kept.extend(added) if added else found.ours.append(path))
-        elif _is_leftover(path, named) or (top and _is_lock(path)):
+        elif _is_leftover(path, named) or (top and (_is_lock(path) or _is_of_trials(path))):
             found.ours.append(path)
         elif top and path.is_dir() and _is_of_target(path, build):
             below = _look(path, build, held, top=False)
@@ -278,6 +284,12 @@ def _is_leftover(path: Path, named: set[str]) -> bool:
 def _is_lock(path: Path) -> bool:
     """Return whether a file is the lock of `push` or `compat`, which is empty."""
     return path.name == _LOCK and path.is_file() and path.stat().st_size == 0
+
+
+def _is_of_trials(folder: Path) -> bool:
+    """Return whether a folder is of `pocketbert sensitivity`, with nothing of anybody else in it."""
+    named = _TRIALS.fullmatch(folder.name) is not None and folder.is_dir()
+    return named and {path.name for path in folder.iterdir()} <= _TRIED
 
 
 def _is_of_target(folder: Path, build: Path) -> bool:

@@ -20,6 +20,7 @@ from pipeline.graph.node import External, Graph, Node, resolve
 from pipeline.graph.store import Store
 
 _PATIENCE_SECONDS = 0.5
+_NAMED = 3
 
 
 class Progress(Protocol):
@@ -329,7 +330,8 @@ def _reason(node: Node, order: Order | None, outcome: Outcome, store: Store) -> 
         return "new"
     if order is None:
         again = [name for name, one in node.inputs.items() if isinstance(one, Node) and not outcome.artifact(one)]
-        return f"what it is made from is made again first: {', '.join(again)}"
+        more = f" and {len(again) - _NAMED} more" if len(again) > _NAMED else ""
+        return f"what it is made from is made again first: {', '.join(again[:_NAMED])}{more}"
     if shown.key == order.place.name:
         return store.damage(order) or "new"
     return "; ".join(differences(shown, order)[:3]) or "new"
