@@ -291,11 +291,9 @@ def test_a_plan_says_which_input_changed_from_what_to_what(kept: Store) -> None:
     _, two = executor.plan(graph_of(node("second", join, (Input("a"),), a=first)), kept).steps
     assert two.reason.startswith("input a: ")
     assert " → " in two.reason
-    parents = {f"p{number}": node(f"n{number}", arguments=("new",)) for number in range(5)}
-    made(
-        graph_of(node("last", join, tuple(map(Input, parents)), **{name: node(f"n{name[1]}") for name in parents})),
-        kept,
-    )
+    parents: dict[str, Any] = {f"p{number}": node(f"n{number}", arguments=("new",)) for number in range(5)}
+    before: dict[str, Any] = {name: node(f"n{name[1]}") for name in parents}
+    made(graph_of(node("last", join, tuple(map(Input, parents)), **before)), kept)
     *_, last = executor.plan(graph_of(node("last", join, tuple(map(Input, parents)), **parents)), kept).steps
     assert last.reason == "what it is made from is made again first: p0, p1, p2 and 2 more"
 
