@@ -354,6 +354,11 @@ _FILES: tuple[tuple[str, str, Callable[[Planting], None], Cells], ...] = (
 )
 
 
+def _elsewhere(cells: Cells) -> dict[str, str]:
+    """Say of formats in which a fault is not planted that they have no scheme of its."""
+    return {name: "it has no scheme of one scale" for name in INT4 if name not in cells}
+
+
 def _faults() -> Iterator[Fault]:
     for rows, cells in ((_INTEGERS, INT4), (_STATIC, EVERY_STATIC), (_ANY, BOTH)):
         for name, what, plant in rows:
@@ -362,9 +367,10 @@ def _faults() -> Iterator[Fault]:
             yield Fault(name, what, "quantised", plant, OUTLIERS, cells, stops=stops)
             yield Fault(f"{name}_by_converter", f"{what}, in the file", "rounding", plant, OUTLIERS, cells, stops=stops)
     for name, what, plant, cells in _BY_CONVERTER:
-        yield Fault(name, what, "rounding", plant, OUTLIERS, cells)
+        yield Fault(name, what, "rounding", plant, OUTLIERS, cells, _elsewhere(cells))
     for name, what, edit, cells in _FILES:
-        yield Fault(name, what, "file", edit, OUTLIERS, cells, stops="." if edit is half_written else None)
+        refused = "." if edit is half_written else None
+        yield Fault(name, what, "file", edit, OUTLIERS, cells, _elsewhere(cells), stops=refused)
     what, no_steps = "a bias has half as many steps, and says that they are larger", {"coreml": "its biases are floats"}
     yield Fault(
         "bias_steps_doubled", what, "file", bias_steps_doubled, OUTLIERS, _INTEGER_BIAS, no_steps, stops="other steps"
