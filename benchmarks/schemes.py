@@ -109,8 +109,7 @@ def _page(report: Report, build: Path) -> Iterator[str]:
     yield "Spearman is on STS-B dev, times 100. Times are medians of full rows of 128 tokens on one thread, all files"
     yield "of both runtimes in turns. Ratios are to the same format's calibrated `int8_dynamic`, which Core ML does not"
     yield "have: there to `int8_weight_only`. The share of the linears' multiply-adds that are done in integers is read"
-    yield "from each file. PocketBERT's interpreter ran Core ML's files, which says nothing of their speed. What has no"
-    yield "time besides was made after the run that timed the others."
+    yield "from each file. PocketBERT's interpreter ran Core ML's files, which says nothing of their speed."
     for backend in backends.NAMES:
         rows = list(_rows(report, build, backend))
         if rows:
