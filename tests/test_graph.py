@@ -291,6 +291,9 @@ def test_a_plan_says_which_input_changed_from_what_to_what(kept: Store) -> None:
     _, two = executor.plan(graph_of(node("second", join, (Input("a"),), a=first)), kept).steps
     assert two.reason.startswith("input a: ")
     assert " → " in two.reason
+
+
+def test_a_plan_names_three_of_what_is_made_again_first(kept: Store) -> None:
     parents: dict[str, Any] = {f"p{number}": node(f"n{number}", arguments=("new",)) for number in range(5)}
     before: dict[str, Any] = {name: node(f"n{name[1]}") for name in parents}
     made(graph_of(node("last", join, tuple(map(Input, parents)), **before)), kept)
@@ -640,6 +643,9 @@ def test_clean_knows_the_logs_of_all_stages(kept: Store) -> None:
 
 
 def test_clean_removes_what_sensitivity_tried_and_keeps_what_lies_beside_it(kept: Store) -> None:
+    """`clean` names its files by itself, since importing what writes them takes long."""
+    from pipeline.quantize import sensitivity
+
     made(graph_of(node("first")), kept)
     nobody_uses(kept)
     tried, noted, other = (
@@ -647,7 +653,7 @@ def test_clean_removes_what_sensitivity_tried_and_keeps_what_lies_beside_it(kept
     )
     for folder in (tried, noted, other):
         (folder / "files").mkdir(parents=True)
-        (folder / "sensitivity.json").write_text("{}")
+        (folder / sensitivity.FILE).write_text("{}")
     (noted / "notes.txt").write_text("mine")
     assert cleaning.clean(kept.build, "own").kept == [noted, other]
     assert not tried.exists()

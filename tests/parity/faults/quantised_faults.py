@@ -354,8 +354,8 @@ _FILES: tuple[tuple[str, str, Callable[[Planting], None], Cells], ...] = (
 )
 
 
-def _elsewhere(cells: Cells) -> dict[str, str]:
-    """Say of formats in which a fault is not planted that they have no scheme of its."""
+def _without(cells: Cells) -> dict[str, str]:
+    """Return why formats that cells leave out have no such file: only one scale a weight is not in all of them."""
     return {name: "it has no scheme of one scale" for name in INT4 if name not in cells}
 
 
@@ -367,10 +367,10 @@ def _faults() -> Iterator[Fault]:
             yield Fault(name, what, "quantised", plant, OUTLIERS, cells, stops=stops)
             yield Fault(f"{name}_by_converter", f"{what}, in the file", "rounding", plant, OUTLIERS, cells, stops=stops)
     for name, what, plant, cells in _BY_CONVERTER:
-        yield Fault(name, what, "rounding", plant, OUTLIERS, cells, _elsewhere(cells))
+        yield Fault(name, what, "rounding", plant, OUTLIERS, cells, _without(cells))
     for name, what, edit, cells in _FILES:
         refused = "." if edit is half_written else None
-        yield Fault(name, what, "file", edit, OUTLIERS, cells, _elsewhere(cells), stops=refused)
+        yield Fault(name, what, "file", edit, OUTLIERS, cells, _without(cells), stops=refused)
     what, no_steps = "a bias has half as many steps, and says that they are larger", {"coreml": "its biases are floats"}
     yield Fault(
         "bias_steps_doubled", what, "file", bias_steps_doubled, OUTLIERS, _INTEGER_BIAS, no_steps, stops="other steps"
