@@ -85,7 +85,7 @@ test-cluster: ready  ## the tests of the Ray executor, on a cluster of two proce
 	@.venv/bin/python -m pytest tests/cluster -m cluster
 
 test-devices: ready  ## the tests with a real adbd and emulated ARM64 processors; needs root and .ci/devices (8 minutes)
-	@.venv/bin/python -m pytest tests/devices -m devices
+	@.venv/bin/python -m pytest tests/devices -m devices -n 2 --dist loadfile
 
 test-full: ready  ## all the tests but those of a cluster and of devices (90 minutes on two cores)
 	@$(PYTEST) -m "not cluster and not devices"

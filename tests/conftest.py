@@ -347,6 +347,22 @@ def tiny_line(request: pytest.FixtureRequest) -> TinyLine:
     return TinyLine(folder / "recipe.toml", folder / "build", outcome)
 
 
+@pytest.fixture(scope="session")
+def thorough_line(tiny_line: TinyLine, run_store: Store) -> TinyLine:
+    """The tiny line with thorough verdicts of both files that pass: each was converted once more. Tests copy it."""
+
+    def make(folder: Path) -> None:
+        line = tiny_line.copy(folder)
+        targets = ("--target", "litert:fp32", "--target", "executorch:fp32")
+        outcome = run_command_here(
+            "verify", line.recipe, "--thorough", *targets, "--build", line.build, "--json", cwd=folder
+        )
+        assert outcome.rc == 0, outcome.stdout + outcome.stderr
+
+    folder = run_store.get("thorough", make)
+    return TinyLine(folder / tiny_line.recipe.name, folder / tiny_line.build.name, tiny_line.outcome)
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """Two threads of a busy machine wait for each other, which takes longer than tiny models."""

@@ -16,7 +16,17 @@ TOOLCHAINS = frozenset(
     | {"ray", "tensorflow", "torch", "transformers"}
 )
 FIXTURES = frozenset(
-    ("pocketbert", "tiny_student", "lively", "tiny_line", "one_thread", "worker_pool", "judged", "converter")
+    (
+        "pocketbert",
+        "tiny_student",
+        "lively",
+        "tiny_line",
+        "thorough_line",
+        "one_thread",
+        "worker_pool",
+        "judged",
+        "converter",
+    )
 )
 """Fixtures that import toolchains or start processes which do."""
 TESTS = Path(__file__).parent

@@ -101,7 +101,7 @@ def _library() -> Path:
 
 
 def _java(jar: Path, main: str, *arguments: str) -> str:
-    return toolchains.run(["java", _MEMORY, "-cp", str(jar), main, *arguments], HOME)
+    return toolchains.run(["java", _MEMORY, *toolchains.SHORT_LIVED_JAVA, "-cp", str(jar), main, *arguments], HOME)
 
 
 def _java_home() -> str:

@@ -5,15 +5,13 @@ with the real students in the real runtimes, the Android app's resources, dex an
 """
 
 import argparse
-import os
 import re
 import shutil
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from apps import apk, end_to_end, ios, toolchains, versions
+from apps import apk, end_to_end, ios, lanes, toolchains, versions
 
 ANDROID = toolchains.REPOSITORY / "android-demo"
 _LEAST_SCREENSHOTS = 40
@@ -28,38 +26,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if not (end_to_end.FOLDER / "cases.json").is_file():
         print(f"end to end: {end_to_end.write()} answers", flush=True)
-    checks: dict[str, Callable[[], str]] = {
-        "versions": lambda: f"{versions.check()} of Gradle's are Maven's",
-        "view models": models,
-        "screens": screens,
-        "apk": apk.pack,
-    }
-    failed = []
-    for name, check in checks.items() if options.only != "ios" else ():
-        began = time.monotonic()
-        try:
-            print(f"android, {name}: {check()} ({time.monotonic() - began:.0f} s)", flush=True)
-        except toolchains.Lacking as error:
-            print(f"android, {name}: not checked: {error}", flush=True)
-            failed += [name] if os.environ.get("CI") else []
-        except subprocess.CalledProcessError as error:
-            print(f"android, {name}: failed with exit code {error.returncode}", flush=True)
-            failed.append(name)
-        except (AssertionError, OSError, ValueError) as error:
-            print(f"android, {name}: {error}", flush=True)
-            failed.append(name)
-    if options.only != "android" and ios.main([]) != 0:
-        failed.append("ios")
+    chosen = [lane for name, lane in (("android", android), ("ios", ios.checks)) if options.only in (None, name)]
+    with end_to_end.serving():
+        failed = lanes.beside(*(partial(lanes.run, lane()) for lane in chosen))
     if failed:
-        print(f"apps-check: failed: {', '.join(failed)}", flush=True)
+        print(f"apps-check: failed: {'; '.join(failed)}", flush=True)
     return 1 if failed else 0
+
+
+def android() -> dict[str, Callable[[], str]]:
+    """Return the Android app's checks, in their order; models have to be served."""
+    return {
+        "android, versions": lambda: f"{versions.check()} of Gradle's are Maven's",
+        "android, view models": models,
+        "android, screens": screens,
+        "android, apk": apk.pack,
+    }
 
 
 def models() -> str:
     """Compile, lint and test the view models; install them and the core for the app."""
     toolchains.maven("install", "-DskipTests", project=ANDROID / "core")
-    with end_to_end.serving():
-        log = toolchains.maven("install", f"-Dpocketbert.endtoend={end_to_end.FOLDER}", project=ANDROID / "models")
+    log = toolchains.maven("install", f"-Dpocketbert.endtoend={end_to_end.FOLDER}", project=ANDROID / "models")
     counts = _COUNTS.findall(log)
     # A test that is skipped says nothing.
     assert len(counts) == 3, f"the tests with the students did not run: {log[-2000:]}"
@@ -74,8 +62,7 @@ def screens() -> str:
     for module in ("declarations", "aars", "aars-test"):
         toolchains.maven("install", project=ANDROID / module)
     shutil.rmtree(ANDROID / "app" / "target" / "screenshots", ignore_errors=True)
-    with end_to_end.serving():
-        log = toolchains.maven("verify", f"-Dpocketbert.endtoend={end_to_end.FOLDER}", project=ANDROID / "app")
+    log = toolchains.maven("verify", f"-Dpocketbert.endtoend={end_to_end.FOLDER}", project=ANDROID / "app")
     taken = set(_SCREENSHOT.findall(log))
     there = {file.stem for file in (ANDROID / "app" / "target" / "screenshots").glob("*.png")}
     assert taken == there, f"not all were taken: {taken ^ there}"

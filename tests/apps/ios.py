@@ -5,22 +5,21 @@ runners are parsed, and read by the compiler against declarations of Apple's mod
 """
 
 import argparse
+import contextlib
 import importlib.util
 import json
-import os
 import plistlib
 import re
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from apps import end_to_end, pbxproj, toolchains, xcode
+from apps import end_to_end, lanes, pbxproj, toolchains, xcode
 from pipeline.backends.executorch import session
 
 HOME, MODELS = xcode.HOME, xcode.HOME / "AppModels"
@@ -45,33 +44,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.make_students and not (end_to_end.FOLDER / "cases.json").is_file():
         print(f"end to end: {end_to_end.write()} answers", flush=True)
-    checks: dict[str, Callable[[], str]] = (
-        {"xcode": build}
-        if options.xcode
-        else {
-            "project": project,
-            "threads": threads,
-            "format": lint,
-            "parsed": parse,
-            "tests": test,
-            "declarations": typecheck,
-        }
-    )
-    failed = []
-    for name, check in checks.items():
-        began = time.monotonic()
-        try:
-            print(f"ios, {name}: {check()} ({time.monotonic() - began:.0f} s)", flush=True)
-        except toolchains.Lacking as error:
-            print(f"ios, {name}: not checked: {error}", flush=True)
-            failed += [name] if os.environ.get("CI") else []
-        except subprocess.CalledProcessError as error:
-            print(f"ios, {name}: failed with exit code {error.returncode}", flush=True)
-            failed.append(name)
-        except (AssertionError, KeyError, OSError, ValueError) as error:
-            print(f"ios, {name}: {error}", flush=True)
-            failed.append(name)
+    has_students = (end_to_end.FOLDER / "cases.json").is_file()
+    with end_to_end.serving() if has_students else contextlib.nullcontext():
+        failed = lanes.run({"ios, xcode": build} if options.xcode else checks())
     return 1 if failed else 0
+
+
+def checks() -> dict[str, Callable[[], str]]:
+    """Return the checks without Xcode, in their order; models have to be served, where there are students."""
+    return {
+        "ios, project": project,
+        "ios, threads": threads,
+        "ios, format": lint,
+        "ios, parsed": parse,
+        "ios, tests": test,
+        "ios, declarations": typecheck,
+    }
 
 
 # --- the project ---------------------------------------------------------------------------------------------------
@@ -214,8 +202,7 @@ def test() -> str:
         raise toolchains.Lacking("there are no students; run with --make-students")
     # SwiftPM 6.0 does not see a new file of a package that another one depends on.
     (_SCRATCH / MODELS.relative_to(toolchains.REPOSITORY) / "release.yaml").unlink(missing_ok=True)
-    with end_to_end.serving():
-        log = toolchains.swift_test(*_LINK, package=MODELS, paths={"POCKETBERT_ENDTOEND": end_to_end.FOLDER})
+    log = toolchains.swift_test(*_LINK, package=MODELS, paths={"POCKETBERT_ENDTOEND": end_to_end.FOLDER})
     counts = _print_counts("tests", log)
     assert any(line.startswith("view models: ") for line in counts), "the tests on the students did not run"
     files = [file for name in ("AppModels", "AppParts") for file in _swift(HOME / name)]
@@ -265,12 +252,11 @@ def build() -> str:
             toolchains.run([*command, *where, "build"], HOME)
     places = {"TEST_RUNNER_POCKETBERT_VECTORS": toolchains.APPS / "vectors"}
     places |= {"TEST_RUNNER_POCKETBERT_ENDTOEND": end_to_end.FOLDER}
-    with end_to_end.serving():
-        log = toolchains.run(
-            [*command, "-scheme", spec["name"], "-destination", f"platform=iOS Simulator,id={_simulator()}", "test"],
-            HOME,
-            {name: str(place) for name, place in places.items()},
-        )
+    log = toolchains.run(
+        [*command, "-scheme", spec["name"], "-destination", f"platform=iOS Simulator,id={_simulator()}", "test"],
+        HOME,
+        {name: str(place) for name, place in places.items()},
+    )
     _print_counts("xcode", log)
     return f"{len(spec['targets'])} apps built, for debugging and release"
 

@@ -1,6 +1,7 @@
 """ExecuTorch's runtime: a `.pte` loaded into the process, run through XNNPACK."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +25,21 @@ def no_runtime() -> str | None:
 
 def import_runtime() -> None:
     """Import the runtime with the kernels of quantised embedding tables, which are not in its core."""
-    import executorch.kernels.quantized
-    import executorch.runtime  # noqa: F401
+    _library()
+
+
+def _library() -> Any:
+    """Return the runtime's own library.
+
+    `executorch.runtime` is a layer above it that imports the whole exporter, for one class of warnings: of the 8
+    seconds that opening a file took in a new process, 5 were that.
+    """
+    # The library is linked to torch's, which have to be loaded first.
+    import torch  # noqa: F401, I001
+    import executorch.kernels.quantized  # noqa: F401
+    from executorch.extension.pybindings import _portable_lib
+
+    return _portable_lib
 
 
 def load(file: Path, signature: Signature, *, threads: int) -> Session:
@@ -57,16 +71,15 @@ class _ExecuTorchSession:
 
     def __init__(self, file: Path, *, threads: int) -> None:
         with native_log_hidden():
-            import_runtime()
-            from executorch.extension.pybindings import portable_lib
-            from executorch.runtime import Runtime
-
-            portable_lib._unsafe_reset_threadpool(threads)
+            runtime = _library()
+            runtime._unsafe_reset_threadpool(threads)
         try:
             # The program has to outlive its methods.
-            self._program = Runtime.get().load_program(file)
+            self._program = runtime._load_program(
+                str(file), program_verification=runtime.Verification.InternalConsistency
+            )
             self._method = self._program.load_method("forward")
-            self._vocabulary = int(self._program.load_method("get_vocab_size").execute([])[0])
+            self._vocabulary = int(self._program.load_method("get_vocab_size")([])[0])
         except RuntimeError as error:
             raise ToolchainError(f"ExecuTorch cannot open {file}: {error}") from error
 
@@ -80,7 +93,7 @@ class _ExecuTorchSession:
             raise InputError(f"input_ids span {ids.min()} to {ids.max()}; the table has {self._vocabulary} rows.")
         rows = [torch.from_numpy(np.ascontiguousarray(inputs[tensor.name])) for tensor in function.inputs]
         try:
-            results = self._method.execute(rows)
+            results = self._method(rows)
         except RuntimeError as error:
             shapes = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in inputs.items())
             raise InputError(f"{function.name} refused {shapes}: {error}") from error

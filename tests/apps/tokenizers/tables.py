@@ -24,6 +24,7 @@ PLACES = (
     REPOSITORY / "ios-demo" / "Core" / "Sources" / "Core" / "Resources" / "characters.txt",
 )
 ALL = [chr(code) for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF]
+_TEXT = "".join(ALL)
 _CATEGORIES = [
     "Lu",
     "Ll",
@@ -59,6 +60,8 @@ _CLASSES = {"space": r"\s", "word": r"\w", "cased": r"\p{Cased}", "case_ignorabl
 _BREAKS = ["Control", "Prepend", "Extend", "Regional_Indicator", "SpacingMark", "L", "V", "T", "LV", "LVT", "ZWJ"]
 _HANGUL = range(0xAC00, 0xD7A4)
 """Syllables, which are composed by arithmetic."""
+_BLOCK = 256
+"""Characters that are asked about at once: most blocks hold none of the kind."""
 
 
 def write() -> str:
@@ -70,9 +73,9 @@ def write() -> str:
         *_bert(),
         # What Python's `str.split` and `str.isspace` take for white space: spans of words are made with them.
         _set("text_space", {c for c in ALL if c.isspace()}),
-        _set("space", _split_at(pre_tokenizers.WhitespaceSplit())),
+        _set("space", _cut(pre_tokenizers.WhitespaceSplit(), 2)),
         _set("mark", _dropped(normalizers.StripAccents())),
-        _map("lower", {c: normalizers.Lowercase().normalize_str(c) for c in ALL}),
+        _map("lower", _changed(normalizers.Lowercase().normalize_str)),
         *_decompositions(),
         *_graphemes(),
     ]
@@ -82,19 +85,20 @@ def write() -> str:
 def _bert() -> Iterator[str]:
     clean = normalizers.BertNormalizer(True, False, False, False)
     yield _set("bert_control", _dropped(clean))
-    yield _set("bert_space", {c for c in ALL if clean.normalize_str(c) == " "})
+    yield _set("bert_space", {" "} | {c for c, to in _changed(clean.normalize_str).items() if to == " "})
     chinese = normalizers.BertNormalizer(False, True, False, False)
-    yield _set("bert_ideograph", {c for c in ALL if chinese.normalize_str(c) != c})
+    yield _set("bert_ideograph", _changed(chinese.normalize_str))
     strip = normalizers.BertNormalizer(False, False, True, False)
     yield _set("bert_mark", _dropped(strip))
-    yield _set("bert_punctuation", _isolated(pre_tokenizers.BertPreTokenizer()))
+    yield _set("bert_punctuation", _cut(pre_tokenizers.BertPreTokenizer(), 3))
 
 
 def _decompositions() -> Iterator[str]:
-    canonical = {c: normalizers.NFD().normalize_str(c) for c in ALL if ord(c) not in _HANGUL}
+    decomposed = _changed(normalizers.NFD().normalize_str)
+    canonical = {c: to for c, to in decomposed.items() if ord(c) not in _HANGUL}
     yield _map("nfd", canonical)
-    compatible = {c: normalizers.NFKD().normalize_str(c) for c in ALL if ord(c) not in _HANGUL}
-    yield _map("nfkd", {c: to for c, to in compatible.items() if to != canonical[c]})
+    compatible = _changed(normalizers.NFKD().normalize_str)
+    yield _map("nfkd", {c: to for c, to in compatible.items() if to != decomposed.get(c)})
     yield from _ranks()
     yield _map("nfc", _compositions(canonical))
 
@@ -103,10 +107,8 @@ def _ranks() -> Iterator[str]:
     """Yield the classes by which marks are put in order, the lowest first."""
     order = normalizers.NFD().normalize_str
     # A nuktas's class is the lowest but one, an iota's the highest: a mark changes places with one of them.
-    marks = [
-        c for c in ALL if order(c) == c and (order("\u0345" + c) != "\u0345" + c or order(c + "\u0334") != c + "\u0334")
-    ]
-    marks = sorted({*marks, "\u0334", "\u0345"})
+    moved = {c for form in ("\u0345{}", "{}\u0334") for c in _differing(order, form) if order(c) == c}
+    marks = sorted({*moved, "\u0334", "\u0345"})
     classes: list[list[str]] = []
     for mark in marks:
         _place(mark, classes, order)
@@ -142,30 +144,46 @@ def _graphemes() -> Iterator[str]:
     import regex
 
     for name in _BREAKS:
-        pattern = regex.compile(rf"\p{{Grapheme_Cluster_Break={name}}}")
         ends = "\r\n" if name == "Control" else ""
-        yield _set(f"break_{name}", {c for c in ALL if pattern.match(c) or c in ends})
-    pictographic = regex.compile(r"\p{Extended_Pictographic}")
-    yield _set("break_Pictographic", {c for c in ALL if pictographic.match(c)})
+        yield _set(f"break_{name}", {*regex.findall(rf"\p{{Grapheme_Cluster_Break={name}}}", _TEXT), *ends})
+    yield _set("break_Pictographic", set(regex.findall(r"\p{Extended_Pictographic}", _TEXT)))
 
 
 # --- asking ------------------------------------------------------------------------------------------------------
 
 
 def _matching(pattern: str) -> set[str]:
-    return set(ALL) - set(normalizers.Replace(Regex(pattern), "").normalize_str("".join(ALL)))
+    return set(ALL) - set(normalizers.Replace(Regex(pattern), "").normalize_str(_TEXT))
+
+
+def _differing(function: Callable[[str], str], form: str = "{}") -> Iterator[str]:
+    """Yield the characters that a function changes, in a form that may have neighbours.
+
+    A block is asked about as a whole first. Between letters no character reaches another, so that of a text which comes
+    back as it was no character is changed.
+    """
+    for at in range(0, len(ALL), _BLOCK):
+        block = ALL[at : at + _BLOCK]
+        text = f"a{'a'.join(map(form.format, block))}a"
+        if function(text) != text:
+            yield from (c for c in block if function(form.format(c)) != form.format(c))
+
+
+def _changed(function: Callable[[str], str]) -> dict[str, str]:
+    return {c: function(c) for c in _differing(function)}
 
 
 def _dropped(normalizer: normalizers.Normalizer) -> set[str]:
-    return {c for c in ALL if not normalizer.normalize_str(c)}
+    return {c for c, to in _changed(normalizer.normalize_str).items() if not to}
 
 
-def _split_at(cutter: pre_tokenizers.PreTokenizer) -> set[str]:
-    return {c for c in ALL if len(cutter.pre_tokenize_str(f"a{c}a")) == 2}
+def _cut(cutter: pre_tokenizers.PreTokenizer, pieces: int) -> set[str]:
+    """Return the characters between two letters that make so many pieces of them."""
 
+    def text_or_pieces(text: str) -> str:
+        return "|".join(piece for piece, _ in cutter.pre_tokenize_str(text))
 
-def _isolated(cutter: pre_tokenizers.PreTokenizer) -> set[str]:
-    return {c for c in ALL if len(cutter.pre_tokenize_str(f"a{c}a")) == 3}
+    return {c for c in _differing(text_or_pieces, "a{}a") if len(cutter.pre_tokenize_str(f"a{c}a")) == pieces}
 
 
 # --- writing -----------------------------------------------------------------------------------------------------
