@@ -71,7 +71,7 @@ list: ready  ## list what exists: architectures, tasks, backends, schemes, datas
 # One worker a core, as far as memory holds them; tests do not depend on the worker that runs them.
 PYTEST := .venv/bin/python -m pytest -n auto --dist worksteal
 
-test: ready  ## the tests, without the slow cross products (15 minutes on two cores)
+test: ready  ## the tests, without the slow cross products (20 minutes on two cores)
 	@$(PYTEST)
 
 test-quick: ready  ## the tests that need no toolchain (a minute)
@@ -84,7 +84,7 @@ test-cluster: ready  ## the tests of the Ray executor, on a cluster of two proce
 	@$(PYTHON) -I pipeline/bootstrap.py --extra cluster
 	@.venv/bin/python -m pytest tests/cluster -m cluster
 
-test-devices: ready  ## the tests with a real adbd and emulated ARM64 processors; needs root and .ci/devices (8 minutes)
+test-devices: ready  ## the tests with a real adbd and emulated ARM64 processors; needs root and .ci/devices (15 minutes, downloads included)
 	@.venv/bin/python -m pytest tests/devices -m devices -n 2 --dist loadfile
 
 test-full: ready  ## all the tests but those of a cluster and of devices (90 minutes on two cores)

@@ -30,7 +30,7 @@ class Cell(_Frozen):
 
     schema_version: Literal[1] = 1
     key: str
-    """Of the recipe, the settings and the tools: a cell of another key is stale."""
+    """A digest of the recipe, the settings and the tools: a cell of another key is stale."""
     model: str
     target: str
     trained: bool
@@ -43,7 +43,7 @@ class Cell(_Frozen):
     record: BenchmarkRecord | None
     """None where the device cannot run the file."""
     beside: BenchmarkRecord | None
-    """Of the base's file, timed in turns in the same run; None for the base itself."""
+    """The base's file, timed in turns in the same run; None for the base itself."""
 
     def at(self, seq_len: int) -> LengthTiming:
         """Return the runs at a length."""

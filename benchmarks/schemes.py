@@ -86,7 +86,7 @@ class _Row:
     target: Target
     parity: Parity
     milliseconds: float | None
-    """Of a full row, on one thread; None where it was not timed."""
+    """What a full row takes on one thread; None where it was not timed."""
     integers: float
     """Share of the linears' multiply-adds whose both factors are integers."""
 

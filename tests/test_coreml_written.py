@@ -222,7 +222,7 @@ def _of_opset(opset: str) -> Callable[[Any], None]:
 
 
 def _older(spec: Any) -> None:
-    """Of iOS 16 throughout, which knows no second function."""
+    """Rewrite a program to iOS 16 throughout, which knows no second function."""
     _of_opset("CoreML6")(spec)
     spec.specificationVersion = 7
 

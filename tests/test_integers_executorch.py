@@ -237,7 +237,7 @@ def round_mixed(student: Path, out: Path) -> None:
 
 @pytest.mark.full
 def test_widths_that_no_block_divides(converter: Worker, tmp_path: Path) -> None:
-    """Of TinyBERT, 312 and 1200: linears have eight bits and a scale per row, a table of four bits one per row."""
+    """TinyBERT has 312 and 1200: linears have eight bits and a scale per row, a table of four bits one per row."""
     source = write_student(tmp_path / "source", "bert", "embedding", hidden_size=312, intermediate_size=1200)
     student = student_artifact(source, "embedding", tmp_path / "student")
     (tmp_path / "quantised").mkdir()

@@ -357,7 +357,7 @@ def test_int8_of_a_delegate_that_declares_other_steps_is_refused(static_line: Pa
 def test_scales_that_do_not_belong_together_are_refused(
     tensor_type: int, said: str, static_line: Path, tmp_path: Path
 ) -> None:
-    """Of a bias, int32, and of int8 that is laid out anew on its way."""
+    """A bias, which is int32, and int8 that is laid out anew on its way."""
     model = backends.get("litert")
     file = Damaged.litert(static_line / "litert-int8_static" / "model" / model.FILE)
     tensors = file.root["subgraphs"]["tensors"]
@@ -451,7 +451,7 @@ def test_equal_gains_are_equal_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", [WEIGHTS, GAINS])
 def test_a_number_that_was_changed_is_found(file: str, quantised: tuple[Path, Path]) -> None:
-    """Of a weight and of a gain: the structure is taken anew, as by one who hides it."""
+    """In a weight and in a gain: the structure is taken anew, as by one who hides it."""
     source, out = quantised
     tensors = load_file(out / file)
     groups = (gains.read(out) or ({}, {}))[1]

@@ -33,7 +33,7 @@ class Constant:
 
 
 Steps = tuple[float, int, float, int] | tuple[float, int]
-"""Of a static linear: scale and zero point of what it reads, then of what it gives where that is int8 as well."""
+"""A static linear's scale and zero point of what it reads, then of what it gives where that is int8 as well."""
 Role = Literal["weight", "bias"]
 """What an operation does with a constant, where that is plain: it multiplies by a weight, it adds a bias."""
 
@@ -53,7 +53,7 @@ class Use:
     sources: tuple[int, ...]
     """Numbers of the earlier uses of the same function on whose results it works, with no other use between."""
     steps: Steps | None = None
-    """Of a linear of static int8."""
+    """Known where the linear is static int8."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from pipeline.text.bundled import everyday_sentences
 _LEAST_ROUNDS = 20
 """The interval is of a bootstrap over rounds: of few rounds it is as wide as their extremes."""
 _LEAST_RUNS = 5
-"""Of a file in a round: the median of them counts, so that one stalled run does not."""
+"""Runs of a file in a round: the median of them counts, so that one stalled run does not."""
 
 
 class InTurns(BaseModel):

@@ -39,7 +39,7 @@ class Summary:
     vocabulary: int | None
     """Tokens that the tokenizer knows."""
     rows: int | None
-    """Of the table of words."""
+    """Rows of the table of words."""
     max_length: int
     """Tokens that the model takes, special ones included."""
     position_rows: int

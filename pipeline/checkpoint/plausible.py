@@ -18,7 +18,7 @@ _WORDS = re.compile(r"(?:^|\.)word_embeddings\.weight$")
 _REPEATS = ("num_hidden_groups", "inner_group_num", "num_feedforward_networks")
 """What is built several times over in ALBERT and MobileBERT, beside their layers."""
 _MOST_REPEATS = 1000
-"""Of layers that share their tensors, so that no header tells them; ALBERT has up to 24."""
+"""Layers that share their tensors are told by no header; ALBERT has up to 24."""
 
 
 def check(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]], *, compressed: bool) -> None:

@@ -26,11 +26,11 @@ from pipeline.text import tokenizers
 
 WEIGHTS = "model.safetensors"
 PALETTES = "palettes.safetensors"
-"""Of a checkpoint that was palettised, see `checkpoint.palettes`."""
+"""The file that a palettised checkpoint has, see `checkpoint.palettes`."""
 CODES = "integers.safetensors"
-"""Of a checkpoint whose weights were rounded to few bits, see `checkpoint.integers`."""
+"""The file that a checkpoint has whose weights were rounded to few bits, see `checkpoint.integers`."""
 GAINS = "gains.safetensors"
-"""Of a checkpoint that `pipeline.quantize` rewrote, see `checkpoint.gains`."""
+"""The file that a checkpoint has which `pipeline.quantize` rewrote, see `checkpoint.gains`."""
 TOKENIZER_FILES = tuple(name for names in tokenizers.FAMILIES for name in names) + tokenizers.SETTINGS
 _TAKEN = ("config.json", WEIGHTS, *TOKENIZER_FILES, "1_Pooling/config.json", "modules.json")
 RECIPE = "recipe:"
@@ -38,7 +38,7 @@ RECIPE = "recipe:"
 _LOOKED_AT = ("config_sentence_transformers.json", *sentences.TRANSFORMER_CONFIGS)
 """Files that may refuse a checkpoint and say nothing of how it is computed, so that no key depends on them."""
 _MODULE_CONFIGS = "*/config.json"
-"""Of sentence-transformers' modules, each in the folder that modules.json names."""
+"""Configs of sentence-transformers' modules, each in the folder that modules.json names."""
 _SHA256_DIGITS = 64
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 

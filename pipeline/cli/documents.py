@@ -17,7 +17,7 @@ from pipeline.mil.trial import Trial
 from pipeline.verify.record import Parity
 
 _GIVEN_BACK_CHARACTERS = 10_000
-"""Of a text that the caller has anyway; offsets of entities and answers are into the text that was given."""
+"""The caller has the text anyway; offsets of entities and answers are into the text that was given."""
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]

@@ -20,7 +20,7 @@ from pipeline.errors import ToolchainError
 
 _PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux2014_aarch64")
 _PYTHON = "3.11"
-"""Of the emulated system, Debian bookworm."""
+"""Python's version in the emulated system, Debian bookworm."""
 _READY = "ready"
 """Written last. Names the empty libraries, one a line."""
 

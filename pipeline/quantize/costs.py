@@ -29,7 +29,7 @@ class LinearCost(BaseModel):
     error: float
     """As it is in the checkpoint, before it is trained."""
     largest_channel: float | None = None
-    """Of int8: see `ranges.Linear.largest_channel`."""
+    """Known of int8 alone: see `ranges.Linear.largest_channel`."""
     input: ranges.Activation | None = None
     """Static int8 alone."""
 

@@ -17,7 +17,7 @@ from pipeline.data.calibration import Batches
 from pipeline.quantize.gptq import Chosen, choose, hand_errors_on
 
 _SHARES = (*np.linspace(0.5, 1.0, 41), 1.03, 1.06)
-"""Of the scale that reaches a block's largest number, tried as its scale."""
+"""Shares of the scale that reaches a block's largest number; each is tried as the block's scale."""
 _SMALLEST = 2.0**-16
 """Smallest scale: below it, float16 has not all numbers of bfloat16."""
 

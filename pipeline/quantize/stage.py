@@ -39,7 +39,7 @@ class Wanted:
     eight_bits: tuple[str, ...] = ()
     """Paths of linears that have 8 bits where the scheme gives 4."""
     table_bits: int = 8
-    """Of embedding tables where linears have 4."""
+    """Bits of embedding tables where linears have 4."""
 
 
 def section_for(section: QuantizeSection | None, scheme: str) -> QuantizeSection | None:

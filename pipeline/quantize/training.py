@@ -167,9 +167,9 @@ class Outputs:
     """What a model gives for a batch."""
 
     hidden_states: tuple[Tensor, ...]
-    """Of the embeddings and of each layer, `(batch, seq_len, hidden)`."""
+    """What the embeddings and each layer give, `(batch, seq_len, hidden)`."""
     outputs: tuple[Tensor, ...]
-    """Of the task, as the exported graph has them."""
+    """The task's outputs, as the exported graph has them."""
 
     @classmethod
     def of(cls, model: Any, task: tasks.Task, inputs: Mapping[str, Tensor]) -> "Outputs":

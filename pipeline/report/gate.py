@@ -41,7 +41,7 @@ class Row(_Frozen):
     change: float | None = None
     """Now less the baseline of metrics and scores; the growth as a fraction of everything else."""
     interval: tuple[float, float] | None = None
-    """Of the change, 95 %; latency alone has one."""
+    """The change's interval of 95 %; latency alone has one."""
     allowed: float | None = None
     """Largest loss or growth, never negative; None where nothing is judged."""
     verdict: Verdict

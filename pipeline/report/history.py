@@ -21,7 +21,7 @@ class Row(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     label: str
-    """Of the report."""
+    """The report's label."""
     target: str
     verdict: str
     digest: str

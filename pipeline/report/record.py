@@ -257,7 +257,7 @@ class QuantisedReport(_Frozen):
 
     scheme: str
     texts: int
-    """Of the calibration set."""
+    """Number of texts in the calibration set."""
     linears: int
     """How many there are."""
     worst: list[LinearCost]

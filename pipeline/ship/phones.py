@@ -106,7 +106,7 @@ class Asked:
     """A file, and what is asked of it in each turn."""
 
     name: str
-    """Of its record."""
+    """The name in its record."""
     model: Artifact
     shipped: placing.Shipped
     requests: list[BenchmarkRequest]

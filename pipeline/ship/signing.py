@@ -73,7 +73,7 @@ class Signed:
     name: str
     """The name under which it was signed: `<recipe>/<target>` for a shipped model."""
     fingerprint: str
-    """Of the key."""
+    """The key's fingerprint."""
     files: dict[str, str]
     """sha256 by path."""
 

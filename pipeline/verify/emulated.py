@@ -49,7 +49,7 @@ class Processor(_Frozen):
     score: float
     """Against fp32 PyTorch, as an app's self-test has it: the worst row's cosine, or all rows' SQNR together, in dB."""
     mean: float
-    """Of the rows' own."""
+    """The mean of the rows' own scores."""
     score_here: float
     """`score` on this machine, of the same file and rows."""
     max_difference: float

@@ -29,12 +29,12 @@ _GRAPH_BYTES = 500_000
 """Allowed for the graph itself and for scales of narrow rows; without it every tiny model would be too large."""
 _RULE_OF_THREE = 3.0
 _CONTROL_DB, _CONTROL_HALF_DB = 80.0, 60.0
-"""Of a graph in single precision, and of one whose constants, such as the attention's scale, are in half precision."""
+"""Bounds for a graph in single precision, and for one whose constants, such as the attention's scale, are in half."""
 _DECLARED_SLACK_DB, _ROW_SLACK_DB = 5.0, 10.0
 _MASKED_DIFFERENCE = 1e-6
 """In single precision the exponential of a masked score is zero, so clean files change by nothing at all."""
 _SWEEP_HALF_DB, _SWEEP_DYNAMIC_DB = 35.0, 5.0
-"""Of one row of arbitrary tokens, in a file that rounds what it computes: no text, so far coarser than on texts."""
+"""Bounds for a row of arbitrary tokens, in a file that rounds what it computes: no text, so coarser than on texts."""
 _SWEEP_STATIC_DB = 0.0
 """Ranges that calibration found clip what it has not seen: rows of two rare tokens, 1.9 dB on a tiny random student."""
 

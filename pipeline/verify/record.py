@@ -142,7 +142,7 @@ class Control(_Frozen):
     ids: int
     """How many ids were tried."""
     vocabulary: int
-    """Of so many."""
+    """Number of ids in the vocabulary."""
     sqnr_db: float
     """Over all rows; 999 if every number is equal."""
     worst_row_db: float

@@ -81,7 +81,7 @@ ROUNDING: Mapping[str, Rounding] = {
 }
 """By backend: ai-edge-quantizer 0.10, torchao 0.18 (symmetric, over 255 steps), coremltools 9.0 (in half precision)."""
 STATIC_ROUNDING = Rounding(127)
-"""Of linears whose ranges are known, see `checkpoint.static`: their codes are not the toolchain's, but ours."""
+"""Rounding of linears whose ranges are known, see `checkpoint.static`: their codes are ours, not the toolchain's."""
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ name = "measured"
 task = "embedding"
 [student]
 source = "bundled:all-MiniLM-L6-v2"
+[start]
+teacher_layers = [0, 5]
 [convert]
 sequence_lengths = [16, 64]
 [targets.litert]
@@ -61,7 +63,7 @@ _PATIENCE = Patience(poll_s=0.1, silent_s=5.0, begin_s=10.0, grace_s=10.0)
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundled student, converted and verified."""
+    """Two layers of the bundled student, converted and verified."""
     home = tmp_path_factory.mktemp("measured")
     file = home / "measured.toml"
     file.write_text(_RECIPE, encoding="utf-8")

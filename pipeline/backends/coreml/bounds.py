@@ -18,13 +18,13 @@ from pipeline.mil.package import VARIADIC, Literal, Operation, Output, Program
 from pipeline.mil.values import TensorType
 
 _MOST_BYTES = 2**32
-"""Of one value; the largest of an encoder's is its vocabulary's table."""
+"""The most that one value takes; the largest of an encoder's is its vocabulary's table."""
 _MOST_AXES = 8
 """A palette has two more than the weight that it is of, and Core ML's values have five at most."""
 _MOST_CHAINED = 8
 """Decompressions one after the other."""
 _ALIGNMENT = 64
-"""Of a blob's data."""
+"""A blob's data begins at a multiple of it."""
 _BEHIND_RECORD = 64
 
 

@@ -35,7 +35,7 @@ _MANIFEST = """{
     "rootModelIdentifier": "00000000-0000-4000-8000-000000000001"
 }
 """
-"""Of every package: `convert` fixes the identifiers."""
+"""Every package has these: `convert` fixes the identifiers."""
 _WEIGHTS = "Data/com.apple.CoreML/weights/weight.bin"
 _BLOBS = "@model_path/weights/weight.bin"
 """How a program calls the weight file."""

@@ -21,16 +21,16 @@ _MAGIC = b"ET12eh00"
 _HEADER_BYTES = 64
 """From which sizes and places are read, see executorch/schema/extended_header.h."""
 _BYTES = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 2, 6: 4, 7: 8, 11: 1, 15: 2, 27: 2, 28: 4, 29: 8}
-"""Of an element, by number in executorch/exir/scalar_type.py."""
+"""Bytes of an element by the type's number in executorch/exir/scalar_type.py."""
 _INTEGERS = {3: "<i4", 4: "<i8"}
 _DYNAMISMS = 3
 _MOST_BYTES = 2.0**32
-"""Of one tensor, and of the memory for what is computed."""
+"""The most that one tensor takes, and the memory for what is computed."""
 _MOST_AXES = 16
 """The runtime's own limit."""
 _XNNPACK = "XnnpackBackend"
 _VERSION = 0
-"""Of the program's schema, as executorch 1.4.1 writes it (executorch/exir/version.py)."""
+"""The program's schema, as executorch 1.4.1 writes it (executorch/exir/version.py)."""
 _HEAD = 40
 """Bytes before the program's tables: the place of its root, its magic, and the header of sizes and places."""
 _PLAN_ALIGNMENT, _PLAN_PADDING = 16, 64
@@ -254,7 +254,7 @@ class _File:
                 rows.demand(np.zeros(len(rows)), f"it is a {kind}, which no file of ours has")
         self._kernels(members.get("KernelCall"))
         self._calls: list[tuple[int, list[int]]] = []
-        """Of each call of a delegate: which, and its arguments."""
+        """Each call of a delegate: which one is called, and its arguments."""
         self._delegate_calls(members.get("DelegateCall"))
 
     def _plan_of(self, calls: Rows) -> Ints:

@@ -25,7 +25,7 @@ _NONE = 2**32 - 1
 _NAMED = 2**64 - 1
 """The offset of a constant that is known by a name."""
 _BYTES = {1: 4, 2: 2, 3: 1, 4: 1, 5: 4, 6: 1, 7: 4, 8: 0.5, 9: 1, 10: 0.5, 11: 1, 12: 4, 13: 4, 14: 2}
-"""Of an element, by `XNNDatatype`."""
+"""Bytes of an element by `XNNDatatype`."""
 _BLOCKS, _BLOCK = 10, 32
 """The `XNNDatatype` of blocks of four bits, and the columns of which a block has a multiple."""
 _MOST_AXES = 6
@@ -114,7 +114,7 @@ class _Payloads:
         quantised = members.get("XNNQuantizedTensorValue")
         self._values.demand(self._values.number("xvalue_union_type") > 0, "it is of no kind")
         self._ids: list[dict[int, bool]] = [{} for _ in range(len(graphs))]
-        """Of each graph: the ids of its values, and whether there is something in them before it runs."""
+        """For each graph the ids of its values, and whether there is something in them before it runs."""
         if "XNNTensorValue" in members:
             self._check_values(members["XNNTensorValue"], members["XNNTensorValue"].owner)
         if quantised is not None:

@@ -14,7 +14,7 @@ _SEGMENT_ALIGNMENT = 128
 _TABLE_ALIGNMENT = 16
 """The most that a flatbuffer of executorch's has: of vectors that hold tensors."""
 CONSTANT_ALIGNMENT = 16
-"""Of what is in the constant segment, likewise."""
+"""The same for what is in the constant segment."""
 
 
 def check_between(columns: Columns, program_bytes: int, starts: Ints, ends: Ints) -> None:

@@ -22,11 +22,11 @@ from pipeline.errors import ArtifactError
 _MAGIC = b"TFL3"
 _VERSION = 3
 _BITS = {0: 32, 1: 16, 2: 32, 3: 8, 4: 64, 6: 8, 7: 16, 9: 8, 10: 64, 15: 32, 16: 16, 17: 4}
-"""Of an element, by `TensorType`: floats, integers and truth values; no file of an encoder has texts or resources."""
+"""Bits of an element by `TensorType`: floats, integers and truth values; no encoder's file has texts or resources."""
 _FLOAT32, _INT32, _INT64, _BOOL, _INT8 = 0, 2, 4, 6, 9
 _ZERO_POINTS = {3: (0, 255), 9: (-128, 127), 17: (-8, 7)}
 _MOST_BYTES = 2.0**32
-"""Of one tensor; the largest of an encoder's is its vocabulary's table."""
+"""The most that one tensor takes; the largest of an encoder's is its vocabulary's table."""
 _MOST_AXES = 6
 """XNNPACK knows no tensor of more."""
 _IN_FILE = 2
@@ -76,7 +76,7 @@ class _Operation:
 
     inputs: tuple[int, ...]
     shapes: tuple[tuple[int, ...], ...]
-    """Of the inputs; empty for one that is left out."""
+    """The inputs' shapes; empty for one that is left out."""
     types: tuple[int, ...]
     out: tuple[int, ...]
     """Shape of the output."""

@@ -28,7 +28,7 @@ _DEFAULT, _ONLY = "serving_default", "main"
 _PORTS = ("input_ids", "attention_mask", "token_type_ids", "start_logits", "end_logits")
 """In the order in which a graph has them, see `Architecture.inputs` and the outputs of question answering."""
 _MOST_NAME_BYTES = 160
-"""Of a tensor: those of `deduplicate.NAME_MAX_BYTES`, and a number that makes it the only one."""
+"""A tensor's name has those of `deduplicate.NAME_MAX_BYTES`, and a number that makes it the only one."""
 _ALIGNMENT_BYTES = 16
 _INT8, _INT32 = 9, 2
 _HEAD_BYTES = 8

@@ -30,7 +30,7 @@ from pipeline.errors import ArtifactError, PipelineError, WorkerDied
 
 LIMIT_SECONDS = 10.0
 _MOST_BYTES = 16 << 30
-"""Of a fork's address space: a file may ask for any amount of memory."""
+"""A fork's address space: a file may ask for any amount of memory."""
 REFUSED, BY_RUNTIME, CRASHED, HUNG, RAN = (
     "refused by the check",
     "refused by the runtime",
