@@ -137,7 +137,7 @@ abuse: ready  ## kill commands, fill disks, give bad inputs and prepared folders
 core-check: ready  ## build and test both apps' cores, and compare every token id (JDK 17 and Maven; Swift 6, or .ci/swift)
 	@PYTHONPATH=.:tests .venv/bin/python -m apps.check
 
-apps-check: core-check  ## both apps: screens photographed, view models and answers compared, an APK packed (15 minutes)
+apps-check: core-check  ## both apps: screens photographed, view models and answers compared, an APK packed (20 minutes)
 	@PYTHONPATH=.:tests .venv/bin/python -m apps.apps_check
 
 android-apk: ready  ## pack a signed debug APK of what apps-check built; the runtimes come in by Gradle's build alone

@@ -8,8 +8,7 @@ import argparse
 import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from apps import apk, end_to_end, ios, lanes, toolchains, versions
 
@@ -24,17 +23,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make apps-check", description=__doc__)
     parser.add_argument("--only", choices=("android", "ios"), help="this app alone")
     options = parser.parse_args(arguments)
-    if not (end_to_end.FOLDER / "cases.json").is_file():
+    if not end_to_end.has_students():
         print(f"end to end: {end_to_end.write()} answers", flush=True)
-    chosen = [lane for name, lane in (("android", android), ("ios", ios.checks)) if options.only in (None, name)]
+    chosen = [checks for name, checks in (("android", android), ("ios", ios.checks)) if options.only in (None, name)]
     with end_to_end.serving():
-        failed = lanes.beside(*(partial(lanes.run, lane()) for lane in chosen))
+        failed = lanes.beside(*(checks() for checks in chosen))
     if failed:
         print(f"apps-check: failed: {'; '.join(failed)}", flush=True)
     return 1 if failed else 0
 
 
-def android() -> dict[str, Callable[[], str]]:
+def android() -> lanes.Checks:
     """Return the Android app's checks, in their order; models have to be served."""
     return {
         "android, versions": lambda: f"{versions.check()} of Gradle's are Maven's",

@@ -1,12 +1,12 @@
 """`make core-check`: write the vectors, then build, lint and test both apps' cores, and print what was counted."""
 
 import argparse
-import contextlib
 import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from apps import contract, end_to_end, lanes, model_signing, outputs, schemas, tampered, toolchains
 from apps.tokenizers import kit, tables
@@ -25,22 +25,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--strings", type=int, default=kit.STRINGS, help="generated strings for each tokenizer")
     parser.add_argument("--no-students", action="store_true", help="leave out what needs the real student (minutes)")
     options = parser.parse_args(arguments)
-    written: dict[str, Callable[[], str]] = {
-        "characters.txt": _tables,
-        "vectors": partial(_vectors, options.strings),
-        "model-signing": _signatures,
-    }
+    written: list[lanes.Checks] = [
+        {"characters.txt": _tables, "vectors": partial(_vectors, options.strings), "model-signing": _signatures}
+    ]
     if options.no_students:
         (end_to_end.FOLDER / "cases.json").unlink(missing_ok=True)
-        failed = lanes.run(written)
     else:
-        answers = {"end to end": lambda: f"{end_to_end.write()} answers"}
-        failed = lanes.beside(partial(lanes.run, written), partial(lanes.run, answers))
+        written.append({"end to end": lambda: f"{end_to_end.write()} answers"})
+    failed = lanes.beside(*written)
     if {"vectors", "end to end"} & set(failed):
         return 1
     chosen = [(name, check) for name, check in (("kotlin", kotlin), ("swift", swift)) if options.only in (None, name)]
-    with contextlib.nullcontext() if options.no_students else end_to_end.serving():
-        failed += lanes.beside(*(partial(lanes.run, {name: check}) for name, check in chosen))
+    with end_to_end.serving():
+        failed += lanes.beside(*({name: check} for name, check in chosen))
     return 1 if failed else 0
 
 
@@ -75,26 +72,27 @@ def _signatures() -> str:
 
 def kotlin() -> str:
     """Compile, check against Android 8, lint and test the Kotlin core; say how many records of its runs are valid."""
-    properties = {"vectors": VECTORS} | ({"endtoend": end_to_end.FOLDER} if _has_students() else {})
-    log = toolchains.maven("verify", *(f"-Dpocketbert.{name}={place}" for name, place in properties.items()))
+    log = toolchains.maven("verify", *(f"-Dpocketbert.{name}={place}" for name, place in _places().items()))
     return _counted("kotlin", log)
 
 
 def swift() -> str:
     """Compile, lint and test the Swift core; say how many records of its runs are valid."""
-    paths = {"POCKETBERT_VECTORS": VECTORS} | ({"POCKETBERT_ENDTOEND": end_to_end.FOLDER} if _has_students() else {})
+    paths = {f"POCKETBERT_{name.upper()}": place for name, place in _places().items()}
     return _counted("swift", toolchains.swift_test(paths=paths, lint=("Sources", "Tests", "Package.swift")))
 
 
-def _has_students() -> bool:
-    return (end_to_end.FOLDER / "cases.json").is_file()
+def _places() -> dict[str, Path]:
+    return {"vectors": VECTORS} | ({"endtoend": end_to_end.FOLDER} if end_to_end.has_students() else {})
 
 
 def _counted(name: str, log: str) -> str:
-    # A test that is skipped says nothing.
-    assert not _has_students() or "end to end: " in log, "the end-to-end tests did not run"
     print("\n".join(f"{name}: {line.strip()}" for line in _COUNTS.findall(log)), flush=True)
-    return f"{end_to_end.check_runs(name)} records are valid" if _has_students() else "checked without students"
+    if not end_to_end.has_students():
+        return "checked without students"
+    # A test that is skipped says nothing.
+    assert "end to end: " in log, "the end-to-end tests did not run"
+    return f"{end_to_end.check_runs(name)} records are valid"
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ runners are parsed, and read by the compiler against declarations of Apple's mod
 """
 
 import argparse
-import contextlib
 import importlib.util
 import json
 import plistlib
@@ -14,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -42,16 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--make-students", action="store_true", help="make what the tests need, where it is not there")
     parser.add_argument("--xcode", action="store_true", help="build both apps and run all tests in a simulator instead")
     options = parser.parse_args(arguments)
-    if options.make_students and not (end_to_end.FOLDER / "cases.json").is_file():
+    if options.make_students and not end_to_end.has_students():
         print(f"end to end: {end_to_end.write()} answers", flush=True)
-    has_students = (end_to_end.FOLDER / "cases.json").is_file()
-    with end_to_end.serving() if has_students else contextlib.nullcontext():
+    with end_to_end.serving():
         failed = lanes.run({"ios, xcode": build} if options.xcode else checks())
     return 1 if failed else 0
 
 
-def checks() -> dict[str, Callable[[], str]]:
-    """Return the checks without Xcode, in their order; models have to be served, where there are students."""
+def checks() -> lanes.Checks:
+    """Return the checks without Xcode, in their order; models have to be served."""
     return {
         "ios, project": project,
         "ios, threads": threads,
@@ -198,7 +196,7 @@ def parse() -> str:
 
 def test() -> str:
     """Compile the view models and parts, and run their tests on the real students."""
-    if not (end_to_end.FOLDER / "cases.json").is_file():
+    if not end_to_end.has_students():
         raise toolchains.Lacking("there are no students; run with --make-students")
     # SwiftPM 6.0 does not see a new file of a package that another one depends on.
     (_SCRATCH / MODELS.relative_to(toolchains.REPOSITORY) / "release.yaml").unlink(missing_ok=True)

@@ -9,8 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from apps import toolchains
 
+Checks = Mapping[str, Callable[[], str]]
+"""What is checked and says what it counted, by name."""
 
-def run(checks: Mapping[str, Callable[[], str]]) -> list[str]:
+
+def run(checks: Checks) -> list[str]:
     """Run checks in their order, print what each has counted, and return the names of those that failed.
 
     What the machine lacks is said in one line, with how to get it; where CI is set, that is a failure.
@@ -18,11 +21,10 @@ def run(checks: Mapping[str, Callable[[], str]]) -> list[str]:
     return [name for name, check in checks.items() if not _passes(name, check)]
 
 
-def beside(*lanes: Callable[[], list[str]]) -> list[str]:
+def beside(*lanes: Checks) -> list[str]:
     """Run lanes at once, and return the names of all checks that failed."""
     with ThreadPoolExecutor(len(lanes)) as pool:
-        running = [pool.submit(lane) for lane in lanes]
-        return [name for lane in running for name in lane.result()]
+        return [name for failed in pool.map(run, lanes) for name in failed]
 
 
 def _passes(name: str, check: Callable[[], str]) -> bool:

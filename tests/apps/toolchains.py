@@ -14,14 +14,12 @@ SWIFT_TREE = Path(os.environ.get("POCKETBERT_SWIFT", "/opt/pocketbert/swift"))
 """A Debian tree with Swift in it, for machines without a Swift of their own; `.ci/swift` makes it."""
 _INSIDE = "/pocketbert"
 """Where the tree sees the repository."""
+SHORT_LIVED_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Java's options for tools that end before its second compiler pays: half the processor time on two cores."""
 
 
 class Lacking(Exception):
     """The machine has no such tool; the message says how to get it."""
-
-
-SHORT_LIVED_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""Java's options for tools that end before its second compiler pays: half the processor time on two cores."""
 
 
 def maven(*arguments: str, project: Path = KOTLIN, environment: Mapping[str, str] | None = None) -> str:
@@ -36,8 +34,9 @@ def maven(*arguments: str, project: Path = KOTLIN, environment: Mapping[str, str
             raise Lacking(f"there is no {tool}; install {package} (JDK 17 or later, Maven 3.8 or later)")
     # Kotlin's compiler is a process of its own, which later calls find warm.
     options = f"-Dkotlin.daemon.jvm.options={','.join(SHORT_LIVED_JAVA)}"
-    given = {"MAVEN_OPTS": " ".join(SHORT_LIVED_JAVA)} | dict(environment or {})
-    return run(["mvn", "-q", "-B", options, *arguments], project, given)
+    # A caller's own options may name a proxy, or another collector, beside which ours would be refused.
+    own = {"MAVEN_OPTS": os.environ.get("MAVEN_OPTS") or " ".join(SHORT_LIVED_JAVA)}
+    return run(["mvn", "-q", "-B", options, *arguments], project, own | dict(environment or {}))
 
 
 def swift_test(

@@ -190,6 +190,8 @@ def _peers() -> list[dict[str, Any]]:
     characters = sum(1 for _ in vectors.every_character())
     # DJL unpacks its native libraries into a folder of its own; it shall not count its users, nor look for newer files.
     settings = {"DJL_CACHE_DIR": str(HOME / "djl"), "OPT_OUT_TRACKING": "true", "DJL_OFFLINE": "true"}
+    # They run in Maven's own process, and for long.
+    settings |= {"MAVEN_OPTS": os.environ.get("MAVEN_OPTS", "")}
     log = toolchains.maven(
         "verify", "exec:java", f"-Dexec.args='{HOME}' {characters} 1", project=PROJECT, environment=settings
     )
