@@ -2,6 +2,7 @@
 RECIPE ?= minilm
 TARGET ?=
 DEVICE ?= host
+PROCESSOR ?= plainest
 PYTHON ?= python3
 # Trials of compression and ablation side by side.
 JOBS ?= 2
@@ -10,7 +11,7 @@ POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
 .PHONY: help ready setup init run plan compress student convert verify benchmark report ship demo push recipes list \
-        train test test-quick test-durations test-cluster test-devices test-full check docs commands format compat peers compare schemes pruned-speed faults mutations abuse core-check apps-check android-apk core-speed tokenizer-peers support compression ablation \
+        train test test-quick test-numeric test-margins test-durations test-cluster test-devices test-full check docs commands format compat peers compare schemes pruned-speed faults mutations abuse core-check apps-check android-apk core-speed tokenizer-peers support compression ablation processors \
         clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
@@ -76,6 +77,16 @@ test: ready  ## the tests, without the slow cross products (20 minutes on two co
 
 test-quick: ready  ## the tests that need no toolchain (a minute)
 	@$(PYTEST) --quick
+
+test-numeric: ready  ## the tests whose verdict is a number, computed as on PROCESSOR: plainest, avx2, avx512 (3 minutes)
+	@$(PYTEST) -m "numeric and not full and not cluster and not devices" --processor $(PROCESSOR)
+
+test-margins: ready  ## the tests as on PROCESSOR; each number's distance to its bound, beside earlier runs (15 minutes)
+	@# pytest hands over what an assert compared only if it knew so when it compiled the file.
+	@find tests -name __pycache__ -prune -exec rm -rf {} +
+	@mkdir -p build/margins
+	@$(PYTEST) -o enable_assertion_pass_hook=true --processor $(PROCESSOR) --margins=build/margins/$(PROCESSOR).json
+	@PYTHONPATH=.:tests .venv/bin/python -m margins build/margins/*.json
 
 test-durations: ready  ## the tests, with each one's wall and CPU seconds kept in build/test-durations.json
 	@$(PYTEST) --keep-durations
@@ -154,6 +165,9 @@ compare: ready  ## BERT-base beside its students in every format, as in 2019; wr
 
 support: ready  ## every architecture in published sizes through every format; writes benchmarks/SUPPORT.md (an hour)
 	@.venv/bin/python -m benchmarks.support
+
+processors: ready  ## the gates of RECIPE as computed on other processors; writes benchmarks/PROCESSORS.md (half an hour)
+	@PYTHONPATH=.:tests .venv/bin/python -m benchmarks.processors $(RECIPE)
 
 compression: ready  ## MiniLM made smaller on public data; writes benchmarks/COMPRESSION.md (12 hours, resumable; needs POCKETBERT_DATA)
 	@.venv/bin/python -m benchmarks.compression --jobs $(JOBS)

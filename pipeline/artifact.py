@@ -68,11 +68,18 @@ class Manifest(BaseModel):
     metrics: dict[str, Any]
     tools: dict[str, str]
     files: list[FileEntry]
+    inexact_files: list[str] = []
+    """Files whose last digits depend on the processor that computed them, see `digest`."""
 
     @property
     def digest(self) -> str:
-        """Content digest: sha256 over the paths and hashes of all files."""
-        return digest_of([[entry.path, entry.sha256] for entry in self.files])
+        """Content digest: sha256 over the paths and hashes of all files.
+
+        Two processors compute the same reference to the last digits but one, and neither is the better reference. So
+        an inexact file counts by the key that decides its content, and what another processor made from it still fits.
+        """
+        exact = [[entry.path, entry.sha256] for entry in self.files if entry.path not in self.inexact_files]
+        return digest_of([exact, self.key, self.inexact_files] if self.inexact_files else exact)
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,8 @@ class Order:
     """Content digests by input name."""
     tools: Mapping[str, str]
     """Versions, by distribution, of what decides the content."""
+    inexact_files: tuple[str, ...] = ()
+    """Files whose last digits depend on the processor, see `Manifest.digest`."""
 
     @property
     def key(self) -> str:
@@ -298,6 +307,7 @@ def _make(order: Order, make: Callable[[Path], Mapping[str, Any]]) -> Artifact:
             metrics=dict(metrics),
             tools=dict(order.tools),
             files=list_files(aside),
+            inexact_files=list(order.inexact_files),
         )
         # Last, and onto the disk itself: the manifest is what makes an artifact finished.
         path = aside / MANIFEST

@@ -16,10 +16,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import processors
 import psutil
 import pytest
 import tomli_w
 from durations import Durations
+from margins import Margins
 from quick import Quick
 from store import Store, code_and_tools
 from warm import Workers, session
@@ -41,6 +43,7 @@ LABELS = ("negative", "neutral", "positive")
 TINY_TARGETS = {"litert": {"schemes": ["fp32", "int8_dynamic"]}, "executorch": {"schemes": ["fp32"]}}
 COMMAND = [sys.executable, "-m", "pipeline"]
 
+_SEED_SHIFT = "TESTS_SEED_SHIFT"
 _WORKER_BYTES = 4 << 30
 """Memory of one pytest worker with the toolchains that its tests start."""
 
@@ -52,6 +55,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what `make test-durations` asks for."""
     parser.addoption("--keep-durations", action="store_true", help="write every test's seconds to build/")
     parser.addoption("--quick", action="store_true", help="only tests that need no toolchain")
+    parser.addoption("--margins", metavar="FILE", help="write how far each number stands from its bound")
+    parser.addoption("--seed-shift", type=int, default=0, help="add to every test's seed")
+    parser.addoption(
+        "--processor", choices=processors.SETTINGS, help="compute as another processor does, where libraries let us"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -64,6 +72,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Durations(config))
     if config.getoption("quick"):
         config.pluginmanager.register(Quick())
+    if config.getoption("margins"):
+        config.pluginmanager.register(Margins(config))
+    processors.set_up(config.getoption("processor") or "native")
+    os.environ[_SEED_SHIFT] = str(config.getoption("seed_shift"))
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))
     if workers:
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, host.usable_cores() // workers)))
@@ -76,7 +88,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 def seed_of(name: str) -> int:
     """Return a seed that is the same in every run and on every machine."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
+    shift = int(os.environ.get(_SEED_SHIFT, "0"))
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") + shift
 
 
 @pytest.fixture
@@ -229,7 +242,7 @@ def environment(**extra: str) -> dict[str, str]:
     """Return this process's environment without the variables that steer PocketBERT."""
     steering = ("POCKETBERT_", "HF_", "FORCE_COLOR", "COLUMNS")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(steering)}
-    return kept | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"} | extra
+    return kept | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": processors.python_path(REPOSITORY), "COLUMNS": "200"} | extra
 
 
 def run_command(*args: str | Path, cwd: Path, **extra: str) -> Outcome:

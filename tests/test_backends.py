@@ -149,6 +149,7 @@ def check_against_truth(made: Artifact, target: Target, folder: Path) -> None:
 
 # ExecuTorch takes a quarter of a minute a file: the real student below, the tiny line and test_matrix.py have one of
 # each scheme.
+@pytest.mark.numeric
 @pytest.mark.parametrize(
     "target",
     [*supported("litert"), *(pytest.param(one, marks=pytest.mark.full) for one in supported("executorch"))],
@@ -175,12 +176,14 @@ CASES = [pytest.param(*case) for case in SAMPLE]
 CASES += [pytest.param(*case, marks=pytest.mark.full) for case in EVERY if case not in SAMPLE]
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(("architecture", "task", "target"), CASES, ids=str)
 def test_architectures_and_tasks(architecture: str, task: str, target: Target, tiny_file: TinyFile) -> None:
     made, folder = tiny_file(target, architecture, task)
     check_against_truth(made, target, folder)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("architecture", ["bert", "distilbert", "albert"])
 def test_core_ml_serves_several_lengths_with_one_copy_of_the_weights(architecture: str, tiny_file: TinyFile) -> None:
     target = Target("coreml", "int8_weight_only")
@@ -307,6 +310,7 @@ class TestRealStudent:
         place = tmp_path_factory.mktemp("real") / "student"
         return student_artifact(bundled_folder(), "embedding", place, random_weights=False)
 
+    @pytest.mark.numeric
     @pytest.mark.parametrize(
         ("target", "bytes_per_parameter", "worst_cosine"),
         [
@@ -338,6 +342,7 @@ def test_bundled_student_is_the_pinned_one() -> None:
         assert hashlib.file_digest(handle, "sha256").hexdigest() == row.weights_sha256
 
 
+@pytest.mark.numeric
 def test_golden_rows_travel_with_the_file_and_hold(tiny_file: TinyFile) -> None:
     from pipeline.student import golden
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import TinyLine
 
@@ -204,6 +205,36 @@ def test_a_whole_number_may_stand_for_a_fraction(tiny_line: TinyLine, tmp_path: 
     text = (tiny_line.folder / "litert-fp32" / "model" / GOLDEN).read_text(encoding="utf-8")
     (tmp_path / GOLDEN).write_text(re.sub(r"(output.: \[\s*)[^,]+", r"\g<1>1", text, count=1), encoding="utf-8")
     assert golden.read(tmp_path).rows[0].output[0] == 1.0
+
+
+# --- golden rows -------------------------------------------------------------------------------------------------
+
+
+def edited(rows: Any, **fields: Any) -> Any:
+    """Return golden rows whose second row has other fields."""
+    first, second, *rest = rows.rows
+    return rows.model_copy(update={"rows": [first, second.model_copy(update=fields), *rest]})
+
+
+def test_golden_rows_may_differ_from_the_student_s_by_what_another_processor_rounds(tiny_line: TinyLine) -> None:
+    student = golden.read(tiny_line.folder / "student")
+    output = np.array(student.rows[1].output)
+    size = float(np.sqrt(np.mean(np.square(output))))
+    shipped = golden.read(tiny_line.folder / "litert-fp32" / "model")
+    assert shipped.is_of(student)
+    # Ten times what was measured between processors, and then a hundred times the largest that is allowed.
+    assert edited(shipped, output=[*(output + 6e-5 * size)]).is_of(student)
+    for wrong in ({"output": [output[0] + 0.1 * size, *output[1:]]}, {"output": [float("nan"), *output[1:]]}):
+        assert not edited(shipped, **wrong).is_of(student)
+
+
+def test_golden_rows_of_other_texts_or_ids_are_another_student_s(tiny_line: TinyLine) -> None:
+    student = golden.read(tiny_line.folder / "student")
+    row = student.rows[1]
+    for wrong in ({"first": "else"}, {"input_ids": [*row.input_ids[:-1], 5]}, {"output": row.output[:-1]}):
+        assert not edited(student, **wrong).is_of(student)
+    for fields in ({"rows": student.rows[:-1]}, {"max_length": 7}, {"task": "regression"}):
+        assert not student.model_copy(update=fields).is_of(student)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b"3", b"{", b"[" * 100_000, "{}".encode("utf-16")])

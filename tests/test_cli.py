@@ -17,6 +17,7 @@ import psutil
 import pytest
 import tomli_w
 from conftest import COMMAND, Outcome, TinyLine, environment, recipe_file, run_command
+from processors import SETTINGS
 
 from pipeline import artifact, backends
 from pipeline.checkpoint.architectures import ARCHITECTURES, UNSUPPORTED
@@ -414,6 +415,7 @@ def test_ctrl_c_with_json_is_a_document(line):
     assert (process.returncode, json.loads(stdout)["exit"], stderr) == (130, 130, "")
 
 
+@pytest.mark.numeric
 def test_killed_in_the_middle_the_next_run_goes_on_from_there(line, command_here):
     forget(line, "reference-32")
     with started(line) as process:
@@ -430,6 +432,7 @@ def test_killed_in_the_middle_the_next_run_goes_on_from_there(line, command_here
     assert half_made(line) == []
 
 
+@pytest.mark.numeric
 def test_two_runs_at_once_take_turns_and_both_succeed(line):
     forget(line, "reference-32")
     with started(line, "--target", "litert:fp32") as first:
@@ -440,6 +443,21 @@ def test_two_runs_at_once_take_turns_and_both_succeed(line):
     assert "1 made" in one
     assert "0 made" in two
     assert "another run makes reference 32; waiting for it" in told
+
+
+@pytest.mark.numeric
+def test_what_another_processor_computed_counts(line, tmp_path):
+    """Golden rows and the reference are made again by plainer kernels; files and verdicts still fit them."""
+    before = {target: verify.read(line.folder / target / "parity") for target in ("litert-fp32", "executorch-fp32")}
+    forget(line, "student", "reference-32", "executorch-fp32/parity")
+    elsewhere = SETTINGS["plainest"]
+    outcome = run_command("verify", line.recipe, "--build", line.build, "--json", cwd=tmp_path, **elsewhere)
+    assert to_make(outcome) == {"student", "reference 32", "verify executorch-fp32"}
+    for target, parity in before.items():
+        assert verify.read(line.folder / target / "parity").verdict == parity.verdict == "passed"
+    into = tmp_path / "apps"
+    arguments = ("ship", line.recipe, "--build", line.build, "--into", into, "--target", "litert:fp32")
+    assert run_command(*arguments, cwd=tmp_path).rc == 0
 
 
 # --- predict, ship, clean ----------------------------------------------------------------------------------------

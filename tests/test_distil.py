@@ -112,6 +112,7 @@ FALLS: dict[str, tuple[str, dict[str, float], float]] = {
 QUICK = ("sentence_mse", "tinybert", "classes")
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(
     "case", [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in FALLS]
 )
@@ -155,6 +156,7 @@ def test_other_architectures_are_distilled_layer_by_layer(architecture, lesson):
     assert found[-1] < found[0]
 
 
+@pytest.mark.numeric
 def test_each_term_is_of_the_mapped_layer_and_counted_by_its_own_items(lesson):
     from accelerate import Accelerator
 
@@ -229,6 +231,7 @@ def test_what_is_kept_of_the_teacher_is_what_it_shows(lesson, monkeypatch):
     assert curve(wanted) == pytest.approx(kept, rel=1e-4)
 
 
+@pytest.mark.numeric
 def test_labels_are_mixed_in_and_the_dev_metric_is_recorded(tmp_path, folders, monkeypatch):
     for name in ("train", "dev"):
         path = tmp_path / "sst2" / f"{name}.tsv"
@@ -299,6 +302,7 @@ def masked_lesson(tmp_path: Path, speakers: dict[str, Any], plain_text: Path) ->
     return make
 
 
+@pytest.mark.numeric
 def test_a_head_is_trained_and_its_encoder_left_alone(speakers):
     figures = speakers["figures"]
     assert figures["metric"] == "perplexity"
@@ -408,6 +412,7 @@ def test_equal_pieces_behind_another_normaliser_are_another_reading(tiny_student
     assert not same_encoding(plain, other)
 
 
+@pytest.mark.numeric
 def test_the_terms_of_the_triple_loss_are_counted_and_weighed_as_published(masked_lesson):
     from accelerate import Accelerator
 

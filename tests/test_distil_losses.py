@@ -77,6 +77,7 @@ def sides(name: str, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(shape, generator=draw), torch.randn(shape, generator=draw)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("name", CASES)
 def test_a_loss_is_its_formula(name, seed):
     _, loss, formula = CASES[name]
@@ -86,6 +87,7 @@ def test_a_loss_is_its_formula(name, seed):
     )
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("name", CASES)
 def test_agreement_costs_nothing_and_only_the_student_learns(name, seed):
     _, loss, _ = CASES[name]
@@ -115,6 +117,7 @@ def test_padding_never_counts(name, seed):
     assert changed.grad[0, ..., 3, :].abs().max() == 0
 
 
+@pytest.mark.numeric
 def test_labels_of_masked_tokens_and_of_order(seed):
     draw = torch.Generator().manual_seed(seed)
     logits = torch.randn(2, 4, 6, generator=draw)
@@ -128,6 +131,7 @@ def test_labels_of_masked_tokens_and_of_order(seed):
     assert losses.sentence_order(logits[:, 0, :2], order).item() == pytest.approx(-(wanted[0, 1] + wanted[1, 0]), 1e-5)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("heads", [1, 2, 4, 8])
 def test_scores_are_scaled_by_the_size_of_however_many_heads(heads, seed):
     first, second = torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(seed)).unbind(0)

@@ -172,6 +172,7 @@ def test_one_layer_serves_all_passes(kind, teacher, tmp_path):
         assert shapes.sharing(found) == ((0, 0), (0, 0))
 
 
+@pytest.mark.numeric
 def test_albert_s_smaller_table_is_the_best_of_its_rank(teacher, tmp_path):
     found = made(teacher, tmp_path / "out", kind="albert", teacher_layers=[0], embedding_size=16)
     table = load(teacher).get_input_embeddings().weight.detach()

@@ -50,6 +50,7 @@ def error(weight: torch.Tensor, approximation: torch.Tensor, covariance: torch.T
     return float(torch.trace(lost @ covariance @ lost.T))
 
 
+@pytest.mark.numeric
 def test_the_error_of_a_linear_is_the_tail_of_its_singular_values(seed: int) -> None:
     weight, covariance = random(24, 16, seed=seed), spread(16, seed=seed + 1)
     for used in (None, covariance):
@@ -60,6 +61,7 @@ def test_the_error_of_a_linear_is_the_tail_of_its_singular_values(seed: int) -> 
             assert error(weight, product(spectrum, rank), measured) == pytest.approx(tail, rel=1e-8)
 
 
+@pytest.mark.numeric
 def test_the_error_of_a_table_is_the_tail_of_its_singular_values(seed: int) -> None:
     table, weights = random(60, 16, seed=seed), random(60, seed=seed + 1).square() + 1e-3
     for used in (None, weights):
@@ -70,6 +72,7 @@ def test_the_error_of_a_table_is_the_tail_of_its_singular_values(seed: int) -> N
             assert found == pytest.approx(float(spectrum.values[rank:].square().sum()), rel=1e-8)
 
 
+@pytest.mark.numeric
 def test_weights_make_the_error_less_on_what_they_weigh(seed: int) -> None:
     weight, covariance = random(24, 16, seed=seed), spread(16, seed=seed + 1)
     plain, weighted = (product(lowrank.decompose_linear(weight, one), 6) for one in (None, covariance))
@@ -174,6 +177,7 @@ def test_a_student_of_low_rank_stays_what_it_is(weighted: bool, tmp_path: Path) 
     torch.testing.assert_close(hidden_of(model, "bert"), before, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.numeric
 def test_calibration_text_makes_the_student_better_on_such_text(tmp_path: Path) -> None:
     """On other sentences of the kind, mean squared error of the hidden states."""
     source = folder_of("bert", tmp_path / "source")

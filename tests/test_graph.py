@@ -216,6 +216,34 @@ def test_an_input_that_comes_out_the_same_leaves_what_is_behind_it(kept: Store) 
         assert made(graph_of(node("second", join, (Input("a"),), a=first)), kept) == {"first": True, "second": expected}
 
 
+def test_other_last_digits_of_another_processor_leave_what_is_behind_them(kept: Store) -> None:
+    """The file of numbers is made again with others and nothing behind it is; the exact file beside it still counts."""
+    computed = iter(["0.1", "0.2", "0.3"])
+    texts = iter(["one", "one", "two"])
+
+    def measure(out: Path) -> dict[str, Any]:
+        (out / "numbers.txt").write_text(next(computed))
+        return write(next(texts), out)
+
+    first = dataclasses.replace(node("first", measure, ()), inexact_files=("numbers.txt",))
+    graph = graph_of(node("second", join, (Input("a"),), a=first))
+    found = []
+    for _ in range(3):
+        found.append((made(graph, kept), (kept.build / "own/first/numbers.txt").read_text()))
+        store.remove((kept.build / "own/first").resolve())
+    assert found == [
+        ({"first": True, "second": True}, "0.1"),
+        ({"first": True, "second": False}, "0.2"),
+        ({"first": True, "second": True}, "0.3"),
+    ]
+
+
+def test_inexact_numbers_by_another_version_are_others(kept: Store) -> None:
+    for version in (1, 2):
+        first = dataclasses.replace(node("first", version=version), inexact_files=("text.txt",))
+        assert made(graph_of(node("second", join, (Input("a"),), a=first)), kept)["second"]
+
+
 def test_the_first_error_is_raised_when_what_runs_beside_it_has_ended(kept: Store) -> None:
     def fails(out: Path) -> dict[str, Any]:
         raise InputError("no text; name one.")

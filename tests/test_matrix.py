@@ -59,6 +59,7 @@ CASES += [
 ]
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(("architecture", "task", "targets", "lengths"), CASES)
 def test_a_saved_folder_goes_through_the_command(
     architecture: str,

@@ -103,6 +103,7 @@ def test_schema_is_coremltools_own_whichever_is_loaded_first() -> None:
 # --- the same model ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(("architecture", "task", "ios"), STUDENTS)
 def test_single_precision_is_the_checkpoint(
     architecture: str, task: str, ios: int, convert: Convert, tiny_student: Callable[..., Path]
@@ -118,6 +119,7 @@ def test_single_precision_is_the_checkpoint(
         assert np.abs(found[3]).max() == 0.0
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(
     ("architecture", "task", "ios"), [("distilbert", "classification", 17), ("albert", "embedding", 16)]
 )
@@ -155,6 +157,7 @@ def test_half_precision_values_are_halves(convert: Convert) -> None:
     assert {"linear", "gelu", "softmax", "layer_norm", "reshape"} <= set(seen)
 
 
+@pytest.mark.numeric
 def test_functions_share_their_constants_in_memory(convert: Convert, tiny_student: Callable[..., Path]) -> None:
     package = mil.read(convert("bert", "embedding", scheme="int8_weight_only", lengths=(8, 16)))
     assert package.functions == ("seq_8", "seq_16")
@@ -381,6 +384,7 @@ def test_a_compute_unit_needs_macos(convert: Convert, monkeypatch: pytest.Monkey
         coreml.load_compute_unit(convert("bert", "embedding", minimum_ios=18), unread, "CPU_ONLY")
 
 
+@pytest.mark.numeric
 def test_structure_is_what_the_checkpoint_holds(convert: Convert, tiny_student: Callable[..., Path]) -> None:
     student = tiny_student("bert", "embedding")
     state = {

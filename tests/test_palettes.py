@@ -84,6 +84,7 @@ def test_few_numbers_are_kept_as_they_are() -> None:
     assert np.array_equal(lut, np.sort(lut))
 
 
+@pytest.mark.numeric
 def test_handing_errors_on_beats_rounding_to_the_nearest(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     weight = torch.randn(32, 48, generator=generator)
@@ -180,6 +181,7 @@ def test_a_file_has_the_indices_and_the_lists_of_the_checkpoint(scheme: str, mad
     assert {one.key for one in functions[0]} == {one.key for one in functions[1]}
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("scheme", ONE_FULL)
 def test_a_clean_file_passes(scheme: str, made: Callable[[str], Made]) -> None:
     gates = made(scheme).judged()

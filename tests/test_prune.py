@@ -183,6 +183,7 @@ def test_rearranging_lowers_what_is_lost_together(seed: int) -> None:
     assert lost(second) < 0.9 * lost(first)
 
 
+@pytest.mark.numeric
 def test_removal_losses_are_those_of_the_best_refit(seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     mixed = torch.eye(6) + 0.4 * torch.randn(6, 6, generator=draw)
@@ -269,6 +270,7 @@ def test_what_adds_nothing_goes_first_and_is_not_missed(
     torch.testing.assert_close(outputs(model, batches, task), before, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("task", ["classification", "regression", "token_classification", "question_answering"])
 def test_gate_gradients_are_those_of_single_texts(task: str, lively: Students) -> None:
     """No text's gradient hangs on what it is batched with, so each is squared by itself."""
@@ -285,6 +287,7 @@ def test_gate_gradients_are_those_of_single_texts(task: str, lively: Students) -
             np.testing.assert_allclose(np.abs(one[0]), np.abs(other[0]), rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.numeric
 def test_each_criterion_is_its_formula(lively: Students) -> None:
     model = loaded(lively())
     batches, blocks, task = rows(lively(), model), sublayers(model), tasks.get("embedding")
@@ -472,6 +475,7 @@ def test_a_stored_tensor_without_a_place_is_refused(lively: Students, tmp_path: 
         loaded(tmp_path / "out")
 
 
+@pytest.mark.numeric
 def test_a_layer_makes_up_for_those_left_out_behind_it(lively: Students, tmp_path: Path) -> None:
     errors = [
         make(lively(), tmp_path / name, layers=(0,), reconstruct=solve)["mean_layer_error"]
@@ -510,6 +514,7 @@ def test_nothing_cut_is_nothing_changed(architecture: str, lively: Students) -> 
     assert all(torch.equal(one, other) for one, other in zip(full.parameters(), same.parameters(), strict=True))
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_reconstruction_comes_nearer_than_cutting(architecture: str, lively: Students, tmp_path: Path) -> None:
     source = lively(architecture)
@@ -528,6 +533,7 @@ def test_reconstruction_comes_nearer_than_cutting(architecture: str, lively: Stu
     assert distances[1] < distances[0]
 
 
+@pytest.mark.numeric
 def test_neurons_that_compute_the_same_are_merged(lively: Students) -> None:
     """Either of a pair can go for nothing, but not both, and the other takes over what it gave."""
     full = loaded(lively())

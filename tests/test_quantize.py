@@ -115,6 +115,7 @@ def group(seed: int, *, outlier: float) -> LinearGroup:
     return LinearGroup(("first", "second"), linears, inputs)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("static", [False, True])
 def test_a_gain_takes_an_outlier_away_and_nothing_else(static: bool, seed: int) -> None:
     one = group(seed, outlier=OUTLIER)
@@ -128,9 +129,11 @@ def test_a_gain_takes_an_outlier_away_and_nothing_else(static: bool, seed: int) 
         got = linear(one.inputs * found.input_gain).detach()
         gain = found.output_gains[number]
         got = got if gain is None else got * gain
-        assert float((got - wanted).abs().max() / wanted.abs().max()) < 1e-6
+        # Single precision gives 6.4e-7, on another processor 5.6e-7.
+        assert float((got - wanted).abs().max() / wanted.abs().max()) < 2e-6
 
 
+@pytest.mark.numeric
 def test_one_scale_is_taken_of_rows_that_the_gain_of_outputs_made_even(seed: int) -> None:
     """Without that a row of large outputs would leave the others a few steps."""
     one = group(seed, outlier=OUTLIER)
@@ -184,6 +187,7 @@ def student(tiny_student: Callable[..., Path], tmp_path: Path) -> Callable[[str]
     return make
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(
     ("architecture", "formats"),
     [
@@ -422,6 +426,7 @@ def judged(source: Path, rewritten: Path) -> Any:
     )
 
 
+@pytest.mark.numeric
 def test_a_rewritten_checkpoint_is_the_student(quantised: tuple[Path, Path]) -> None:
     source, out = quantised
     gate = judged(source, out)

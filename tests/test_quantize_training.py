@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,6 +30,8 @@ from pipeline.verify import stage as verify
 
 SCHEMES = ("int8_static", "int4_dynamic", "int4_weight_only")
 FAST = {"steps": 40, "learning_rate": 1e-3, "batch_size": 8}
+PASS = 15
+"""Updates in which each of 120 texts is seen once."""
 
 
 class Stop(Exception):
@@ -101,24 +104,43 @@ def job(lively: Callable[..., Path], tmp_path: Path) -> Callable[..., QuantizeJo
             quantised.mkdir()
             section = QuantizeSection(equalisation=False, observer="min_max")
             quantize.make(student, task, scheme, section, (), texts, quantised)
-        gentle = {"learning_rate": 1e-4} if scheme == "int8_static" else {}
+        gentle = {"learning_rate": 1e-4, "steps": 80} if scheme == "int8_static" else {}
         wanted = QuantizeTraining.model_validate(FAST | gentle | settings)
         return QuantizeJob("key", student, quantised, task, scheme, wanted, texts, tmp_path / "checkpoints")
 
     return make
 
 
+def curve_of_the_next_run(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return a list that the next training fills with the loss of each update."""
+    curve: list[float] = []
+    run = loop.run
+
+    def remembered(*arguments: Any) -> Any:
+        finished = run(*arguments)
+        curve.extend(point["loss"] for point in finished.history.curve)
+        return finished
+
+    monkeypatch.setattr(loop, "run", remembered)
+    return curve
+
+
+@pytest.mark.numeric
 @pytest.mark.parametrize(
     ("scheme", "task"),
     [*((scheme, "embedding") for scheme in SCHEMES), ("int4_dynamic", "token_classification")],
 )
 def test_training_brings_a_student_nearer(
-    scheme: str, task: str, job: Callable[..., QuantizeJob], tmp_path: Path
+    scheme: str, task: str, job: Callable[..., QuantizeJob], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted, out = job(scheme, task), tmp_path / "out"
     out.mkdir()
+    curve = curve_of_the_next_run(monkeypatch)
     said = training.train(wanted, silent, out)
-    assert said["final_loss"] < 0.9 * said["first_loss"]
+    assert (said["first_loss"], said["final_loss"]) == (curve[0], curve[-1])
+    # A pass over all texts: single batches differ by more than training gains. Over processors and seeds static int8
+    # comes to .59 to .64 of the first pass, int4 to .17 to .49; without any training it stays at 1.
+    assert np.mean(curve[-PASS:]) < 0.9 * np.mean(curve[:PASS])
     # So few updates of a random student do not reach what rounding column by column did at once.
     assert said["distance"] < 5 * said["distance_before"]
     assert quantize.was_trained(out)
@@ -159,6 +181,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(
         assert (tmp_path / "resumed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(
     ("backend", "scheme"),
     [

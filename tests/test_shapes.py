@@ -146,6 +146,7 @@ def test_mobilebert_is_refused_with_its_reason(tmp_path: Path) -> None:
         layers.layers(model)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(
     ("architecture", "targets", "lengths"),
     [

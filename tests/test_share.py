@@ -109,6 +109,7 @@ def test_a_shuffled_copy_of_a_layer_is_aligned_back_exactly(architecture: str, t
     assert metrics["relative_distance"] == 0
 
 
+@pytest.mark.numeric
 def test_matching_units_brings_other_layers_nearer(tmp_path: Path) -> None:
     """The mean of layers with some resemblance, against the mean without matching."""
     source = folder_of("bert", tmp_path / "source")
@@ -130,6 +131,7 @@ def test_matching_units_brings_other_layers_nearer(tmp_path: Path) -> None:
     assert errors[0] < 0.2 * errors[1]
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("what", ["all", "attention", "feed_forward"])
 @pytest.mark.parametrize("architecture", UNTIED)
 def test_what_is_shared_is_stored_once(architecture: str, what: str, tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ def test_the_lowest_go_and_of_equals_the_earlier(sparsity: float, seed: int) -> 
     assert torch.equal(torch.cat([one.flatten() for one in found]), wanted)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("scope", ["global", "matrix"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_smallest_weights_become_zero(architecture: str, scope: Any, lively: Callable[..., Path]) -> None:

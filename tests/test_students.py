@@ -48,6 +48,7 @@ def row_of(length: int) -> Row:
     return Row(ids, (0,) * length)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("task", tasks.TASKS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_padded_graph_gives_what_the_checkpoint_gives_unpadded(

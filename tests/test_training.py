@@ -141,6 +141,7 @@ def test_every_task_but_embedding_is_trained():
     assert set(TRAINED) == set(TASKS) - {"embedding"} == set(WRITERS)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("task", TRAINED)
 def test_a_rule_is_learnt(task, toy):
     told: list[float] = []
@@ -817,6 +818,7 @@ def other_precision():
     AcceleratorState._reset_state()
 
 
+@pytest.mark.numeric
 def test_bfloat16_trains_float32_weights(toy):
     with other_precision():
         trained, found = stage.fine_tune(toy(precision="bf16", steps=20), silent)

@@ -374,6 +374,7 @@ def test_an_id_without_a_piece_is_refused(tmp_path: Path) -> None:
         make(source, tmp_path / "out")
 
 
+@pytest.mark.numeric
 def test_a_trimmed_student_goes_through_the_command(command_here: Callable[..., Outcome], tmp_path: Path) -> None:
     make(folder_of(KINDS["byte_bpe"], tmp_path / "plain"), tmp_path / "source")
     recipe = recipe_file(

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import processors
 import pytest
 
 from pipeline.errors import PipelineError, WorkerDied
@@ -74,7 +75,7 @@ class Workers:
 
         with monkeypatch.context() as patch:
             # Once for all: the executor opens workers from several threads.
-            patch.setenv("PYTHONPATH", os.pathsep.join(_HOMES))
+            patch.setenv("PYTHONPATH", processors.python_path(*_HOMES))
             for name, function in (("__init__", opened), ("call", called), ("close", closed), ("__exit__", left)):
                 patch.setattr(Worker, name, function)
             yield

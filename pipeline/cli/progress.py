@@ -69,8 +69,9 @@ class Progress:
             if step.artifact is None:
                 return
             if step.made:
+                why = f"  [dim]again: {escape(step.reason)}[/dim]" if step.reason not in ("", "new") else ""
                 self._print(
-                    f"  [green]made[/green] {escape(step.name)}  {step.seconds:.1f} s  {escape(_figures(step))}"
+                    f"  [green]made[/green] {escape(step.name)}  {step.seconds:.1f} s  {escape(_figures(step))}{why}"
                 )
             else:
                 self._print(f"  [dim]kept {escape(step.name)}: nothing changed[/dim]")

@@ -34,7 +34,7 @@ from pipeline.report import measured
 from pipeline.report import stage as report
 from pipeline.report.record import VERIFICATION
 from pipeline.schemes import SCHEMES
-from pipeline.student import reference
+from pipeline.student import golden, reference
 from pipeline.student import stage as student
 from pipeline.text.bundled import everyday_sentences
 from pipeline.verify import stage as verify
@@ -190,6 +190,7 @@ def _student(recipe: Recipe, end: Checkpoint) -> Node:
         function=student.make,
         arguments=(Input("source"), recipe.task, student.order_params(recipe, end.source)["published"]),
         estimate=Estimate(10, end.source.weights_bytes),
+        inexact_files=(golden.GOLDEN,),
     )
 
 
@@ -207,6 +208,7 @@ def truth(recipe: Recipe, laid_out: Node, datasets: reference.DatasetChoice, len
         function=reference.make,
         arguments=(Input("student"), recipe.task, datasets, length),
         estimate=Estimate(30, 10_000_000),
+        inexact_files=(reference.OUTPUTS,),
     )
 
 

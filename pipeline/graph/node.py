@@ -85,6 +85,8 @@ class Node:
     """Runs in another process where the first went down, with what happened as its first argument; None: an error."""
     counts_manifest: bool = False
     """Whether the inputs' metrics, parameters and tools decide the content, and not their files alone."""
+    inexact_files: tuple[str, ...] = ()
+    """Files whose last digits depend on the processor, see `Manifest.digest`."""
 
     @cached_property
     def identity(self) -> str:
@@ -114,7 +116,7 @@ class Node:
             for name, one in self.inputs.items()
         }
         key = Order(root, self.stage, self.version, self.params, inputs, self.tools).key
-        return Order(root / key, self.stage, self.version, self.params, inputs, self.tools)
+        return Order(root / key, self.stage, self.version, self.params, inputs, self.tools, self.inexact_files)
 
 
 @dataclass

@@ -22,6 +22,7 @@ from pipeline.text.bundled import Text, verification_digest, verification_texts
 from pipeline.text.encoding import Encoder, Row
 
 VERSION = 5
+OUTPUTS = "outputs.safetensors"
 ONE_TOKEN = "one_token"
 """Kind of rows with a single token; no tokenizer makes them, and every mask has to cope with them."""
 _ONE_TOKEN_OF = ("Yes", "7", "\u00e9t\u00e9", "?")
@@ -117,7 +118,7 @@ def make(student: Path, task_name: str, choice: DatasetChoice, max_length: int, 
     outputs = true_outputs(model, task, book.rows)
     if not measures.all_finite(outputs.values):
         raise InputError("the checkpoint gives NaN or infinity for a text, so no file can be compared with it.")
-    save_file({"values": outputs.values, "counts": outputs.counts}, out / "outputs.safetensors")
+    save_file({"values": outputs.values, "counts": outputs.counts}, out / OUTPUTS)
     document = {
         "task": task_name,
         "max_length": max_length,
@@ -149,7 +150,7 @@ def read(folder: Path) -> Reference:
         checkpoint=document["checkpoint"],
         texts=[Text(**text) for text in document["texts"]],
         rows=[Row(tuple(row["ids"]), tuple(row["types"])) for row in document["rows"]],
-        outputs=RowOutputs(**load_file(folder / "outputs.safetensors")),
+        outputs=RowOutputs(**load_file(folder / OUTPUTS)),
         checked=document["checked"],
         datasets=[Labels(**dataset) for dataset in document["datasets"]],
         skipped=document["skipped"],

@@ -95,7 +95,7 @@ def _wrong_golden(model: Path, student: Path, truth: Reference, gates: Gates) ->
         original, copy = golden.read(student), golden.read(model)
     except (OSError, ValueError) as error:
         return f"the golden rows cannot be read: {error}"
-    if copy.rows != original.rows or copy.max_length != original.max_length or copy.task != original.task:
+    if not copy.is_of(original):
         return "golden.json is not of this student"
     tolerances, wanted = (copy.min_cosine, copy.min_sqnr_db), (gates.min_worst_cosine, gates.min_sqnr_db)
     if tolerances != wanted:

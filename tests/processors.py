@@ -1,0 +1,129 @@
+"""Settings under which numerical libraries compute as they would on another processor, and a probe of what each limits.
+
+`pytest --processor NAME` runs tests under one; `python -m processors` says which operations come out with other bytes.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipeline.devices import host
+
+LIMITED = Path(__file__).parent / "limited"
+"""In PYTHONPATH it limits what no variable of a library does: XNNPACK's choice of kernels."""
+XNNPACK = "TESTS_XNNPACK"
+_NO_AVX512 = "X86_V4 AVX512_ICL AVX512_SPR"
+SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "native": {},
+    # What every x86-64 has: no AVX, and MKL's own code for processors that it does not know.
+    "plainest": {
+        "ATEN_CPU_CAPABILITY": "default",
+        "ONEDNN_MAX_CPU_ISA": "SSE41",
+        "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
+        "MKL_CBWR": "COMPATIBLE",
+        "OPENBLAS_CORETYPE": "Nehalem",
+        "NPY_DISABLE_CPU_FEATURES": f"X86_V3 {_NO_AVX512}",
+        XNNPACK: "SSE41",
+    },
+    "avx2": {
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        "OPENBLAS_CORETYPE": "Haswell",
+        "NPY_DISABLE_CPU_FEATURES": _NO_AVX512,
+        XNNPACK: "AVX2",
+    },
+    "avx512": {
+        "ATEN_CPU_CAPABILITY": "avx512",
+        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX512",
+        "OPENBLAS_CORETYPE": "SkylakeX",
+        "NPY_DISABLE_CPU_FEATURES": "AVX512_ICL AVX512_SPR",
+        XNNPACK: "AVX512_CORE",
+    },
+    "threads2": {"OMP_NUM_THREADS": "2"},
+}
+"""Variables by setting. A processor without AVX2 or AVX-512 computes as the next plainer one."""
+_VARIABLES = sorted({name for setting in SETTINGS.values() for name in setting})
+
+
+def set_up(setting: str) -> None:
+    """Let this process's children, and libraries that it has not imported yet, compute under a setting."""
+    os.environ |= SETTINGS[setting]
+    if XNNPACK in os.environ:
+        os.environ["PYTHONPATH"] = python_path(*filter(None, [os.environ.get("PYTHONPATH")]))
+        import limited.sitecustomize  # noqa: F401  (limits this process)
+
+
+def python_path(*places: object) -> str:
+    """Return a PYTHONPATH of places, with the folder that limits XNNPACK behind them where a setting asks for it."""
+    return os.pathsep.join([*map(str, places), *([str(LIMITED)] if XNNPACK in os.environ else [])])
+
+
+def here() -> str:
+    """Return what decides the last digits of what this process and its children compute: processor and settings."""
+    machine = host.describe()
+    return json.dumps([machine.abi, machine.model_id, machine.cpu_features, [os.environ.get(n) for n in _VARIABLES]])
+
+
+def digests() -> dict[str, str]:
+    """Return a digest of what each operation gives, by library and operation. Imports the libraries."""
+    import numpy as np
+    import torch
+    from scipy import linalg
+    from torch.nn import functional as F
+
+    torch.set_num_threads(1)
+    generator = np.random.default_rng(0)
+    rows, matrix = (generator.standard_normal(shape).astype(np.float32) for shape in ((64, 384), (384, 96)))
+    x, w = torch.from_numpy(rows), torch.from_numpy(matrix)
+    heads = x.view(1, 4, 16, 384)
+    gram = rows.astype(np.float64) @ rows.T.astype(np.float64) + 400 * np.eye(64)
+    found = {
+        "NumPy matmul": rows @ matrix,
+        "NumPy exp": np.exp(rows),
+        "NumPy sum": rows.sum(1),
+        "SciPy cholesky": linalg.cholesky(gram),
+        "torch linear": F.linear(x, w.T.contiguous(), torch.ones(96)),
+        "torch bfloat16 linear": F.linear(x.bfloat16(), w.T.contiguous().bfloat16()).float(),
+        "torch attention": F.scaled_dot_product_attention(heads, heads, heads),
+        "torch softmax": torch.softmax(x, -1),
+        "torch LayerNorm": F.layer_norm(x, (384,)),
+        "torch GELU": F.gelu(x),
+        "torch tanh": torch.tanh(x),
+        "torch cholesky": torch.linalg.cholesky(torch.from_numpy(gram)),
+        "torch svd": torch.linalg.svd(w)[1],
+    }
+    return {name: hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest() for name, value in found.items()}
+
+
+def _digests_under(variables: Mapping[str, str]) -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if name not in _VARIABLES}
+    command = [sys.executable, "-W", "ignore", "-m", "processors", "--digests"]
+    done = subprocess.run(command, env=clean | dict(variables), capture_output=True, check=True, encoding="utf-8")
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def main() -> None:
+    """Print, for each variable alone, the operations that come out with other bytes than without it."""
+    if sys.argv[1:] == ["--digests"]:
+        print(json.dumps(digests()))
+        return
+    machine, native = host.describe(), _digests_under({})
+    print(f"{machine.model_id}: {', '.join(machine.cpu_features)}")
+    for name, value in dict.fromkeys(pair for setting in SETTINGS.values() for pair in setting.items()):
+        if name == XNNPACK:
+            # No operation above is XNNPACK's; `tests/test_processors.py` looks at what it sees.
+            continue
+        found = _digests_under({name: value})
+        changed = [operation for operation in native if found[operation] != native[operation]]
+        print(f"{name}={value}: {', '.join(changed) or 'nothing'}")
+
+
+if __name__ == "__main__":
+    main()
