@@ -10,7 +10,7 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import margins
@@ -35,24 +35,26 @@ def main(given: Sequence[str] | None = None) -> int:
     options = parser.parse_args(given)
     runs: dict[str, dict[str, dict[str, list[float]]]] = {}
     for setting in SETTINGS:
-        code = verify(options.recipe, options.build / setting, setting)
+        chosen = processors.SETTINGS[setting]
+        # What another machine made there would count.
+        build = options.build / f"{setting}-{processors.here(chosen)}"
+        code = verify(options.recipe, build, chosen)
         if code not in (0, 1):
             return code
-        runs[setting] = gates(options.build / setting)
+        runs[setting] = gates(build)
     tests = margins.read(sorted(options.margins.glob("*.json")))
     options.page.write_text("\n".join(page(options.recipe, runs, tests)) + "\n", encoding="utf-8")
     return 0
 
 
-def verify(recipe: str, build: Path, setting: str) -> int:
-    """Make and verify a recipe's files under a setting; return the command's exit code."""
-    chosen = dict(processors.SETTINGS[setting])
-    clean = {name: value for name, value in os.environ.items() if name not in chosen}
-    place = [str(processors.LIMITED)] if processors.XNNPACK in chosen else []
+def verify(recipe: str, build: Path, variables: Mapping[str, str]) -> int:
+    """Make and verify a recipe's files under the variables of a setting; return the command's exit code."""
+    clean = {name: value for name, value in os.environ.items() if name not in processors.VARIABLES}
+    place = [str(processors.LIMITED)] if processors.XNNPACK in variables else []
     paths = os.pathsep.join([str(Path(__file__).parents[1]), *place])
     command = [sys.executable, "-m", "pipeline", "verify", recipe, "--build", str(build)]
-    print(f"{setting}: {' '.join(command[1:])}")
-    return subprocess.run(command, env=clean | chosen | {"PYTHONPATH": paths}, check=False).returncode
+    print(" ".join(command[1:]), flush=True)
+    return subprocess.run(command, env=clean | dict(variables) | {"PYTHONPATH": paths}, check=False).returncode
 
 
 def gates(build: Path) -> dict[str, dict[str, list[float]]]:

@@ -76,10 +76,13 @@ class Manifest(BaseModel):
         """Content digest: sha256 over the paths and hashes of all files.
 
         Two processors compute the same reference to the last digits but one, and neither is the better reference. So
-        an inexact file counts by the key that decides its content, and what another processor made from it still fits.
+        an inexact file counts by what it is computed from, and what another processor made from it still fits.
         """
         exact = [[entry.path, entry.sha256] for entry in self.files if entry.path not in self.inexact_files]
-        return digest_of([exact, self.key, self.inexact_files] if self.inexact_files else exact)
+        if not self.inexact_files:
+            return digest_of(exact)
+        # Without the parameters: what of them decides numbers shows in the exact files.
+        return digest_of([exact, self.inexact_files, self.stage, self.stage_version, self.inputs, self.tools])
 
 
 @dataclass(frozen=True)
@@ -311,7 +314,8 @@ def _make(order: Order, make: Callable[[Path], Mapping[str, Any]]) -> Artifact:
         )
         # Last, and onto the disk itself: the manifest is what makes an artifact finished.
         path = aside / MANIFEST
-        path.write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        absent = None if manifest.inexact_files else {"inexact_files"}
+        path.write_text(manifest.model_dump_json(indent=2, exclude=absent) + "\n", encoding="utf-8")
         sync(path)
     return Artifact(order.place, manifest)
 

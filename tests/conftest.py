@@ -72,13 +72,23 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Durations(config))
     if config.getoption("quick"):
         config.pluginmanager.register(Quick())
+    if config.getoption("processor"):
+        # Libraries read the variables when they are imported, which this process has done already for some.
+        if not config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+            raise pytest.UsageError("--processor limits processes that begin after it; give -n 1 as well.")
+        processors.set_up(config.getoption("processor"))
     if config.getoption("margins"):
         config.pluginmanager.register(Margins(config))
-    processors.set_up(config.getoption("processor") or "native")
     os.environ[_SEED_SHIFT] = str(config.getoption("seed_shift"))
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))
     if workers:
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, host.usable_cores() // workers)))
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say as which processor the tests compute."""
+    setting = config.getoption("processor")
+    return f"as on another processor: {setting}, {processors.SETTINGS[setting]}" if setting else None
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -341,7 +351,7 @@ def tiny_line(request: pytest.FixtureRequest) -> TinyLine:
     """Student, LiteRT fp32 and int8_dynamic, ExecuTorch fp32, reference and verdicts, by `pocketbert verify`.
 
     The verdict of litert-int8_dynamic is failed, by a bound that nothing can keep; the other two passed. It is kept in
-    build/ for the next run, as long as neither code nor tools change.
+    build/ for the next run on such a processor, as long as neither code nor tools change.
     """
 
     def make(folder: Path) -> None:
@@ -352,10 +362,10 @@ def tiny_line(request: pytest.FixtureRequest) -> TinyLine:
         assert outcome.rc == 1, outcome.stdout[-3000:] + outcome.stderr[-3000:]
         (folder / "outcome.json").write_text(json.dumps(asdict(outcome)), encoding="utf-8")
 
-    store = Store(REPOSITORY / "build" / "tests")
-    if request.config.getoption("quick") and not store.has("line", code_and_tools()):
+    store, name = Store(REPOSITORY / "build" / "tests"), f"line-{processors.here()}"
+    if request.config.getoption("quick") and not store.has(name, code_and_tools()):
         pytest.skip("the tiny line is not made yet, for which toolchains are needed; `make test` makes it")
-    folder = store.get("line", make, code_and_tools())
+    folder = store.get(name, make, code_and_tools())
     outcome = Outcome(**json.loads((folder / "outcome.json").read_text(encoding="utf-8")))
     return TinyLine(folder / "recipe.toml", folder / "build", outcome)
 

@@ -65,7 +65,13 @@ class Margins:
         import numpy as np
         import torch
 
-        for module, name in ((np, "allclose"), (np.testing, "assert_allclose"), (torch, "allclose")):
+        functions = (
+            (np, "allclose"),
+            (np.testing, "assert_allclose"),
+            (torch, "allclose"),
+            (torch.testing, "assert_close"),
+        )
+        for module, name in functions:
             setattr(module, name, self._watched(getattr(module, name), name))
 
         from pipeline.verify import gates
@@ -77,7 +83,7 @@ class Margins:
         """Record the largest difference in units of its tolerance; the bound is 1."""
         import numpy as np
 
-        usual = {"assert_allclose": (1e-7, 0.0)}.get(name, (1e-5, 1e-8))
+        usual = {"assert_allclose": (1e-7, 0.0), "assert_close": (1.3e-6, 1e-5)}.get(name, (1e-5, 1e-8))
 
         def watched(left: Any, right: Any, *args: Any, **kwargs: Any) -> Any:
             caller = sys._getframe(1)

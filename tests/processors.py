@@ -6,16 +6,20 @@
 import hashlib
 import json
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
+from pipeline.artifact import digest_of
 from pipeline.devices import host
 
 LIMITED = Path(__file__).parent / "limited"
 """In PYTHONPATH it limits what no variable of a library does: XNNPACK's choice of kernels."""
-XNNPACK = "TESTS_XNNPACK"
+XNNPACK, THREADS = "TESTS_XNNPACK", "TESTS_THREADS"
 _NO_AVX512 = "X86_V4 AVX512_ICL AVX512_SPR"
 SETTINGS: Mapping[str, Mapping[str, str]] = {
     "native": {},
@@ -45,14 +49,27 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
         "NPY_DISABLE_CPU_FEATURES": "AVX512_ICL AVX512_SPR",
         XNNPACK: "AVX512_CORE",
     },
-    "threads2": {"OMP_NUM_THREADS": "2"},
+    "threads2": {"OMP_NUM_THREADS": "2", THREADS: "2"},
 }
-"""Variables by setting. A processor without AVX2 or AVX-512 computes as the next plainer one."""
-_VARIABLES = sorted({name for setting in SETTINGS.values() for name in setting})
+"""Variables by setting."""
+_LIBRARIES = {name for setting in ("plainest", "avx2", "avx512") for name in SETTINGS[setting]}
+VARIABLES = _LIBRARIES | {*SETTINGS["threads2"]}
+_TAKES = {"avx2": "avx2", "avx512": "avx512f"}
+"""Feature without which a processor cannot compute under a setting."""
 
 
 def set_up(setting: str) -> None:
-    """Let this process's children, and libraries that it has not imported yet, compute under a setting."""
+    """Let this process's children, and libraries that it has not imported yet, compute under a setting.
+
+    Raises:
+        UsageError: this processor cannot.
+    """
+    if setting not in ("native", "threads2"):
+        if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+            raise pytest.UsageError(f"--processor {setting} is for Linux on x86-64; here it would limit nothing.")
+        needed = _TAKES.get(setting)
+        if needed and needed not in host.cpu_features():
+            raise pytest.UsageError(f"--processor {setting} needs {needed}, which this processor lacks.")
     os.environ |= SETTINGS[setting]
     if XNNPACK in os.environ:
         os.environ["PYTHONPATH"] = python_path(*filter(None, [os.environ.get("PYTHONPATH")]))
@@ -64,10 +81,14 @@ def python_path(*places: object) -> str:
     return os.pathsep.join([*map(str, places), *([str(LIMITED)] if XNNPACK in os.environ else [])])
 
 
-def here() -> str:
-    """Return what decides the last digits of what this process and its children compute: processor and settings."""
+def here(environment: Mapping[str, str] = os.environ) -> str:
+    """Return a short digest of what decides the last digits of numbers: the processor, and the libraries' limits.
+
+    Threads are left out: pytest's own processes have one each, and workers theirs.
+    """
     machine = host.describe()
-    return json.dumps([machine.abi, machine.model_id, machine.cpu_features, [os.environ.get(n) for n in _VARIABLES]])
+    limits = {name: environment[name] for name in sorted(_LIBRARIES) if name in environment}
+    return digest_of([machine.abi, machine.model_id, machine.cpu_features, limits])[:12]
 
 
 def digests() -> dict[str, str]:
@@ -102,7 +123,7 @@ def digests() -> dict[str, str]:
 
 
 def _digests_under(variables: Mapping[str, str]) -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if name not in _VARIABLES}
+    clean = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     command = [sys.executable, "-W", "ignore", "-m", "processors", "--digests"]
     done = subprocess.run(command, env=clean | dict(variables), capture_output=True, check=True, encoding="utf-8")
     found: dict[str, str] = json.loads(done.stdout)
@@ -117,7 +138,7 @@ def main() -> None:
     machine, native = host.describe(), _digests_under({})
     print(f"{machine.model_id}: {', '.join(machine.cpu_features)}")
     for name, value in dict.fromkeys(pair for setting in SETTINGS.values() for pair in setting.items()):
-        if name == XNNPACK:
+        if name.startswith("TESTS_"):
             # No operation above is XNNPACK's; `tests/test_processors.py` looks at what it sees.
             continue
         found = _digests_under({name: value})

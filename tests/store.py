@@ -6,7 +6,6 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-import processors
 from filelock import FileLock
 
 from pipeline.graph.store import remove
@@ -44,12 +43,12 @@ class Store:
 
 @cache
 def code_and_tools() -> str:
-    """Return a digest of all that decides what the command makes: the package's files, the tools, and the processor."""
+    """Return a digest of all that decides what the command makes: the package's files, and the tools' versions."""
     found = hashlib.sha256()
     for path in sorted((REPOSITORY / "pipeline").rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             found.update(path.relative_to(REPOSITORY).as_posix().encode() + b"\0" + path.read_bytes())
     found.update(Path(__file__).with_name("conftest.py").read_bytes())
     present = {one.name: one.version for one in metadata.distributions()}
-    found.update(repr([(name, present.get(name)) for name in _TOOLS]).encode() + processors.here().encode())
+    found.update(repr([(name, present.get(name)) for name in _TOOLS]).encode())
     return found.hexdigest()

@@ -238,10 +238,13 @@ def test_other_last_digits_of_another_processor_leave_what_is_behind_them(kept: 
     ]
 
 
-def test_inexact_numbers_by_another_version_are_others(kept: Store) -> None:
-    for version in (1, 2):
-        first = dataclasses.replace(node("first", version=version), inexact_files=("text.txt",))
-        assert made(graph_of(node("second", join, (Input("a"),), a=first)), kept)["second"]
+def test_inexact_numbers_by_another_version_are_others_and_by_other_parameters_are_not(kept: Store) -> None:
+    """What parameters change has to show in an exact file."""
+    found = []
+    for version, size in ((1, 1), (2, 1), (2, 2)):
+        first = dataclasses.replace(node("first", version=version, params={"size": size}), inexact_files=("text.txt",))
+        found.append(made(graph_of(node("second", join, (Input("a"),), a=first)), kept)["second"])
+    assert found == [True, True, False]
 
 
 def test_the_first_error_is_raised_when_what_runs_beside_it_has_ended(kept: Store) -> None:

@@ -11,7 +11,7 @@ from conftest import TinyLine
 from pipeline import artifact, backends
 from pipeline.backends import signature
 from pipeline.backends.structure import Structure
-from pipeline.student import reference
+from pipeline.student import golden, reference
 from pipeline.verify import companions, operators
 from pipeline.verify.weights import Expected
 
@@ -102,6 +102,23 @@ def test_a_file_that_is_not_what_its_conversion_gives_is_named(tiny_line: TinyLi
     gate = companions.reproduced(model, again)
     assert not gate.passed
     assert "model.tflite is not what the same conversion gives once more" in gate.detail
+
+
+def test_golden_rows_of_a_student_that_another_processor_made_again_are_reproduced(
+    tiny_line: TinyLine, tmp_path: Path
+) -> None:
+    model, again = tiny_line.folder / "litert-fp32" / "model", tmp_path / "again"
+    shutil.copytree(model, again)
+    file = again / golden.GOLDEN
+    file.chmod(0o644)
+    rows = golden.read(model)
+    first, *others = rows.rows
+    for moved, passes in ((1e-6, True), (0.5, False)):
+        row = first.model_copy(update={"output": [value + moved for value in first.output]})
+        file.write_text(rows.model_copy(update={"rows": [row, *others]}).model_dump_json(), encoding="utf-8")
+        assert companions.reproduced(model, again).passed == passes
+    file.write_text(rows.model_copy(update={"min_cosine": -1.0}).model_dump_json(), encoding="utf-8")
+    assert "golden.json is not what the same conversion gives" in companions.reproduced(model, again).detail
 
 
 def test_operations_that_stand_in_no_file_are_those_of_the_second_conversion(

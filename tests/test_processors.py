@@ -40,6 +40,14 @@ def test_libraries_see_a_plainer_processor(setting: str, capability: str | None)
         assert (setting != "plainest") or not {"avx", "avx2", "fma3"} & set(flags)
 
 
+@pytest.mark.toolchain
+def test_a_process_that_has_imported_libraries_is_not_said_to_be_limited() -> None:
+    command = [sys.executable, "-m", "pytest", "--processor", "plainest", "tests/test_metrics.py"]
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment(), capture_output=True, text=True)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "give -n 1 as well" in done.stderr
+
+
 def test_what_tests_keep_is_kept_by_processor_and_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {processors.here()}
     for setting in ("plainest", "avx2"):
@@ -73,7 +81,7 @@ def test_the_least_safe_comparison_stands_first() -> None:
         "two": {"a": {"turns": [1.1, 1.0], "near": [0.8, 1.0], "far": [0.11, 1.0], "same": [0.99, 1.0]}},
     }
     rows = margins.table(runs)
-    assert [row.what for row in rows] == ["turns", "near", "far"]
+    assert [row.what for row in rows] == ["turns #0", "near #0", "far #0"]
     assert [row.safety for row in rows] == pytest.approx([0.0, 0.2 / 0.3, 0.89 / 0.01])
 
 

@@ -55,7 +55,9 @@ class Workers:
             worker._keeps_memory, worker._in_call, worker._kept = keep_memory, False, False
             idle = self._take(keep_memory)
             if idle is None:
-                self._open(worker, log, tell, threads=1, keep_memory=keep_memory, patience_seconds=patience_seconds)
+                self._open(
+                    worker, log, tell, threads=_threads(), keep_memory=keep_memory, patience_seconds=patience_seconds
+                )
                 return
             worker._patience_seconds = patience_seconds
             log.parent.mkdir(parents=True, exist_ok=True)
@@ -168,12 +170,17 @@ def begin_anew(folder: str, variables: dict[str, str], log: Path) -> None:
     redirect(log)
 
 
+def _threads() -> int:
+    """Return how many threads torch has in a worker: one, unless a setting of `processors` asks for more."""
+    return int(os.environ.get(processors.THREADS, "1"))
+
+
 def _variables() -> dict[str, str]:
     """Return the environment that a new worker would have."""
     return dict(os.environ) | {
         "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": str(_threads()),
+        "OPENBLAS_NUM_THREADS": str(_threads()),
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONWARNINGS": "ignore",
     }

@@ -136,7 +136,7 @@ def _why(parity: Parity) -> str | None:
 def _notes(baseline: Report, now: Report) -> Iterator[str]:
     """Say what holds for more than one target."""
     if baseline.student.digest != now.student.digest:
-        yield "the student is not the baseline's, byte for byte: weights, tokenizer, config or golden rows are others."
+        yield "the student is not the baseline's: weights, tokenizer or config are others, or what it was read with."
     if not baseline.texts:
         yield (
             "the baseline is of an earlier version and does not tell which texts it is of; they were compared by their "

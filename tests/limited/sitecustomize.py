@@ -33,22 +33,24 @@ def install() -> None:
     """Limit each library when it is imported, if the variable asks for it; on x86-64 alone."""
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         return
-    if LACKING.get(os.environ.get(VARIABLE, "")) and not any(isinstance(one, _Limiter) for one in sys.meta_path):
-        sys.meta_path.insert(0, _Limiter())
+    lacking = LACKING.get(os.environ.get(VARIABLE, ""))
+    if lacking:
+        sys.meta_path.insert(0, _Limiter(lacking))
 
 
 class _Limiter(importlib.abc.MetaPathFinder):
     """Finder that finds nothing, but is asked before a library is imported."""
 
-    def __init__(self) -> None:
+    def __init__(self, lacking: str) -> None:
+        self._lacking = re.compile(lacking)
         self._left = {"torch": of_torch, "ai_edge_litert": of_litert}
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         copy = self._left.pop(name, None)
         if copy:
-            lacking, flags = re.compile(LACKING[os.environ[VARIABLE]]), copy()
+            flags = copy()
             for number, flag in enumerate(flags.names):
-                if lacking.match(flag):
+                if self._lacking.match(flag):
                     flags.values[number] = False
         return None
 
