@@ -183,7 +183,6 @@ def test_architectures_and_tasks(architecture: str, task: str, target: Target, t
     check_against_truth(made, target, folder)
 
 
-@pytest.mark.numeric
 @pytest.mark.parametrize("architecture", ["bert", "distilbert", "albert"])
 def test_core_ml_serves_several_lengths_with_one_copy_of_the_weights(architecture: str, tiny_file: TinyFile) -> None:
     target = Target("coreml", "int8_weight_only")
@@ -342,7 +341,6 @@ def test_bundled_student_is_the_pinned_one() -> None:
         assert hashlib.file_digest(handle, "sha256").hexdigest() == row.weights_sha256
 
 
-@pytest.mark.numeric
 def test_golden_rows_travel_with_the_file_and_hold(tiny_file: TinyFile) -> None:
     from pipeline.student import golden
 

@@ -415,7 +415,6 @@ def test_ctrl_c_with_json_is_a_document(line):
     assert (process.returncode, json.loads(stdout)["exit"], stderr) == (130, 130, "")
 
 
-@pytest.mark.numeric
 def test_killed_in_the_middle_the_next_run_goes_on_from_there(line, command_here):
     forget(line, "reference-32")
     with started(line) as process:
@@ -432,7 +431,6 @@ def test_killed_in_the_middle_the_next_run_goes_on_from_there(line, command_here
     assert half_made(line) == []
 
 
-@pytest.mark.numeric
 def test_two_runs_at_once_take_turns_and_both_succeed(line):
     forget(line, "reference-32")
     with started(line, "--target", "litert:fp32") as first:
@@ -445,7 +443,6 @@ def test_two_runs_at_once_take_turns_and_both_succeed(line):
     assert "another run makes reference 32; waiting for it" in told
 
 
-@pytest.mark.numeric
 def test_what_another_processor_computed_counts(line, tmp_path):
     """Golden rows and the reference are made again by plainer kernels; files and verdicts still fit them."""
     before = {target: verify.read(line.folder / target / "parity") for target in ("litert-fp32", "executorch-fp32")}

@@ -69,7 +69,6 @@ def compressed(worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> Call
 CASES = [("fp16", name) for name in COMPRESSIONS] + [("fp32", name) for name in IN_SINGLE_PRECISION]
 
 
-@pytest.mark.numeric
 @pytest.mark.parametrize(("precision", "name"), CASES)
 def test_decoded_as_coremltools_does(precision: str, name: str, compressed: Any) -> None:
     """Bit by bit; chains of expressions coremltools cannot evaluate, those are close to the weights they stand for."""

@@ -514,7 +514,6 @@ def test_nothing_cut_is_nothing_changed(architecture: str, lively: Students) -> 
     assert all(torch.equal(one, other) for one, other in zip(full.parameters(), same.parameters(), strict=True))
 
 
-@pytest.mark.numeric
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_reconstruction_comes_nearer_than_cutting(architecture: str, lively: Students, tmp_path: Path) -> None:
     source = lively(architecture)
