@@ -233,11 +233,16 @@ class Row:
 
     @property
     def safety(self) -> float:
-        """The least distance to the bound over the spread of distances; 0 where the verdict turns over."""
-        distances = [bound - found for found, bound in self.found.values()]
-        if min(distances) < 0 < max(distances):
+        """The least distance to the bound over the spread of distances; 0 where the verdict turns over.
+
+        Another seed is another student, whose distance is compared with no other's.
+        """
+        every = [bound - found for found, bound in self.found.values()]
+        if min(every) < 0 < max(every):
             return 0.0
-        return min(map(abs, distances)) / (max(distances) - min(distances))
+        distances = [bound - found for name, (found, bound) in self.found.items() if not name.startswith("seed")]
+        spread = max(distances, default=0.0) - min(distances, default=0.0)
+        return min(map(abs, distances)) / spread if spread else math.inf
 
 
 def table(runs: Runs) -> list[Row]:
@@ -250,8 +255,8 @@ def table(runs: Runs) -> list[Row]:
     for test in sorted({test for run in runs.values() for test in run}):
         for what in sorted({what for run in sorted_runs.values() for what in run.get(test, {})}):
             pairs = {name: run[test][what] for name, run in sorted_runs.items() if what in run.get(test, {})}
-            if len({bound - found for found, bound in pairs.values()}) > 1:
-                row = Row(test, what, pairs)
+            row = Row(test, what, pairs)
+            if row.safety < math.inf:
                 name = what.partition(" #")[0]
                 key = ("" if name.startswith("gate ") else test.partition("[")[0], name)
                 if key not in least or row.safety < least[key].safety:

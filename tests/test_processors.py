@@ -76,7 +76,9 @@ def test_numbers_are_read_from_what_pytest_explains(explanation: str, found: lis
 
 def test_the_least_safe_comparison_stands_first() -> None:
     """Distance to the bound over the spread; a sign that turns is worst, and what never moves is left out."""
+    other_seed = {"a": {"near": [0.1, 1.0], "same": [0.5, 1.0]}}
     runs = {
+        "seed1": other_seed,
         "one": {"a": {"turns": [0.9, 1.0], "near": [0.5, 1.0], "far": [0.10, 1.0], "same": [0.99, 1.0]}},
         "two": {"a": {"turns": [1.1, 1.0], "near": [0.8, 1.0], "far": [0.11, 1.0], "same": [0.99, 1.0]}},
     }

