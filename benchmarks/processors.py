@@ -7,7 +7,6 @@ gates and, below them, the tests' least safe comparisons that `make test-margins
 """
 
 import argparse
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,12 +48,9 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def verify(recipe: str, build: Path, variables: Mapping[str, str]) -> int:
     """Make and verify a recipe's files under the variables of a setting; return the command's exit code."""
-    clean = {name: value for name, value in os.environ.items() if name not in processors.VARIABLES}
-    place = [str(processors.LIMITED)] if processors.XNNPACK in variables else []
-    paths = os.pathsep.join([str(Path(__file__).parents[1]), *place])
     command = [sys.executable, "-m", "pipeline", "verify", recipe, "--build", str(build)]
     print(" ".join(command[1:]), flush=True)
-    return subprocess.run(command, env=clean | dict(variables) | {"PYTHONPATH": paths}, check=False).returncode
+    return subprocess.run(command, env=processors.environment(variables), check=False).returncode
 
 
 def gates(build: Path) -> dict[str, dict[str, list[float]]]:

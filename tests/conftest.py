@@ -252,7 +252,8 @@ def environment(**extra: str) -> dict[str, str]:
     """Return this process's environment without the variables that steer PocketBERT."""
     steering = ("POCKETBERT_", "HF_", "FORCE_COLOR", "COLUMNS")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(steering)}
-    return kept | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": processors.python_path(REPOSITORY), "COLUMNS": "200"} | extra
+    paths = processors.python_path(REPOSITORY, variables=kept | extra)
+    return kept | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": paths, "COLUMNS": "200"} | extra
 
 
 def run_command(*args: str | Path, cwd: Path, **extra: str) -> Outcome:

@@ -59,7 +59,7 @@ _TAKES = {"avx2": "avx2", "avx512": "avx512f"}
 
 
 def set_up(setting: str) -> None:
-    """Let this process's children, and libraries that it has not imported yet, compute under a setting.
+    """Let the processes that this one begins compute under a setting.
 
     Raises:
         UsageError: this processor cannot.
@@ -71,14 +71,19 @@ def set_up(setting: str) -> None:
         if needed and needed not in host.cpu_features():
             raise pytest.UsageError(f"--processor {setting} needs {needed}, which this processor lacks.")
     os.environ |= SETTINGS[setting]
-    if XNNPACK in os.environ:
-        os.environ["PYTHONPATH"] = python_path(*filter(None, [os.environ.get("PYTHONPATH")]))
-        import limited.sitecustomize  # noqa: F401  (limits this process)
+    os.environ["PYTHONPATH"] = python_path(*filter(None, [os.environ.get("PYTHONPATH")]))
 
 
-def python_path(*places: object) -> str:
-    """Return a PYTHONPATH of places, with the folder that limits XNNPACK behind them where a setting asks for it."""
-    return os.pathsep.join([*map(str, places), *([str(LIMITED)] if XNNPACK in os.environ else [])])
+def python_path(*places: object, variables: Mapping[str, str] = os.environ) -> str:
+    """Return a PYTHONPATH of places, and of the folder that limits XNNPACK where the variables ask for it."""
+    return os.pathsep.join([*map(str, places), *([str(LIMITED)] if XNNPACK in variables else [])])
+
+
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return this process's environment for a child under the variables of a setting, and under no other."""
+    clean = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    tests = Path(__file__).parent
+    return clean | dict(variables) | {"PYTHONPATH": python_path(tests.parent, tests, variables=variables)}
 
 
 def here(environment: Mapping[str, str] = os.environ) -> str:
@@ -125,9 +130,8 @@ def digests() -> dict[str, str]:
 
 
 def _digests_under(variables: Mapping[str, str]) -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     command = [sys.executable, "-W", "ignore", "-m", "processors", "--digests"]
-    done = subprocess.run(command, env=clean | dict(variables), capture_output=True, check=True, encoding="utf-8")
+    done = subprocess.run(command, env=environment(variables), capture_output=True, check=True, encoding="utf-8")
     found: dict[str, str] = json.loads(done.stdout)
     return found
 

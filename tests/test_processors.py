@@ -13,10 +13,11 @@ import pytest
 from conftest import REPOSITORY, environment
 
 _SEEN = """
-import json, re, sys
-import limited.sitecustomize as limited
+import json
 import torch
 import ai_edge_litert.interpreter
+# Now, and not before: what it installs limits libraries that are imported later.
+import limited.sitecustomize as limited
 found = [limited.of_torch().present(), limited.of_litert().present()]
 print(json.dumps([torch.backends.cpu.get_cpu_capability(), *map(sorted, found)]))
 """
@@ -29,9 +30,8 @@ print(json.dumps([torch.backends.cpu.get_cpu_capability(), *map(sorted, found)])
 @pytest.mark.parametrize(("setting", "capability"), [("plainest", "DEFAULT"), ("avx2", None)])
 def test_libraries_see_a_plainer_processor(setting: str, capability: str | None) -> None:
     """Both copies of cpuinfo lose what the setting lacks before XNNPACK looks, and so does PyTorch."""
-    places = os.pathsep.join(map(str, (REPOSITORY / "tests", REPOSITORY, processors.LIMITED)))
-    variables = environment(**processors.SETTINGS[setting], PYTHONPATH=places)
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", _SEEN], env=variables, capture_output=True, check=True)
+    command, variables = [sys.executable, "-W", "ignore", "-c", _SEEN], processors.SETTINGS[setting]
+    done = subprocess.run(command, env=processors.environment(variables), capture_output=True, check=True)
     found, *copies = json.loads(done.stdout)
     assert capability in (None, found)
     for flags in copies:

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 from tokenizers import Tokenizer
 
 from pipeline import strict
 from pipeline.checkpoint import architectures
+from pipeline.metrics.measures import Floats
 from pipeline.metrics.outputs import overlap
 from pipeline.schemes import Gates
 from pipeline.student.truth import true_outputs
@@ -47,7 +47,6 @@ _QUESTIONS: tuple[tuple[str, str | None], ...] = (
 )
 """A passage that needs several windows, and one that fits a row; for question answering alone."""
 
-Floats = npt.NDArray[np.float64]
 Sample = tuple[str, str | None, int | None]
 """Both texts, and the number of the window over the second."""
 _ANOTHER_PROCESSOR = 3e-4
