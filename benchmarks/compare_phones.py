@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.compare_cases import BUILD, RESULTS
 from benchmarks.compare_record import SETTINGS
 from pipeline.artifact import Artifact
-from pipeline.backends import signature
+from pipeline.backends import compute_units, signature
 from pipeline.benchmark.record import BenchmarkRecord
 from pipeline.convert.stage import Target
 from pipeline.devices import reach
@@ -100,4 +100,6 @@ def _shipped(name: str, model: Artifact) -> Shipped:
         digest=model.digest,
         files=model.manifest.files,
         bytes=sum(entry.bytes for entry in model.manifest.files),
+        compute_units=compute_units(claimed.backend, claimed.scheme)[0],
+        untried_units=compute_units(claimed.backend, claimed.scheme)[1],
     )

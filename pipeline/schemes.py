@@ -81,6 +81,9 @@ class Support:
     """Core ML: the oldest iOS release whose runtime reads such files."""
     sparse_ios: int | None = None
     """Core ML: the oldest iOS release that reads such weights stored without their zeros; None where none does."""
+    untried_units: Mapping[str, str] = field(default_factory=dict)
+    """Compute units on which no such file has passed yet, each with a sentence that says what is known; an app's
+    self-test may try them, see `backends.compute_units`."""
     right_from: Mapping[str, str | None] = field(default_factory=dict)
     """Distribution of a runtime to its oldest release that keeps the gates; None where no release does.
 
@@ -254,6 +257,28 @@ def _int4_gates(*, pad: float) -> dict[OutputKind, Gates]:
     )
 
 
+_NO_PHONES_GPU = {
+    "GPU": "A software Vulkan ran such files whole and right; no phone's GPU has run one yet.",
+}
+_ANE_BLOCKS = (
+    "The Neural Engine may compute weights with a scale per block wrongly, without an error: cosine .367 was reported "
+    "where the GPU gave .999 (apple/coreai-models#279)."
+)
+_ANE_PALETTES = (
+    "Core ML of iOS 18 computed 4-bit palettes of another model wrongly, cosine .63 on the Neural Engine and .03 on "
+    "the CPU (apple/coremltools#2716), and stopped at an assertion for others on the GPU (#2688)."
+)
+_ANE_ZERO_POINTS = (
+    "Published int8 activations on the Neural Engine have symmetric ranges; these have zero points, which nobody has "
+    "reported on."
+)
+
+
+def _beyond_cpu(known: str) -> dict[str, str]:
+    """Return Core ML's choices of compute units other than the CPU alone, with what is known of a scheme there."""
+    return dict.fromkeys(("ALL", "CPU_AND_NE", "CPU_AND_GPU"), known)
+
+
 _NOT_AT_RUN_TIME = (
     "Core ML has no activations that are quantised at run time; its int8 activations need calibrated ranges."
 )
@@ -268,7 +293,11 @@ SCHEMES: dict[str, Scheme] = {
             weights="float32",
             granularity=None,
             activations="float",
-            support={"litert": Support(), "coreml": Support(sparse_ios=16), "executorch": Support()},
+            support={
+                "litert": Support(untried_units=_NO_PHONES_GPU),
+                "coreml": Support(sparse_ios=16),
+                "executorch": Support(),
+            },
             mark=Mark("o", "-", ""),
             gates=_gates(
                 cosine=0.99999,
@@ -374,8 +403,8 @@ SCHEMES: dict[str, Scheme] = {
             activations="static_int8",
             support={
                 # tflite-runtime 2.14 knows no linear with a scale per row that is read by int8, and refuses it.
-                "litert": Support(right_from={"tflite-runtime": None}),
-                "coreml": Support(base="float16", ios=17),
+                "litert": Support(untried_units=_NO_PHONES_GPU, right_from={"tflite-runtime": None}),
+                "coreml": Support(base="float16", ios=17, untried_units=_beyond_cpu(_ANE_ZERO_POINTS)),
                 "executorch": Support(),
             },
             mark=Mark("X", (0, (5, 1)), "oooo"),
@@ -425,7 +454,7 @@ SCHEMES: dict[str, Scheme] = {
                 "litert": Support(
                     "LiteRT's kernel for float activations and int4 blocks is silently wrong (cosine .23 on MiniLM)."
                 ),
-                "coreml": Support(base="float16", ios=18),
+                "coreml": Support(base="float16", ios=18, untried_units=_beyond_cpu(_ANE_BLOCKS)),
                 "executorch": Support("XNNPACK has no linear of float activations and int4 blocks."),
             },
             mark=Mark("p", (0, (1, 1)), "----"),
@@ -439,7 +468,7 @@ SCHEMES: dict[str, Scheme] = {
             activations="float",
             support={
                 "litert": Support(_NO_PALETTES.format("LiteRT")),
-                "coreml": Support(base="float16", ios=16),
+                "coreml": Support(base="float16", ios=16, untried_units=_beyond_cpu(_ANE_PALETTES)),
                 "executorch": Support(_NO_PALETTES.format("XNNPACK")),
             },
             mark=Mark("v", (0, (3, 1, 1, 1, 1, 1)), "||||"),
@@ -465,7 +494,7 @@ SCHEMES: dict[str, Scheme] = {
             activations="float",
             support={
                 "litert": Support(_NO_PALETTES.format("LiteRT")),
-                "coreml": Support(base="float16", ios=18),
+                "coreml": Support(base="float16", ios=18, untried_units=_beyond_cpu(_ANE_PALETTES)),
                 "executorch": Support(_NO_PALETTES.format("XNNPACK")),
             },
             mark=Mark("P", (0, (1, 3)), "++++"),

@@ -86,6 +86,9 @@ class Backend(Protocol):
     """Raised when the same request gives another file; a part of the key of this backend's files alone."""
     MINIMUM_RUNTIME: str
     """Oldest runtime that computes every scheme rightly which asks for no later one, see `minimum_runtime`."""
+    COMPUTE_UNITS: tuple[str, ...]
+    """Compute units on which its files run, by the runtime's own names; the first is the default. An app offers them
+    unless a scheme's row says that no such file has passed there."""
     CONVERTS: frozenset[str]
     """Schemes that `convert` can tell its toolchain: those of which the rows of `SCHEMES` say that it supports them."""
 
@@ -162,6 +165,12 @@ def minimum_runtime(backend: str, scheme: str) -> str:
     module = get(backend)
     needed = SCHEMES[scheme].support[backend].right_from.get(module.DISTRIBUTIONS[0])
     return max(filter(None, (module.MINIMUM_RUNTIME, needed)), key=version_numbers)
+
+
+def compute_units(backend: str, scheme: str) -> tuple[list[str], dict[str, str]]:
+    """Return the compute units that an app may offer for a scheme's files, and those that are untried, with reasons."""
+    untried = dict(SCHEMES[scheme].support[backend].untried_units)
+    return [unit for unit in get(backend).COMPUTE_UNITS if unit not in untried], untried
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ writes a record states them all (`docs/schemas/benchmark-record.schema.json`).
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -48,13 +48,19 @@ class BackendInfo(_Frozen):
     """The runtime's version."""
     delegate: str | None
     compute_units: str | None
-    """What was asked for, as the runtime names it: `cpu`, `gpu`, `CPU_AND_NE`; None where there is no choice."""
+    """The compute units that were asked for, as the runtime names them: `GPU`, `CPU_AND_NE`; None for its default."""
     threads: int
     ops_delegated: int | None
     ops_total: int | None
     ops_by_unit: dict[str, int] | None = None
-    """Operations by what computes them, as the system plans it (`Neural Engine`, `GPU`, `CPU`); None where it does not
-    tell."""
+    """Operations of all functions by the unit that computes them, as the system plans it (`Neural Engine`, `GPU`,
+    `CPU`); None if it does not tell."""
+    share_by_unit: dict[str, float] | None = None
+    """Share of the graph that each compute unit runs, as the runtime confirmed it, by the units' own words (`CPU`,
+    `GPU`, `NPU`, `Neural Engine`); by estimated cost where the system estimates one, by operations elsewhere. None if
+    the runtime confirmed nothing: no table names a unit then."""
+    pool_threads: int | None = None
+    """Threads of the runtime's process-wide pool after the last run; None for a runtime whose models have their own."""
 
 
 class Percentiles(_Frozen):
@@ -137,7 +143,7 @@ class ColdStart(_Frozen):
     tokenizer_ms: float
     """Read the tokenizer, for the first time in the process."""
     load_ms: float
-    """Open the file, for the first time in the process; whether the file cache was cold is not known."""
+    """As `Timing.load_ms`, for the first time in the process; whether the file cache was cold is not known."""
     first_inference_ms: float
 
 
@@ -171,8 +177,10 @@ class Timing(_Frozen):
 
     clock: str
     load_ms: float
-    """Open the file, runtime imported and file cache warm."""
+    """From the call that opens the file until every function of it can run: weights packed, programs compiled or taken
+    from the system's cache, memory planned. The runtime is imported and the file cache warm."""
     first_inference_ms: float
+    """The first run after that, of the first text at the length that it takes."""
     cold_start: ColdStart | None = None
     """None where it was not measured, as on the host, whose workers import the runtime before anything is timed."""
     warmup_runs: int
@@ -228,6 +236,7 @@ class Conditions(_Frozen):
     cores_allowed: list[int] | None = None
     """Cores on which the system lets the process run."""
     low_power: bool | None
+    """Whether power saving was on before or after the run."""
     battery_fraction: float | None
     """Before the run, 0 to 1."""
     battery_after_fraction: float | None = None
@@ -236,6 +245,7 @@ class Conditions(_Frozen):
     battery_charge_after_uah: int | None = None
     charging: bool | None
     foreground: bool | None
+    """Whether the app was in front all the time: one moment in the background makes it False."""
     busy_before_fraction: float | None
     """Share of all cores that other processes took in the second before the run."""
     load_average_before: float | None
@@ -293,6 +303,46 @@ def unfit(record: BenchmarkRecord, *, throttled: bool = False) -> str | None:
         return f"it has fewer than {LEAST_SAMPLES} samples at {', '.join(map(str, few)) or 'every length'}"
     if record.conditions.thermal_after in HOT and not throttled:
         return f"the phone was throttled: its thermal state after the run is {record.conditions.thermal_after}"
+    return _disturbed(record) or _elsewhere(record.backend)
+
+
+def _disturbed(record: BenchmarkRecord) -> str | None:
+    """Say what changed the speed of the run from outside, or return None."""
+    backend, conditions = record.backend, record.conditions
+    if conditions.foreground is False:
+        return "the app was in the background while it ran, where systems slow it; keep it in front and measure again"
+    if conditions.low_power:
+        return "power saving was on, which slows the processor; switch it off and measure again"
+    if backend.pool_threads not in (None, backend.threads):
+        return (
+            f"{backend.threads} threads were asked for, and the runtime's pool had {backend.pool_threads} at the end: "
+            "another model changed it"
+        )
+    return None
+
+
+_NAMED_UNITS: Mapping[str, str] = {
+    "GPU": "GPU",
+    "NPU": "NPU",
+    "CPU_AND_GPU": "GPU",
+    "CPU_AND_NE": "Neural Engine",
+}
+"""What each request for compute units names beside the CPU, in the words of `share_by_unit`."""
+
+
+def _elsewhere(backend: BackendInfo) -> str | None:
+    """Say that another unit ran the file than the one asked for, or return None.
+
+    LiteRT and Core ML take what a unit cannot run to the CPU without a word.
+    """
+    unit = _NAMED_UNITS.get(backend.compute_units or "")
+    if unit is None:
+        return None
+    if backend.share_by_unit is None:
+        return f"{backend.compute_units} was asked for, and {backend.runtime} did not confirm what ran it"
+    if not backend.share_by_unit.get(unit):
+        ran = ", ".join(f"{name} {share:.0%}" for name, share in backend.share_by_unit.items() if share) or "nothing"
+        return f"{backend.compute_units} was asked for, and {unit} ran none of it ({ran})"
     return None
 
 

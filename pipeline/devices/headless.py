@@ -50,7 +50,7 @@ class BenchmarkRequest(_Frozen):
     model: str
     """The model's folder as `models.json` names it: `<recipe>/<target>`."""
     compute_units: str | None
-    """As the runtime names them; None for its default."""
+    """As the runtime names them, and among those that `shipped.json` lists; None for the first of them."""
     threads: int = Field(ge=1, le=64)
     lengths: list[int]
     """Full rows of these lengths are timed, in tokens."""
@@ -66,6 +66,9 @@ class BenchmarkRequest(_Frozen):
     time_limit_s: float = Field(gt=0)
     start_below_c: float | None
     """Wait until the temperature is lower; None does not wait. Not reached within the time limit: `too_hot`."""
+    start_thermal: str | None = None
+    """Wait until the thermal state is this or cooler, in the system's own words (`nominal`, `light`): iOS tells an app
+    no temperature. None does not wait. Not reached within the time limit: `too_hot`."""
     sustained_s: float = Field(default=0.0, ge=0, le=86_400)
     """After all else, one inference after another at the longest length for so long; 0 leaves it out."""
     sustained_part_s: float = Field(default=60.0, gt=0)

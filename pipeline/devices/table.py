@@ -16,7 +16,7 @@ TABLE = Path(__file__).with_name("devices.toml")
 Transport = Literal["host", "adb", "ios"]
 _OWN: Mapping[str, Transport] = {
     **dict.fromkeys(("serial", "address", "storage", "runners", "start_below_c"), "adb"),
-    **dict.fromkeys(("udid", "app", "compute_units"), "ios"),
+    **dict.fromkeys(("udid", "app", "compute_units", "start_thermal"), "ios"),
 }
 """Keys that mean something for one transport alone."""
 
@@ -39,6 +39,8 @@ class Device(BaseModel):
     """Programs of the runtimes, built for the phone: LiteRT's `benchmark_model`, ExecuTorch's `executor_runner`."""
     start_below_c: float | None = None
     """A phone is waited for until it is cooler than this, in degrees Celsius; iOS tells an app no temperature."""
+    start_thermal: str | None = None
+    """A phone is waited for until its thermal state is this or cooler, in the system's own words."""
     udid: str | None = None
     """An iPhone's, as `pocketbert devices` shows it; without one it is the only one that is attached."""
     app: str = "com.pocketbert.demo"
@@ -53,7 +55,8 @@ class Device(BaseModel):
         for key in row:
             if (owner := _OWN.get(key, transport)) != transport:
                 raise ValueError(f"{key} is a key of {owner} devices, and this one is reached by {transport}")
-        return ({"start_below_c": 37.0} if transport == "adb" else {}) | dict(row)
+        cool: Mapping[str, Any] = {"adb": {"start_below_c": 37.0}, "ios": {"start_thermal": "nominal"}}
+        return {**cool.get(transport, {}), **row}
 
     @property
     def backends(self) -> tuple[str, ...]:

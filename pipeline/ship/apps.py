@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipeline import artifact
+from pipeline import artifact, backends
 from pipeline.artifact import Artifact
 from pipeline.backends import signature
 from pipeline.convert.stage import Target
@@ -101,6 +101,7 @@ def checked(
         raise GateFailed(f"{target} is not shipped: {why}. --allow-not-run ships it all the same.")
     if thorough is not None:
         check_thorough(thorough, {str(target): parity.thorough}, "signed")
+    offered, untried = backends.compute_units(target.backend, target.scheme)
     return Shipped(
         recipe=recipe.name,
         target=str(target),
@@ -115,6 +116,8 @@ def checked(
         digest=model.digest,
         files=model.manifest.files,
         bytes=sum(entry.bytes for entry in model.manifest.files),
+        compute_units=offered,
+        untried_units=untried,
     )
 
 

@@ -96,7 +96,7 @@ def measure(
             requests_of(recipe.benchmark, model, said, texts, device, sustained_s, units),
         )
         for target, model, said in zip(targets, models, shipped, strict=True)
-        for units in _units(target, device)
+        for units in _units(target, said, device)
     ]
     return in_turns(asked, out, device.name, transport, tell, key=key, patience=patience)
 
@@ -234,9 +234,14 @@ def _finished(recipe: Recipe, folder: Path) -> list[Target]:
     return [target for target in choose_targets(recipe, []) if (folder / str(target) / "model").exists()]
 
 
-def _units(target: Target, device: Device) -> Sequence[ComputeUnits | None]:
-    """Return the compute units that are asked for, each with a record; None alone where a runtime has no choice."""
-    return device.compute_units if target.backend == "coreml" else (None,)
+def _units(target: Target, shipped: placing.Shipped, device: Device) -> Sequence[ComputeUnits | None]:
+    """Return the compute units that are asked for, each with a record; None alone where a runtime has no choice.
+
+    Units on which no file of the scheme has passed yet are left out: an app refuses them.
+    """
+    if target.backend != "coreml":
+        return (None,)
+    return [units for units in device.compute_units if units in shipped.compute_units] or [None]
 
 
 def _name(target: str, units: str | None) -> str:
@@ -277,6 +282,7 @@ def requests_of(
             text_passes=_part(settings.text_passes, turn, turns),
             time_limit_s=_LIMIT_S + (sustained_s if turn == turns - 1 else 0.0),
             start_below_c=device.start_below_c,
+            start_thermal=device.start_thermal,
             sustained_s=sustained_s if turn == turns - 1 else 0.0,
         )
         for turn in range(turns)

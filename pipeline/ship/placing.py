@@ -54,6 +54,11 @@ class Shipped(_Frozen):
     digest: str
     files: list[artifact.FileEntry]
     bytes: int
+    compute_units: list[str] = ["CPU"]
+    """The compute units that an app may offer, as the runtime names them; the first is the default."""
+    untried_units: dict[str, str] = {}
+    """Further units on which no such file has passed yet, each with a sentence that says why not. An app's self-test
+    may try them, and the app offers one that passed there; a unit that is in neither list is refused."""
 
 
 class Entry(_Frozen):

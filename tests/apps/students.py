@@ -20,7 +20,7 @@ from conftest import Silent
 from apps import toolchains
 from pipeline import artifact
 from pipeline.artifact import Artifact
-from pipeline.backends import signature
+from pipeline.backends import compute_units, signature
 from pipeline.convert.targets import choose_targets
 from pipeline.graph import run as running
 from pipeline.graph.build import Request, build
@@ -83,6 +83,8 @@ def _said(model: Artifact) -> Shipped:
         digest=model.digest,
         files=model.manifest.files,
         bytes=sum(entry.bytes for entry in model.manifest.files),
+        compute_units=compute_units(claimed.backend, claimed.scheme)[0],
+        untried_units=compute_units(claimed.backend, claimed.scheme)[1],
     )
 
 

@@ -15,6 +15,7 @@ from pipeline.backends.coreml.convert import (
 )
 from pipeline.backends.coreml.reader import claims, inspect, structure
 from pipeline.backends.coreml.session import (
+    COMPUTE_UNITS,
     MINIMUM_RUNTIME,
     TITLE,
     evaluators,
@@ -28,6 +29,7 @@ from pipeline.backends.coreml.session import (
 
 __all__ = [
     "BASE_SCHEME",
+    "COMPUTE_UNITS",
     "CONVERTS",
     "DISTRIBUTIONS",
     "FILE",

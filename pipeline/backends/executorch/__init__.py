@@ -15,6 +15,7 @@ from pipeline.backends.executorch.convert import (
 )
 from pipeline.backends.executorch.reader import claims, inspect, structure
 from pipeline.backends.executorch.session import (
+    COMPUTE_UNITS,
     MINIMUM_RUNTIME,
     TITLE,
     evaluators,
@@ -26,6 +27,7 @@ from pipeline.backends.executorch.session import (
 
 __all__ = [
     "BASE_SCHEME",
+    "COMPUTE_UNITS",
     "CONVERTS",
     "DISTRIBUTIONS",
     "FILE",

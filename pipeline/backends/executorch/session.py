@@ -13,6 +13,7 @@ from pipeline.errors import InputError, ToolchainError
 from pipeline.runtimes import require_version
 
 TITLE = "ExecuTorch"
+COMPUTE_UNITS = ("CPU",)
 MINIMUM_RUNTIME = "1.4.1"
 """The release that wrote the file: older runtimes are not promised to read it."""
 _DISTRIBUTION = "executorch"

@@ -15,6 +15,7 @@ from pipeline.backends.litert.convert import (
 )
 from pipeline.backends.litert.reader import claims, inspect, structure
 from pipeline.backends.litert.session import (
+    COMPUTE_UNITS,
     MINIMUM_RUNTIME,
     TITLE,
     evaluators,
@@ -26,6 +27,7 @@ from pipeline.backends.litert.session import (
 
 __all__ = [
     "BASE_SCHEME",
+    "COMPUTE_UNITS",
     "CONVERTS",
     "DISTRIBUTIONS",
     "FILE",

@@ -16,6 +16,7 @@ from pipeline.errors import InputError, ToolchainError
 from pipeline.runtimes import require_version
 
 TITLE = "LiteRT"
+COMPUTE_UNITS = ("CPU",)
 MINIMUM_RUNTIME = "1.2.0"
 """The newest of the releases from which on each scheme is right, see `right_from` in `schemes.SCHEMES`."""
 _DISTRIBUTION = "ai-edge-litert"
