@@ -55,7 +55,7 @@ class Device(BaseModel):
         for key in row:
             if (owner := _OWN.get(key, transport)) != transport:
                 raise ValueError(f"{key} is a key of {owner} devices, and this one is reached by {transport}")
-        cool: Mapping[str, Any] = {"adb": {"start_below_c": 37.0}, "ios": {"start_thermal": "nominal"}}
+        cool: Mapping[Any, Any] = {"adb": {"start_below_c": 37.0}, "ios": {"start_thermal": "nominal"}}
         return {**cool.get(transport, {}), **row}
 
     @property
