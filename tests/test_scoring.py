@@ -149,7 +149,7 @@ def test_the_best_window_wins_and_no_token_of_the_passage_is_no_answer():
 def test_tags_become_entities():
     text = "Ana Lopez met Bo in Rio today"
     tags = ["B-person", "I-person", "O", "B-person", "O", "I-place", "I-person"]
-    found = entities(tags, [0.9, 0.7, 1, 0.5, 1, 0.6, 0.4], word_spans(text))
+    found = entities(text, tags, [0.9, 0.7, 1, 0.5, 1, 0.6, 0.4], word_spans(text))
     assert [(entity.kind, text[entity.start : entity.end]) for entity in found] == [
         ("person", "Ana Lopez"),
         ("person", "Bo"),
@@ -160,8 +160,29 @@ def test_tags_become_entities():
     assert found[0].score == pytest.approx(0.8)
 
 
+@pytest.mark.parametrize(
+    ("text", "entity"),
+    [
+        ("(Rio de Janeiro), then", "Rio de Janeiro"),
+        ("in O'Hare. Bye", "O'Hare"),
+        ("¿Bogotá? no", "Bogotá"),
+        ("at ... x", "..."),
+    ],
+)
+def test_punctuation_at_its_ends_is_no_part_of_an_entity(text, entity):
+    words = word_spans(text)
+    inside = [text.index(entity) < end and start < text.index(entity) + len(entity) for start, end in words]
+    tags = [
+        "B-place" if ours and not inside[max(0, number - 1)] else "I-place" if ours else "O"
+        for number, ours in enumerate(inside)
+    ]
+    (found,) = entities(text, tags, [1.0] * len(words), words)
+    assert text[found.start : found.end] == entity
+
+
 def test_a_label_may_be_an_empty_text():
-    found = entities(["", "", "B-", "I-", "O", ""], [0.5, 0.7, 1, 0.6, 1, 0.4], word_spans("a b c d e f"))
+    text = "a b c d e f"
+    found = entities(text, ["", "", "B-", "I-", "O", ""], [0.5, 0.7, 1, 0.6, 1, 0.4], word_spans(text))
     assert [(entity.kind, entity.start, entity.end) for entity in found] == [("", 0, 3), ("", 4, 7), ("", 10, 11)]
 
 

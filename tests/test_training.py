@@ -645,12 +645,12 @@ def test_a_known_dataset_is_refused_by_file_and_row(tmp_path, monkeypatch):
             data.DATASETS[name.partition("/")[0]].load("train")
 
 
-def test_wnut17_sentences_end_where_the_published_records_have_them_end(tmp_path, monkeypatch):
+def test_a_line_without_a_word_ends_a_sentence_in_ready_datasets_and_in_own_files(tmp_path, monkeypatch):
     monkeypatch.setenv(data.DATA_VARIABLE, str(tmp_path))
-    (tmp_path / "wnut17").mkdir()
-    (tmp_path / "wnut17" / "train.conll").write_text("a\tO\n\t\nb\tO\n\nc\tO\n")
-    assert [row.first for row in data.DATASETS["wnut17"].load("train")] == ["a b", "c"]
     path = tmp_path / "wnut17" / "train.conll"
+    path.parent.mkdir()
+    path.write_text("a\tO\n\t\nb\tO\n\nc\tO\n")
+    assert [row.first for row in data.DATASETS["wnut17"].load("train")] == ["a", "b", "c"]
     found = files.dataset(TASKS["token_classification"], path, path, Columns("", None, ""))
     assert [row.first for row in found.load()] == ["a", "b", "c"]
 

@@ -147,7 +147,7 @@ class Model:
         known = [(token, place) for token, place in zip(firsts, places, strict=True) if token is not None]
         best = [int(shares[token].argmax()) for token, _ in known]
         scores = [float(shares[token].max()) for token, _ in known]
-        return tuple(entities([labels[number] for number in best], scores, [place for _, place in known]))
+        return tuple(entities(text, [labels[number] for number in best], scores, [place for _, place in known]))
 
     def _answer(self, question: str, passage: str | None) -> Prediction:
         """Look for the answer in every window over the passage."""

@@ -20,8 +20,6 @@ from pipeline.errors import InputError, no_file
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 TAGGED = ".conll"
 QUESTIONS = ".json"
-SentenceEnd = Literal["blank", "empty"]
-"""What ends a sentence of a CoNLL file: a line of white space, or only a line without any character."""
 _TAG = re.compile(r"O|[BI]-\S+")
 _Record = dict[str, object]
 
@@ -165,14 +163,14 @@ class Sentence:
     tags: tuple[str, ...]
 
 
-def conll(path: Path, end: SentenceEnd = "blank") -> Iterator[Sentence]:
+def conll(path: Path) -> Iterator[Sentence]:
     """Read a CoNLL file: the first field of a line is a word and the last one its tag.
 
+    A line without a word ends a sentence, white space in it or not: most of those in WNUT 2017's train file hold a tab.
     The comments that CoNLL-U puts before a sentence are left out.
 
     Args:
         path: the file.
-        end: what ends a sentence.
 
     Raises:
         InputError: the file cannot be read, or a line has no tag or one that is not `O`, `B-KIND` or `I-KIND`.
@@ -184,7 +182,7 @@ def conll(path: Path, end: SentenceEnd = "blank") -> Iterator[Sentence]:
             continue
         if fields and fields[0] != "-DOCSTART-":
             pairs.append(_word_and_tag(path, number, fields))
-        elif pairs and (fields or end == "blank" or not line):
+        elif pairs:
             words, tags = zip(*pairs, strict=True)
             yield Sentence(number - 1, words, tags)
             pairs = []

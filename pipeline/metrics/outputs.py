@@ -13,8 +13,9 @@ kind             shape of a row          content
 ===============  ======================  ========================================================
 """
 
+import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -134,10 +135,14 @@ def _best_in_window(logits: Logits, offsets: Offsets) -> Span | None:
     return Span(begin[0], end[1], float(sums[first, last]))
 
 
-def entities(tags: Sequence[str], scores: Sequence[float], spans: Sequence[tuple[int, int]]) -> list[Entity]:
+def entities(text: str, tags: Sequence[str], scores: Sequence[float], spans: Sequence[tuple[int, int]]) -> list[Entity]:
     """Join the tags of words into entities.
 
+    Words are what white space separates, so an entity loses the punctuation at its ends: the comma of `Berlin,` is no
+    part of the city.
+
     Args:
+        text: what was tagged.
         tags: `B-person`, `I-person` or `O` for each word; a tag without such a prefix is a kind.
         scores: probability of each tag.
         spans: characters of each word.
@@ -158,7 +163,15 @@ def entities(tags: Sequence[str], scores: Sequence[float], spans: Sequence[tuple
         else:
             open_kind, members = kind, [score]
             joined.append(Entity(start, end, score, kind))
-    return joined
+    return [_without_punctuation(text, one) for one in joined]
+
+
+def _without_punctuation(text: str, entity: Entity) -> Entity:
+    """Return an entity less the punctuation at its ends; one that is all punctuation stays as it is."""
+    inside = [
+        at for at in range(entity.start, entity.end) if not unicodedata.category(text[at]).startswith("P")
+    ] or range(entity.start, entity.end)
+    return replace(entity, start=inside[0], end=inside[-1] + 1)
 
 
 def first_tokens(words: Sequence[tuple[int, int]], offsets: Offsets) -> list[int | None]:

@@ -63,7 +63,8 @@ def _entities(text: str, logits: outputs.Floats, spans: list[tuple[int, int]]) -
         if token is not None
     ]
     tags = [_TAGS[int(shares[token].argmax())] for token, _ in known]
-    return outputs.entities(tags, [float(shares[token].max()) for token, _ in known], [place for _, place in known])
+    scores = [float(shares[token].max()) for token, _ in known]
+    return outputs.entities(text, tags, scores, [place for _, place in known])
 
 
 def _answer(draw: random.Random, numbers: np.random.Generator) -> dict[str, Any]:
