@@ -374,6 +374,40 @@ def test_a_users_program_prints_what_it_prints_itself(target: str, tiny_line: Ti
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n[]\n", "")
 
 
+def test_threads_of_executorch_do_not_change_under_an_open_file(tiny_line: TinyLine, tmp_path: Path) -> None:
+    """Another count destroys the process's one pool, and open files crash or hang: the child process may do so."""
+    program = f"""
+import pipeline
+from pipeline.errors import InputError
+folder = {str(tiny_line.folder / "executorch-fp32" / "model")!r}
+text = "some words that fill a row " * 9
+with pipeline.load(folder, threads=1) as one, pipeline.load(folder, threads=1) as same:
+    first = one.predict([text])[0].vector
+    try:
+        other = pipeline.load(folder, threads=2)
+    except InputError as error:
+        print(error)
+    else:
+        other.predict([text])
+    assert (one.predict([text])[0].vector == first).all() and (same.predict([text])[0].vector == first).all()
+with pipeline.load(folder, threads=2) as other:
+    print(len(other.predict([text])))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        encoding="utf-8",
+        timeout=100,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    refused, predicted = done.stdout.splitlines()
+    assert "cannot be opened with 2 threads" in refused
+    assert "2 of its files are open with 1" in refused
+    assert predicted == "1"
+
+
 def test_a_file_that_does_not_open_still_shows_what_the_runtime_said(
     tiny_file: TinyFile, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,5 +1,8 @@
 """ExecuTorch's runtime: a `.pte` loaded into the process, run through XNNPACK."""
 
+import gc
+import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +70,42 @@ def evaluators() -> list[Evaluator]:
     return [runtime_evaluator(TITLE, _DISTRIBUTION, load)]
 
 
+_open: "weakref.WeakSet[_ExecuTorchSession]" = weakref.WeakSet()
+_opening = threading.Lock()
+
+
+def _set_threads(runtime: Any, threads: int, file: Path) -> None:
+    """Set the threads of the process's one pool, which another count destroys and makes anew.
+
+    What is open keeps a pointer to the old pool: its next run crashed or hung in five of six trials of 1.4.1.
+
+    Raises:
+        InputError: a file is open with another count.
+    """
+    now = runtime._threadpool_get_thread_count()
+    if now == threads:
+        return
+    # A session that nobody refers to may wait for the collector, as in a traceback's cycle.
+    if len(_open):
+        gc.collect()
+    if others := len(_open):
+        raise InputError(
+            f"{file} cannot be opened with {threads} threads: ExecuTorch has one pool of threads for a process, and "
+            f"{others} of its files {'is' if others == 1 else 'are'} open with {now}. Close them first, open this one "
+            f"with {now}, or give it a process of its own (`pipeline.load(…, isolated=True)`)."
+        )
+    runtime._unsafe_reset_threadpool(threads)
+
+
 class _ExecuTorchSession:
-    """A loaded `.pte`. The thread count belongs to the process: the session opened last sets it for all."""
+    """A loaded `.pte`, its method planned and its weights packed."""
 
     def __init__(self, file: Path, *, threads: int) -> None:
         with native_log_hidden():
             runtime = _library()
-            runtime._unsafe_reset_threadpool(threads)
+            with _opening:
+                _set_threads(runtime, threads, file)
+                _open.add(self)
         try:
             # The program has to outlive its methods.
             self._program = runtime._load_program(
@@ -82,6 +114,7 @@ class _ExecuTorchSession:
             self._method = self._program.load_method("forward")
             self._vocabulary = int(self._program.load_method("get_vocab_size")([])[0])
         except RuntimeError as error:
+            _open.discard(self)
             raise ToolchainError(f"ExecuTorch cannot open {file}: {error}") from error
 
     def run(self, function: Function, inputs: Inputs) -> Outputs:
@@ -103,3 +136,4 @@ class _ExecuTorchSession:
     def close(self) -> None:
         """Free the method, then the program."""
         del self._method, self._program
+        _open.discard(self)

@@ -44,7 +44,7 @@ def load(file: Path, signature: Signature, *, threads: int) -> Session:
     require_version(_DISTRIBUTION, MINIMUM_RUNTIME)
     require_version(_DISTRIBUTION, signature.minimum_runtime)
     bounds.check(file)
-    return _LiteRTSession(file, threads=threads)
+    return _LiteRTSession(file, signature, threads=threads)
 
 
 def load_control(file: Path, signature: Signature, scratch: Path) -> Session:
@@ -61,7 +61,7 @@ def evaluators() -> list[Evaluator]:
 class _LiteRTSession:
     """One compiled model whose signatures share one packed copy of the weights; for one thread of control at a time."""
 
-    def __init__(self, file: Path, *, threads: int) -> None:
+    def __init__(self, file: Path, signature: Signature, *, threads: int) -> None:
         from ai_edge_litert.compiled_model import CompiledModel
         from ai_edge_litert.cpu_options import CpuOptions
         from ai_edge_litert.hardware_accelerator import HardwareAccelerator
@@ -74,14 +74,13 @@ class _LiteRTSession:
         try:
             with native_log_hidden():
                 self._model = CompiledModel.from_file(str(file), environment=_environment(), options=options)
+                # A part of opening, and of its time: the first run then is a run like any other.
+                self._buffers = {function.name: self._create(function) for function in signature.functions}
         except (RuntimeError, ValueError, OSError) as error:
             raise ToolchainError(f"LiteRT cannot open {file}: {error}") from error
-        self._buffers: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
 
     def run(self, function: Function, inputs: Inputs) -> Outputs:
         """Run one function, see `Session`."""
-        if function.name not in self._buffers:
-            self._buffers[function.name] = self._create(function)
         sources, sinks = self._buffers[function.name]
         for tensor in function.inputs:
             array = inputs[tensor.name]
