@@ -177,8 +177,8 @@ class Timing(_Frozen):
 
     clock: str
     load_ms: float
-    """From the call that opens the file until every function of it can run: weights packed, programs compiled or taken
-    from the system's cache, memory planned. The runtime is imported and the file cache warm."""
+    """From the call that opens the file until every function of it can run: weights packed, methods loaded, programs
+    compiled or taken from the system's cache. The runtime is imported and the file cache warm."""
     first_inference_ms: float
     """The first run after that, of the first text at the length that it takes."""
     cold_start: ColdStart | None = None
