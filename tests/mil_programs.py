@@ -265,6 +265,18 @@ def write_masked(out: Path) -> None:
     _convert(program, out, "fp16", ct.target.iOS16, None)
 
 
+def write_small(out: Path) -> None:
+    """Write a program that adds 2^-20, which is subnormal in half precision, to `x` of shape `(1, 4)`."""
+    import coremltools as ct
+    from coremltools.converters.mil import Builder as mb
+
+    @mb.program(input_specs=[mb.TensorSpec((1, 4))], opset_version=ct.target.iOS16)
+    def program(x):
+        return mb.add(x=x, y=np.float32(2.0**-20), name="result")
+
+    _convert(program, out, "fp16", ct.target.iOS16, None)
+
+
 def write_classifier(out: Path) -> None:
     """Write a classifier of three labels over logits `(1, 3)`."""
     import coremltools as ct

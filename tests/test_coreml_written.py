@@ -344,7 +344,7 @@ def _zeroed(ids: Ids) -> None:
 
 
 def _compared(ids: Ids) -> None:
-    """Choose another id from some id on, by the kinds that make an index positive."""
+    """Choose another id from some id on, by what coremltools puts before gathers unless it is told otherwise."""
     ids.add("greater_equal", "c", made_of=1, x="input_ids", y=26180)
     ids.add("add", "p", x="input_ids", y=-7)
     ids.add("select", "s", cond="c", a="input_ids", b="p")
@@ -362,8 +362,8 @@ def _bounded(ids: Ids) -> None:
 
 KINDS: dict[str, tuple[Callable[[Ids], None], tuple[str, ...]]] = {
     "an id made zero": (_zeroed, ("sub_int32", "cast_int32_to_bool", "cast_bool_to_int32", "mul_int32")),
-    "a comparison": (_compared, ("greater_equal_int32_other",)),
-    "a choice": (_chosen, ("select_int32_other",)),
+    "a comparison": (_compared, ("greater_equal_int32", "add_int32", "select_int32")),
+    "a choice": (_chosen, ("select_int32",)),
     "bounds": (_bounded, ("maximum_int32", "minimum_int32")),
 }
 

@@ -10,9 +10,11 @@ from conftest import REPOSITORY
 
 from docs import commands, keys, links
 from docs.commands import Form, Row
+from pipeline import backends
 from pipeline.cli.app import app
 from pipeline.recipe import reference
 from pipeline.recipe.schema import Recipe
+from pipeline.schemes import SCHEMES
 
 PAGES = commands.pages()
 LIST = commands.read()
@@ -20,6 +22,16 @@ LIST = commands.read()
 
 def name_of(page: Path) -> str:
     return page.relative_to(REPOSITORY).as_posix()
+
+
+def test_what_is_known_of_untried_units_stands_as_apps_say_it() -> None:
+    lines = (REPOSITORY / "docs" / "formats.md").read_text(encoding="utf-8").splitlines()
+    for scheme in SCHEMES.values():
+        for backend, support in scheme.support.items():
+            for known in support.untried_units.values():
+                (line,) = [line for line in lines if known in line]
+                assert f"`{scheme.name}`" in line
+                assert backends.get(backend).TITLE in line
 
 
 # --- links, paths, modules ---------------------------------------------------------------------------------------

@@ -91,6 +91,7 @@ def clean(kind: OutputKind, seed: int, scheme: str = "fp32") -> Case:
         padded_outputs=truth.outputs.take([run.row for run in padded]),
         all_pad_lengths=[16, LONGEST],
         all_pad_outputs=RowOutputs.of([np.zeros((whole, WIDTHS[kind]), np.float32)] * 2),
+        all_pad_flushed=RowOutputs.of([np.zeros((whole, WIDTHS[kind]), np.float32)] * 2),
         repeated=repeated(truth.outputs, natural[:CHECKED:8]),
         wrong_ids=[],
         static_gates=[GateResult(name="weights", bound=None, found=None, passed=True, detail="")],
@@ -399,6 +400,7 @@ PLACES = {
     "outputs": text_id(WORST),
     "padded_outputs": text_id(6),
     "all_pad_outputs": f"a row of {LONGEST} padding tokens",
+    "all_pad_flushed": f"a row of {LONGEST} padding tokens where subnormal numbers of half precision are zero",
 }
 
 
@@ -407,7 +409,7 @@ PLACES = {
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_a_number_that_is_not_finite_fails_whatever_the_bounds(kind, place, value, seed):
     case = clean(kind, seed)
-    row = {"outputs": WORST, "padded_outputs": 2, "all_pad_outputs": 1}[place]
+    row = {"outputs": WORST, "padded_outputs": 2, "all_pad_outputs": 1, "all_pad_flushed": 1}[place]
     broken = case.with_found(**{place: changed(getattr(case.found, place), row, value, -1)})
     parity = broken.judge(Gates())
     assert parity.verdict == "failed"

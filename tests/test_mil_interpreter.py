@@ -18,6 +18,7 @@ from mil_programs import (
     write_classifier,
     write_flexible,
     write_masked,
+    write_small,
 )
 from test_mil_constants import block, edit
 
@@ -448,6 +449,21 @@ def test_mil_run_names_the_first_op_that_is_not_finite(command: Any, masked: Pat
     assert rc == 0
 
 
+def test_mil_run_flushes_subnormal_numbers(command: Any, worker: Worker, tmp_path: Path) -> None:
+    """Numbers of half precision below 2^-14 that operations read or give, and constants, become zero."""
+    worker.call(write_small, tmp_path / "s.mlpackage")
+    np.savez(tmp_path / "s.npz", x=np.array([[2.0**-14, 2.0**-15, -(2.0**-15), 1.0]], np.float32))
+    given = ["mil", "run", tmp_path / "s.mlpackage", "--inputs", tmp_path / "s.npz", "--outputs", tmp_path / "o.npz"]
+    found = []
+    for flags in ([], ["--flush-subnormals"]):
+        rc, _, err = command(*given, *flags)
+        assert (rc, err) == (0, "")
+        with np.load(tmp_path / "o.npz") as saved:
+            found.append(saved["result"][0])
+    assert found[0].tolist() == [2.0**-14 + 2.0**-20, 2.0**-15 + 2.0**-20, -(2.0**-15) + 2.0**-20, 1.0]
+    assert found[1].tolist() == [2.0**-14, 0.0, 0.0, 1.0]
+
+
 def test_mil_ops(command: Any, convert: Convert) -> None:
     package = convert("bert", "embedding", scheme="int8_weight_only", lengths=(8, 16))
     rc, out, err = command("mil", "ops", package)
@@ -470,6 +486,10 @@ def bad_commands(package: Path, inputs: Path, folder: Path) -> dict[str, tuple[l
         "one array": (["mil", "run", package, "--inputs", folder / "one.npy"], "one.npy is no .npz"),
         "a function": (["mil", "run", package, "--inputs", inputs, "--function", "f"], "has no function f"),
         "a precision": (["mil", "run", package, "--inputs", inputs, "--precision", "int8"], "fp16 and fp32"),
+        "flushed single precision": (
+            ["mil", "run", package, "--inputs", inputs, "--precision", "fp32", "--flush-subnormals"],
+            "flushed in precision fp16, and fp32 was asked for",
+        ),
         "an output": (
             ["mil", "run", package, "--inputs", inputs, "--outputs", folder / "no" / "y.npz"],
             "cannot be written",

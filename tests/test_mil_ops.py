@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from pipeline import mil
 from pipeline.mil.interpreter import OPS
-from pipeline.mil.values import to_half
+from pipeline.mil.values import flush, to_half
 
 INF, NAN = float("inf"), float("nan")
 
@@ -623,3 +623,13 @@ class TestToHalf:
         assert np.array_equal(to_half(x), x.astype(np.float16).astype(np.float32))
         assert to_half(np.array(1e6, np.float32)) == np.inf
         assert to_half(np.zeros((0, 3), np.float32)).shape == (0, 3)
+
+    def test_flushing_makes_signed_zeros_of_subnormal_halves_alone(self) -> None:
+        with np.errstate(all="ignore"):
+            halves = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float32)
+        exponents = np.arange(2**16, dtype=np.uint16) >> 10 & 31
+        wanted = np.where(exponents == 0, np.copysign(np.float32(0), halves), halves)
+        found = flush(halves)
+        assert np.array_equal(np.isnan(found), np.isnan(wanted))
+        number = ~np.isnan(wanted)
+        assert np.array_equal(found[number].view(np.uint32), wanted[number].view(np.uint32))

@@ -33,6 +33,7 @@ from pipeline.report import measured, wording
 from pipeline.report import page as filled
 from pipeline.report import stage as report
 from pipeline.report.record import Report
+from pipeline.schemes import SCHEMES
 from pipeline.verify.emulated import Counts, Emulated
 from pipeline.verify.record import PARITY, GateResult, Group, Input, Measures, Parity, TaskScore, Verdict
 
@@ -435,6 +436,17 @@ def test_not_run_and_failed_targets_come_with_their_reasons(made: Path, name: st
     assert "min_mean_cosine is low" in text
     assert "not run" in text
     assert "POCKETBERT_DATA is not set" in text
+
+
+def test_units_on_which_no_such_file_has_passed_are_named_with_what_is_known(made: Path) -> None:
+    found = read(made)
+    coreml = next(target for target in found.targets if target.parity.backend == "coreml")
+    known = SCHEMES["int4_weight_only"].support["coreml"].untried_units["ALL"]
+    assert known not in Page(filled.html(found)).text
+    found = found.model_copy(update={"targets": [coreml.model_copy(update={"scheme": "int4_weight_only"})]})
+    shown = Page(filled.html(found)).text
+    assert "int4_weight_only on ALL, CPU_AND_NE, CPU_AND_GPU: no such file has passed there yet" in shown
+    assert shown.count(known) == 1
 
 
 def counted_record(counts: list[Counts], digest: str = "0" * 64) -> Emulated:

@@ -24,6 +24,14 @@ def run(
     precision: Annotated[
         str, typer.Option(help="fp16 rounds values that the program declares as half precision; fp32 does not.")
     ] = "fp16",
+    flush_subnormals: Annotated[
+        bool,
+        typer.Option(
+            "--flush-subnormals",
+            help="Make zeros of numbers below 2^-14 that operations read or give in half precision, as a Neural Engine "
+            "or a GPU may; for fp16 alone, since fp32 rounds nothing to half precision.",
+        ),
+    ] = False,
     outputs: Annotated[Path | None, typer.Option(help="Write the outputs to this .npz file.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -31,7 +39,8 @@ def run(
     from pipeline.mil import Interpreter, trial
 
     chosen = trial.precision(precision)
-    interpreter = Interpreter(trial.find(package), function, precision=chosen)
+    found = trial.find(package)
+    interpreter = Interpreter(found, function, precision=chosen, flush_subnormals=flush_subnormals)
     result = trial.run(interpreter, trial.read_inputs(inputs), precision=chosen)
     if outputs:
         trial.write_outputs(result, outputs)

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.errors import ArtifactError
 from pipeline.mil.constexpr import EXPRESSIONS
 from pipeline.mil.package import Literal, Operation, Output, Package, Program
-from pipeline.mil.values import Array, TensorType, Value, to_half
+from pipeline.mil.values import Array, TensorType, Value, flush, to_half
 
 PREFIX = "constexpr_"
 """Prefix of the operations that decompress weights."""
@@ -86,24 +86,31 @@ def literals(source: Source) -> Iterator[Literal]:
             yield from literals(argument)
 
 
-def decoded(package: Package, source: Source, *, rounded: bool) -> Value:
+def decoded(package: Package, source: Source, *, rounded: bool, flushed: bool = False) -> Value:
     """Return a constant as operations read it, decoded once for a package: floats in single precision.
 
     Args:
         package: whose constants these are.
         source: what to decode.
         rounded: round decompressed weights that are declared half precision to it.
+        flushed: make zeros of subnormal numbers that are declared half precision.
 
     Raises:
         ArtifactError: stored numbers are damaged or do not fit together.
     """
-    key = (rounded and isinstance(source, Expression), source.key)
+    half = flushed and is_half(source.output if isinstance(source, Expression) else source)
+    key = (rounded and isinstance(source, Expression), half, source.key)
     if key not in package.decoded:
         value = decode(package, source, rounded=rounded)
         if isinstance(value, np.ndarray) and value.dtype == np.float16:
             value = value.astype(np.float32)
-        package.decoded[key] = value
+        package.decoded[key] = flush(value) if half and isinstance(value, np.ndarray) else value
     return package.decoded[key]
+
+
+def is_half(value: Output | Literal) -> bool:
+    """Whether a value is declared half precision."""
+    return value.type is not None and value.type.dtype.name == "fp16"
 
 
 def decode(package: Package, source: Source, *, rounded: bool) -> Value:

@@ -14,7 +14,7 @@ from pipeline.mil.constexpr import EXPRESSIONS
 from pipeline.mil.interface import Port, check_inputs, port
 from pipeline.mil.ops_tensor import KEEPS_ROUNDING
 from pipeline.mil.package import VARIADIC, Argument, Operation, Output, Package, Program
-from pipeline.mil.values import Array, Value, to_half
+from pipeline.mil.values import Array, Value, flush, to_half
 
 VERSION = 1
 """Raised when the same program gives other numbers, so that verdicts are made again."""
@@ -76,7 +76,14 @@ class _Step:
 class Interpreter:
     """One function of a package, ready to run."""
 
-    def __init__(self, package: Path | Package, function: str | None = None, *, precision: Precision = "fp16") -> None:
+    def __init__(
+        self,
+        package: Path | Package,
+        function: str | None = None,
+        *,
+        precision: Precision = "fp16",
+        flush_subnormals: bool = False,
+    ) -> None:
         """Look a function's operations up and decode its constants.
 
         Args:
@@ -85,18 +92,27 @@ class Interpreter:
             precision: with "fp16", values that the program declares half precision are rounded to it after each
                 operation; with "fp32", none is; with "mixed", constants are, and what is computed is not, neither to
                 half precision nor to integers between `quantize` and `dequantize`.
+            flush_subnormals: put a zero of their sign in place of numbers below 2^-14 that operations read or give in
+                half precision, constants among them. What an operation computes in between is not flushed.
 
         Raises:
             ArtifactError: the package is damaged.
-            InputError: there is no such package or function.
+            InputError: there is no such package or function, or subnormal numbers of another precision than fp16 are
+                to be flushed.
             UnknownOp: it has operations that are not known.
         """
         if precision not in get_args(Precision):
             raise InputError(f"precision {precision} is not known; there are {', '.join(get_args(Precision))}.")
+        if flush_subnormals and precision != "fp16":
+            raise InputError(
+                f"subnormal numbers are flushed in precision fp16, and {precision} was asked for, which rounds nothing "
+                "that operations give to half precision."
+            )
         self.package = packages.read(package) if isinstance(package, Path) else package
         self._program: Program = self.package.program(function)
         self.function = self._program.name
         self._rounded = precision == "fp16"
+        self._flushed = flush_subnormals
         self._constants_rounded = precision != "fp32"
         self._passed_through = ops_neural.PAIR if precision == "mixed" else frozenset()
         _refuse_unknown(self.package, self._program)
@@ -132,7 +148,7 @@ class Interpreter:
         source = self._constants.get(argument) if isinstance(argument, str) else argument
         if source is None:
             return _Reference(str(argument))
-        return constants.decoded(self.package, source, rounded=self._constants_rounded)
+        return constants.decoded(self.package, source, rounded=self._constants_rounded, flushed=self._flushed)
 
     def _note_last_uses(self) -> None:
         """Note after which step a value can be freed, and that every value that is read is there by then."""
@@ -211,6 +227,8 @@ class Interpreter:
             array = array.astype(np.float32, copy=False)
             if rounded and dtype.name == "fp16":
                 array = to_half(array)
+                if self._flushed:
+                    array = flush(array)
         elif dtype.numpy is not None:
             array = array.astype(dtype.numpy, copy=False)
         if not output.type.fits(array.shape):

@@ -150,9 +150,10 @@ def _numbers(values: Any, declared: TensorType) -> Array:
 
 # --- half precision ----------------------------------------------------------------------------------------------
 
+SMALLEST_NORMAL = 2.0**-14
+"""Below it numbers of half precision are subnormal: spaced evenly, by 2^-24, and zero for some processors."""
 _MAGNITUDE = np.uint32(0x7FFFFFFF)
-_SMALLEST_NORMAL = np.uint32(0x38800000)
-"""2^-14, below which half precision is spaced evenly, by 2^-24."""
+_SMALLEST_NORMAL_BITS = np.uint32(0x38800000)
 _OVERFLOW = np.uint32(0x477FF000)
 """65520, from which on half precision is infinite."""
 _SPACED_BY_2_TO_MINUS_24 = np.float32(0.75)
@@ -163,6 +164,12 @@ _LOWEST_BIT = np.uint32(1)
 _KEPT = np.uint32(0xFFFFE000)
 _BLOCK = 16384
 """Numbers at a time, so that what is computed in between stays in the cache."""
+
+
+def flush(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return numbers of half precision with a zero of their sign in place of each subnormal one."""
+    subnormal = np.abs(values) < np.float32(SMALLEST_NORMAL)
+    return np.where(subnormal, np.copysign(np.float32(0), values), values)
 
 
 def to_half(values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -193,12 +200,12 @@ def _round(values: NDArray[np.float32], out: NDArray[np.float32]) -> None:
     rounded += _HALF_STEP
     rounded &= _KEPT
     magnitude = bits & _MAGNITUDE
-    if magnitude.min() < _SMALLEST_NORMAL:
+    if magnitude.min() < _SMALLEST_NORMAL_BITS:
         with np.errstate(invalid="ignore"):
             tiny = values + _SPACED_BY_2_TO_MINUS_24
         tiny -= _SPACED_BY_2_TO_MINUS_24
         np.copysign(tiny, values, out=tiny)
-        np.copyto(out, tiny, where=magnitude < _SMALLEST_NORMAL)
+        np.copyto(out, tiny, where=magnitude < _SMALLEST_NORMAL_BITS)
     if magnitude.max() >= _OVERFLOW:
         large = np.flatnonzero(magnitude >= _OVERFLOW)
         with np.errstate(over="ignore", invalid="ignore"):

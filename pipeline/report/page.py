@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from pipeline.report import plots, plots_quality, plots_quantisation, wording
 from pipeline.report.plots import SETTINGS, inline
 from pipeline.report.record import Report, VariantReport
+from pipeline.schemes import SCHEMES
 from pipeline.verify.emulated import Counts
 from pipeline.verify.wording import quantity
 
@@ -29,6 +30,7 @@ def html(report: Report) -> str:
         skipped=_skipped(report),
         counted=_counted(report),
         schemes={target.scheme: target.scheme_summary for target in report.targets},
+        untried=_untried(report),
     )
 
 
@@ -113,6 +115,15 @@ def _datasets(report: Report) -> list[tuple[str, str]]:
 def _skipped(report: Report) -> dict[str, str]:
     """Return the datasets that the recipe names and that were not at hand, with the reason."""
     return {name: reason for target in report.targets for name, reason in target.parity.datasets_skipped.items()}
+
+
+def _untried(report: Report) -> list[tuple[str, str, str]]:
+    """Return the files that have compute units on which none of their scheme has passed: file, units, what is known."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for target in report.targets:
+        for unit, known in SCHEMES[target.scheme].support[target.parity.backend].untried_units.items():
+            found.setdefault((f"{target.runtime} {target.scheme}", known), []).append(unit)
+    return [(file, ", ".join(units), known) for (file, known), units in found.items()]
 
 
 def _counted(report: Report) -> list[tuple[str, str, Counts]]:

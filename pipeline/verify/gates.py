@@ -149,11 +149,15 @@ def _finite_gate(truth: Reference, measured: Measured) -> GateResult:
             return GateResult(
                 name="finite", bound=None, found=None, passed=False, detail=f"NaN or infinity, first on {blame}"
             )
-    bad = measured.all_pad_outputs.rows_where(~np.isfinite(measured.all_pad_outputs.values).all(axis=1))
-    if bad:
-        length = measured.all_pad_lengths[bad[0]]
-        detail = f"NaN or infinity on a row of {length} padding tokens"
-        return GateResult(name="finite", bound=None, found=None, passed=False, detail=detail)
+    for all_pad, where in (
+        (measured.all_pad_outputs, ""),
+        (measured.all_pad_flushed, " where subnormal numbers of half precision are zero"),
+    ):
+        bad = [] if all_pad is None else all_pad.rows_where(~np.isfinite(all_pad.values).all(axis=1))
+        if bad:
+            length = measured.all_pad_lengths[bad[0]]
+            detail = f"NaN or infinity on a row of {length} padding tokens{where}"
+            return GateResult(name="finite", bound=None, found=None, passed=False, detail=detail)
     return GateResult(name="finite", bound=None, found=None, passed=True, detail="")
 
 

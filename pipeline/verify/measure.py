@@ -4,7 +4,7 @@ Running takes the file's runtime, so it happens in a worker; what can be compare
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +79,9 @@ class Measured:
     all_pad_lengths: list[int]
     all_pad_outputs: RowOutputs
     """One a length, of all its tokens where the kind of output has an item for each."""
+    all_pad_flushed: RowOutputs | None
+    """The same with subnormal numbers of half precision made zero; None where a file has no halves, or its evaluator
+    cannot do so."""
     repeated: Repeated
     wrong_ids: list[int]
     """Verification rows whose ids the shipped tokenizer does not reproduce."""
@@ -113,6 +116,7 @@ def measure(
         outputs, padded_outputs = _run(model, truth, natural), _run(model, truth, padded)
         all_pad = RowOutputs.of([model.run_all_padding(length) for length in lengths])
         wrong_ids = _wrong_ids(model, truth)
+    flushed = _all_pad_flushed(model_folder, evaluator, lengths)
     sample = [number for number in range(truth.checked) if number % ALL_LENGTHS_EVERY == 0]
     of_sample = [number for number, run in enumerate(padded) if run.row % ALL_LENGTHS_EVERY == 0]
     runs = [natural[number] for number in sample] + [padded[number] for number in of_sample]
@@ -133,12 +137,24 @@ def measure(
         padded_outputs=padded_outputs,
         all_pad_lengths=lengths,
         all_pad_outputs=all_pad,
+        all_pad_flushed=flushed,
         repeated=_repeat(model_folder, truth, evaluator, others, runs, known),
         wrong_ids=wrong_ids,
         static_gates=static_gates,
         control=single,
         worst_linear=equalised.worst_linear(quantised) if quantised else None,
     )
+
+
+def _all_pad_flushed(model_folder: Path, evaluator: Evaluator, lengths: Sequence[int]) -> RowOutputs | None:
+    """Run rows that are all padding where subnormal numbers are zero: a floor among them no longer holds anything."""
+    known = signature.read(model_folder)
+    open_flushed = evaluator.load_flushed
+    if open_flushed is None or SCHEMES[known.scheme].support[known.backend].base != "float16":
+        return None
+    flushing = replace(evaluator, load=lambda file, read_back, threads: open_flushed(file, read_back))
+    with Model(model_folder, evaluator=flushing) as model:
+        return RowOutputs.of([model.run_all_padding(length) for length in lengths])
 
 
 def _test_lengths(model: Model) -> list[int]:
@@ -288,7 +304,11 @@ def measure_all(signature: Signature, truth: Reference, measured: Measured, scor
     again = measured.repeated
     known = again.outputs.values
     threaded = None if again.threaded is None else measures.max_abs_error(known, again.threaded.values) / scored.unit
-    all_pad = float(np.abs(measured.all_pad_outputs.values).max())
+    all_pad = max(
+        float(np.abs(outputs.values).max())
+        for outputs in (measured.all_pad_outputs, measured.all_pad_flushed)
+        if outputs is not None
+    )
     return Measures(
         rows=truth.checked,
         padded_rows=len(measured.padded),

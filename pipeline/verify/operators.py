@@ -20,12 +20,11 @@ _COMMON = {
         ADD BATCH_MATMUL CAST(INT32:FLOAT32) DEQUANTIZE DIV EMBEDDING_LOOKUP EXP FULLY_CONNECTED GELU HARD_SWISH
         LEAKY_RELU LOG LOGISTIC MAXIMUM MEAN MINIMUM MUL RELU RESHAPE RESHAPE(INT32) RSQRT SLICE SOFTMAX SQRT
         SQUARED_DIFFERENCE SUB SUM TANH TRANSPOSE""",
-    # greater_equal, add and select make an index positive before a gather.
+    # Ids go into the gathers as they come: nothing computes with them but positions that are counted.
     "coreml": """
-        add add_int32 cast_fp16_to_fp32 cast_int16_to_int32 cast_int32_to_fp16 cast_int32_to_fp32 cast_int32_to_int16
-        cast_int32_to_uint16 clip expand_dims gather gelu greater_equal_int32 layer_norm linear
-        matmul mul real_div reduce_sum relu reshape rsqrt select_int32 sigmoid silu slice_by_index softmax split squeeze
-        sub tanh transpose""",
+        add cast_fp16_to_fp32 cast_int32_to_fp16 cast_int32_to_fp32 expand_dims gather gelu layer_norm linear matmul
+        maximum mul real_div reduce_sum relu reshape rsqrt sigmoid silu slice_by_index softmax split sqrt squeeze sub
+        tanh transpose""",
     "executorch": """
         XNNAdd XNNBatchMatrixMultiply XNNClamp XNNConvert XNNCopy XNNDiv XNNExp XNNFullyConnected XNNGelu XNNMultiply
         XNNReciprocalSquareRoot XNNSigmoid XNNSoftmax XNNStaticReshape XNNStaticTranspose XNNSubtract XNNTanh
@@ -49,8 +48,8 @@ _BY_CHECKPOINT: dict[str, dict[str, str]] = {
     },
     "coreml": {
         "mobilebert": "cast_bool_to_fp16 cast_bool_to_fp32 concat not_equal_int32 pad",
-        "roberta": "cast_bool_to_int32 cumsum_int32 mul_int32 not_equal_int32",
-        "xlm-roberta": "cast_bool_to_int32 cumsum_int32 mul_int32 not_equal_int32",
+        "roberta": "add_int32 cast_bool_to_int32 cumsum_int32 mul_int32 not_equal_int32",
+        "xlm-roberta": "add_int32 cast_bool_to_int32 cumsum_int32 mul_int32 not_equal_int32",
         "MishActivation": "softplus",
     },
     "executorch": {
@@ -79,9 +78,9 @@ _BY_ARITHMETIC: dict[tuple[str, Arithmetic], str] = {
 
 
 _LEAST: dict[str, tuple[float, ...]] = {
-    # A mean over no tokens divides by one; a vector of zeros keeps its length: torch.nn.functional.normalize, whose
-    # epsilon the smallest half stands for in half precision.
-    "embedding": (1.0, 1e-12, 2.0**-24),
+    # A mean over no tokens divides by one; a vector of zeros keeps its length: torch.nn.functional.normalize, for whose
+    # epsilon the smallest normal half stands in half precision.
+    "embedding": (1.0, 1e-12, 2.0**-14),
 }
 """By kind of output: the constants that may bound a value from below. None may from above, nor any other."""
 _LEAST_ERROR = 1e-6

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.backends.coreml import passes
 from pipeline.checkpoint import integers, palettes
 from pipeline.checkpoint.integers import Integers
 from pipeline.checkpoint.palettes import Palette
@@ -43,7 +44,6 @@ def put_in(model: Any, chosen: Mapping[str, Chosen]) -> Any:
     """
     from coremltools.converters.mil.mil.passes.graph_pass import AbstractGraphPass
     from coremltools.converters.mil.mil.passes.helper import block_context_manager
-    from coremltools.models.utils import _apply_graph_pass
 
     by_content: dict[tuple[tuple[int, ...], bytes], list[str]] = {}
     for name, one in chosen.items():
@@ -68,8 +68,7 @@ def put_in(model: Any, chosen: Mapping[str, Chosen]) -> Any:
                 block.remove_ops([operation])
                 done.extend(names)
 
-    edited: Any = _apply_graph_pass(model, PutIn())
-    return edited
+    return passes.apply(model, PutIn())
 
 
 def _decompressed(one: Chosen, constant: Any) -> Any:

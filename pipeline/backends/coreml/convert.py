@@ -11,16 +11,18 @@ import numpy as np
 
 from pipeline import mil, tasks
 from pipeline.backends import ConvertRequest, sparsity
-from pipeline.backends.coreml import chosen
+from pipeline.backends.coreml import chosen, passes
 from pipeline.mil.listing import count_operations
+from pipeline.mil.values import SMALLEST_NORMAL
 from pipeline.schemes import NEWEST_IOS, SCHEMES
 
-VERSION = 6
+VERSION = 7
 FILE = "model.mlpackage"
 DISTRIBUTIONS = ("coremltools", "torch", "transformers")
 BASE_SCHEME: str | None = None
 
 FUNCTIONS_FROM_IOS = 18
+_EPSILONS_IN_FP32_FROM_IOS = 17
 SPECIFICATION = "Data/com.apple.CoreML/model.mlmodel"
 _CONVERSION_DATE = "com.github.apple.coremltools.conversion_date"
 METADATA_PREFIX = "com.pocketbert."
@@ -87,6 +89,7 @@ def _float_model(student: Path, task_name: str, precision: str, length: int, min
     _drop_aliases(exported)
     _give_gelu_its_form(exported)
     _round_once(exported)
+    _hold_floors_up(exported, half=precision == "FLOAT16", ios=minimum_ios)
     return ct.convert(
         exported,
         convert_to="mlprogram",
@@ -95,6 +98,7 @@ def _float_model(student: Path, task_name: str, precision: str, length: int, min
         # Without a dtype, half-precision models give float16 outputs from iOS 16 on.
         outputs=[ct.TensorType(name=name, dtype=np.float32) for name in tasks.get(task_name).output_names],
         skip_model_load=True,
+        pass_pipeline=passes.pipeline(),
     )
 
 
@@ -145,6 +149,35 @@ def _round_once(exported: Any) -> None:
     exported.graph_module.recompile()
 
 
+def _hold_floors_up(exported: Any, *, half: bool, ios: int) -> None:
+    """Keep what bounds a number from below a normal number of half precision, and a bound to one side.
+
+    coremltools rounds 1e-12 up to 2^-24, which is subnormal: where a processor takes that for zero, the length of an
+    embedding of padding alone is infinite after `rsqrt`, and zero times infinity is NaN. Its `clamp` has a second bound
+    of infinity. Before iOS 17 the epsilon of `rsqrt` is in half precision too; there it divides by a square root.
+    """
+    import torch
+
+    aten = torch.ops.aten
+    graph = exported.graph_module.graph
+    for node in list(graph.nodes):
+        if node.target is aten.clamp.default and len(node.args) == 2 and not node.kwargs:
+            floor = max(node.args[1], SMALLEST_NORMAL) if half else node.args[1]
+            with graph.inserting_before(node):
+                least = graph.call_function(aten.full.default, ([], float(floor)))
+                new = graph.call_function(aten.maximum.default, (node.args[0], least))
+        elif node.target is aten.rsqrt.default and half and ios < _EPSILONS_IN_FP32_FROM_IOS:
+            with graph.inserting_before(node):
+                one = graph.call_function(aten.full.default, ([], 1.0))
+                new = graph.call_function(aten.div.Tensor, (one, graph.call_function(aten.sqrt.default, node.args)))
+        else:
+            continue
+        new.meta = dict(node.meta)
+        node.replace_all_uses_with(new)
+        graph.erase_node(node)
+    exported.graph_module.recompile()
+
+
 @functools.lru_cache(maxsize=1)
 def _graph(student: Path, task_name: str, static: bool) -> Any:
     """Load the student once for all lengths."""
@@ -165,7 +198,7 @@ def _leave_zeros_out(model: Any) -> Any:
     config = cto.coreml.OpThresholdPrunerConfig(
         minimum_sparsity_percentile=sparsity.LEAST, weight_threshold=sparsity.SMALL
     )
-    return cto.coreml.prune_weights(model, config=cto.coreml.OptimizationConfig(global_config=config))
+    return passes.compress(model, "prune_weights", {"global_config": config}, joint=False)
 
 
 def _compress_int8(model: Any, sparse: bool) -> Any:
@@ -183,8 +216,8 @@ def _compress_int8(model: Any, sparse: bool) -> Any:
     config = cto.coreml.OpLinearQuantizerConfig(
         mode="linear_symmetric", granularity="per_channel", weight_threshold=2048
     )
-    options = cto.coreml.OptimizationConfig(global_config=config, op_name_configs=dict.fromkeys(_in_one_row(model)))
-    return cto.coreml.linear_quantize_weights(model, config=options, joint_compression=sparse)
+    options = {"global_config": config, "op_name_configs": dict.fromkeys(_in_one_row(model))}
+    return passes.compress(model, "linear_quantize_weights", options, joint=sparse)
 
 
 _COMPRESSION: Mapping[str, Callable[[Any, bool], Any] | None] = {

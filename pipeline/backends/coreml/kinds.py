@@ -17,7 +17,7 @@ from pipeline.mil.values import TensorType, Value
 _DATA = ("x", "a", "values", "input")
 """The arguments of which the first that an operation has says what it works on."""
 _OTHER = "_other"
-"""Ends the kind of a comparison or choice that is not the one which clean conversions have."""
+"""Ends the kind of a comparison or cast that is not the one which clean conversions have."""
 _LIMITS: dict[str, tuple[str | None, str | None]] = {"clip": ("alpha", "beta"), "rsqrt": ("epsilon", None)}
 """By operation: what bounds it below and above. An epsilon under a root keeps it from zero, as a bound does."""
 _GREATEST = float(np.finfo(np.float32).max)
@@ -26,11 +26,8 @@ _GREATEST = float(np.finfo(np.float32).max)
 def kinds(package: Package, program: Program, sources: Mapping[str, Source]) -> tuple[str, ...]:
     """Return the kinds of a function's operations, in order: `mul` of floats, `mul_int32`, `cast_int32_to_fp16`."""
     types: dict[str, TensorType | None] = {row.name: row.type for row in program.inputs}
-    makers: dict[str, Operation] = {}
     for operation in program.operations:
-        for output in operation.outputs:
-            types[output.name] = output.type
-            makers[output.name] = operation
+        types |= {output.name: output.type for output in operation.outputs}
     # Clean conversions compare with the padding id, and with nothing else.
     compared = {
         str(parameter(package, sources, operation, "y"))
@@ -44,15 +41,10 @@ def kinds(package: Package, program: Program, sources: Mapping[str, Source]) -> 
         kind = _typed(operation, types)
         if operation.kind == "not_equal":
             ordinary = len(compared) == 1 and _single(parameter(package, sources, operation, "y"))
-        elif operation.kind == "greater_equal":
-            bound = parameter(package, sources, operation, "y")
-            ordinary = bound is not None and not np.asarray(bound).any()
         elif operation.kind == "cast":
             # What it declares is what it was asked for, so that nothing computes on integers under a float's name.
             made = operation.outputs[0].type
             ordinary = made is not None and parameter(package, sources, operation, "dtype") == made.dtype.name
-        elif operation.kind == "select":
-            ordinary = _is_of_an_index(operation, makers, sources)
         else:
             ordinary = True
         found.append(kind if ordinary else kind + _OTHER)
@@ -80,18 +72,6 @@ def _type_of(argument: Argument, types: Mapping[str, TensorType | None]) -> Tens
 
 def _name(types: Sequence[TensorType | None]) -> str:
     return types[0].dtype.name if types and types[0] is not None else "nothing"
-
-
-def _is_of_an_index(select: Operation, makers: Mapping[str, Operation], sources: Mapping[str, Source]) -> bool:
-    """Say whether a choice makes an index positive before a gather: the index, or the index and a table's length."""
-    cond, index, other = (select.arguments.get(name, (None,))[0] for name in ("cond", "a", "b"))
-    compare = makers.get(cond) if isinstance(cond, str) else None
-    added = makers.get(other) if isinstance(other, str) else None
-    if compare is None or added is None or (compare.kind, added.kind) != ("greater_equal", "add"):
-        return False
-    lengths = [one for name in ("x", "y") for one in added.arguments.get(name, ()) if one != index]
-    constant = all(isinstance(one, Literal) or one in sources for one in lengths)
-    return compare.arguments.get("x") == (index,) and len(lengths) == 1 and constant
 
 
 def limits(package: Package, program: Program, sources: Mapping[str, Source]) -> list[Limit]:

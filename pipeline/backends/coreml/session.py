@@ -2,6 +2,7 @@
 
 import platform
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -12,7 +13,8 @@ from pipeline.backends import Evaluator, Inputs, Outputs, Session
 from pipeline.backends.coreml import bounds
 from pipeline.backends.signature import Function, Signature
 from pipeline.devices.headless import ComputeUnits
-from pipeline.errors import ToolchainError
+from pipeline.errors import InputError, ToolchainError
+from pipeline.mil.constants import Expression, constants
 
 TITLE = "Core ML"
 COMPUTE_UNITS = ("ALL", "CPU_AND_NE", "CPU_AND_GPU", "CPU_ONLY")
@@ -68,6 +70,7 @@ def evaluators() -> list[Evaluator]:
         lambda file, signature, threads: load_interpreter(file, signature),
         uses_threads=False,
         stands_in=_STANDS_IN,
+        load_flushed=lambda file, signature: _InterpreterSession(file, signature, flush_subnormals=True),
     )
     return [interpreter] if no_runtime() else [interpreter, *(_on(units) for units in get_args(ComputeUnits))]
 
@@ -86,7 +89,7 @@ class _CoreMLSession:
     def __init__(self, file: Path, signature: Signature, *, compute_units: ComputeUnits) -> None:
         import coremltools as ct
 
-        bounds.check(file)
+        package = bounds.read(file)
         several = len(signature.functions) > 1
         self._models = {
             function.name: ct.models.MLModel(
@@ -96,9 +99,11 @@ class _CoreMLSession:
             )
             for function in signature.functions
         }
+        self._tables = {function.name: _tables(package, function.name) for function in signature.functions}
 
     def run(self, function: Function, inputs: Inputs) -> Outputs:
         """Run one function, see `Session`."""
+        _check_ids(self._tables[function.name], inputs)
         result = self._models[function.name].predict(dict(inputs))
         return {tensor.name: np.asarray(result[tensor.name], np.float32) for tensor in function.outputs}
 
@@ -110,18 +115,56 @@ class _CoreMLSession:
 class _InterpreterSession:
     """The reference interpreter; what the program declares half precision is rounded to it, or the constants alone."""
 
-    def __init__(self, file: Path, signature: Signature, *, precision: mil.Precision = "fp16") -> None:
+    def __init__(
+        self,
+        file: Path,
+        signature: Signature,
+        *,
+        precision: mil.Precision = "fp16",
+        flush_subnormals: bool = False,
+    ) -> None:
         package = bounds.read(file)
         self._functions = {
-            function.name: mil.Interpreter(package, function.name, precision=precision)
+            function.name: mil.Interpreter(
+                package, function.name, precision=precision, flush_subnormals=flush_subnormals
+            )
             for function in signature.functions
         }
+        self._tables = {function.name: _tables(package, function.name) for function in signature.functions}
 
     def run(self, function: Function, inputs: Inputs) -> Outputs:
         """Run one function, see `Session`."""
+        _check_ids(self._tables[function.name], inputs)
         result = self._functions[function.name].run(inputs)
         return {tensor.name: result[tensor.name] for tensor in function.outputs}
 
     def close(self) -> None:
         """Free the constants."""
         self._functions.clear()
+
+
+def _tables(package: mil.Package, function: str) -> dict[str, int]:
+    """Return the number of rows of the table into which the ids of each input index."""
+    program = package.program(function)
+    sources = constants(program)
+    rows: dict[str, int] = {}
+    for operation in program.operations:
+        if operation.kind == "gather":
+            (ids,), (table,) = operation.arguments["indices"], operation.arguments["x"]
+            source = sources.get(table) if isinstance(table, str) else table
+            declared = source.output.type if isinstance(source, Expression) else source.type if source else None
+            if isinstance(ids, str) and declared is not None:
+                rows[ids] = min(rows.get(ids, declared.fixed_shape[0]), declared.fixed_shape[0])
+    return {row.name: rows[row.name] for row in program.inputs if row.name in rows}
+
+
+def _check_ids(tables: Mapping[str, int], inputs: Inputs) -> None:
+    """Refuse ids outside of their table: a program does not, and what it gathers then nothing says.
+
+    Raises:
+        InputError: which, and how many rows there are.
+    """
+    for name, rows in tables.items():
+        ids = inputs[name]
+        if ids.min() < 0 or ids.max() >= rows:
+            raise InputError(f"{name} span {ids.min()} to {ids.max()}; the table has {rows} rows.")
