@@ -1,9 +1,10 @@
 """iPhones without a Mac: the real pymobiledevice3, against a program that plays usbmuxd and what lies behind it.
 
-What it does not show: TLS of a session, the tunnel of iOS 17 and later, and the start of an app.
+What it does not show: the tunnel of iOS 17 and later, and the start of an app.
 """
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,3 +108,24 @@ def test_ios_17_before_its_tunnel_over_the_cable(phone: Phone) -> None:
     phone.ios = "17.2"
     with pytest.raises(DeviceError, match=r"mine has an iOS from 17\.0 to 17\.3, .* update it to iOS 17\.4 or newer"):
         usbmux_remote.RemoteUsbmuxPhone(row(), OLD).start("run")
+
+
+_NOT_RUN = """
+import inspect
+from pymobiledevice3.remote.rsd_tunnel import PreferredRsdTunnel
+from pymobiledevice3.services.dvt.instruments.dvt_provider import DvtProvider
+from pymobiledevice3.services.dvt.instruments.process_control import ProcessControl
+
+for function, names in (
+    (PreferredRsdTunnel, ("serial", "autopair")),
+    (DvtProvider, ("lockdown",)),
+    (ProcessControl.launch, ("bundle_id", "arguments", "kill_existing")),
+    (ProcessControl.process_identifier_for_bundle_identifier, ()),
+    (ProcessControl.kill, ("pid",)),
+):
+    assert set(names) <= set(inspect.signature(function).parameters), function
+"""
+
+
+def test_what_no_program_plays_has_the_arguments_that_are_given() -> None:
+    subprocess.run([PYTHON, "-c", _NOT_RUN], check=True)

@@ -1,15 +1,17 @@
 """Plays usbmuxd and an iPhone behind it, on a socket: lockdown, house_arrest with AFC, and an image mounter.
 
 The messages are those that libimobiledevice documents and pymobiledevice3 sends; nothing was recorded from an iPhone of
-ours. A real lockdown asks for TLS once a session has begun, which is left out here, as are the tunnel of iOS 17 and the
-developer services that start an app: who asks for one of those is told that there is no such service.
+ours. A session of lockdown and its services speak TLS, with the certificate of the pairing. The tunnel of iOS 17 and
+the developer services that start an app are left out: who asks for one is told that there is no such service.
 """
 
 import contextlib
 import plistlib
 import socket
 import socketserver
+import ssl
 import struct
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -36,12 +38,29 @@ class Phone:
     """None: it knows no Developer Mode, as before iOS 16."""
     apps: tuple[str, ...] = ("com.pocketbert.demo",)
     free_bytes: int = 10_000_000_000
+    pairing: Path = field(init=False)
+    """Certificate and key of the pairing."""
     written: list[str] = field(default_factory=list)
     """The files that were opened for writing, in their order."""
 
     def __post_init__(self) -> None:
-        """Make the folder that the app shares."""
+        """Make the folder that the app shares, and the certificate of the pairing."""
         (self.container / "Documents").mkdir(parents=True, exist_ok=True)
+        self.pairing, certificate = self.container / "key.pem", self.container / "certificate.pem"
+        made = ("-keyout", str(self.pairing), "-out", str(certificate))
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=phone", *made],
+            check=True,
+            capture_output=True,
+        )
+        with self.pairing.open("ab") as both:
+            both.write(certificate.read_bytes())
+
+    def secured(self, connection: socket.socket) -> socket.socket:
+        """Speak TLS from now on."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.pairing)
+        return context.wrap_socket(connection, server_side=True)
 
 
 @contextlib.contextmanager
@@ -50,7 +69,7 @@ def plugged_in(phones: list[Phone], address: Path) -> Iterator[None]:
 
     class Handler(socketserver.BaseRequestHandler):
         def handle(self) -> None:
-            with contextlib.suppress(ConnectionError):
+            with contextlib.suppress(ConnectionError, ssl.SSLError):
                 _usbmux(self.request, phones)
 
     server = socketserver.ThreadingUnixStreamServer(str(address), Handler)
@@ -88,7 +107,9 @@ def _usbmux(connection: socket.socket, phones: list[Phone]) -> None:
             case "ListDevices":
                 said = {"DeviceList": [_listed(number, one) for number, one in by_number.items()]}
             case "ReadPairRecord" if phone is not None and phone.paired:
-                said = {"PairRecordData": plistlib.dumps({"HostID": HOST_ID, "SystemBUID": BUID})}
+                key, mark, certificate = phone.pairing.read_bytes().partition(b"-----BEGIN CERTIFICATE-----")
+                record = {"HostID": HOST_ID, "SystemBUID": BUID, "HostPrivateKey": key}
+                said = {"PairRecordData": plistlib.dumps({**record, "HostCertificate": mark + certificate})}
             case "Connect":
                 phone = by_number[asked["DeviceID"]]
                 become = _PORTS.get(socket.ntohs(asked["PortNumber"]))
@@ -120,6 +141,11 @@ def _give(connection: socket.socket, said: dict[str, Any]) -> None:
 
 def _lockdown(connection: socket.socket, phone: Phone) -> None:
     """Answer as lockdownd: what it starts a service for, it wants a session of a computer that it trusts."""
+    with contextlib.ExitStack() as held:
+        _session(connection, phone, held)
+
+
+def _session(connection: socket.socket, phone: Phone, held: contextlib.ExitStack) -> None:
     session = False
     while True:
         asked = _take(connection)
@@ -133,37 +159,41 @@ def _lockdown(connection: socket.socket, phone: Phone) -> None:
                 said = {"Value": values.get(asked["Key"]) if "Key" in asked else values}
             case "StartSession":
                 session = phone.paired and asked["HostID"] == HOST_ID
-                said = {"SessionID": "1", "EnableSessionSSL": False} if session else {"Error": "InvalidHostID"}
+                said = {"SessionID": "1", "EnableSessionSSL": True} if session else {"Error": "InvalidHostID"}
             case "StartService" if session and asked["Service"] in _SERVICES:
-                said = {"Port": _SERVICES[asked["Service"]], "EnableServiceSSL": False}
+                said = {"Port": _SERVICES[asked["Service"]], "EnableServiceSSL": True}
             case "StartService":
                 said = {"Error": "InvalidService" if session else "SessionInactive"}
             case _:
                 said = {"Error": "InvalidRequest"}
         _give(connection, {"Request": asked["Request"], **said})
+        if said.get("EnableSessionSSL"):
+            connection = held.enter_context(phone.secured(connection))
 
 
-def _mounter(connection: socket.socket, phone: Phone) -> None:
-    while True:
-        known = _take(connection)["Command"] == "QueryDeveloperModeStatus" and phone.developer is not None
-        _give(connection, {"DeveloperModeStatus": phone.developer} if known else {"Error": "UnknownCommand"})
+def _mounter(plain: socket.socket, phone: Phone) -> None:
+    with phone.secured(plain) as connection:
+        while True:
+            known = _take(connection)["Command"] == "QueryDeveloperModeStatus" and phone.developer is not None
+            _give(connection, {"DeveloperModeStatus": phone.developer} if known else {"Error": "UnknownCommand"})
 
 
-def _house_arrest(connection: socket.socket, phone: Phone) -> None:
+def _house_arrest(plain: socket.socket, phone: Phone) -> None:
     """Give an app's Documents away, and speak AFC from then on."""
-    asked = _take(connection)
-    assert asked["Command"] == "VendDocuments", asked
-    if asked["Identifier"] not in phone.apps:
-        _give(connection, {"Error": "ApplicationLookupFailed"})
-        return
-    _give(connection, {"Status": "Complete"})
-    afc = _Afc(phone)
-    while True:
-        magic, size, own, number, operation = struct.unpack("<8sQQQQ", _read(connection, 40))
-        assert magic == b"CFA6LPAA"
-        given = _read(connection, size - 40)
-        kind, data = afc.answer(operation, given[: own - 40], given[own - 40 :])
-        connection.sendall(struct.pack("<8sQQQQ", magic, 40 + len(data), 40 + len(data), number, kind) + data)
+    with phone.secured(plain) as connection:
+        asked = _take(connection)
+        assert asked["Command"] == "VendDocuments", asked
+        if asked["Identifier"] not in phone.apps:
+            _give(connection, {"Error": "ApplicationLookupFailed"})
+            return
+        _give(connection, {"Status": "Complete"})
+        afc = _Afc(phone)
+        while True:
+            magic, size, own, number, operation = struct.unpack("<8sQQQQ", _read(connection, 40))
+            assert magic == b"CFA6LPAA"
+            given = _read(connection, size - 40)
+            kind, data = afc.answer(operation, given[: own - 40], given[own - 40 :])
+            connection.sendall(struct.pack("<8sQQQQ", magic, 40 + len(data), 40 + len(data), number, kind) + data)
 
 
 class _Afc:
