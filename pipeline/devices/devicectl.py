@@ -138,13 +138,17 @@ class DevicectlPhone:
         return f"{_DOCUMENTS}/{FOLDER}/{run}"
 
     def _folder_made(self, run: str) -> bytes | None:
-        """Have the app make a run's folder, by starting it for that run; return the status that lies there after."""
-        status = self._pull(run, STATUS)
-        if status is not None:
-            return status
+        """Have the app make a run's folder, by starting it without a request; return the status that lies there after.
+
+        The app then says that it refused. An earlier run of the same name that finished leaves a status which the next
+        one may repeat to the letter, and which could not be told from it.
+        """
+        before = self._pull(run, STATUS)
+        if _state(before) == "refused":
+            return before
         self.start(run)
         until = time.monotonic() + self.open_s
-        while not _is_final(status := self._pull(run, STATUS)):
+        while _state(status := self._pull(run, STATUS)) not in FINAL or status == before:
             if time.monotonic() > until:
                 raise DeviceError(
                     f"{self.name}: the app {self._app} was started and made no folder for its run; open it by hand "
@@ -358,11 +362,12 @@ def _path(url: str) -> str:
     return unquote(urlparse(url).path).removeprefix("/private").rstrip("/")
 
 
-def _is_final(status: bytes | None) -> bool:
+def _state(status: bytes | None) -> str | None:
+    """Return the state that a status says; None if there is none, or half of one."""
     try:
-        return status is not None and json.loads(status)["state"] in FINAL
+        return None if status is None else str(json.loads(status)["state"])
     except (ValueError, KeyError, TypeError):
-        return False
+        return None
 
 
 def _lay(one: Path | bytes, place: Path) -> None:
