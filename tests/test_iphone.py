@@ -195,6 +195,21 @@ def test_files_that_are_there_are_read_for_their_user_alone(mac: Mac) -> None:
     assert phone.read("run", "record.json") is None
 
 
+def test_a_run_is_told_from_an_earlier_one_of_its_name(mac: Mac) -> None:
+    """Its last status may be the earlier one's to the letter."""
+    finished = {"schema_version": 1, "run_id": "run", "state": "finished", "done": 1.0, "doing": "finished",
+                "message": None, "beats": 7}  # fmt: skip
+    status = mac.home / "container/Documents/runs/run/status.json"
+    status.parent.mkdir(parents=True)
+    status.write_text(json.dumps(finished))
+    phone = iphone.reach(Device.model_validate({"name": "mine", "transport": "ios", "summary": "a phone"}))
+    assert phone.read("run", "status.json") is None
+    phone.put("run", {"request.json": b"{}"}, lambda what, share: None)
+    assert phone.read("run", "status.json") is None
+    status.write_text(json.dumps(finished))
+    assert phone.read("run", "status.json") == status.read_bytes()
+
+
 def test_a_phone_that_devicectl_cannot_serve(mac: Mac, monkeypatch: pytest.MonkeyPatch) -> None:
     """An iPhone of iOS 16 on a Mac: it is listed, and reached by the other tool, where that is there."""
     row = Device.model_validate({"name": "mine", "transport": "ios", "summary": "a phone"})

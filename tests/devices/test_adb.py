@@ -60,7 +60,7 @@ runs_per_block = 5
 texts = 8
 text_passes = 3
 """
-_PATIENCE = Patience(poll_s=0.1, silent_s=5.0, begin_s=10.0, grace_s=10.0)
+_PATIENCE = Patience(poll_s=0.1, quick_s=0.1, silent_s=5.0, begin_s=30.0, grace_s=10.0)
 """Less than a phone gets, and enough where a compiler has this machine's cores."""
 
 
@@ -169,7 +169,7 @@ def _turn(build: Path, target: str, turn: int) -> BenchmarkRecord:
 SAID = {
     "is killed": "the app was killed or has crashed (at 'opening the model')",
     "stands still": "the app is there and does not go on (at 'opening the model')",
-    "says nothing": "10 s after its start the app runs, and says nothing",
+    "says nothing": "30 s after its start the app runs, and says nothing",
     "is hot": "the run ended as too hot: it did not cool down to 37 °C",
     "poses": "the record of measured/litert-int8_dynamic is refused: its source is emulated-arm64",
     "mixes up": "the record of measured/litert-int8_dynamic is refused: it is of another model",
