@@ -1,20 +1,29 @@
-"""What phones' records are made into, and what adb's server says of phones that cannot be used."""
+"""What is asked of phones, how they are watched, what their records are made into, and which are refused."""
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from apps import schemas
 
+from pipeline.backends import signature
 from pipeline.benchmark.pooling import pool
-from pipeline.benchmark.record import BenchmarkRecord, SustainedPart
+from pipeline.benchmark.record import BenchmarkRecord, SustainedPart, unfit
 from pipeline.benchmark.sustained import Energy, energy, slowdown
-from pipeline.devices import adb
+from pipeline.convert.stage import Target
+from pipeline.devices import adb, transport
+from pipeline.devices.headless import BenchmarkRequest, BenchmarkStatus, State
 from pipeline.devices.table import Device
-from pipeline.devices.transport import DeviceError
+from pipeline.devices.transport import DeviceError, Patience
+from pipeline.recipe.schema import BenchmarkSection
+from pipeline.ship import phones
+from pipeline.ship.placing import Shipped
 
 
 def changed(**changes: Any) -> BenchmarkRecord:
@@ -174,3 +183,184 @@ def test_two_phones_and_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(DeviceError, match=r"several phones are attached: 37220DLJH001AB \(device\), R5CT30XYZAB"):
             adb.AndroidPhone(row)
         adb.AndroidPhone(row.model_copy(update={"serial": "R5CT30XYZAB"}))
+
+
+def _clean(**changes: Any) -> BenchmarkRecord:
+    """Return a record that a table takes, with parts of it replaced."""
+    length = {"seq_len": 16, "ran_at": 16, "latencies_ms": [1.0] * 20, "cpu_ms": None}
+    return changed(**{"timing__lengths": [length], "device__model_id": "Pixel 8", **changes})
+
+
+def _ran(asked: str | None, **shares: float) -> dict[str, Any]:
+    named = {name.replace("_", " "): share for name, share in shares.items()}
+    return {"backend__compute_units": asked, "backend__share_by_unit": named}
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "the app was in the background while it ran": {"conditions__foreground": False},
+    "power saving was on, which slows the processor": {"conditions__low_power": True},
+    "1 threads were asked for, and the runtime's pool had 4 at the end": {"backend__pool_threads": 4},
+    "GPU was asked for, and LiteRT did not confirm what ran it": {"backend__compute_units": "GPU"},
+    "GPU was asked for, and GPU ran none of it (CPU 100%)": _ran("GPU", CPU=1.0),
+    "GPU was asked for, and GPU ran none of it (nothing)": _ran("GPU"),
+    "NPU was asked for, and NPU ran none of it (CPU 20%, GPU 80%)": _ran("NPU", CPU=0.2, GPU=0.8, NPU=0.0),
+    "CPU_AND_GPU was asked for, and GPU ran none of it (CPU 100%)": _ran("CPU_AND_GPU", CPU=1.0),
+    "CPU_AND_NE was asked for, and Neural Engine ran none of it (CPU 100%)": _ran("CPU_AND_NE", CPU=1.0),
+}
+TAKEN: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "what it does not tell": {"conditions__foreground": None, "conditions__low_power": None},
+    "its own pool": {"backend__pool_threads": 1},
+    "the default's unit": _ran(None, CPU=1.0),
+    "a choice of all": _ran("ALL", CPU=1.0),
+    "the processor alone": {"backend__compute_units": "CPU_ONLY"},
+    "a part on the unit": _ran("CPU_AND_NE", CPU=0.9, Neural_Engine=0.1),
+    "all of it on the unit": _ran("GPU", GPU=1.0),
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_a_record_that_would_mislead_is_in_no_table(said: str) -> None:
+    assert said in str(unfit(_clean(**REFUSED[said])))
+    # Who takes throttled phones does not take these.
+    assert said in str(unfit(_clean(**REFUSED[said]), throttled=True))
+
+
+@pytest.mark.parametrize("what", TAKEN)
+def test_a_record_of_what_was_asked_for_is_taken(what: str) -> None:
+    assert unfit(_clean(**TAKEN[what])) is None
+
+
+@pytest.mark.parametrize("turn", [0, 1, 2])
+def test_what_disturbed_one_turn_has_disturbed_the_whole(turn: int) -> None:
+    changes: list[dict[str, Any]] = [{"conditions__foreground": False}, {"conditions__low_power": True}]
+    for change in changes:
+        whole = pool([_clean(**(change if place == turn else {})) for place in range(3)], "all")
+        assert unfit(whole) == unfit(_clean(**change))
+    assert unfit(pool([_clean()] * 3, "all")) is None
+
+
+def _shipped(**changes: Any) -> Shipped:
+    given = {name: None for name in ("evaluator", "licence")} | {
+        "recipe": "tiny", "target": "coreml-fp16", "backend": "coreml", "scheme": "fp16", "task": "embedding",
+        "verdict": "passed", "reasons": [], "digest": "0", "files": [], "bytes": 1,
+    }  # fmt: skip
+    return Shipped.model_validate(given | changes)
+
+
+IPHONE = Device.model_validate({"name": "mine", "transport": "ios", "summary": "a phone"})
+PHONE = Device.model_validate({"name": "pixel", "transport": "adb", "summary": "a phone"})
+
+
+def test_units_on_which_no_such_file_has_passed_are_not_asked_for() -> None:
+    coreml, litert = Target("coreml", "fp16"), Target("litert", "fp32")
+    every = _shipped(compute_units=["ALL", "CPU_AND_NE", "CPU_AND_GPU", "CPU_ONLY"])
+    assert phones._units(coreml, every, IPHONE) == ["ALL", "CPU_AND_NE", "CPU_AND_GPU", "CPU_ONLY"]
+    few = _shipped(compute_units=["CPU_ONLY"], untried_units={"CPU_AND_NE": "Nobody tried."})
+    assert phones._units(coreml, few, IPHONE) == ["CPU_ONLY"]
+    # None of the row's units: the file's default, which an app takes.
+    ane = IPHONE.model_copy(update={"compute_units": ("CPU_AND_NE",)})
+    assert phones._units(coreml, few, ane) == [None]
+    assert list(phones._units(litert, _shipped(compute_units=["CPU"]), PHONE)) == [None]
+
+
+def test_a_request_says_until_when_a_phone_cools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(signature, "read", lambda path: SimpleNamespace(max_length=64))
+    model: Any = SimpleNamespace(path=tmp_path, digest="0")
+
+    def asked(device: Device, units: Any = None) -> BenchmarkRequest:
+        settings = BenchmarkSection(lengths=(16, 128))
+        return phones.requests_of(settings, model, _shipped(), ["A text."], device, units=units)[0]
+
+    android, ios = asked(PHONE), asked(IPHONE, "CPU_ONLY")
+    assert (android.start_below_c, android.start_thermal, android.compute_units) == (37.0, None, None)
+    assert (ios.start_below_c, ios.start_thermal, ios.compute_units) == (None, "nominal", "CPU_ONLY")
+    assert ios.lengths == [16]
+    assert ios.run_id != asked(IPHONE, "ALL").run_id
+
+
+class Watched:
+    """A phone whose app runs by a clock of the test's: it cools for 30 s, and measures for 300 s."""
+
+    name = "mine"
+
+    def __init__(self) -> None:
+        """Begin at nothing, and without a run."""
+        self.now = 0.0
+        self.began: float | None = None
+        self.looked: list[float] = []
+        """When its status was read."""
+        self.dies_at: float | None = None
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
+
+    def check(self, room_bytes: int) -> None:
+        """Have room."""
+
+    def put(self, run: str, files: Mapping[str, Path | bytes], tell: Any) -> None:
+        """Take what is sent."""
+
+    def start(self, run: str) -> None:
+        """Begin."""
+        self.began = self.now
+
+    def read(self, run: str, file: str) -> bytes | None:
+        """Say how far the run is, or give its record."""
+        if self.began is None:
+            return None
+        if file == "record.json":
+            return b"a record"
+        self.looked.append(self.now)
+        ran = min(self.now, self.dies_at or self.now) - self.began
+        state: State = "cooling" if ran < 30 else "running" if ran < 330 else "finished"
+        done = max(0.0, min(1.0, (ran - 30) / 300))
+        status = BenchmarkStatus(run_id=run, state=state, done=done, doing=state, message=None, beats=int(ran / 5))
+        return status.model_dump_json().encode()
+
+    def alive(self) -> bool:
+        """Be there until it dies."""
+        return self.dies_at is None or self.now < self.dies_at
+
+    def stop(self) -> None:
+        """End."""
+
+    def remove(self, run: str) -> None:
+        """Leave nothing."""
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    """A phone, and its clock as this computer's."""
+    found = Watched()
+    monkeypatch.setattr(transport, "time", SimpleNamespace(monotonic=lambda: found.now, sleep=found.sleep))
+    return found
+
+
+REQUEST = BenchmarkRequest(
+    run_id="run", model="tiny/coreml-fp16", compute_units=None, threads=1, lengths=[16], texts=["A text."], rounds=1,
+    runs_per_round=20, round_ms=0.0, text_passes=1, time_limit_s=600.0, start_below_c=None,
+)  # fmt: skip
+
+
+def test_a_phone_that_measures_is_looked_at_every_ten_seconds(watched: Watched) -> None:
+    assert transport.carry_out(watched, REQUEST, {}, lambda what, share: None) == b"a record"
+    cooling = [at for at in watched.looked if at < 30]
+    measuring = [at for at in watched.looked if 40 <= at < 320]
+    assert len(cooling) == 30
+    assert len(measuring) <= 28
+    assert all(later - earlier >= 9.9 for earlier, later in pairwise(measuring))
+    # Its end is not slept through.
+    assert watched.looked[-1] - 330 <= 2
+
+
+def test_an_app_that_dies_between_two_looks_is_noticed(watched: Watched) -> None:
+    watched.dies_at = 200.0
+    with pytest.raises(DeviceError, match="mine: the app was killed or has crashed"):
+        transport.carry_out(watched, REQUEST, {}, lambda what, share: None)
+    assert watched.now - 200 <= 40
+    watched.began, watched.now = None, 0.0
+    with pytest.raises(DeviceError, match="mine: the app was killed"):
+        transport.carry_out(watched, REQUEST, {}, lambda what, share: None, Patience(poll_s=1.0, silent_s=6.0))
+    assert watched.now - 200 <= 15

@@ -17,7 +17,7 @@ def pool(parts: Sequence[BenchmarkRecord], run_id: str) -> BenchmarkRecord:
 
     Load times and first inferences are medians over the turns; a cold start is the first turn's. Memory is that of the
     turn with the highest peak. The conditions are those before the first and after the last turn, the thermal state the
-    warmest after any of them.
+    warmest after any of them; a moment in the background or of power saving in any turn is one of the whole.
 
     Args:
         parts: one record of each turn.
@@ -99,9 +99,20 @@ def _conditions(moments: Sequence[Conditions]) -> Conditions:
     after = {
         name: getattr(last, name)
         for name in Conditions.model_fields
-        if "_after" in name or name in ("governors", "cores_allowed", "foreground")
+        if "_after" in name or name in ("governors", "cores_allowed")
     }
-    return moments[0].model_copy(update=after | {"thermal_after": max(states, key=_warmth, default=None)})
+    # What disturbed one turn has disturbed the whole.
+    worst = {
+        "thermal_after": max(states, key=_warmth, default=None),
+        "foreground": _worst([one.foreground for one in moments], bad=False),
+        "low_power": _worst([one.low_power for one in moments], bad=True),
+    }
+    return moments[0].model_copy(update=after | worst)
+
+
+def _worst(moments: Sequence[bool | None], *, bad: bool) -> bool | None:
+    """Return the bad one of the values if it is there, None if one is not known, the good one otherwise."""
+    return bad if bad in moments else None if None in moments else not bad
 
 
 def _warmth(state: str) -> int:

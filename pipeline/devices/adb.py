@@ -1,7 +1,16 @@
-"""Android phones through adb: adbutils speaks with the server that Android's own tools use, or starts one."""
+"""Android phones through adb: adbutils speaks with the server that Android's own tools use, or starts one.
+
+Files reach the app in two steps: a push to `/data/local/tmp`, and a copy by the shell. What adbd is sent for a place
+outside `/data/` it gives to an owner that only root may name, and fails (AOSP packages/modules/adb,
+daemon/file_sync_service.cpp, `should_use_fs_config`; seen since Android 11).
+And the app has to make its folder of external files before the shell makes one in it: vold sets the default ACL, by
+which the app may use what others put there, only when it makes that folder for the app (AOSP system/vold, Utils.cpp,
+`PrepareAppDirFromRoot`).
+"""
 
 import re
 import shlex
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -14,7 +23,13 @@ from pipeline.devices.transport import DeviceError, Tell
 
 APP = "pocketbert.app"
 _ACTIVITY = f"{APP}/.MainActivity"
-_SHELL_S, _CONNECT_S, _PROGRAM_S = 20.0, 10.0, 600.0
+_SHELL_S, _CONNECT_S, _PROGRAM_S, _OPEN_S = 20.0, 10.0, 600.0, 20.0
+_COPY_BYTES_PER_S = 10_000_000
+"""Slower than any phone's storage: how long a copy on the phone may take."""
+TEMPORARY = "/data/local/tmp"
+"""Where adbd takes files from anybody, and Android lets its shell write and run programs."""
+_OTHERS = ("0", "2000")
+"""Users that are no apps and may have made an app's folder: root and the shell."""
 _STATES = {
     "unauthorized": "does not trust this computer: unlock it and tap Allow in its question about USB debugging",
     "offline": "is offline: pull the cable and plug it in again",
@@ -69,36 +84,78 @@ class AndroidPhone:
         window = self._shell("dumpsys", "window")[1]
         if re.search(r"mDreamingLockscreen=true|isKeyguardShowing=true|mShowingLockscreen=true", window):
             raise DeviceError(f"{self.name} is locked: unlock it, and keep its screen on while it is measured.")
-        free = self.free_bytes()
-        if free is not None and free < room_bytes:
-            raise DeviceError(f"{self.name} has {free / 1e6:.0f} MB free, and the run needs {room_bytes / 1e6:.0f} MB.")
+        for place in (self._storage, TEMPORARY):
+            free = self._free_bytes(place)
+            if free is not None and free < room_bytes:
+                raise DeviceError(
+                    f"{self.name} has {free / 1e6:.0f} MB free in {place}, and the run needs {room_bytes / 1e6:.0f} MB."
+                )
 
-    def free_bytes(self) -> int | None:
-        """Return the free bytes of the storage that the app's files lie in; None where `df` does not tell."""
-        rows = self._shell("df", "-k", self._storage)[1].splitlines()
+    def _free_bytes(self, place: str) -> int | None:
+        """Return the free bytes of the file system that a place lies in; None if `df` does not tell."""
+        rows = self._shell("df", "-k", place)[1].splitlines()
         fields = rows[-1].split() if len(rows) > 1 else []
         return int(fields[3]) * 1024 if len(fields) > 3 and fields[3].isdigit() else None
 
     def put(self, run: str, files: Mapping[str, Path | bytes], tell: Tell) -> None:
-        """Push files into a run's folder, the request last."""
+        """Copy files into a run's folder, the request last."""
         self.remove(run)
-        folder = self._folder(run)
+        self._have_the_app_make_its_folder()
+        folder, aside = self._folder(run), self._aside(run)
         parents = sorted({str(Path(folder, path).parent) for path in files})
-        self._must("mkdir", "-p", *parents)
+        self._must("mkdir", "-p", aside, *parents)
         sizes = {path: one.stat().st_size if isinstance(one, Path) else len(one) for path, one in files.items()}
         whole, sent = max(1, sum(sizes.values())), 0
         for path, one in files.items():
             tell(f"pushing {path}", sent / whole)
-            place = f"{folder}/{path}"
-            # By its size on the phone: a server that lost its phone in between says so only there.
-            self._call(partial(self._device.sync.push, one, place, 0o644, check=True))
+            # One after the other, so that no more room is taken twice than the largest file needs.
+            self._put_one(one, f"{aside}/file", f"{folder}/{path}", sizes[path])
             sent += sizes[path]
+        self._must("rm", "-rf", aside)
+
+    def _put_one(self, one: Path | bytes, aside: str, place: str, size: int) -> None:
+        """Push a file aside and copy it to its place, where its size is looked at."""
+        # adbutils compares sizes on the phone: a server that lost its phone in between says so only there.
+        self._call(partial(self._device.sync.push, one, aside, 0o644, check=True))
+        self._must("cp", aside, place, timeout_s=_SHELL_S + size / _COPY_BYTES_PER_S)
+        self._must("rm", aside)
+        found = self._call(lambda: self._device.sync.stat(place)).size
+        if found != size:
+            raise DeviceError(f"{self.name}: {place} has {found} bytes after it was copied, and {size} were sent.")
+
+    def _have_the_app_make_its_folder(self) -> None:
+        """Start the app once if its folder of external files is missing, or was made by another than the app."""
+        folder = f"{self._storage}/Android/data/{APP}"
+        owner = self._owner(folder)
+        if owner in _OTHERS:
+            self._must("rm", "-rf", folder)
+        elif owner is not None:
+            return
+        self._open()
+        until = time.monotonic() + _OPEN_S
+        while (owner := self._owner(folder)) is None:
+            if time.monotonic() > until:
+                raise DeviceError(
+                    f"{self.name}: the app {APP} was started and made no folder {folder} within {_OPEN_S:.0f} s; open "
+                    "it by hand once, and look at what it says."
+                )
+            time.sleep(0.5)
+        self.stop()
+
+    def _owner(self, place: str) -> str | None:
+        """Return the number of the user who owns a file; None if there is no such file."""
+        code, out = self._shell("stat", "-c", "%u", place)
+        return out.strip() if code == 0 else None
 
     def start(self, run: str) -> None:
         """Wake the phone, and start the app's activity with the run's name."""
+        self._open("--es", RUN, run)
+
+    def _open(self, *extras: str) -> None:
+        """Wake the phone, and start the app anew."""
         self._shell("input", "keyevent", "KEYCODE_WAKEUP")
         self._must("am", "force-stop", APP)
-        code, out = self._shell("am", "start", "-W", "-n", _ACTIVITY, "--es", RUN, run)
+        code, out = self._shell("am", "start", "-W", "-n", _ACTIVITY, *extras)
         if code != 0 or "Error" in out:
             last = (out.strip().splitlines() or ["it says nothing"])[-1]
             raise DeviceError(f"{self.name}: the app cannot be started: {last}.")
@@ -121,8 +178,8 @@ class AndroidPhone:
         self._shell("am", "force-stop", APP)
 
     def remove(self, run: str) -> None:
-        """Remove a run's folder."""
-        self._must("rm", "-rf", self._folder(run))
+        """Remove a run's folder, and what an interrupted push left aside."""
+        self._must("rm", "-rf", self._folder(run), self._aside(run))
 
     def put_program(self, folder: str, files: Mapping[str, Path], program: str, tell: Tell) -> None:
         """Push a program and what it reads into a folder from which Android's shell may run it."""
@@ -144,6 +201,15 @@ class AndroidPhone:
             raise DeviceError(f"{self.name}: {Path(command[0]).name} ended with exit code {code}: {last}.")
         return out
 
+    def clock(self) -> str:
+        """Return the phone's own time, in the format in which `logged` takes it."""
+        return self._shell("date", "+%Y-%m-%d %H:%M:%S.%N")[1].strip()
+
+    def logged(self, tag: str, since: str) -> str:
+        """Return the messages in the phone's log that have a tag, since a time that `clock` gave."""
+        code, out = self._shell("logcat", "-d", "-v", "raw", "-T", since, "-s", tag)
+        return "" if code else out
+
     def remove_program(self, folder: str) -> None:
         """Remove the folder of a program."""
         self._must("rm", "-rf", folder)
@@ -151,13 +217,16 @@ class AndroidPhone:
     def _folder(self, run: str) -> str:
         return f"{self._storage}/Android/data/{APP}/files/{FOLDER}/{run}"
 
+    def _aside(self, run: str) -> str:
+        return f"{TEMPORARY}/{APP}-{run}"
+
     def _shell(self, *command: str, timeout_s: float = _SHELL_S) -> tuple[int, str]:
         """Run a command on the phone; return its exit code and what it wrote."""
         found = self._call(lambda: self._device.shell2(shlex.join(command), timeout=timeout_s, v2=True))
         return found.returncode, found.output
 
-    def _must(self, *command: str) -> None:
-        code, out = self._shell(*command)
+    def _must(self, *command: str, timeout_s: float = _SHELL_S) -> None:
+        code, out = self._shell(*command, timeout_s=timeout_s)
         if code:
             last = (out.strip().splitlines() or ["it says nothing"])[-1]
             raise DeviceError(f"{self.name}: {command[0]} failed with exit code {code}: {last}.")

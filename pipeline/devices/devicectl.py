@@ -5,6 +5,10 @@ answers is read as others read it who have iPhones: Flutter (packages/flutter_to
 appium/node-devicectl and coremltools 9.0 (models/ml_program/experimental/remote_device.py). The answers are taken from
 the file of `--json-output`, which the help calls stable; nothing was run on an iPhone of ours.
 
+Who works in an app's container names its user, by `--user` for copies and by `--username` for lists of files, as the
+help has it. tvOS refuses a copy without (dotnet/xharness#1440), and of an iPhone it was reported that files which are
+there are answered like absent ones (error 7000).
+
 Two things that are not in the help shape this file, both from public reports. A folder that devicectl makes belongs to
 root, and the app cannot write there: so the app is started once to make its run's folder, before anything is sent.
 And devicectl has no verb that removes a file: `--remove-existing-content` was seen to clear all of Documents, so what
@@ -22,7 +26,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from pipeline.devices.headless import FINAL, FOLDER, MODELS, REQUEST, RUN, STATUS
-from pipeline.devices.iphone import AWAY, LOST, NO_DEVELOPER, NOT_INSTALLED, READY, UNPAIRED, sentence
+from pipeline.devices.iphone import AWAY, BEYOND, LOST, NO_DEVELOPER, NOT_INSTALLED, READY, UNPAIRED, sentence
 from pipeline.devices.table import Attached, Device
 from pipeline.devices.transport import DeviceError, Tell
 
@@ -33,12 +37,14 @@ _BYTES_PER_S = 1_000_000
 _GRACE_S = 15
 """How much longer than its own time limit devicectl is waited for."""
 _DOCUMENTS = "Documents"
+_USER = "mobile"
+"""Whose the containers of apps are."""
 _NO_FILE = (7000, "Failed to retrieve the file node")
 """How `copy from` says that there is no such file: code of com.apple.dt.CoreDeviceError, and words."""
 
 
 def attached() -> list[Attached]:
-    """Return the iPhones that this Mac knows, and whether each can be used.
+    """Return the iPhones that this Mac knows, and whether each can be used; those of iOS 16 and older cannot.
 
     Raises:
         DeviceError: there is no devicectl, or it gave up.
@@ -132,13 +138,17 @@ class DevicectlPhone:
         return f"{_DOCUMENTS}/{FOLDER}/{run}"
 
     def _folder_made(self, run: str) -> bytes | None:
-        """Have the app make a run's folder, by starting it for that run; return the status that lies there after."""
-        status = self._pull(run, STATUS)
-        if status is not None:
-            return status
+        """Have the app make a run's folder, by starting it without a request; return the status that lies there after.
+
+        The app then says that it refused. An earlier run of the same name that finished leaves a status which the next
+        one may repeat to the letter, and which could not be told from it.
+        """
+        before = self._pull(run, STATUS)
+        if _state(before) == "refused":
+            return before
         self.start(run)
         until = time.monotonic() + self.open_s
-        while not _is_final(status := self._pull(run, STATUS)):
+        while _state(status := self._pull(run, STATUS)) not in FINAL or status == before:
             if time.monotonic() > until:
                 raise DeviceError(
                     f"{self.name}: the app {self._app} was started and made no folder for its run; open it by hand "
@@ -151,7 +161,7 @@ class DevicectlPhone:
         with TemporaryDirectory() as scratch:
             place = Path(scratch) / "file"
             answer = self._answer(
-                *("device", "copy", "from", *self._container()),
+                *("device", "copy", "from", "--user", _USER, *self._container()),
                 *("--source", f"{self._place(run)}/{file}", "--destination", str(place)),
                 repeat=True,
             )
@@ -168,7 +178,8 @@ class DevicectlPhone:
     def _copy_to(self, source: Path, destination: str) -> None:
         size = sum(one.stat().st_size for one in (source, *source.rglob("*")) if one.is_file())
         self._result(
-            *("device", "copy", "to", *self._container(), "--source", str(source), "--destination", destination),
+            *("device", "copy", "to", "--user", _USER, *self._container()),
+            *("--source", str(source), "--destination", destination),
             limit_s=_COPY_S + size // _BYTES_PER_S,
         )
 
@@ -183,7 +194,9 @@ class DevicectlPhone:
     def _sizes(self, run: str) -> dict[str, int]:
         """Return the bytes of the files that lie in a run's folder, by their paths in it."""
         place = self._place(run)
-        listed = self._result("device", "info", "files", *self._container(), "--subdirectory", place, repeat=True)
+        listed = self._result(
+            *("device", "info", "files", "--username", _USER, *self._container(), "--subdirectory", place), repeat=True
+        )
         found = {}
         for entry in listed.get("files") or []:
             if not _at(entry, "resources", "isDirectory"):
@@ -291,22 +304,33 @@ def _words(answer: Mapping[str, Any]) -> str:
 
 
 def _listed(name: str) -> list[Mapping[str, Any]]:
-    """Return the records of iPhones and iPads, simulators excepted, which Xcode 27 lists as well."""
+    """Return the records of iPhones and iPads, simulators excepted, which Xcode 27 lists as well.
+
+    One of iOS 16 or older on a cable has a record that says nothing of what it is (sweetpad-dev/sweetpad#223).
+    """
     answer = _devicectl(name, ("list", "devices"))
     if _at(answer, "info", "outcome") != "success":
         raise DeviceError(sentence(name, _words(answer), ""))
     return [
         record
         for record in _at(answer, "result", "devices") or []
-        if _of(record, "hardware", "platform") == "iOS" and _of(record, "hardware", "reality") != "simulated"
+        if _nameless(record)
+        or (_of(record, "hardware", "platform") == "iOS" and _of(record, "hardware", "reality") != "simulated")
     ]
+
+
+def _nameless(record: Mapping[str, Any]) -> bool:
+    """Return whether a record has no hardware in it, of either shape."""
+    return not _at(record, "properties", "hardware") and not _at(record, "hardwareProperties")
 
 
 def _attached(record: Mapping[str, Any]) -> Attached:
     status = _of(record, "state", "developerModeStatus")
     # A word up to Xcode 26, `{"enabled": {"mode": 1}}` after.
     mode = next(iter(status), None) if isinstance(status, dict) else status
-    if _of(record, "connection", "pairingState") not in (None, "paired"):
+    if _nameless(record):
+        state = BEYOND
+    elif _of(record, "connection", "pairingState") not in (None, "paired"):
         state = UNPAIRED
     elif _of(record, "connection", "state") == "unavailable":
         state = AWAY
@@ -338,11 +362,12 @@ def _path(url: str) -> str:
     return unquote(urlparse(url).path).removeprefix("/private").rstrip("/")
 
 
-def _is_final(status: bytes | None) -> bool:
+def _state(status: bytes | None) -> str | None:
+    """Return the state that a status says; None if there is none, or half of one."""
     try:
-        return status is not None and json.loads(status)["state"] in FINAL
+        return None if status is None else str(json.loads(status)["state"])
     except (ValueError, KeyError, TypeError):
-        return False
+        return None
 
 
 def _lay(one: Path | bytes, place: Path) -> None:

@@ -1,20 +1,28 @@
 """iPhones and iPads: which there are, which one is meant, what reaches it, and what went wrong, in one sentence each.
 
-`devicectl` reaches them from a Mac, `usbmux` from elsewhere, through the package pymobiledevice3.
+`devicectl` reaches them from a Mac, from iOS 17 on; `usbmux` reaches those that it does not, and all of them from
+elsewhere, through the package pymobiledevice3.
 """
 
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from pipeline.devices import usbmux_remote
 from pipeline.devices.table import Attached, Device
 from pipeline.devices.transport import DeviceError, Transport
 
 READY, UNPAIRED, AWAY, NO_DEVELOPER = "ready", "unpaired", "away", "Developer Mode off"
 """States of an iPhone: it can be used; it does not trust this computer; it is known here, and out of reach."""
+BEYOND = "not served by devicectl"
+"""State of one of which devicectl says nothing but that there is one: iOS 16 or older, or never seen before."""
 LOST = "was lost"
 NOT_INSTALLED = "is not installed"
 _SAID: Mapping[str, str] = {
+    BEYOND: "is not served by devicectl, which wants iOS 17; pymobiledevice3 reaches an older one on a cable: "
+    f"{usbmux_remote.INSTALL}",
+    r"CoreDeviceProxy": "has an iOS from 17.0 to 17.3, whose developer services need a Mac, or RemotePairing in the "
+    "same Wi-Fi: update it to iOS 17.4 or newer, or measure it from a Mac",
     r"could not be, unlocked|device is locked|= Locked|for reason: Locked|passcode": "is locked: unlock it, "
     "and keep its screen on while it is measured",
     r"explicitly trusted|certificate is not trusted": "does not trust who signed the app: on it, open Settings, "
@@ -41,19 +49,7 @@ def attached() -> list[Attached]:
     Raises:
         DeviceError: there is nothing here that speaks with them, or it gave up.
     """
-    if shutil.which("xcrun"):
-        from pipeline.devices import devicectl
-
-        return devicectl.attached()
-    from pipeline.devices import usbmux_remote
-
-    if usbmux_remote.interpreter():
-        return usbmux_remote.attached()
-    raise DeviceError(
-        "there is neither xcrun, which comes with Xcode on a Mac, nor pymobiledevice3, in an environment of its own: "
-        "`python3 -m venv iphone && iphone/bin/pip install pymobiledevice3`, and "
-        f"{usbmux_remote.VARIABLE}=iphone/bin/python."
-    )
+    return [one for one, _ in _found()]
 
 
 def reach(device: Device) -> Transport:
@@ -62,14 +58,28 @@ def reach(device: Device) -> Transport:
     Raises:
         DeviceError: it is not there, not ready, or it is not clear which one is meant.
     """
-    udid = choose(device, attached())
-    if shutil.which("xcrun"):
-        from pipeline.devices.devicectl import DevicectlPhone
+    found = _found()
+    udid = choose(device, [one for one, _ in found])
+    return next(reaches for one, reaches in found if one.serial == udid)(device, udid)
 
-        return DevicectlPhone(device, udid)
-    from pipeline.devices.usbmux_remote import RemoteUsbmuxPhone
 
-    return RemoteUsbmuxPhone(device, udid)
+def _found() -> list[tuple[Attached, Callable[[Device, str], Transport]]]:
+    """Return the iPhones that this computer knows, each with what reaches it: devicectl where it can."""
+    from pipeline.devices import devicectl
+
+    by_mac, by_cable = shutil.which("xcrun"), usbmux_remote.interpreter()
+    if not by_mac and not by_cable:
+        raise DeviceError(
+            "there is neither xcrun, which comes with Xcode on a Mac, nor pymobiledevice3, in an environment of its "
+            f"own: {usbmux_remote.INSTALL}."
+        )
+    served = devicectl.attached() if by_mac else []
+    known = {plain(one.serial) for one in served}
+    others = [one for one in usbmux_remote.attached() if plain(one.serial) not in known] if by_cable else []
+    # Those that devicectl cannot name are among the others.
+    return [(one, devicectl.DevicectlPhone) for one in served if one.state != BEYOND or not others] + [
+        (one, usbmux_remote.RemoteUsbmuxPhone) for one in others
+    ]
 
 
 def choose(device: Device, found: Sequence[Attached]) -> str:
@@ -79,7 +89,7 @@ def choose(device: Device, found: Sequence[Attached]) -> str:
         DeviceError: it is not there, not ready, or it is not clear which one is meant.
     """
     there = ", ".join(f"{one.serial} ({one.model or 'model not known'}, {one.state})" for one in found) or "none"
-    near = [one for one in found if one.state != AWAY]
+    near = [one for one in found if one.state not in (AWAY, BEYOND)] or [one for one in found if one.state == BEYOND]
     if device.udid is None and len(near) > 1:
         raise DeviceError(f"{device.name} has no udid in its row, and several iPhones are attached: {there}. Name one.")
     wanted = None if device.udid is None else plain(device.udid)

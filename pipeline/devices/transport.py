@@ -15,7 +15,8 @@ from pipeline.devices.headless import FINAL, HEARTBEAT_S, RECORD, REQUEST, STATU
 from pipeline.errors import ToolchainError
 
 Tell = Callable[[str, float], None]
-_POLL_S = 1.0
+_POLL_S, _QUICK_S = 10.0, 1.0
+"""Each look at a phone is work for it: while it measures, and where something is about to change."""
 _SILENT_S = 3 * HEARTBEAT_S
 _BEGIN_S = 60.0
 """How long an app may take until its first status: a phone that installs or unpacks something is slow."""
@@ -59,6 +60,7 @@ class Patience:
     """How long what is waited for, in seconds; tests have less of it."""
 
     poll_s: float = _POLL_S
+    quick_s: float = _QUICK_S
     silent_s: float = _SILENT_S
     begin_s: float = _BEGIN_S
     grace_s: float = _GRACE_S
@@ -138,7 +140,16 @@ def _watch(
         if now - began > request.time_limit_s + patience.grace_s:
             transport.stop()
             raise DeviceError(f"{transport.name}: the run did not end in its time of {request.time_limit_s:.0f} s.")
-        time.sleep(patience.poll_s)
+        time.sleep(_pause_s(status, now - began, patience))
+
+
+def _pause_s(status: BenchmarkStatus | None, watched_s: float, patience: Patience) -> float:
+    """Return how long to leave the phone alone: shortly while it starts or cools, and where its end is expected."""
+    if status is None or status.state != "running" or status.done <= 0:
+        left_s = 0.0
+    else:
+        left_s = watched_s * (1 - status.done) / status.done
+    return min(max(left_s, patience.quick_s), patience.poll_s)
 
 
 def _lost(transport: Transport, status: BenchmarkStatus) -> None:

@@ -2,9 +2,11 @@
 
 The app's Documents are reached by AFC through house_arrest, which gives them away where `UIFileSharingEnabled` is set,
 as it is in the demo apps; the app is started by the developer services, which on iOS 17 and later lie behind a tunnel
-that pymobiledevice3 makes in this process, without root. Source: its own documentation in the docstrings of 11.45,
-github.com/doronz88/pymobiledevice3. Its functions have been coroutines since version 5; each call here opens what it
-needs and closes it again, so that a cable that was pulled in between does no harm. It was run without an iPhone only.
+that pymobiledevice3 makes in this process, without root: over the cable from iOS 17.4 on, and before that only on a Mac
+or through RemotePairing in the Wi-Fi (its remote/rsd_tunnel.py). Source: its own documentation in the docstrings of
+11.45, github.com/doronz88/pymobiledevice3. Each call here opens what it needs and closes it again, so that a cable that
+was pulled in between does no harm. What goes over usbmuxd, lockdown, house_arrest and AFC was run with that release
+against a program that plays them (tests/devices/usbmuxd.py); the tunnel and the app's start were not run.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 """Carries out one call for `usbmux_remote`, in the environment of pymobiledevice3: JSON in, one line of JSON out."""
 
 import base64
+import importlib.metadata
 import json
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 from pipeline.devices import usbmux
 from pipeline.devices.table import Device
 from pipeline.devices.transport import DeviceError
+from pipeline.devices.usbmux_remote import PACKAGE
 
 _OF_ANDROID = ("serial", "address", "storage", "runners", "start_below_c")
 
@@ -19,6 +21,7 @@ def answer(said: dict[str, Any]) -> Any:
     Raises:
         DeviceError: the phone did not do what it should.
     """
+    _want(said["version"])
     method = said["method"]
     if method == "attached":
         return [one.model_dump(mode="json") for one in usbmux.attached()]
@@ -35,6 +38,19 @@ def answer(said: dict[str, Any]) -> Any:
         return None
     result = getattr(phone, method)(*given)
     return base64.b64encode(result).decode() if isinstance(result, bytes) else result
+
+
+def _want(version: str) -> None:
+    """Refuse another release of pymobiledevice3 than the one that was tried."""
+    try:
+        found = importlib.metadata.version(PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        found = "none"
+    if found != version:
+        raise DeviceError(
+            f"{sys.executable} has {PACKAGE} {found}, and {version} is the one that was tried: "
+            f"`{sys.executable} -m pip install {PACKAGE}=={version}`."
+        )
 
 
 def main() -> int:

@@ -20,6 +20,9 @@ from pipeline.devices.transport import DeviceError, Tell
 
 VARIABLE = "POCKETBERT_IPHONE_PYTHON"
 PACKAGE = "pymobiledevice3"
+VERSION = "11.45.0"
+"""The release whose functions `usbmux` was tried with; others before and after it have other names and arguments."""
+INSTALL = f"`python3 -m venv iphone && iphone/bin/pip install {PACKAGE}=={VERSION}`, and {VARIABLE}=iphone/bin/python"
 _ROOT = Path(__file__).parents[2]
 _LIMIT_S, _BYTES_PER_S = 120.0, 1_000_000
 
@@ -90,6 +93,7 @@ class RemoteUsbmuxPhone:
 def _call(name: str, said: Mapping[str, Any], limit_s: float = _LIMIT_S) -> Any:
     command = [interpreter() or sys.executable, "-m", "pipeline.devices.usbmux_guest"]
     # Nothing of this environment but the package itself.
+    said = {**said, "version": VERSION}
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONHOME"} | {"PYTHONPATH": str(_ROOT)}
     try:
         done = subprocess.run(

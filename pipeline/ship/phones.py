@@ -16,7 +16,7 @@ from pipeline import artifact, strict
 from pipeline.artifact import Artifact, digest_of
 from pipeline.backends import signature
 from pipeline.benchmark.pooling import pool
-from pipeline.benchmark.record import LEAST_SAMPLES, BenchmarkRecord, texts_digest, unfit
+from pipeline.benchmark.record import LEAST_SAMPLES, BenchmarkRecord, misleading, texts_digest, unfit
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import choose_targets, finished_model
 from pipeline.devices.headless import MODELS, BenchmarkRequest, ComputeUnits
@@ -345,7 +345,7 @@ def _fault(record: BenchmarkRecord, request: BenchmarkRequest, model: Artifact) 
             for sample in samples
         ),
     }
-    return next((said for said, holds in checks.items() if not holds), None)
+    return next((said for said, holds in checks.items() if not holds), None) or misleading(record)
 
 
 def _kept(place: Path, request: BenchmarkRequest, model: Artifact) -> BenchmarkRecord | None:

@@ -3,6 +3,10 @@
 Who has built them gets a first figure before there is an app on the phone. It is no latency record: the runners take
 random or constant ids, keep no samples, and know neither texts nor tokenisation.
 
+ExecuTorch's runner says its time in its log, which its preset for Android writes to the phone's log and nowhere else
+(tools/cmake/preset/android.cmake, runtime/platform/default/android.cpp of v1.4.1); one that was built with
+`EXECUTORCH_PAL_DEFAULT=posix` writes it to stderr. Both are read.
+
 Source: https://github.com/google-ai-edge/LiteRT (litert/tools, tflite/tools/benchmark: `benchmark_model`),
 https://github.com/pytorch/executorch (examples/portable/executor_runner).
 """
@@ -14,12 +18,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from pipeline.backends.signature import Signature
-from pipeline.devices.adb import AndroidPhone
+from pipeline.devices.adb import TEMPORARY, AndroidPhone
 from pipeline.devices.transport import DeviceError, Tell
 from pipeline.errors import InputError
 
-FOLDER = "/data/local/tmp/pocketbert"
-"""Where Android lets its shell run a program."""
+FOLDER = f"{TEMPORARY}/pocketbert"
+_LOG_TAG = "ExecuTorch"
 _RUNS, _WARMUP = 50, 5
 _TIMINGS = re.compile(r"count=(\d+) first=(\S+) .*?min=(\S+) max=(\S+) avg=(\S+)(?:.*?median=(\S+))?")
 _INIT = re.compile(r"Inference timings in us: Init: ([\d.e+]+)")
@@ -56,7 +60,6 @@ def measure(
     tell: Tell,
     *,
     threads: int = 1,
-    folder: str = FOLDER,
 ) -> list[Plain]:
     """Push a runner and a file, run it at each length, and remove both.
 
@@ -69,7 +72,6 @@ def measure(
         lengths: in tokens; ExecuTorch's runner takes the file's longest alone.
         tell: called with what goes on and the fraction done.
         threads: of the runtime.
-        folder: where on the phone.
 
     Raises:
         InputError: there is no runner.
@@ -80,10 +82,10 @@ def measure(
         raise InputError(
             f"there is no runner {runner}. Build {name} for the phone, and name it in its row of devices.toml."
         )
-    place, program = f"{folder}/{claimed.file}", f"{folder}/{runner.name}"
+    place, program = f"{FOLDER}/{claimed.file}", f"{FOLDER}/{runner.name}"
     found = []
     try:
-        phone.put_program(folder, {runner.name: runner, claimed.file: model / claimed.file}, runner.name, tell)
+        phone.put_program(FOLDER, {runner.name: runner, claimed.file: model / claimed.file}, runner.name, tell)
         functions = {function.max_length: function.name for function in claimed.functions}
         if claimed.backend == "litert":
             # A file of free length is run at the lengths that its functions were traced with.
@@ -94,10 +96,12 @@ def measure(
                 found.append(_read_litert(said, target, runner.name, length, threads, phone.name))
         else:
             tell(f"{target}, {claimed.max_length} tokens", 0.5)
+            began = phone.clock()
             said = phone.run_program(_executorch(program, place, threads))
+            said = f"{said}\n{phone.logged(_LOG_TAG, began)}"
             found.append(_read_executorch(said, target, runner.name, claimed.max_length, threads, phone.name))
     finally:
-        phone.remove_program(folder)
+        phone.remove_program(FOLDER)
     return found
 
 
@@ -137,7 +141,10 @@ def _read_litert(said: str, target: str, runner: str, length: int, threads: int,
 def _read_executorch(said: str, target: str, runner: str, length: int, threads: int, phone: str) -> Plain:
     row = _EXECUTED.search(said)
     if row is None:
-        raise DeviceError(f"{phone}: {runner} gave no timings of {target}: {_last(said)}.")
+        raise DeviceError(
+            f"{phone}: {runner} gave no timings of {target}, neither to its console nor to the phone's log: "
+            f"{_last(said)}."
+        )
     runs = int(row[1])
     return Plain(
         target=target,

@@ -46,6 +46,9 @@ from pipeline.devices.headless import (
 )
 from pipeline.ship.placing import Index
 
+_CONDITIONS = {"goes to the background": {"foreground": False}, "saves power": {"low_power": True}}
+"""What the record of an app says that behaves so."""
+
 
 class App:
     """One run."""
@@ -105,6 +108,12 @@ class App:
             record = record.model_copy(update={"source": "emulated-arm64"})
         if self.behaves == "mixes up":
             record = record.model_copy(update={"model": record.model.model_copy(update={"sha256": "0" * 64})})
+        if self.behaves in _CONDITIONS:
+            changed = record.conditions.model_copy(update=_CONDITIONS[self.behaves])
+            record = record.model_copy(update={"conditions": changed})
+        if self.behaves == "shares its pool":
+            pool = {"pool_threads": self.request.threads + 3}
+            record = record.model_copy(update={"backend": record.backend.model_copy(update=pool)})
         (self.folder / RECORD).write_text(record.model_dump_json())
         self.tell("finished", 1.0, "finished")
 
@@ -147,6 +156,8 @@ class App:
             backend=BackendInfo(
                 runtime="LiteRT", version=None, delegate="XNNPACK", compute_units=asked.compute_units,
                 threads=asked.threads, ops_delegated=None, ops_total=None,
+                # Whatever was asked for: this is a runtime without a GPU, and it says what ran.
+                share_by_unit={"CPU": 1.0},
             ),
             timing=Timing(
                 clock="time.perf_counter", load_ms=opened.load_ms, first_inference_ms=opened.first_inference_ms,

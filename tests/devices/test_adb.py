@@ -3,11 +3,14 @@
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from adbutils import AdbClient
+from adbutils.errors import AdbError
 from conftest import REPOSITORY, Silent, run_command
 from test_compare import tiny
 
@@ -27,8 +30,8 @@ from pipeline.graph import run as running
 from pipeline.graph.build import Request
 from pipeline.recipe import loading
 from pipeline.recipe.schema import Recipe
+from pipeline.ship import apps, plain
 from pipeline.ship import phones as shipped
-from pipeline.ship import plain
 
 __all__ = ["tiny"]
 """A fixture that pytest finds here by its name."""
@@ -57,7 +60,7 @@ runs_per_block = 5
 texts = 8
 text_passes = 3
 """
-_PATIENCE = Patience(poll_s=0.1, silent_s=5.0, begin_s=10.0, grace_s=10.0)
+_PATIENCE = Patience(poll_s=0.1, quick_s=0.1, silent_s=5.0, begin_s=30.0, grace_s=10.0)
 """Less than a phone gets, and enough where a compiler has this machine's cores."""
 
 
@@ -112,8 +115,6 @@ def measure(made: Path, device: Device, build: Path) -> list[shipped.Measured]:
 @pytest.fixture
 def build(made: Path, tmp_path: Path) -> Path:
     """A build folder of the test's own, with the finished files."""
-    import shutil
-
     return shutil.copytree(made / "build", tmp_path / "build", symlinks=True)
 
 
@@ -168,10 +169,13 @@ def _turn(build: Path, target: str, turn: int) -> BenchmarkRecord:
 SAID = {
     "is killed": "the app was killed or has crashed (at 'opening the model')",
     "stands still": "the app is there and does not go on (at 'opening the model')",
-    "says nothing": "10 s after its start the app runs, and says nothing",
+    "says nothing": "30 s after its start the app runs, and says nothing",
     "is hot": "the run ended as too hot: it did not cool down to 37 °C",
     "poses": "the record of measured/litert-int8_dynamic is refused: its source is emulated-arm64",
     "mixes up": "the record of measured/litert-int8_dynamic is refused: it is of another model",
+    "goes to the background": "is refused: the app was in the background while it ran",
+    "saves power": "is refused: power saving was on",
+    "shares its pool": "is refused: 1 threads were asked for, and the runtime's pool had 4 at the end",
 }
 
 
@@ -189,10 +193,37 @@ def test_an_app_that_does_not_do_what_it_should(behaves: str, made: Path, build:
     assert not one.kept
 
 
+def test_a_runtime_that_quietly_falls_back_is_refused(made: Path, build: Path, phone: Phone, tmp_path: Path) -> None:
+    """The GPU was asked for, and the record says that the processor ran it all."""
+    recipe = one_turn(made)
+    (target,) = choose_targets(recipe, ["litert:int8_dynamic"])
+    folder, device = build / "measured", row(phone)
+    model = finished_model(folder, target)
+    said = apps.checked(recipe, folder, target, model, allow_not_run=False, thorough=None)
+
+    def asked(units: str | None) -> shipped.Asked:
+        requests = shipped.requests_of(recipe.benchmark, model, said, ["A text."], device)
+        named = [one.model_copy(update={"compute_units": units}) for one in requests]
+        return shipped.Asked(str(target), model, said, named)
+
+    def ran(units: str | None) -> list[shipped.Measured]:
+        transport = adb.AndroidPhone(device)
+        return shipped.in_turns(
+            [asked(units)], tmp_path / "out", "pixel", transport, lambda what, share: None, patience=_PATIENCE
+        )
+
+    with pytest.raises(DeviceError, match=r"is refused: GPU was asked for, and GPU ran none of it \(CPU 100%\)"):
+        ran("GPU")
+    assert not list((tmp_path / "out").glob("**/*.json"))
+    (one,) = ran(None)
+    assert one.record.backend.share_by_unit == {"CPU": 1.0}
+
+
 def test_what_a_phone_lacks_is_said(made: Path, build: Path, phone: Phone) -> None:
     for file, said in (
         ("no_app", "the demo app pocketbert.app is not installed"),
-        ("full", "pixel has 1 MB free, and the run needs "),
+        ("full", r"pixel has 1 MB free in /tmp/.*, and the run needs "),
+        ("full_data", "pixel has 1 MB free in /data/local/tmp, and the run needs "),
         ("no_activity", "the app cannot be started: Error: Activity class"),
     ):
         (phone.home / file).touch()
@@ -253,6 +284,42 @@ def test_a_cable_that_is_pulled_in_the_middle_of_a_file(made: Path, build: Path,
         patience=_PATIENCE,
     )
     assert one.record.timing.texts.texts == 1
+
+
+def test_this_phone_refuses_what_android_refuses(phone: Phone) -> None:
+    """A push outside /data, and an app's writing in a folder that the shell has made for it."""
+    reached, device = adb.AndroidPhone(row(phone)), AdbClient().device(ADDRESS)
+    with pytest.raises(AdbError, match="FAIL"):
+        device.sync.push(b"a", f"{phone.storage}/a")
+    assert not (phone.storage / "a").exists()
+    device.sync.push(b"a", "/data/local/tmp/a", check=True)
+    assert (phone.temporary / "a").read_bytes() == b"a"
+    (phone.storage / "Android/data/pocketbert.app/files/runs/run").mkdir(parents=True)
+    reached.start("run")
+    assert not reached.alive()
+    assert "EACCES" in (phone.home / "app.log").read_text()
+
+
+def test_the_app_makes_its_own_folder_first(phone: Phone, monkeypatch: pytest.MonkeyPatch) -> None:
+    def put() -> None:
+        reached.put("run", {"models/a": b"a", "request.json": b"{}"}, lambda what, share: None)
+
+    reached, folder = adb.AndroidPhone(row(phone)), phone.storage / "Android/data/pocketbert.app"
+    # As a PocketBERT before this one left it: made by the shell, which is root here.
+    (folder / "files/runs/run").mkdir(parents=True)
+    put()
+    assert folder.stat().st_uid == 10123
+    assert (folder / "files/runs/run/models/a").read_bytes() == b"a"
+    assert not reached.alive()
+    assert list(phone.temporary.iterdir()) == []
+    (phone.home / "makes_nothing").touch()
+    reached.remove("run")
+    shutil.rmtree(folder)
+    monkeypatch.setattr(adb, "_OPEN_S", 0.1)
+    with pytest.raises(
+        DeviceError, match=r"pixel: the app pocketbert\.app was started and made no folder /tmp/.* open"
+    ):
+        put()
 
 
 def test_which_phone_is_meant_is_never_guessed(phone: Phone) -> None:
@@ -352,11 +419,11 @@ def test_without_the_app_by_the_runtimes_own_runner(made: Path, build: Path, pho
     runner.write_text(_BENCHMARK_MODEL)
     model = finished_model(build / "measured", choose_targets(one_turn(made), ["litert:int8_dynamic"])[0]).path
     claimed = signature.read(model)
-    reached, folder = adb.AndroidPhone(row(phone)), str(phone.home / "tmp")
+    reached, folder = adb.AndroidPhone(row(phone)), phone.temporary / "pocketbert"
 
     def ran(program: Path = runner) -> list[plain.Plain]:
         return plain.measure(
-            reached, program, "litert-int8_dynamic", model, claimed, [16, 64], lambda what, share: None, folder=folder
+            reached, program, "litert-int8_dynamic", model, claimed, [16, 64], lambda what, share: None
         )
 
     found = ran()
@@ -364,7 +431,7 @@ def test_without_the_app_by_the_runtimes_own_runner(made: Path, build: Path, pho
         (16, 50, 0.5005, 0.5, 12.5),
         (64, 50, 2.0005, 2.0, 12.5),
     ]
-    assert not Path(folder).exists()
+    assert not folder.exists()
     for file, said in (
         ("no_delegate", "benchmark_model ended with exit code 1: ERROR: Failed to apply XNNPACK delegate"),
         ("says_nothing", "benchmark_model gave no timings of litert-int8_dynamic: it says nothing"),
@@ -373,6 +440,42 @@ def test_without_the_app_by_the_runtimes_own_runner(made: Path, build: Path, pho
         with pytest.raises(DeviceError, match=said):
             ran()
         (phone.home / file).unlink()
-        assert not Path(folder).exists()
+        assert not folder.exists()
     with pytest.raises(InputError, match=r"there is no runner .* Build benchmark_model for the phone"):
         ran(tmp_path / "nowhere")
+
+
+_EXECUTOR_RUNNER = """#!/bin/sh
+said="Model executed successfully 50 time(s) in 250.000000 ms."
+case "$(cat "$PHONE/build")" in
+android) echo "$(date '+%Y-%m-%d %H:%M:%S.%N') $said" >>"$PHONE/log.ExecuTorch" ;;
+posix) echo "I 00:00:00.001 executorch:executor_runner.cpp:789] $said" >&2 ;;
+esac
+echo "OutputX 0: tensor(sizes=[1, 16])"
+"""
+"""What ExecuTorch's executor_runner writes where, after its source and those of its two platforms."""
+
+
+def test_executorchs_runner_says_its_time_in_the_log_of_the_phone(
+    made: Path, build: Path, phone: Phone, tmp_path: Path
+) -> None:
+    runner = tmp_path / "executor_runner"
+    runner.write_text(_EXECUTOR_RUNNER)
+    model = finished_model(build / "measured", choose_targets(one_turn(made), ["litert:int8_dynamic"])[0]).path
+    claimed = signature.read(model).model_copy(update={"backend": "executorch"})
+    reached = adb.AndroidPhone(row(phone))
+    # Of an earlier run, which is not this one's.
+    (phone.home / "log.ExecuTorch").write_text(
+        "2026-01-01 00:00:00.000000000 Model executed successfully 50 time(s) in 1.000000 ms.\n"
+    )
+
+    def ran(how: str) -> list[plain.Plain]:
+        (phone.home / "build").write_text(how)
+        return plain.measure(reached, runner, "executorch-fp32", model, claimed, [16], lambda what, share: None)
+
+    for how in ("android", "posix"):
+        (found,) = ran(how)
+        assert (found.seq_len, found.runs, found.mean_ms, found.p50_ms) == (64, 50, 5.0, None)
+    (phone.home / "log.ExecuTorch").unlink()
+    with pytest.raises(DeviceError, match="gave no timings of executorch-fp32, neither to its console nor to the"):
+        ran("without logging")
