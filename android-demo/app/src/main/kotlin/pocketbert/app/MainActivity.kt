@@ -7,8 +7,8 @@ import androidx.activity.ComponentActivity
 import androidx.activity.compose.setContent
 import androidx.activity.enableEdgeToEdge
 import androidx.compose.runtime.LaunchedEffect
-import androidx.compose.runtime.collectAsState
 import androidx.compose.runtime.getValue
+import androidx.lifecycle.compose.collectAsStateWithLifecycle
 import kotlinx.coroutines.delay
 import pocketbert.app.screens.HeadlessScreen
 import pocketbert.app.screens.PocketBertTheme
@@ -41,7 +41,7 @@ class MainActivity : ComponentActivity() {
         window.addFlags(WindowManager.LayoutParams.FLAG_KEEP_SCREEN_ON)
         val model = desk.headless(run)
         setContent {
-            val progress by model.progress.collectAsState()
+            val progress by model.progress.collectAsStateWithLifecycle()
             PocketBertTheme { HeadlessScreen(run, progress, model::cancel) }
             LaunchedEffect(progress.state.isFinal) {
                 if (!progress.state.isFinal) return@LaunchedEffect

@@ -1,5 +1,6 @@
 package pocketbert.models
 
+import kotlinx.coroutines.CompletableDeferred
 import kotlinx.coroutines.suspendCancellableCoroutine
 import pocketbert.core.Background
 import pocketbert.core.Cancellation
@@ -8,10 +9,12 @@ import pocketbert.core.model.Answered
 import pocketbert.core.model.GoldenVerdict
 import pocketbert.core.model.RunnerFailed
 import pocketbert.core.model.RunnerOptions
+import pocketbert.core.model.RunnerRefused
 import pocketbert.core.model.Student
 import pocketbert.core.output.Found
 import pocketbert.core.output.Share
 import pocketbert.core.tokenizer.Tokenizer
+import java.util.concurrent.RejectedExecutionException
 
 /**
  * Runs work behind what was started before, and returns what it returns; cancelled with the coroutine that waits.
@@ -26,6 +29,8 @@ internal suspend fun <T> Background.run(work: (Cancellation) -> T): T = suspendC
             throw RunnerFailed("there is not enough memory: ${error.message}", error)
         } catch (error: LinkageError) {
             throw RunnerFailed("the runtime's library cannot be loaded: ${error.message}", error)
+        } catch (error: Error) {
+            throw RunnerFailed("${error.javaClass.simpleName}: ${error.message}", error)
         }
     }) { waiting.resumeWith(it) }
     // What was given up ends some time later; resuming who has gone does nothing.
@@ -33,19 +38,27 @@ internal suspend fun <T> Background.run(work: (Cancellation) -> T): T = suspendC
 }
 
 /**
- * A model that is opened when it is first asked something, runs off the main thread, one call at a time, and gives its memory
- * back when it is closed.
+ * A model that is opened when it is asked something, runs off the main thread, one call at a time, and gives its memory back
+ * when it is released or closed.
  */
 class Worker(val shelved: ShelvedModel, private val options: RunnerOptions = RunnerOptions(shelved.linked.threads.first)) : AutoCloseable {
     private class Opened(val student: Student, val tokenizer: Tokenizer, val tookMs: Double)
 
     private val background = Background()
+    private val inMemory = shelved.equipment.inMemory
+    private val gone = CompletableDeferred<Unit>()
+    private var isClosed = false
 
     // Touched in the background alone, where work goes one after the other.
     private var opened: Opened? = null
 
-    /** Asks the model something, and returns what it says. */
+    /**
+     * Asks the model something, and returns what it says.
+     *
+     * @throws RunnerRefused its compute units are untried, and no self-test has passed there; or a benchmark goes on.
+     */
     suspend fun ask(question: Question): Reply = background.run { cancellation ->
+        shelved.equipment.selfTested.choose(shelved.model, options.computeUnits)
         val opened = open()
         val (answer, answered) = question.ask(opened.student, cancellation)
         val limit = shelved.model.signature.maxLength
@@ -63,27 +76,85 @@ class Worker(val shelved: ShelvedModel, private val options: RunnerOptions = Run
         )
     }
 
-    /** Runs the golden rows that were shipped with the model. */
+    /** Runs the golden rows that were shipped with the model; compute units on which they hold may be used from then on. */
     suspend fun check(): Pair<Golden, GoldenVerdict> = background.run { cancellation ->
         val golden = shelved.model.golden()
-        golden to open().student.check(golden, cancellation)
+        val verdict = open().student.check(golden, cancellation)
+        if (verdict.failures.isEmpty()) options.computeUnits?.let { shelved.equipment.selfTested.add(shelved.model, it) }
+        golden to verdict
     }
 
     private fun open(): Opened = opened ?: run {
+        inMemory.add(this)
         val began = System.nanoTime()
         val tokenizer = shelved.model.tokenizer()
         val student = Student(shelved.model, tokenizer, shelved.linked.runtime.open(shelved.model, options))
         Opened(student, tokenizer, (System.nanoTime() - began) / NANOS_IN_MS).also { opened = it }
     }
 
-    /** Closes the model behind what was asked before. */
+    /** Gives the memory back behind what was asked before, and waits for that; the next question opens the model again. */
+    suspend fun release() {
+        try {
+            background.run { giveBack() }
+        } catch (_: RejectedExecutionException) {
+            gone.await()
+        }
+    }
+
+    /** Gives the memory back behind what was asked before; nothing can be asked any more. */
     override fun close() {
-        background.start({ opened?.student?.close() }) { }
+        if (isClosed) return
+        isClosed = true
+        background.start({ giveBack() }) { gone.complete(Unit) }
         background.close()
+    }
+
+    private fun giveBack() {
+        try {
+            opened?.student?.close()
+        } finally {
+            opened = null
+            inMemory.remove(this)
+        }
     }
 
     private companion object {
         const val NANOS_IN_MS = 1e6
+    }
+}
+
+/**
+ * The workers that hold a model in memory. A benchmark measures alone: other models would count among its memory, take its
+ * processor, and hold a runtime's pool of threads at their size.
+ */
+internal class InMemory {
+    private val workers = LinkedHashSet<Worker>()
+    private var benchmarks = 0
+
+    /** @throws RunnerRefused a benchmark goes on. */
+    @Synchronized
+    fun add(worker: Worker) {
+        if (benchmarks > 0) throw RunnerRefused("a benchmark goes on, and has this phone for itself; ask again when it has ended")
+        workers.add(worker)
+    }
+
+    @Synchronized
+    fun remove(worker: Worker) {
+        workers.remove(worker)
+    }
+
+    /** Does work while no worker has a model in memory. */
+    suspend fun <T> without(work: suspend () -> T): T {
+        val open = synchronized(this) {
+            benchmarks++
+            workers.toList()
+        }
+        try {
+            open.forEach { it.release() }
+            return work()
+        } finally {
+            synchronized(this) { benchmarks-- }
+        }
     }
 }
 

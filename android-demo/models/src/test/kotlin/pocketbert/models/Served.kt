@@ -21,6 +21,7 @@ import pocketbert.core.endtoend.SocketRuntime
 import pocketbert.core.model.Runner
 import pocketbert.core.model.RunnerOptions
 import pocketbert.core.model.Runtime
+import pocketbert.core.model.SharedPool
 import java.io.File
 import java.util.concurrent.CountDownLatch
 import java.util.concurrent.atomic.AtomicInteger
@@ -61,10 +62,7 @@ internal object Served {
         phone: Phone = HostPhone(listOf(37.0)),
         hangsUpAfter: Int? = null,
     ): Equipment {
-        val linked = versions.keys.map { backend ->
-            val units = if (backend == "litert") listOf("CPU", "NPU") else emptyList()
-            LinkedRuntime(instead[backend] ?: runtime(backend, hangsUpAfter), units, 1..2)
-        }
+        val linked = versions.keys.map { backend -> LinkedRuntime(instead[backend] ?: runtime(backend, hangsUpAfter), 1..2) }
         return Equipment(Folder(models), Policy(TrustedKeys(keys), unsigned), linked, phone, runs)
     }
 
@@ -121,6 +119,24 @@ internal class Halting(private val inner: Runtime, override val version: String 
 
     /** Lets all runs go on. */
     fun release() = sign.countDown()
+}
+
+/** A runtime whose models share one pool of threads, as ExecuTorch's do in a process; those behind the socket have one each. */
+internal class Pooled(private val inner: Runtime) : Runtime by inner {
+    private val pool = SharedPool(inner.name)
+
+    override fun open(model: Model, options: RunnerOptions): Runner {
+        val hold = pool.hold(options.threads)
+        val runner = inner.open(model, options)
+        return object : Runner by runner {
+            override val poolThreads get() = hold.threads
+
+            override fun close() {
+                runner.close()
+                hold.close()
+            }
+        }
+    }
 }
 
 /** A runtime that fails in its own way when a model is opened. */
