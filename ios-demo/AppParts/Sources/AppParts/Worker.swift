@@ -11,6 +11,8 @@ public final class Worker: Sendable {
     }
 
     public let shelved: ShelvedModel
+    /// The compute unit on which it runs.
+    public let unit: String
     private let options: RunnerOptions
     private let background = Background()
     // Touched in the background alone, where work goes one after the other; and in deinit, after all of it.
@@ -18,7 +20,9 @@ public final class Worker: Sendable {
 
     public init(_ shelved: ShelvedModel, _ options: RunnerOptions? = nil) {
         self.shelved = shelved
-        self.options = options ?? RunnerOptions(threads: shelved.linked.threads.lowerBound)
+        let asked = options ?? RunnerOptions(threads: shelved.linked.threads.lowerBound)
+        unit = asked.computeUnits ?? shelved.model.computeUnits[0]
+        self.options = RunnerOptions(threads: asked.threads, computeUnits: unit)
     }
 
     deinit {
@@ -30,6 +34,8 @@ public final class Worker: Sendable {
     /// Asks the model something, and returns what it says. Cancelled with the task that waits for it.
     public func ask(_ question: Question) async throws -> Reply {
         try await background.run { [self] cancellation in
+            // A worker that tests an untried unit answers nobody before the test has passed.
+            _ = try shelved.model.unit(unit)
             let opened = try open()
             let asked = try question.ask(opened.student, cancellation)
             let limit = shelved.model.signature.maxLength
@@ -43,11 +49,17 @@ public final class Worker: Sendable {
         }
     }
 
-    /// Runs the golden rows that were shipped with the model.
+    /// Runs the golden rows that were shipped with the model, also on a compute unit that is untried; where they hold, the
+    /// unit is offered from now on.
     public func check() async throws -> (golden: Golden, verdict: GoldenVerdict) {
         try await background.run { [self] cancellation in
-            let golden = try shelved.model.golden()
-            return (golden, try open().student.check(golden, cancellation: cancellation))
+            let (model, runtime) = (shelved.model, shelved.linked.runtime)
+            let golden = try model.golden()
+            let verdict = try open().student.check(golden, cancellation: cancellation)
+            // An older runtime may be wrong on other rows.
+            let isOld = MinimumVersion(model.signature.minimumRuntime, linked: runtime.version) == .tooOld
+            if verdict.failures.isEmpty, !isOld { PassedUnits.add(model, unit) }
+            return (golden, verdict)
         }
     }
 
