@@ -74,6 +74,8 @@ def write_models(folder: Path, tokenizer: Path | None = None) -> None:
         (model / "package" / "Data" / "weights.bin").write_bytes(b"weights" * 99)
         if tokenizer is not None:
             shutil.copyfile(tokenizer, model / "tokenizer.json")
+            rows = Tokenizer.from_file(str(tokenizer)).get_vocab_size()
+            (model / "config.json").write_text(json.dumps({"vocab_size": rows}), encoding="utf-8")
         else:
             (model / "tokenizer.json").write_text('{"version": "1.0"}', encoding="utf-8")
         (model / "signature.json").write_text(signature.model_dump_json(), encoding="utf-8")
@@ -233,6 +235,7 @@ def _output(name: str) -> dict[str, Any]:
 _FIRST = MODELS[0]
 _SIGNATURE, _SHIPPED = f"{_FIRST}/signature.json", f"{_FIRST}/shipped.json"
 _TOKENIZER, _GOLDEN = f"{_FIRST}/tokenizer.json", f"{_FIRST}/golden.json"
+_CONFIG = f"{_FIRST}/config.json"
 CASES = (
     Case("whole", lambda folder: None),
     Case("index_missing", _remove("models.json"), error="models.json: it is missing"),
@@ -284,6 +287,8 @@ CASES = (
     Case("tokenizer_missing", _remove(_TOKENIZER), fails={_TOKENIZER: "tokenizer.json: it is missing"}),
     Case("tokenizer_cut", _cut(_TOKENIZER), fails={_TOKENIZER: "tokenizer.json: it cannot be read"}),
     Case("tokenizer_unknown", _edit(_TOKENIZER, normalizer={"type": "Nmt"}), fails={_TOKENIZER: "the normalizer Nmt"}),
+    Case("config_missing", _remove(_CONFIG), fails={_CONFIG: "config.json: it is missing"}),
+    Case("table_too_small", _edit(_CONFIG, vocab_size=3), fails={_CONFIG: "has 3 rows, and tokenizer.json gives"}),
     Case("golden_missing", _remove(_GOLDEN), fails={_GOLDEN: "golden.json: it is missing"}),
     Case("golden_bound", _edit(_GOLDEN, min_cosine="high"), fails={_GOLDEN: "min_cosine is"}),
     Case("golden_newer", _edit(_GOLDEN, schema_version=2), fails={_GOLDEN: "its schema_version is 2"}),

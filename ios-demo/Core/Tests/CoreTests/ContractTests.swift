@@ -35,6 +35,9 @@ final class ContractTests: XCTestCase {
                     let place = model.entry.folder
                     try read(try fails.textOrNil("\(place)/tokenizer.json"), folder) { _ = try model.tokenizer() }
                     try read(try fails.textOrNil("\(place)/golden.json"), folder) { _ = try model.golden() }
+                    if let config = try fails.textOrNil("\(place)/config.json") {
+                        try read(config, folder) { _ = try model.pad(try model.tokenizer().encode("words")) }
+                    }
                 }
             }
             XCTAssertEqual(usable, try test.texts("usable"), folder)
@@ -69,7 +72,7 @@ final class ContractTests: XCTestCase {
                 let encoded = try tokenizer.encode(row.first, row.second, maxLength: most)
                 XCTAssertEqual(encoded.ids, row.ids, row.first)
                 XCTAssertEqual(encoded.types, row.types, row.first)
-                let padded = try model.signature.pad(encoded)
+                let padded = try model.pad(encoded)
                 XCTAssertTrue((padded.function.minLength...padded.function.maxLength).contains(padded.length))
                 XCTAssertEqual(padded.inputs["attention_mask"]?.reduce(0, +), Int32(encoded.count))
                 XCTAssertEqual(padded.inputs["input_ids"]?.prefix(encoded.count).map { Int($0) }, encoded.ids)

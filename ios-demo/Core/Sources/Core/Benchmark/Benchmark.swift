@@ -124,7 +124,7 @@ struct Benchmark {
         let options = RunnerOptions(threads: request.threads, computeUnits: unit, isMeasured: true)
         let (runner, loadMs) = try Self.timed { try runtime.open(model, options) }
         do {
-            let first = try model.signature.pad(try tokenizer.encode(request.texts[0], maxLength: model.signature.maxLength))
+            let first = try model.pad(try tokenizer.encode(request.texts[0], maxLength: model.signature.maxLength))
             try runner.prepare(first)
             let (_, firstMs) = try Self.timed { try runner.run(first) }
             return Opened(tokenizer: tokenizer, runner: runner, tokenizerMs: tokenizerMs, loadMs: loadMs, firstMs: firstMs)
@@ -175,7 +175,7 @@ struct Benchmark {
                 let done = Self.lengthsShare + (1 - Self.lengthsShare) * share
                 tell(false, done, "texts, pass \(pass) of \(request.textPasses)")
                 let (row, tokenizeMs) = try Self.timed {
-                    try model.signature.pad(try opened.tokenizer.encode(text, maxLength: model.signature.maxLength))
+                    try model.pad(try opened.tokenizer.encode(text, maxLength: model.signature.maxLength))
                 }
                 let (wall, cpu) = try time(opened.runner, row)
                 if pass == 0 { continue }
@@ -216,7 +216,7 @@ struct Benchmark {
 
     private func fullRow(_ model: Model, _ opened: Opened, _ length: Int) throws -> PaddedRow {
         let words = [String](repeating: Self.word, count: length).joined(separator: " ")
-        return try model.signature.pad(try opened.tokenizer.encode(words, maxLength: length))
+        return try model.pad(try opened.tokenizer.encode(words, maxLength: length))
     }
 
     private func check(_ deadline: Double) throws {

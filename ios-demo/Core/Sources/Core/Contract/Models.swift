@@ -54,6 +54,9 @@ public struct Model: Sendable {
     /// Further units on which no file of this scheme has passed yet, each with a sentence that says what is known.
     public let untriedUnits: [String: String]
 
+    /// Rows of the table of words; a folder whose config.json cannot be read is of use for all but running it.
+    private let vocabulary: Result<Int, any Error>
+
     fileprivate init(_ files: any Files, _ entry: Entry, _ policy: Policy) throws {
         let bundle = try SignedBundle(files, entry.folder)
         var signedBy: String?
@@ -91,6 +94,7 @@ public struct Model: Sendable {
         self.entry = entry
         self.signature = signature
         self.signedBy = signedBy
+        vocabulary = Result { try Self.vocabulary(files, entry.folder) }
         verdict = shipped.verdict
         reasons = shipped.reasons
         licence = shipped.licence
@@ -114,6 +118,26 @@ public struct Model: Sendable {
         } catch let error as UnsupportedTokenizer {
             let why = error.description
             throw UnreadableFile(path, why.hasPrefix("tokenizer.json: ") ? String(why.dropFirst(16)) : why)
+        }
+    }
+
+    /// Pads a row as `Signature.pad` does. Throws `UnreadableFile` where the tokenizer gave an id that the file has no row for:
+    /// runtimes read beside the table, or end the process.
+    public func pad(_ row: Encoding) throws -> PaddedRow {
+        let rows = try vocabulary.get()
+        if let odd = row.ids.first(where: { !(0..<rows).contains($0) }) {
+            let why = "the table of words has \(rows) rows, and tokenizer.json gives the id \(odd); ship the model again"
+            throw UnreadableFile("\(entry.folder)/config.json", why)
+        }
+        return try signature.pad(row)
+    }
+
+    private static func vocabulary(_ files: any Files, _ folder: String) throws -> Int {
+        let path = "\(folder)/config.json"
+        do {
+            return try Json.read(try files.read(path)).number("vocab_size")
+        } catch let error as WrongJson {
+            throw UnreadableFile(path, error.description)
         }
     }
 

@@ -95,7 +95,7 @@ public final class Student: Sendable {
         try expect("spans")
         let began = Ticks.nanoseconds()
         let rows = try windows(question, passage, signature.maxLength, cancellation)
-        let padded = try rows.map(signature.pad)
+        let padded = try rows.map(model.pad)
         let tokenized = Ticks.nanoseconds()
         for row in padded { try runner.prepare(row) }
         let prepared = Ticks.nanoseconds()
@@ -157,7 +157,7 @@ public final class Student: Sendable {
 
     /// Returns the output of a row as the golden rows have it: outputs side by side, token after token, padding left out.
     public func output(_ row: Encoding) throws -> [Float] {
-        try Rows.output(signature, try runner.run(try signature.pad(row)), row.count)
+        try Rows.output(signature, try runner.run(try model.pad(row)), row.count)
     }
 
     private func windows(
@@ -174,7 +174,7 @@ public final class Student: Sendable {
         try expect(kind)
         let began = Ticks.nanoseconds()
         let row = try tokenizer.encode(first, second, maxLength: signature.maxLength, cancellation: cancellation)
-        let padded = try signature.pad(row)
+        let padded = try model.pad(row)
         let tokenized = Ticks.nanoseconds()
         try cancellation?.check()
         try runner.prepare(padded)

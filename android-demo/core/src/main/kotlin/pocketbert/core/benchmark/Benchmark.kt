@@ -127,7 +127,7 @@ class Benchmark(
         tell(false, 0.0, "opening ${model.entry.folder}")
         val (tokenizer, tokenizerMs) = timed { model.tokenizer() }
         val (runner, loadMs) = timed { runtime.open(model, RunnerOptions(request.threads, units)) }
-        val first = model.signature.pad(tokenizer.encode(request.texts.first(), maxLength = model.signature.maxLength))
+        val first = model.pad(tokenizer.encode(request.texts.first(), maxLength = model.signature.maxLength))
         val (_, firstMs) = try {
             timed { runner.run(first) }
         } catch (error: Exception) {
@@ -170,7 +170,7 @@ class Benchmark(
                 val share = (pass + number.toDouble() / request.texts.size) / (request.textPasses + 1)
                 tell(false, LENGTHS_SHARE + (1 - LENGTHS_SHARE) * share, "texts, pass $pass of ${request.textPasses}")
                 val (row, tokenizeMs) = timed {
-                    model.signature.pad(opened.tokenizer.encode(text, maxLength = model.signature.maxLength))
+                    model.pad(opened.tokenizer.encode(text, maxLength = model.signature.maxLength))
                 }
                 samples.tokenize.add(tokenizeMs)
                 time(opened.runner, row, samples.wall, samples.cpu)
@@ -209,7 +209,7 @@ class Benchmark(
 
     private fun fullRow(model: Model, opened: Opened, length: Int): PaddedRow {
         val words = List(length) { WORD }.joinToString(" ")
-        return model.signature.pad(opened.tokenizer.encode(words, maxLength = length))
+        return model.pad(opened.tokenizer.encode(words, maxLength = length))
     }
 
     private fun check(deadline: Long) {

@@ -14,9 +14,11 @@ import pocketbert.core.number
 import pocketbert.core.numbers
 import pocketbert.core.objects
 import pocketbert.core.present
+import pocketbert.core.readJson
 import pocketbert.core.text
 import pocketbert.core.textOrNull
 import pocketbert.core.texts
+import pocketbert.core.tokenizer.Encoding
 import pocketbert.core.tokenizer.Tokenizer
 import pocketbert.core.tokenizer.UnsupportedTokenizer
 
@@ -87,6 +89,23 @@ class Model internal constructor(
         } catch (error: UnsupportedTokenizer) {
             throw UnreadableFile(path, error.message.orEmpty().removePrefix("tokenizer.json: "))
         }
+    }
+
+    /** Rows of the table of words: runtimes read beside it, or end the process, where an id is outside. */
+    private val vocabulary: Int by lazy {
+        val path = "${entry.folder}/config.json"
+        try {
+            readJson(String(files.read(path), Charsets.UTF_8)).number("vocab_size")
+        } catch (error: WrongJson) {
+            throw UnreadableFile(path, error.message.orEmpty())
+        }
+    }
+
+    /** Pads a row as [Signature.pad] does. @throws UnreadableFile the tokenizer gave an id that the file has no row for. */
+    fun pad(row: Encoding): PaddedRow {
+        val odd = row.ids.firstOrNull { it !in 0 until vocabulary } ?: return signature.pad(row)
+        val rows = "the table of words has $vocabulary rows, and tokenizer.json gives the id $odd"
+        throw UnreadableFile("${entry.folder}/config.json", "$rows; ship the model again")
     }
 
     /** Reads the golden rows. @throws UnreadableFile they are missing or broken. */

@@ -70,7 +70,7 @@ class Student(val model: Model, private val tokenizer: Tokenizer, private val ru
         expect("spans")
         val began = System.nanoTime()
         val rows = windows(question, passage, signature.maxLength, cancellation)
-        val padded = rows.map(signature::pad)
+        val padded = rows.map(model::pad)
         val tokenized = System.nanoTime()
         val windows = rows.zip(padded).map { (row, inputs) ->
             cancellation?.check()
@@ -132,7 +132,7 @@ class Student(val model: Model, private val tokenizer: Tokenizer, private val ru
     }
 
     /** Returns the output of a row as the golden rows have it: outputs side by side, token after token, padding left out. */
-    fun output(row: Encoding): FloatArray = Rows.output(signature, runner.run(signature.pad(row)), row.size)
+    fun output(row: Encoding): FloatArray = Rows.output(signature, runner.run(model.pad(row)), row.size)
 
     override fun close() = runner.close()
 
@@ -149,7 +149,7 @@ class Student(val model: Model, private val tokenizer: Tokenizer, private val ru
         expect(kind)
         val began = System.nanoTime()
         val row = tokenizer.encode(first, second, signature.maxLength, cancellation)
-        val padded = signature.pad(row)
+        val padded = model.pad(row)
         val tokenized = System.nanoTime()
         cancellation?.check()
         val outputs = runner.run(padded)

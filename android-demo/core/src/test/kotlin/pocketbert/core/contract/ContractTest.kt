@@ -46,6 +46,8 @@ class ContractTest {
                     for (model in usable) {
                         read(fails.textOrNull("${model.entry.folder}/tokenizer.json")) { model.tokenizer() }
                         read(fails.textOrNull("${model.entry.folder}/golden.json")) { model.golden() }
+                        val config = fails.textOrNull("${model.entry.folder}/config.json") ?: continue
+                        read(config) { model.pad(model.tokenizer().encode("words")) }
                     }
                 }
             }
@@ -70,7 +72,7 @@ class ContractTest {
                 val encoded = tokenizer.encode(row.first, row.second, minOf(golden.maxLength, model.signature.maxLength))
                 assertEquals(row.ids, encoded.ids.toList(), row.first)
                 assertEquals(row.types, encoded.types.toList(), row.first)
-                val padded = model.signature.pad(encoded)
+                val padded = model.pad(encoded)
                 assertTrue(padded.length >= encoded.size && padded.length in padded.function.minLength..padded.function.maxLength)
                 assertEquals(encoded.size, padded.inputs.getValue("attention_mask").sum())
                 assertArrayEquals(encoded.ids, padded.inputs.getValue("input_ids").copyOf(encoded.size))
