@@ -10,8 +10,19 @@ public final class BenchmarkModel {
         case idle
         case running(RunProgress)
         case ended(RunProgress, RunRecord?)
+        /// It did not begin: no length is chosen.
+        case lacksLength
         /// It did not begin; the message is a sentence.
         case failed(String)
+
+        /// Whether something went wrong: a run that somebody stopped is none.
+        public var isProblem: Bool {
+            switch self {
+            case .idle, .running, .lacksLength: false
+            case .ended(let end, _): end.state != .finished && end.state != .cancelled
+            case .failed: true
+            }
+        }
     }
 
     private nonisolated static let mostTexts = 24
@@ -23,7 +34,7 @@ public final class BenchmarkModel {
     public private(set) var state = State.idle
     /// Records of earlier runs, the newest first.
     public private(set) var records: [RunRecord] = []
-    /// One of the runtime's compute units; nil for its default.
+    /// One of the units that are offered; nil for the file's default.
     public var computeUnits: String?
     public var threads = 1
     public var lengths: Set<Int> = []
@@ -50,11 +61,14 @@ public final class BenchmarkModel {
         return Self.freeLengths.filter { $0 < signature.maxLength } + [signature.maxLength]
     }
 
+    /// The compute units that the chosen file may be measured on: untried ones once the self-test has passed there.
+    public var unitsOffered: [String] { chosen?.units ?? [] }
+
     /// Takes another model, with what its runtime offers.
     public func choose(_ id: ShelvedModel.ID) {
         guard let model = models.first(where: { $0.id == id }) else { return }
         chosen = model
-        if computeUnits.map({ !model.linked.computeUnits.contains($0) }) ?? false { computeUnits = nil }
+        if computeUnits.map({ !model.units.contains($0) }) ?? false { computeUnits = nil }
         threads = min(max(threads, model.linked.threads.lowerBound), model.linked.threads.upperBound)
         lengths = Set(lengthsOffered)
     }
@@ -67,10 +81,10 @@ public final class BenchmarkModel {
     public func start() {
         guard let chosen, !isRunning else { return }
         if lengths.isEmpty {
-            state = .failed("Choose a length, at least one.")
+            state = .lacksLength
             return
         }
-        state = .running(RunProgress(state: .running, done: 0, doing: "reading the texts"))
+        state = .running(RunProgress(state: .running, done: 0, doing: "starting"))
         let (equipment, background) = (equipment, background)
         let (units, threads, lengths) = (computeUnits, threads, lengths.sorted())
         let (minutes, startBelowC, run) = (minutes, startBelowC, Self.name(chosen))
@@ -106,9 +120,13 @@ public final class BenchmarkModel {
         records = await Task.detached { runs.records() }.value
     }
 
-    /// Removes an earlier run.
+    /// Removes an earlier run; where that fails, the state says why.
     public func remove(_ record: RunRecord) async {
-        try? equipment.runs.remove(record.id)
+        do {
+            try equipment.runs.remove(record.id)
+        } catch {
+            if !isRunning { state = .failed(error.sentence) }
+        }
         await readRecords()
     }
 

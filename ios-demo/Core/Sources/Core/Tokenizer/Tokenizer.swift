@@ -205,7 +205,9 @@ public struct Tokenizer: Sendable {
             if row.ids[at] == spaceMark, !(end - first == 1 && text[first] == Self.mark) { end = first }
             while first < end, spaces.contains(Code(text[first])) { first += 1 }
             while first < end, spaces.contains(Code(text[end - 1])) { end -= 1 }
-            while first < end, end < next, accents.contains(AlignedText.code(text, end)) { end += AlignedText.code(text, end) > 0xFFFF ? 2 : 1 }
+            while first < end, end < next, case let code = AlignedText.code(text, end), accents.contains(code) {
+                end += code > 0xFFFF ? 2 : 1
+            }
             row.from[at] = first
             row.to[at] = end
         }
