@@ -8,6 +8,8 @@ final class IPhone: Phone {
     let versions: [String: String]
     let processToReadyMs: Double?
     let memoryKind = "footprint"
+    let thermalStates = ["nominal", "fair", "serious", "critical"]
+    private let background = BackgroundCount()
 
     /// Reads what does not change; call it once the app can take a request.
     ///
@@ -23,8 +25,12 @@ final class IPhone: Phone {
         #endif
         self.versions = versions
         processToReadyMs = System.startOfProcess().map { (Date().timeIntervalSince1970 - $0) * 1_000 }
-        // Without it the level is never told.
-        Task { @MainActor in UIDevice.current.isBatteryMonitoringEnabled = true }
+        let background = background
+        Task { @MainActor in
+            // Without it the level is never told.
+            UIDevice.current.isBatteryMonitoringEnabled = true
+            background.start()
+        }
     }
 
     var source: String {
@@ -50,7 +56,8 @@ final class IPhone: Phone {
         let screen = Self.ofScreen()
         return Moment(
             thermal: Self.word(process.thermalState), batteryFraction: screen.battery, charging: screen.charging,
-            lowPower: process.isLowPowerModeEnabled, foreground: screen.foreground, loadAverage: System.loadAverage())
+            lowPower: process.isLowPowerModeEnabled, foreground: screen.foreground,
+            timesInBackground: background.times, loadAverage: System.loadAverage())
     }
 
     func residentBytes() -> Int64? { System.footprint()?.now }
@@ -88,7 +95,8 @@ final class IPhone: Phone {
         // The level is -1 where the system does not know it, as in the simulator.
         return OfScreen(
             battery: device.batteryLevel < 0 ? nil : Double(device.batteryLevel), charging: charging,
-            foreground: UIApplication.shared.applicationState == .active)
+            // A notification or the control centre over the app makes it inactive, and does not slow it.
+            foreground: UIApplication.shared.applicationState != .background)
     }
 
     private static func word(_ state: ProcessInfo.ThermalState) -> String? {
@@ -98,6 +106,22 @@ final class IPhone: Phone {
         case .serious: "serious"
         case .critical: "critical"
         @unknown default: nil
+        }
+    }
+}
+
+/// Counts how often the app goes into the background.
+private final class BackgroundCount: @unchecked Sendable {
+    private let lock = NSLock()
+    private var count = 0
+
+    var times: Int { lock.withLock { count } }
+
+    /// Begins to count, for as long as the process lives.
+    @MainActor
+    func start() {
+        _ = NotificationCenter.default.addObserver(forName: UIApplication.didEnterBackgroundNotification, object: nil, queue: nil) {
+            [self] _ in lock.withLock { count += 1 }
         }
     }
 }

@@ -10,6 +10,7 @@ import Foundation
 struct ExecuTorchRuntime: Runtime {
     /// The release that `project.toml` pins; the library does not tell.
     static let release = "1.4.1"
+    private static let unit = "CPU"
     private static let mostThreads = 8
 
     let name = "ExecuTorch"
@@ -23,8 +24,8 @@ struct ExecuTorchRuntime: Runtime {
     }
 
     func open(_ model: Model, _ options: RunnerOptions) throws -> any Runner {
-        if let units = options.computeUnits {
-            throw RunnerRefused("there are no compute units \(units) in ExecuTorch here; its files run through XNNPACK, on the CPU")
+        if let unit = options.computeUnits, unit != Self.unit {
+            throw RunnerRefused("there is no compute unit \(unit) in ExecuTorch here; its files run through XNNPACK, on the CPU")
         }
         if MinimumVersion(model.signature.minimumRuntime, linked: version) == .tooOld {
             throw RunnerRefused("\(model.file) needs ExecuTorch \(model.signature.minimumRuntime), and this app has \(version)")

@@ -61,8 +61,8 @@ final class PartsTests: XCTestCase {
         let file = try runs.write(request).appendingPathComponent(Headless.request)
         let found = try XCTUnwrap(try JSONSerialization.jsonObject(with: Data(contentsOf: file)) as? [String: Any])
         let names = ["compute_units", "lengths", "model", "round_ms", "rounds", "run_id", "runs_per_round", "schema_version"]
-        let others = ["start_below_c", "sustained_part_s", "sustained_s", "text_passes", "texts", "threads", "time_limit_s"]
-        XCTAssertEqual(found.keys.sorted(), names + others)
+        let others = ["start_below_c", "start_thermal", "sustained_part_s", "sustained_s", "text_passes", "texts", "threads"]
+        XCTAssertEqual(found.keys.sorted(), names + others + ["time_limit_s"])
         XCTAssertTrue(found["compute_units"] is NSNull && found["start_below_c"] is NSNull)
         XCTAssertEqual(found["time_limit_s"] as? Double, 120)
         XCTAssertEqual(found["round_ms"] as? Double, 1_000)

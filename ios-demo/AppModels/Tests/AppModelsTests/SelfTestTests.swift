@@ -144,12 +144,13 @@ final class SelfTestTests: XCTestCase {
     }
 
     func testAUnitThatTheCPUStandsInForIsNotOffered() async throws {
-        let (equipment, shelf) = try shelf("ask", Halting.Phone(silentUnits: ["NPU"]))
+        let (equipment, shelf) = try shelf("ask", Halting.Phone(silentUnits: ["GPU", "NPU"]))
         let model = SelfTestModel(shelf)
         model.run()
         await model.settled()
         guard case .done(let report) = model.rows[0].units[2].state else { return XCTFail("it is \(model.rows[0].units[2].state)") }
         XCTAssertEqual(report.differences, [.unconfirmed(unit: "NPU")])
+        XCTAssertEqual(model.rows[0].outcome, .same)
         XCTAssertEqual(BenchmarkModel(shelf.usable, equipment).unitsOffered, ["CPU", "GPU"])
     }
 }

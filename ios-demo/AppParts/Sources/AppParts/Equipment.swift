@@ -56,6 +56,18 @@ public struct ShelvedModel: Sendable, Identifiable {
     /// The recipe's name, which is what its maker calls it.
     public var name: String { model.entry.recipe }
 
+    /// The compute units that a screen offers: those that the file may use, see `Model.allowedUnits`, and the runtime has here.
+    public var units: [String] { model.allowedUnits.filter(has) }
+
+    /// The compute units that only the self-test may use yet, each with a sentence that says what is known of it.
+    public var untriedUnits: [(unit: String, known: String)] {
+        let allowed = model.allowedUnits
+        return model.untriedUnits.sorted { $0.key < $1.key }.filter { has($0.key) && !allowed.contains($0.key) }
+            .map { (unit: $0.key, known: $0.value) }
+    }
+
+    private func has(_ unit: String) -> Bool { linked.computeUnits.isEmpty || linked.computeUnits.contains(unit) }
+
     /// What is done with a model, which decides the form of its screen.
     public enum Task: Sendable, Equatable {
         case labels

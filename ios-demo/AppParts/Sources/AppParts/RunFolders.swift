@@ -88,6 +88,7 @@ public struct RunRequest: Sendable, Encodable {
     let rounds: Int
     let timeLimitS: Double
     let startBelowC: Double?
+    let startThermal: String?
 
     /// Asks for a run.
     ///
@@ -100,9 +101,10 @@ public struct RunRequest: Sendable, Encodable {
     ///   - texts: are timed as they come.
     ///   - minutes: after which it ends, finished or not.
     ///   - startBelowC: waits until the phone is cooler; nil does not wait.
+    ///   - startThermal: waits until the thermal state is this or cooler, see `Phone.thermalStates`; nil does not wait.
     public init(
         runId: String, model: String, computeUnits: String?, threads: Int, lengths: [Int], texts: [String], minutes: Double,
-        startBelowC: Double?
+        startBelowC: Double?, startThermal: String? = nil
     ) {
         self.runId = runId
         self.model = model
@@ -111,6 +113,7 @@ public struct RunRequest: Sendable, Encodable {
         self.lengths = lengths
         self.texts = texts
         self.startBelowC = startBelowC
+        self.startThermal = startThermal
         timeLimitS = minutes * 60
         let rounds = minutes * Self.msPerMinute * Self.lengthsShare / (Self.roundMs * Double(max(lengths.count, 1)))
         self.rounds = max(Self.leastRounds, Int(min(rounds, Self.mostRounds)))
@@ -126,6 +129,7 @@ public struct RunRequest: Sendable, Encodable {
         case textPasses = "text_passes"
         case timeLimitS = "time_limit_s"
         case startBelowC = "start_below_c"
+        case startThermal = "start_thermal"
         case sustainedS = "sustained_s"
         case sustainedPartS = "sustained_part_s"
     }
@@ -146,6 +150,7 @@ public struct RunRequest: Sendable, Encodable {
         try container.encode(Self.textPasses, forKey: .textPasses)
         try container.encode(timeLimitS, forKey: .timeLimitS)
         try container.encode(startBelowC, forKey: .startBelowC)
+        try container.encode(startThermal, forKey: .startThermal)
         // Half an hour without a pause is asked for from outside, by `pocketbert benchmark --sustained`.
         try container.encode(0.0, forKey: .sustainedS)
         try container.encode(60.0, forKey: .sustainedPartS)

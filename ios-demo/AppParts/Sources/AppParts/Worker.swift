@@ -11,7 +11,12 @@ public final class Worker: Sendable {
         let tookMs: Double
     }
 
+    /// What a compute unit names beside the CPU, in the words of `Runner.shareByUnit`.
+    private static let named = ["GPU": "GPU", "NPU": "NPU", "CPU_AND_GPU": "GPU", "CPU_AND_NE": "Neural Engine"]
+
     public let shelved: ShelvedModel
+    /// The compute unit on which it runs.
+    public let unit: String
     private let options: RunnerOptions
     private let background = Background()
     // Touched in the background alone, where work goes one after the other; and in deinit, after all of it.
@@ -19,7 +24,9 @@ public final class Worker: Sendable {
 
     public init(_ shelved: ShelvedModel, _ options: RunnerOptions? = nil) {
         self.shelved = shelved
-        self.options = options ?? RunnerOptions(threads: shelved.linked.threads.lowerBound)
+        let asked = options ?? RunnerOptions(threads: shelved.linked.threads.lowerBound)
+        unit = asked.computeUnits ?? shelved.model.computeUnits[0]
+        self.options = RunnerOptions(threads: asked.threads, computeUnits: unit)
     }
 
     deinit {
@@ -48,6 +55,8 @@ public final class Worker: Sendable {
     /// Asks the model something, and returns what it says. Cancelled with the task that waits for it.
     public func ask(_ question: Question) async throws -> Reply {
         try await background.run { [self] cancellation in
+            // A worker that tests an untried unit answers nobody before the test has passed.
+            _ = try shelved.model.unit(unit)
             let opened = try open()
             let asked = try question.ask(opened.student, cancellation)
             let limit = shelved.model.signature.maxLength
@@ -61,11 +70,20 @@ public final class Worker: Sendable {
         }
     }
 
-    /// Runs the golden rows that were shipped with the model.
-    public func check() async throws -> (golden: Golden, verdict: GoldenVerdict) {
+    /// Runs the golden rows that were shipped with the model, also on a compute unit that is untried; where they hold, and the
+    /// runtime confirms that the unit ran the file, the unit is offered from now on.
+    public func check() async throws -> (golden: Golden, verdict: GoldenVerdict, isConfirmed: Bool) {
         try await background.run { [self] cancellation in
-            let golden = try shelved.model.golden()
-            return (golden, try open().student.check(golden, cancellation: cancellation))
+            let (model, runtime) = (shelved.model, shelved.linked.runtime)
+            let golden = try model.golden()
+            let opened = try open()
+            let verdict = try opened.student.check(golden, cancellation: cancellation)
+            // Runtimes take to the CPU what a unit cannot run, without a word.
+            let isConfirmed = Self.named[unit].map { Reply.confirmed(opened.runner.shareByUnit).contains($0) } ?? true
+            // An older runtime may be wrong on other rows.
+            let isOld = MinimumVersion(model.signature.minimumRuntime, linked: runtime.version) == .tooOld
+            if verdict.failures.isEmpty, !isOld, isConfirmed { PassedUnits.add(model, unit) }
+            return (golden, verdict, isConfirmed)
         }
     }
 

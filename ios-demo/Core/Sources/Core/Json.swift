@@ -165,6 +165,17 @@ indirect enum Json: Sendable {
         }
     }
 
+    /// Returns an object of texts; of two fields with one name the last.
+    func textsByName(_ name: String) throws -> [String: String] {
+        guard case .object(let fields)? = try child(name) else { throw wrong(name, "an object") }
+        return try Dictionary(
+            fields.map { field in
+                guard let text = field.value.string else { throw wrong(name, "an object of texts") }
+                return (field.key, text)
+            }
+        ) { $1 }
+    }
+
     func wrong(_ name: String, _ wanted: String) -> WrongJson {
         WrongJson("\(name) is \(shown(name)); it has to be \(wanted)")
     }

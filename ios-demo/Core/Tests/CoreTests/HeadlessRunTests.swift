@@ -34,6 +34,6 @@ final class HeadlessRunTests: XCTestCase {
     private static let request = """
         {"schema_version": 1, "run_id": "slow", "model": "a/litert-fp32", "compute_units": null, "threads": 1, "lengths": [16],
         "texts": ["A text."], "rounds": 1, "runs_per_round": 1, "round_ms": 1.0, "text_passes": 1, "time_limit_s": 60.0,
-        "start_below_c": null, "sustained_s": 0.0, "sustained_part_s": 60.0}
+        "start_below_c": null, "start_thermal": null, "sustained_s": 0.0, "sustained_part_s": 60.0}
         """
 }

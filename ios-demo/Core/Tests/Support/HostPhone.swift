@@ -3,14 +3,27 @@ import Foundation
 
 /// The machine that runs the tests, as a phone. A test says how warm it is, since nobody warms it for a test.
 public final class HostPhone: Phone, @unchecked Sendable {
-    private let temperatures: [Double]
+    private let moments: [Moment]
     private let lock = NSLock()
     private var asked = 0
     public let source = "host"
     public let memoryKind = "rss"
     public let versions = ["pocketbert-core": "0.1.0"]
 
-    public init(_ temperatures: [Double]) { self.temperatures = temperatures }
+    public let thermalStates: [String]
+
+    /// - Parameters:
+    ///   - moments: what it tells when it is asked, one after the other; the last one for ever.
+    ///   - thermalStates: the words of the moments' thermal states, the coolest first.
+    public init(moments: [Moment], thermalStates: [String] = []) {
+        self.moments = moments
+        self.thermalStates = thermalStates
+    }
+
+    public convenience init(_ temperatures: [Double]) {
+        let told: [Double?] = temperatures.isEmpty ? [nil] : temperatures
+        self.init(moments: told.map { Moment(temperatureC: $0, foreground: true, loadAverage: 0.5) })
+    }
 
     public var machine: Machine {
         let system = ProcessInfo.processInfo
@@ -27,8 +40,7 @@ public final class HostPhone: Phone, @unchecked Sendable {
         let number = asked
         asked += 1
         lock.unlock()
-        return Moment(
-            temperatureC: number < temperatures.count ? temperatures[number] : temperatures.last, foreground: true, loadAverage: 0.5)
+        return moments[min(number, moments.count - 1)]
     }
 
     #if canImport(Darwin)

@@ -25,7 +25,7 @@ public struct SocketRuntime: Runtime {
     public var name: String { backend == "litert" ? "LiteRT" : "ExecuTorch" }
 
     public func open(_ model: Model, _ options: RunnerOptions) throws -> any Runner {
-        if let units = options.computeUnits { throw RunnerRefused("there are no compute units \(units) here; there is the CPU") }
+        if let unit = options.computeUnits, unit != "CPU" { throw RunnerRefused("there is no compute unit \(unit) here; there is the CPU") }
         return try SocketRunner(socket, model, options.threads, hangsUpAfter)
     }
 }

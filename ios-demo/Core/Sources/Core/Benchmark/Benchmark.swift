@@ -37,27 +37,30 @@ struct Benchmark {
     /// Runs a benchmark and returns its record.
     ///
     /// - Throws: `OutOfTime` where the request's limit passed, `TooHot` where the phone did not cool down within it,
-    ///   `Cancelled` where somebody asked for it, `RunnerRefused` where the runtime cannot run the file as it was asked,
+    ///   `Cancelled` where somebody asked for it, `RunnerRefused` where the file cannot be run as it was asked,
     ///   `RunnerFailed` where it gave up.
     func run(_ request: BenchmarkRequest, _ model: Model) throws -> Json {
         // A number of seconds may be larger than any count of nanoseconds.
         let deadline = Double(Ticks.nanoseconds()) + request.timeLimitS * 1e9
+        let unit = try model.unit(request.computeUnits)
         try coolDown(request, deadline)
         let started = Self.utc()
         let before = phone.moment()
         let baseline = phone.residentBytes()
         let proportional = phone.proportionalBytes()
-        let opened = try open(request, model)
+        let opened = try open(request, model, unit)
         let lengths: [LengthSamples]
         let texts: TextSamples
         let sustained: Json
         let open: Int64?
+        let poolThreads: Int?
         do {
             defer { opened.runner.close() }
             lengths = try timeLengths(request, model, opened, deadline)
             texts = try timeTexts(request, model, opened, deadline)
             sustained = try timeSustained(request, model, opened, deadline)
             open = phone.proportionalBytes()
+            poolThreads = opened.runner.poolThreads
         }
         let memory = Json.object([
             ("baseline_bytes", Record.json(baseline)),
@@ -77,7 +80,7 @@ struct Benchmark {
                 ("device", Record.machine(phone.machine)),
                 ("app", .object(phone.versions.sorted { $0.key < $1.key }.map { ($0.key, Record.json($0.value)) })),
                 ("model", info(model)),
-                ("backend", backend(request, opened.runner)),
+                ("backend", backend(request, opened.runner, poolThreads)),
                 ("timing", timing(request, opened, lengths, texts, sustained)),
                 ("memory", memory),
                 ("conditions", Record.conditions(before, phone.moment())),
@@ -86,22 +89,39 @@ struct Benchmark {
             ]))
     }
 
+    /// Waits for the temperature and the thermal state that were asked for; what the system does not tell is not waited for.
     private func coolDown(_ request: BenchmarkRequest, _ deadline: Double) throws {
-        guard let wanted = request.startBelowC else { return }
-        while let found = phone.moment().temperatureC, !(found < wanted) {
-            tell(true, 0, "waiting for \(wanted) °C, at \(found) °C")
+        if request.startBelowC == nil, request.startThermal == nil { return }
+        let states = phone.thermalStates
+        if let wanted = request.startThermal, !states.isEmpty, !states.contains(wanted) {
+            throw RunnerRefused("start_thermal is \(wanted), and this system has \(states.joined(separator: ", "))")
+        }
+        while let (wanted, found) = tooWarm(request, phone.moment()) {
+            tell(true, 0, "waiting for \(wanted), at \(found)")
             if Double(Ticks.nanoseconds()) > deadline {
-                throw TooHot(description: "it did not cool down to \(wanted) °C in \(request.timeLimitS) s; it is at \(found) °C")
+                throw TooHot(description: "it did not cool down to \(wanted) in \(request.timeLimitS) s; it is at \(found)")
             }
             try cancellation.check()
             Thread.sleep(forTimeInterval: Self.coolingPauseS)
         }
     }
 
-    private func open(_ request: BenchmarkRequest, _ model: Model) throws -> Opened {
+    /// Returns what was asked for and what is, where the phone is still too warm.
+    private func tooWarm(_ request: BenchmarkRequest, _ now: Moment) -> (wanted: String, found: String)? {
+        if let wanted = request.startBelowC, let found = now.temperatureC, !(found < wanted) { return ("\(wanted) °C", "\(found) °C") }
+        let states = phone.thermalStates
+        if let wanted = request.startThermal, let found = now.thermal, let most = states.firstIndex(of: wanted),
+            (states.firstIndex(of: found) ?? states.count) > most
+        {
+            return ("the thermal state \(wanted)", found)
+        }
+        return nil
+    }
+
+    private func open(_ request: BenchmarkRequest, _ model: Model, _ unit: String) throws -> Opened {
         tell(false, 0, "opening \(model.entry.folder)")
         let (tokenizer, tokenizerMs) = try Self.timed { try model.tokenizer() }
-        let options = RunnerOptions(threads: request.threads, computeUnits: request.computeUnits)
+        let options = RunnerOptions(threads: request.threads, computeUnits: unit)
         let (runner, loadMs) = try Self.timed { try runtime.open(model, options) }
         do {
             let first = try model.signature.pad(try tokenizer.encode(request.texts[0], maxLength: model.signature.maxLength))
@@ -222,7 +242,7 @@ struct Benchmark {
         ])
     }
 
-    private func backend(_ request: BenchmarkRequest, _ runner: any Runner) -> Json {
+    private func backend(_ request: BenchmarkRequest, _ runner: any Runner, _ poolThreads: Int?) -> Json {
         .object([
             ("runtime", Record.json(runtime.name)),
             ("version", Record.json(runtime.version)),
@@ -232,6 +252,8 @@ struct Benchmark {
             ("ops_delegated", Record.json(runner.operations?.delegated)),
             ("ops_total", Record.json(runner.operations?.all)),
             ("ops_by_unit", Record.counts(runner.operationsByUnit)),
+            ("share_by_unit", Record.shares(runner.shareByUnit)),
+            ("pool_threads", Record.json(poolThreads)),
         ])
     }
 

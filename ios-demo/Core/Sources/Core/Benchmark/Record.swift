@@ -41,7 +41,10 @@ public struct Moment: Sendable {
     public let batteryChargeUah: Int64?
     public let charging: Bool?
     public let lowPower: Bool?
+    /// Whether the app is in front.
     public let foreground: Bool?
+    /// How often the app has left the foreground since the process began; nil where it is not counted.
+    public let timesInBackground: Int?
     public let loadAverage: Double?
     public let batteryMillivolts: Int?
     public let governors: [String]?
@@ -50,7 +53,8 @@ public struct Moment: Sendable {
     public init(
         thermal: String? = nil, temperatureC: Double? = nil, clocksMhz: [Int]? = nil, batteryFraction: Double? = nil,
         batteryChargeUah: Int64? = nil, charging: Bool? = nil, lowPower: Bool? = nil, foreground: Bool? = nil,
-        loadAverage: Double? = nil, batteryMillivolts: Int? = nil, governors: [String]? = nil, coresAllowed: [Int]? = nil
+        timesInBackground: Int? = nil, loadAverage: Double? = nil, batteryMillivolts: Int? = nil, governors: [String]? = nil,
+        coresAllowed: [Int]? = nil
     ) {
         self.thermal = thermal
         self.temperatureC = temperatureC
@@ -60,6 +64,7 @@ public struct Moment: Sendable {
         self.charging = charging
         self.lowPower = lowPower
         self.foreground = foreground
+        self.timesInBackground = timesInBackground
         self.loadAverage = loadAverage
         self.batteryMillivolts = batteryMillivolts
         self.governors = governors
@@ -79,6 +84,9 @@ public protocol Phone: Sendable {
     /// From the start of the process until the app could take a request; nil where the system does not tell.
     var processToReadyMs: Double? { get }
 
+    /// The words of `Moment.thermal`, the coolest first; empty where the system tells no thermal state.
+    var thermalStates: [String] { get }
+
     /// What `residentBytes` and `peakBytes` count: `rss`, `pss` or `footprint`.
     var memoryKind: String { get }
 
@@ -94,6 +102,10 @@ public protocol Phone: Sendable {
 
     /// Processor time of the process, all threads; nil where the system does not tell.
     func cpuMs() -> Double?
+}
+
+extension Phone {
+    public var thermalStates: [String] { [] }
 }
 
 /// Times of full rows of one length.
@@ -159,17 +171,28 @@ enum Record {
             ("clocks_after_mhz", list(after.clocksMhz)),
             ("governors", after.governors.map(texts) ?? .null),
             ("cores_allowed", list(after.coresAllowed)),
-            ("low_power", json(before.lowPower)),
+            ("low_power", json(either(before.lowPower, after.lowPower))),
             ("battery_fraction", json(before.batteryFraction)),
             ("battery_after_fraction", json(after.batteryFraction)),
             ("battery_charge_before_uah", json(before.batteryChargeUah)),
             ("battery_charge_after_uah", json(after.batteryChargeUah)),
             ("charging", json(before.charging)),
-            ("foreground", json(after.foreground)),
+            ("foreground", json(inFront(before, after))),
             ("busy_before_fraction", .null),
             ("load_average_before", json(before.loadAverage)),
             ("load_average_after", json(after.loadAverage)),
         ])
+    }
+
+    /// Whether the app was in front all the time: one moment in the background between two looks counts.
+    private static func inFront(_ before: Moment, _ after: Moment) -> Bool? {
+        guard let one = before.foreground, let other = after.foreground else { return nil }
+        return one && other && before.timesInBackground == after.timesInBackground
+    }
+
+    private static func either(_ one: Bool?, _ other: Bool?) -> Bool? {
+        guard let one, let other else { return one ?? other }
+        return one || other
     }
 
     static func length(_ samples: LengthSamples) -> Json {
@@ -219,6 +242,10 @@ enum Record {
 
     static func counts(_ counts: [String: Int]?) -> Json {
         counts.map { .object($0.sorted { $0.key < $1.key }.map { ($0.key, json($0.value)) }) } ?? .null
+    }
+
+    static func shares(_ shares: [String: Double]?) -> Json {
+        shares.map { .object($0.sorted { $0.key < $1.key }.map { ($0.key, json($0.value)) }) } ?? .null
     }
 
     static func json(_ text: String?) -> Json { text.map(Json.text) ?? .null }

@@ -14,6 +14,8 @@ public struct BenchmarkRequest: Sendable {
     public let textPasses: Int
     public let timeLimitS: Double
     public let startBelowC: Double?
+    /// Waits until the thermal state is this or cooler, in the system's own words; nil does not wait.
+    public let startThermal: String?
     public let sustainedS: Double
     public let sustainedPartS: Double
 
@@ -30,6 +32,7 @@ public struct BenchmarkRequest: Sendable {
         textPasses = try json.number("text_passes")
         timeLimitS = try json.double("time_limit_s")
         startBelowC = try json.doubleOrNil("start_below_c")
+        startThermal = try json.textOrNil("start_thermal")
         sustainedS = try json.double("sustained_s")
         sustainedPartS = try json.double("sustained_part_s")
         if !Headless.isRunId(runId) { throw WrongJson("run_id is \(runId), which is no plain name") }

@@ -49,6 +49,10 @@ public struct Model: Sendable {
     public let signedBy: String?
     /// The sha256 of the model file, as it was shipped; nil for a package of several files.
     public let fileDigest: String?
+    /// The compute units that an app may offer, as the runtime names them; the first is the default.
+    public let computeUnits: [String]
+    /// Further units on which no file of this scheme has passed yet, each with a sentence that says what is known.
+    public let untriedUnits: [String: String]
 
     fileprivate init(_ files: any Files, _ entry: Entry, _ policy: Policy) throws {
         let bundle = try SignedBundle(files, entry.folder)
@@ -75,9 +79,12 @@ public struct Model: Sendable {
             let digests = try listed.mapValues { try $0.text("sha256") }
             // What is signed was compared with the signature already.
             if signedBy == nil { try bundle.compareWith(digests, listed.mapValues { try $0.long("bytes") }, itself: "shipped.json") }
+            let units = try json.texts("compute_units")
+            if units.isEmpty { throw WrongJson("compute_units is empty; the first one is the default") }
             return (
                 verdict: try json.text("verdict"), reasons: try json.texts("reasons"), licence: try json.textOrNil("licence"),
-                random: try json.flag("random_weights"), digests: digests
+                random: try json.flag("random_weights"), digests: digests, units: units,
+                untried: try json.textsByName("untried_units")
             )
         }
         self.files = files
@@ -89,6 +96,8 @@ public struct Model: Sendable {
         licence = shipped.licence
         hasRandomWeights = shipped.random
         fileDigest = shipped.digests[ExactText(signature.file)]
+        computeUnits = shipped.units
+        untriedUnits = shipped.untried
     }
 
     /// Where the model file or package lies, relative to the index.

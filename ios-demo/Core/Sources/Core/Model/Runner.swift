@@ -35,8 +35,14 @@ public protocol Runner: Sendable {
     /// Operations that the delegate computes, and all; nil where the runtime does not tell.
     var operations: (delegated: Int, all: Int)? { get }
 
-    /// Operations by what the system means to compute them with; nil where it does not tell.
+    /// Operations of all functions by the unit that computes them, as the system plans it; nil where it does not tell.
     var operationsByUnit: [String: Int]? { get }
+
+    /// Share of the graph that each compute unit runs, as the runtime confirmed it; nil where it confirms nothing.
+    var shareByUnit: [String: Double]? { get }
+
+    /// Threads of the runtime's process-wide pool now; nil for a runtime whose models have their own.
+    var poolThreads: Int? { get }
 
     /// Runs a row, and returns each output by its name, row-major. Throws `RunnerFailed` where the runtime gave up.
     func run(_ row: PaddedRow) throws -> [String: [Float]]
@@ -47,6 +53,8 @@ public protocol Runner: Sendable {
 
 extension Runner {
     public var operationsByUnit: [String: Int]? { nil }
+    public var shareByUnit: [String: Double]? { nil }
+    public var poolThreads: Int? { nil }
 }
 
 /// A runtime as an app has it.
@@ -58,7 +66,7 @@ public protocol Runtime: Sendable {
     /// The backend whose files it runs, as `signature.json` names it.
     var backend: String { get }
 
-    /// Opens a model's file.
+    /// Opens a model's file: every function of it can run when this returns.
     ///
     /// - Throws: `RunnerRefused` where the file needs a newer version, or there are no such compute units here; `RunnerFailed`
     ///   where the file cannot be opened.
