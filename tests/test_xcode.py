@@ -44,6 +44,20 @@ def test_the_committed_project_is_right() -> None:
     assert "as they are written from project.toml" in ios.project()
 
 
+def test_words_have_the_keys_that_the_system_makes() -> None:
+    source = r'''
+        Text("Done")  Text(verbatim: "no word")  Button(isOn ? "Stop" : "Go on", systemImage: "stop") {}
+        String(localized: "\(count, specifier: "%lld") of \(all(["a", "b"]).name) at \"\(name)\"")
+    '''
+    assert list(xcode._shown(source)) == ["Done", "Stop", "Go on", r"%lld of %@ at \"%@\""]
+
+
+def test_a_plural_of_words_that_no_screen_shows_is_refused() -> None:
+    spec = {"targets": [], "plurals": {"%lld runs": "%lld run"}}
+    with pytest.raises(ValueError, match=re.escape("['%lld runs'], which no screen shows")):
+        xcode._strings(spec)
+
+
 def test_the_newest_simulator_that_is_there_is_taken() -> None:
     """Names and systems change by the month; a watch, an older system and one that cannot start are passed over."""
     prefix = "com.apple.CoreSimulator.SimRuntime"

@@ -131,20 +131,19 @@ public enum ScenePhase: Sendable { case background, inactive, active }
 
 @propertyWrapper
 public struct FocusState<Value: Hashable> {
-    public init<T>() where Value == T? { fatalError() }
+    public init() where Value == Bool { fatalError() }
+    public init<T: Hashable>() where Value == T? { fatalError() }
     public var wrappedValue: Value {
         get { fatalError() }
         nonmutating set { fatalError() }
     }
     public var projectedValue: Binding { fatalError() }
 
-    @propertyWrapper
     public struct Binding {
         public var wrappedValue: Value {
             get { fatalError() }
             nonmutating set { fatalError() }
         }
-        public var projectedValue: Binding { self }
     }
 }
 @MainActor

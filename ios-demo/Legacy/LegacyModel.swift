@@ -18,7 +18,8 @@ final class LegacyModel: ObservableObject {
     @Published var chosen = "" {
         didSet {
             guard chosen != oldValue else { return }
-            leave()
+            if !isMeasuring { cancel() }
+            worker = nil
             reply = nil
         }
     }

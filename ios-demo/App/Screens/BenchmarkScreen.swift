@@ -25,6 +25,7 @@ struct BenchmarkScreen: View {
             }
         }
         .navigationTitle("Benchmark")
+        .navigationBarTitleDisplayMode(.inline)
         .task { await model.readRecords() }
         // What another screen computes would be measured too, and the system slows what is behind another app.
         .onLeave(phase) { model.cancel() }

@@ -39,6 +39,7 @@ struct CompareScreen: View {
             }
         }
         .navigationTitle("Compare")
+        .navigationBarTitleDisplayMode(.inline)
         .task(
             id: Asked(models: model.sides.map(\.id), first: model.first, second: model.second, isBehind: phase == .background)
         ) {

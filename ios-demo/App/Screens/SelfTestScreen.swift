@@ -28,6 +28,7 @@ struct SelfTestScreen: View {
             }
         }
         .navigationTitle("Self-test")
+        .navigationBarTitleDisplayMode(.inline)
         .onLeave(phase) { model.cancel() }
         .onChange(of: model.verdict) { _, verdict in
             if let verdict { AccessibilityNotification.Announcement(Words.verdict(verdict)).post() }

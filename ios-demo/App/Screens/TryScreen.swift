@@ -37,8 +37,11 @@ struct TryScreen: View {
             }
         }
         .navigationTitle("Try")
+        // The answer is the largest on the screen.
+        .navigationBarTitleDisplayMode(.inline)
         .sheet(isPresented: $editsSet) { SentencesScreen(search: model.search) }
         .task(id: asked) {
+            await model.search.restore()
             // Whoever writes is waited for, so that not every letter is asked for.
             try? await Task.sleep(for: Self.pause)
             if !Task.isCancelled, phase != .background { model.ask() }

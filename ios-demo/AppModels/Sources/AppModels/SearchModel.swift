@@ -45,14 +45,31 @@ public final class SearchModel {
     /// Rises whenever the set is written.
     private var edition = 0
 
-    /// Takes up the set where it was left.
+    private var isRestored = false
+    private var saving: Task<Void, Never>?
+
+    /// Begins with the example.
     ///
-    /// - Parameter storage: a text file for the set; nil keeps it in memory alone.
+    /// - Parameter storage: a text file for the set, see `restore`; nil keeps it in memory alone.
     public init(storage: URL? = nil) {
         self.storage = storage
-        let kept = storage.flatMap { try? String(contentsOf: $0, encoding: .utf8) }.map(Self.lines)
-        sentences = kept ?? Examples.sentences
+        sentences = Examples.sentences
     }
+
+    /// Takes up the set where it was left, once.
+    public func restore() async {
+        guard let storage, !isRestored else { return }
+        isRestored = true
+        let kept = await Task.detached { (try? String(contentsOf: storage, encoding: .utf8)).map(Self.lines) }.value
+        // Whoever was faster than the disk means the set as it is now.
+        guard let kept, edition == 0 else { return }
+        sentences = kept
+        edition += 1
+        found = []
+    }
+
+    /// Waits until the set is written.
+    public func saved() async { await saving?.value }
 
     /// Takes an open model, whose embeddings may be others; nil where it is closed.
     func use(_ worker: Worker?) {
@@ -147,11 +164,20 @@ public final class SearchModel {
         let kept = Set(sentences)
         embeddings = embeddings.filter { kept.contains($0.key) }
         found = []
-        guard let storage else { return }
-        do {
-            try Data(sentences.joined(separator: "\n").utf8).write(to: storage, options: .atomic)
-        } catch {
-            problem = .notKept(error.sentence)
+        if let storage { save(sentences, storage, edition, behind: saving) }
+    }
+
+    /// Writes the set off the main thread, behind what is being written.
+    private func save(_ sentences: [String], _ storage: URL, _ edition: Int, behind before: Task<Void, Never>?) {
+        saving = Task {
+            await before?.value
+            do {
+                try await Task.detached {
+                    try Data(sentences.joined(separator: "\n").utf8).write(to: storage, options: .atomic)
+                }.value
+            } catch {
+                if edition == self.edition { problem = .notKept(error.sentence) }
+            }
         }
     }
 
