@@ -54,7 +54,7 @@ struct BenchmarkScreen: View {
             ForEach(BenchmarkModel.minutesOffered, id: \.self) { Text(verbatim: "\(Int($0))").tag($0) }
         }
         .frame(minHeight: Theme.target)
-        if model.tellsTemperature { CoolDown(startBelowC: $model.startBelowC) }
+        if model.tellsHeat { Toggle("Wait until the phone is cool", isOn: $model.waitsUntilCool).frame(minHeight: Theme.target) }
         Text("Lengths, in tokens").font(.caption).foregroundStyle(.secondary)
         ForEach(model.lengthsOffered, id: \.self) { length in
             Toggle(isOn: chosen(length)) { Text(verbatim: "\(length)").monospacedDigit() }.frame(minHeight: Theme.target)
@@ -65,19 +65,6 @@ struct BenchmarkScreen: View {
         Binding(
             get: { model.lengths.contains(length) },
             set: { isOn in if isOn { model.lengths.insert(length) } else { model.lengths.remove(length) } })
-    }
-}
-
-private struct CoolDown: View {
-    private static let usual = 35.0
-
-    @Binding var startBelowC: Double?
-
-    var body: some View {
-        Toggle("Wait until the phone is cool", isOn: Binding(get: { startBelowC != nil }, set: { startBelowC = $0 ? Self.usual : nil }))
-        if let limit = startBelowC {
-            Stepper(value: Binding(get: { limit }, set: { startBelowC = $0 }), in: 20...45) { Fact("Cooler than", "\(Int(limit)) °C") }
-        }
     }
 }
 

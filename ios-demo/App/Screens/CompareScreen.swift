@@ -50,8 +50,7 @@ struct CompareScreen: View {
         .onLeave(phase) { model.leave() }
         .onChange(of: model.verdict) { _, verdict in
             // It is there once its figures no longer change.
-            guard let verdict else { return }
-            AccessibilityNotification.Announcement("\(Words.headline(verdict)). \(Words.caption(verdict))").post()
+            if let verdict { announce("\(Words.headline(verdict)). \(Words.caption(verdict))") }
         }
     }
 

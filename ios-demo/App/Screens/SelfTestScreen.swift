@@ -31,7 +31,7 @@ struct SelfTestScreen: View {
         .navigationBarTitleDisplayMode(.inline)
         .onLeave(phase) { model.cancel() }
         .onChange(of: model.verdict) { _, verdict in
-            if let verdict { AccessibilityNotification.Announcement(Words.verdict(verdict)).post() }
+            if let verdict { announce(Words.verdict(verdict)) }
         }
     }
 }

@@ -62,6 +62,10 @@ struct Cards<Content: View>: View {
     }
 }
 
+/// Has a reader of the screen say something that was not there before: a final figure, and none that still changes.
+@MainActor
+func announce(_ said: String) { AccessibilityNotification.Announcement(said).post() }
+
 extension View {
     /// Does something when a screen is left: for another one, or for another app.
     func onLeave(_ phase: ScenePhase, _ action: @escaping @MainActor () -> Void) -> some View {

@@ -48,7 +48,7 @@ struct TryScreen: View {
         }
         .onLeave(phase) { model.leave() }
         .onChange(of: model.warmMs) { _, median in
-            if median != nil { announce() }
+            if median != nil { sayAnswer() }
         }
     }
 
@@ -58,10 +58,10 @@ struct TryScreen: View {
     }
 
     /// Says the answer once its time no longer changes.
-    private func announce() {
+    private func sayAnswer() {
         guard case .answered(let reply) = model.state, let chosen = model.chosen else { return }
         let answer = Words.answer(reply.answer, reply.question, nearest: model.search.found.first?.text)
-        AccessibilityNotification.Announcement("\(answer). \(Words.caption(reply, warmMs: model.warmMs, chosen))").post()
+        announce("\(answer). \(Words.caption(reply, warmMs: model.warmMs, chosen))")
     }
 
     private var chosen: Binding<ShelvedModel.ID> {

@@ -39,8 +39,8 @@ public final class BenchmarkModel {
     public var threads = 1
     public var lengths: Set<Int> = []
     public var minutes = 2.0
-    /// Waits until the phone is cooler than this; nil does not wait.
-    public var startBelowC: Double?
+    /// Waits until the phone's thermal state is its coolest one.
+    public var waitsUntilCool = false
     private let equipment: Equipment
     private let background = Background()
     private var work: Task<Void, Never>?
@@ -51,8 +51,8 @@ public final class BenchmarkModel {
         if let model = models.first { choose(model.id) }
     }
 
-    /// Whether this phone tells its temperature, so that one can wait for it.
-    public var tellsTemperature: Bool { equipment.phone.moment().temperatureC != nil }
+    /// Whether this phone tells how warm it is, so that one can wait for it.
+    public var tellsHeat: Bool { !equipment.phone.thermalStates.isEmpty }
 
     /// The lengths that the chosen file runs at; where it takes any, some that are usual.
     public var lengthsOffered: [Int] {
@@ -87,14 +87,15 @@ public final class BenchmarkModel {
         state = .running(RunProgress(state: .running, done: 0, doing: "starting"))
         let (equipment, background) = (equipment, background)
         let (units, threads, lengths) = (computeUnits, threads, lengths.sorted())
-        let (minutes, startBelowC, run) = (minutes, startBelowC, Self.name(chosen))
+        let (minutes, run) = (minutes, Self.name(chosen))
+        let startThermal = waitsUntilCool ? equipment.phone.thermalStates.first : nil
         work = Task {
             do {
                 let folder = try await background.run { _ in
                     try equipment.runs.write(
                         RunRequest(
                             runId: run, model: chosen.id, computeUnits: units, threads: threads, lengths: lengths,
-                            texts: try Self.texts(chosen.model), minutes: minutes, startBelowC: startBelowC))
+                            texts: try Self.texts(chosen.model), minutes: minutes, startBelowC: nil, startThermal: startThermal))
                 }
                 let end = await RunInFolder.carryOut(folder, equipment) { [weak self] progress in
                     if self?.isRunning ?? false { self?.state = .running(progress) }

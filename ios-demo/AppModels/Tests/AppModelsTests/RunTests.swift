@@ -12,7 +12,7 @@ final class RunTests: XCTestCase {
     func testABenchmarkOfTheScreenLeavesARecord() async throws {
         let served = try Served()
         let model = BenchmarkModel(try served.usable(), try served.equipment())
-        XCTAssertTrue(model.tellsTemperature)
+        XCTAssertFalse(model.tellsHeat)
         model.choose("mood/litert-int8_dynamic")
         XCTAssertEqual(model.lengthsOffered, [32, 128])
         model.choose("mood/executorch-int8_dynamic")
@@ -82,6 +82,20 @@ final class RunTests: XCTestCase {
         XCTAssertEqual([end.state == .cancelled, record == nil], [true, true])
         // Somebody wished it: nothing went wrong.
         XCTAssertFalse(model.state.isProblem)
+    }
+
+    func testABenchmarkWaitsUntilThePhoneIsCool() async throws {
+        let served = try Served()
+        let phone = HostPhone(moments: [Moment(thermal: "serious", foreground: true)], thermalStates: ["nominal", "fair", "serious"])
+        let model = BenchmarkModel(try served.usable(), try served.equipment(phone: phone))
+        XCTAssertTrue(model.tellsHeat)
+        model.waitsUntilCool = true
+        model.start()
+        try await eventually("it cools down") { if case .running(let progress) = model.state { progress.state == .cooling } else { false } }
+        model.cancel()
+        await model.settled()
+        guard case .ended(let end, nil) = model.state else { return XCTFail("it is \(model.state)") }
+        XCTAssertEqual(end.state, .cancelled)
     }
 
     func testAModelThatWasPushedWithARunIsMeasuredAndVerified() async throws {
