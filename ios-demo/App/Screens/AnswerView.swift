@@ -60,7 +60,7 @@ private struct Entities: View {
     let found: [Found]
 
     var body: some View {
-        if found.isEmpty { Text("Nothing was found in the text.").foregroundStyle(.secondary) }
+        if found.isEmpty { Text("It found no entity.").foregroundStyle(.secondary) }
         ForEach(found.indices, id: \.self) { EntityRow(text: Words.text(of: found[$0], in: text) ?? "", found: found[$0]) }
         // Its marks are in the rows above.
         Text(Marks.text(text, found)).textSelection(.enabled)

@@ -94,7 +94,7 @@ private struct Headline: View {
         } else if model.isRunning {
             Text("Measuring…").font(.title2).foregroundStyle(.secondary)
         } else {
-            Text("Run both to see how long each takes.").foregroundStyle(.secondary)
+            Text("Nothing measured yet").foregroundStyle(.secondary)
         }
     }
 }

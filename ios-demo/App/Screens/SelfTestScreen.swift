@@ -10,7 +10,7 @@ struct SelfTestScreen: View {
     var body: some View {
         Cards {
             Card {
-                Text("The rows that were shipped with each model are computed here, and compared with the reference.")
+                Text("Runs the texts that were verified with each model on this phone, and compares the answers.")
                     .foregroundStyle(.secondary)
                 if let verdict = model.verdict { Text(verbatim: Words.verdict(verdict)).font(.title2.weight(.semibold)) }
                 Button(model.isRunning ? "Stop" : "Test all models", systemImage: model.isRunning ? "stop.fill" : "checkmark.seal") {

@@ -133,9 +133,7 @@ private struct AnswerCard: View {
             case .failed(let sentence): Problem(sentence: sentence)
             case .answered(let reply):
                 AnswerView(answer: reply.answer, question: reply.question, neighbours: model.search.found)
-                if reply.cutAt != nil {
-                    Notice(String(localized: "The text is longer than the model takes: its end was not read."), systemImage: "scissors")
-                }
+                if let limit = reply.cutAt { Notice(Words.cut(at: limit), systemImage: "scissors") }
             }
         }
         .animation(.default, value: model.state)

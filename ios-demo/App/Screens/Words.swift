@@ -72,17 +72,23 @@ enum Words {
 
     /// Returns what a run does, or how it ended.
     static func progress(_ progress: RunProgress) -> String {
-        let why = progress.message ?? ""
+        let why = reason(progress.message)
         return switch progress.state {
         case .cooling: String(localized: "Waiting for the phone to cool down…")
         case .running: String(localized: "Measuring…")
         case .finished: String(localized: "The run finished, and wrote its record.")
-        case .refused: String(localized: "The run was refused: \(why)")
-        case .failed: String(localized: "The run failed: \(why)")
+        case .refused: String(localized: "The run was refused: \(why).")
+        case .failed: String(localized: "The run failed: \(why).")
         case .cancelled: String(localized: "The run was stopped.")
-        case .outOfTime: String(localized: "The run had too little time: \(why)")
-        case .tooHot: String(localized: "The phone is too hot: \(why)")
+        case .outOfTime: String(localized: "The run had too little time: \(why).")
+        case .tooHot: String(localized: "The phone is too hot: \(why).")
         }
+    }
+
+    /// Returns a message of a run without the full stop that some have.
+    private static func reason(_ message: String?) -> String {
+        guard let message, !message.isEmpty else { return String(localized: "no reason was given") }
+        return message.hasSuffix(".") ? String(message.dropLast()) : message
     }
 
     /// Returns what computed, such as `LiteRT on the CPU`; the units are named where the runtime confirms them.
@@ -128,12 +134,16 @@ enum Words {
             }
             return text
         case .entities(let all):
-            if all.isEmpty { return String(localized: "Nothing was found in the text.") }
+            if all.isEmpty { return String(localized: "It found no entity.") }
             return all.compactMap { one in text(of: one, in: question.first).map { found($0, one) } }.joined(separator: "; ")
         case .embedding: return nearest ?? ""
-        case .hidden: return String(localized: "This model has random weights: its latency counts, its answers mean nothing.")
+        case .hidden:
+            return String(localized: "This model has random weights. Its latency is that of a trained one, and its answer means nothing.")
         }
     }
+
+    /// Says that a text is longer than a model takes.
+    static func cut(at limit: Int) -> String { String(localized: "The text has more than \(tokens(limit)): its end was not read.") }
 
     /// Returns the part of a text that was found, or nil where it lies outside.
     static func text(of found: Found, in text: String) -> String? {

@@ -58,12 +58,14 @@ extension Words {
             return String(localized: "\(name) \(version) is older than \(minimum), which the file asks for")
         case .noRows: return String(localized: "there is no text that the file takes")
         case .tokens(let texts): return String(localized: "other tokens for \(texts, specifier: "%lld") texts")
-        case .cosine(nil, _): return String(localized: "an output is no number")
+        case .cosine(nil, nil): return String(localized: "a text has no answer to compare")
+        case .cosine(nil, let least?):
+            return String(localized: "a text has no answer to compare, at least \(Formats.cosine(least)) is asked for")
         case .cosine(let found?, nil): return String(localized: "least similar text \(Formats.cosine(found))")
         case .cosine(let found?, let least?):
             return String(localized: "least similar text \(Formats.cosine(found)), at least \(Formats.cosine(least)) is asked for")
         case .noise(let found, let least):
-            return String(localized: "signal to noise \(noise(found)), at least \(noise(least)) is asked for")
+            return String(localized: "SQNR \(noise(found)), at least \(noise(least)) is asked for")
         case .unconfirmed(let unit): return String(localized: "the runtime does not confirm that the \(unit) ran it")
         }
     }

@@ -89,7 +89,7 @@
             XCTAssertEqual(
                 Words.outcome(.differs(.olderRuntime(name: "LiteRT", version: "1.1.9", minimum: "1.2.0"))),
                 "differs: LiteRT 1.1.9 is older than 1.2.0, which the file asks for")
-            XCTAssertEqual(Words.difference(.noise(sqnrDb: 9.04, leastDb: 20)), "signal to noise 9.0 dB, at least 20.0 dB is asked for")
+            XCTAssertEqual(Words.difference(.noise(sqnrDb: 9.04, leastDb: 20)), "SQNR 9.0 dB, at least 20.0 dB is asked for")
             XCTAssertEqual(Words.noise(.infinity), "no noise")
             XCTAssertEqual(Words.problem(.cut(taken: 5_000, of: 5_002)), "Only the first 5000 of 5002 lines were taken.")
             XCTAssertEqual(Words.problem(.tooLarge(file: "a.txt", mostBytes: 8_388_608)), "a.txt is larger than 8.39 MB.")
@@ -99,6 +99,7 @@
             for state in BenchmarkStatus.State.allCases {
                 let said = Words.progress(RunProgress(state: state, done: 0, doing: "it", message: "why not."))
                 XCTAssertFalse(said.contains("‹"), said)
+                XCTAssertEqual(said, Words.progress(RunProgress(state: state, done: 0, doing: "it", message: "why not")))
                 XCTAssertEqual(said.hasSuffix(": why not."), ![.cooling, .running, .finished, .cancelled].contains(state), said)
             }
         }
