@@ -16,23 +16,12 @@ enum AppEquipment {
         let runtimes = [coreml, executorch]
         let versions = Dictionary(uniqueKeysWithValues: runtimes.map { ($0.runtime.name, $0.runtime.version) })
         let policy = try TrustedKeysOfApp.policy()
-        DispatchQueue.global(qos: .utility).async {
-            // The index alone: whoever opens the models reads every byte of them, and a benchmark would share the disk with it.
-            guard let index = try? JSONDecoder().decode(Index.self, from: Data(contentsOf: models.appendingPathComponent("models.json")))
-            else { return }
-            compiled.keep(only: Set(index.models.map(\.digest)))
+        if RunFolders.asked(by: ProcessInfo.processInfo.arguments) == nil {
+            // Not beside a benchmark, with which it would share the disk.
+            DispatchQueue.global(qos: .utility).async { compiled.tidy() }
         }
         return Equipment(
             models: models, policy: policy, runtimes: runtimes, phone: IPhone(runtimes: versions), runs: try RunFolders.ofApp())
-    }
-
-    /// What is needed of `models.json` to know which compiled models are of no more use.
-    private struct Index: Decodable {
-        struct Entry: Decodable {
-            let digest: String
-        }
-
-        let models: [Entry]
     }
 
     /// Where the set of sentences that one searches is kept.

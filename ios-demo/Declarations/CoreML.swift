@@ -1,4 +1,4 @@
-// Declared after Apple's documentation of Core ML; see README.md.
+// Declared after Apple's documentation of Core ML, and the public interface of the iOS 18.0 SDK; see README.md.
 import Foundation
 
 // The module ObjectiveC's, which Foundation brings where it is Apple's.
@@ -29,7 +29,7 @@ public enum MLMultiArrayDataType: Int, Sendable {
 
 open class MLMultiArray {
     open var dataType: MLMultiArrayDataType { fatalError() }
-    public convenience init<Scalar: MLShapedArrayScalar>(_ shapedArray: MLShapedArray<Scalar>) { fatalError() }
+    public convenience init<ShapedArray: MLShapedArrayProtocol>(_ shapedArray: ShapedArray) { fatalError() }
     init() { fatalError() }
 }
 
@@ -37,11 +37,20 @@ public protocol MLShapedArrayScalar: Sendable {}
 extension Int32: MLShapedArrayScalar {}
 extension Float: MLShapedArrayScalar {}
 
-public struct MLShapedArray<Scalar: MLShapedArrayScalar> {
+public protocol MLShapedArrayProtocol<Scalar> {
+    associatedtype Scalar: MLShapedArrayScalar
+}
+
+extension MLShapedArrayProtocol {
     public init<S: Sequence>(scalars: S, shape: [Int]) where S.Element == Scalar { fatalError() }
     public init(_ multiArray: MLMultiArray) { fatalError() }
-    public var scalars: [Scalar] { fatalError() }
+    public var scalars: [Scalar] {
+        get { fatalError() }
+        set { fatalError() }
+    }
 }
+
+public struct MLShapedArray<Scalar: MLShapedArrayScalar>: MLShapedArrayProtocol {}
 
 open class MLFeatureValue {
     public convenience init(multiArray value: MLMultiArray) { fatalError() }
@@ -60,11 +69,25 @@ open class MLDictionaryFeatureProvider: MLFeatureProvider {
     open func featureValue(for featureName: String) -> MLFeatureValue? { fatalError() }
 }
 
+open class MLPredictionOptions {
+    public init() {}
+}
+
 open class MLModel {
     public convenience init(contentsOf url: URL, configuration: MLModelConfiguration) throws { fatalError() }
     init() { fatalError() }
     open class func compileModel(at modelURL: URL) throws -> URL { fatalError() }
     open func prediction(from input: any MLFeatureProvider) throws -> any MLFeatureProvider { fatalError() }
+}
+
+// The overlay's, of which a synchronous caller must not take one.
+extension MLModel {
+    @available(iOS 16, *)
+    public class func compileModel(at url: URL) async throws -> URL { fatalError() }
+    @available(iOS 17, *)
+    public func prediction(
+        from input: any MLFeatureProvider, options: MLPredictionOptions = MLPredictionOptions()
+    ) async throws -> any MLFeatureProvider { fatalError() }
 }
 
 public class MLCPUComputeDevice {}
@@ -78,21 +101,23 @@ public enum MLComputeDevice {
 }
 
 @available(iOS 17.4, *)
-public enum MLModelStructure {
-    public struct Program {
-        public struct Operation {
+public enum MLModelStructure: Sendable {
+    public struct Program: Sendable {
+        public struct Operation: Sendable {
             public let operatorName: String
+            public let blocks: [Block]
         }
-        public struct Block {
+        public struct Block: Sendable {
+            public let outputNames: [String]
             public let operations: [Operation]
         }
-        public struct Function {
+        public struct Function: Sendable {
             public let block: Block
         }
         public let functions: [String: Function]
     }
-    public struct NeuralNetwork {}
-    public struct Pipeline {}
+    public struct NeuralNetwork: Sendable {}
+    public struct Pipeline: Sendable {}
     case neuralNetwork(NeuralNetwork)
     case program(Program)
     case pipeline(Pipeline)
@@ -105,7 +130,11 @@ public class MLComputePlan {
         public let supported: [MLComputeDevice]
         public let preferred: MLComputeDevice
     }
+    public struct Cost: Sendable {
+        public let weight: Double
+    }
     public class func load(contentsOf url: URL, configuration: MLModelConfiguration) async throws -> MLComputePlan { fatalError() }
     public var modelStructure: MLModelStructure { fatalError() }
     public func deviceUsage(for operation: MLModelStructure.Program.Operation) -> DeviceUsage? { fatalError() }
+    public func estimatedCost(of operation: MLModelStructure.Program.Operation) -> Cost? { fatalError() }
 }

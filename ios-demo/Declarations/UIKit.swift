@@ -21,7 +21,7 @@ open class UIApplication {
         case active, inactive, background
     }
     public class var shared: UIApplication { fatalError() }
-    public class var didEnterBackgroundNotification: Notification.Name { fatalError() }
+    public nonisolated class var didEnterBackgroundNotification: Notification.Name { fatalError() }
     public var applicationState: State { fatalError() }
     public var isIdleTimerDisabled: Bool {
         get { fatalError() }

@@ -25,6 +25,9 @@ struct LegacyApp: App {
         let build = System.text("kern.osversion") ?? "unknown"
         let compiled = CompiledModels(root: caches.appendingPathComponent("Compiled", isDirectory: true), system: build)
         let coreml = CoreMLRuntime(build: build, compiled: compiled)
+        if RunFolders.asked(by: ProcessInfo.processInfo.arguments) == nil {
+            DispatchQueue.global(qos: .utility).async { compiled.tidy() }
+        }
         return Equipment(
             models: models, policy: try TrustedKeysOfApp.policy(), runtimes: [coreml.linked],
             phone: IPhone(runtimes: [coreml.name: coreml.version]), runs: try RunFolders.ofApp())

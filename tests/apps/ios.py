@@ -33,6 +33,14 @@ _LINK = () if sys.platform == "darwin" else ("-Xlinker", "--allow-shlib-undefine
 _COUNTS = re.compile(r"^.*(?: answers of .*| cases(?: of .*|, .*)|Executed \d+ tests?.*)$", re.MULTILINE)
 _ANY_SIMULATOR = "generic/platform=iOS Simulator"
 _ID = re.compile(r"[0-9A-F]{24}")
+_NEEDS_A_REASON = {
+    "FileTimestamp": re.compile(r"\b[fl]?stat(at)?\(|[cC]reationDate|odificationDate|getattrlist|attributesOfItem"),
+    "SystemBootTime": re.compile(r"systemUptime|mach_absolute_time"),
+    "DiskSpace": re.compile(r"volumeAvailableCapacity|volumeTotalCapacity|systemFreeSize|systemSize|f?stat(v)?fs\("),
+    "ActiveKeyboards": re.compile(r"activeInputModes"),
+    "UserDefaults": re.compile(r"UserDefaults|AppStorage|SceneStorage"),
+}
+"""Categories of Apple's required-reason API, as `NSPrivacyAccessedAPICategory…` has them, and what code of them is."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,7 +111,7 @@ def _places(objects: Mapping[str, Any], group: str, folder: Path) -> dict[str, P
     found: dict[str, Path] = {}
     for key in objects[group]["children"]:
         child = objects[key]
-        if child["sourceTree"] == "BUILT_PRODUCTS_DIR":
+        if child["sourceTree"] in ("BUILT_PRODUCTS_DIR", "SDKROOT"):
             continue
         place = (HOME if child["sourceTree"] == "SOURCE_ROOT" else folder) / child.get("path", "")
         found |= _places(objects, key, place) if child["isa"] == "PBXGroup" else {key: place}
@@ -115,8 +123,10 @@ def _check_target(
 ) -> None:
     phases = [objects[key] for key in target["buildPhases"]]
     built = [objects[key] for phase in phases for key in phase["files"]]
-    members = {places[one["fileRef"]] for one in built if "fileRef" in one}
     (own,) = (one for one in spec["targets"] if one["name"] == target["name"])
+    system = {objects[one["fileRef"]]["name"] for one in built if one.get("fileRef") not in {None, *places}}
+    assert system == {f"{name}.framework" for name in own["frameworks"]}, f"{target['name']} links {system}"
+    members = {places[one["fileRef"]] for one in built if one.get("fileRef") in places}
     folder = HOME / own["folder"]
     missing = {*folder.rglob("*.swift"), *folder.rglob("*.cpp")} - members
     assert not missing, f"{target['name']} does not compile {missing}"
@@ -125,8 +135,26 @@ def _check_target(
         for name in ("INFOPLIST_FILE", "SWIFT_OBJC_BRIDGING_HEADER"):
             assert name not in settings or (HOME / settings[name]).is_file(), f"{target['name']}: {settings[name]}"
     information = plistlib.loads((folder / "Info.plist").read_bytes())
+    privacy = [place for place in members if place.name == "PrivacyInfo.xcprivacy"]
+    assert len(privacy) == 1, f"{target['name']} has {privacy}"
+    _check_privacy(privacy[0])
     # The folder of runs is reached through it.
     assert information["UIFileSharingEnabled"] is True, folder
+
+
+def _check_privacy(manifest: Path) -> None:
+    """Compare the manifest with the code: the App Store refuses an app that uses such an API and does not say why."""
+    declared = plistlib.loads(manifest.read_bytes())["NSPrivacyAccessedAPITypes"]
+    said = {one["NSPrivacyAccessedAPIType"].removeprefix("NSPrivacyAccessedAPICategory") for one in declared}
+    code = [
+        place.read_text("utf-8")
+        for name in ("App", "Legacy", "AppModels/Sources", "AppParts/Sources", "Core/Sources")
+        for place in (HOME / name).rglob("*")
+        if place.suffix in (".swift", ".cpp")
+    ]
+    used = {name for name, pattern in _NEEDS_A_REASON.items() if any(pattern.search(text) for text in code)}
+    assert said == used, f"{manifest.name} declares {sorted(said)}, and the code uses {sorted(used)}"
+    assert all(one["NSPrivacyAccessedAPITypeReasons"] for one in declared), manifest
 
 
 def _check_scheme(scheme: Any, objects: Mapping[str, Any]) -> None:

@@ -27,9 +27,11 @@ _TYPES = {
     ".xcassets": "folder.assetcatalog",
     ".xcstrings": "text.json.xcstrings",
     ".plist": "text.plist.xml",
+    ".xcprivacy": "text.xml",
+    ".xcconfig": "text.xcconfig",
     ".md": "net.daringfireball.markdown",
 }
-_SOURCES, _RESOURCES = {".swift", ".cpp"}, {".xcassets", ".xcstrings"}
+_SOURCES, _RESOURCES = {".swift", ".cpp"}, {".xcassets", ".xcstrings", ".xcprivacy"}
 _SHOWN = re.compile(
     r"(?:\b(?:Text|Label|Button|Toggle|Picker|Section|TextField|Input|Fact|Tab|ProgressView|row|navigationTitle"
     r"|chartXAxisLabel|chartYAxisLabel)\(|\btitle: |\blocalized: )"
@@ -117,9 +119,14 @@ class _Project:
             name="Products", sourceTree="<group>",
         )  # fmt: skip
         groups = [self._group(HOME / target["folder"]) for target in spec["targets"]]
-        others = [self._file(HOME / name) for name in ("README.md", "project.toml")]
+        system = sorted({name for target in spec["targets"] for name in target["frameworks"]})
+        frameworks = self._add(
+            _id("group", "Frameworks"), "PBXGroup", children=[_id("framework", name) for name in system],
+            name="Frameworks", sourceTree="<group>",
+        )  # fmt: skip
+        others = [self._file(HOME / name) for name in ("README.md", "project.toml", spec["configuration"])]
         main = self._add(
-            _id("group", "."), "PBXGroup", children=[*others, *groups, products], sourceTree="<group>", usesTabs="0",
+            _id("group", "."), "PBXGroup", children=[*others, *groups, frameworks, products], sourceTree="<group>", usesTabs="0",
             indentWidth="4", tabWidth="4",
         )  # fmt: skip
         project = self._add(
@@ -127,7 +134,9 @@ class _Project:
             attributes={
                 "BuildIndependentTargetsInParallel": "1", "LastSwiftUpdateCheck": "1600", "LastUpgradeCheck": "1600",
             },
-            buildConfigurationList=self._configurations("project", _for_all(spec)),
+            buildConfigurationList=self._configurations(
+                "project", _for_all(spec), baseConfigurationReference=_id("file", spec["configuration"])
+            ),
             compatibilityVersion="Xcode 15.0", developmentRegion="en", hasScannedForEncodings="0",
             knownRegions=["en", "Base"], mainGroup=main, packageReferences=packages, productRefGroup=products,
             projectDirPath="", projectRoot="", targets=targets,
@@ -153,7 +162,7 @@ class _Project:
         ]
         phases = [
             self._phase(target, "Sources", sources),
-            self._phase(target, "Frameworks", [built for built, _ in products]),
+            self._phase(target, "Frameworks", [*self._frameworks(target), *(built for built, _ in products)]),
             self._phase(target, "Resources", resources),
             self._copy_models(target),
         ]
@@ -189,11 +198,12 @@ class _Project:
             "TARGETED_DEVICE_FAMILY": "1,2",
         } | target["settings"]
 
-    def _configurations(self, of: str, settings: Mapping[str, Mapping[str, Any]]) -> str:
+    def _configurations(self, of: str, settings: Mapping[str, Mapping[str, Any]], **base: str) -> str:
         names = [
             self._add(
                 _id("configuration", of, name),
                 "XCBuildConfiguration",
+                **base,
                 buildSettings=dict(sorted(own.items())),
                 name=name,
             )
@@ -222,6 +232,17 @@ class _Project:
     def _built(self, target: Mapping[str, Any], place: Path) -> str:
         path = str(place.relative_to(HOME))
         return self._add(_id("built", target["name"], path), "PBXBuildFile", fileRef=_id("file", path))
+
+    def _frameworks(self, target: Mapping[str, Any]) -> Iterator[str]:
+        for name in target["frameworks"]:
+            path = f"System/Library/Frameworks/{name}.framework"
+            place = _id("framework", name)
+            if place not in self._objects:
+                self._add(
+                    place, "PBXFileReference", lastKnownFileType="wrapper.framework", name=f"{name}.framework", path=path,
+                    sourceTree="SDKROOT",
+                )  # fmt: skip
+            yield self._add(_id("linked", target["name"], name), "PBXBuildFile", fileRef=place)
 
     def _linked(self, target: Mapping[str, Any], package: str, product: str) -> tuple[str, str]:
         # A product of a local package is found by its name alone, in every Xcode.

@@ -33,6 +33,7 @@ struct CoreMLRuntime: Runtime {
             let offered = Self.units.map(\.name).joined(separator: ", ")
             throw RunnerRefused("there are no compute units \(wanted) in Core ML here; there are \(offered)")
         }
+        try refuseNewer(model)
         if options.threads != 1 { throw RunnerRefused("Core ML chooses its threads itself, and cannot be told to use \(options.threads)") }
         do {
             do {
@@ -51,53 +52,65 @@ struct CoreMLRuntime: Runtime {
         }
     }
 
+    /// Says what a file needs before Core ML compiles it, and gives up with an error of its own.
+    private func refuseNewer(_ model: Model) throws {
+        let system = ProcessInfo.processInfo.operatingSystemVersion
+        guard let package = model.onDisk, let needed = CoreMLPackage.oldestIOS(package), system.majorVersion < needed else { return }
+        throw RunnerRefused(
+            "\(model.file) needs iOS \(needed), and this is \(version); a recipe makes one for older systems with minimum_ios")
+    }
+
     private func place(of model: Model) throws -> URL {
         guard let package = model.onDisk else { throw RunnerFailed("\(model.file) lies in no folder") }
         return try compiled.find(model.entry.digest) { try MLModel.compileModel(at: package) }
     }
 }
 
-/// One package; each of its functions is loaded when a row first needs it, since each is prepared for the chip by itself.
+/// One package with all of its functions, which share their weights; each is prepared for the chip by itself.
 private final class CoreMLRunner: Runner, @unchecked Sendable {
     private let signature: Signature
     private let place: URL
     private let units: MLComputeUnits
     // One call at a time, as the protocol has it.
-    private var loaded: [String: MLModel] = [:]
+    private var loaded: [String: MLModel]
+    private var prepared = PreparedRow<MLDictionaryFeatureProvider>()
     // Asking takes about as long as loading, so it is asked when somebody wants to know, which is after the measuring.
-    private lazy var plan = ComputePlan.read(place, units, try? Self.functionName(signature, signature.functions[0]))
+    private lazy var plan = Self.plan(signature, place, units)
 
     init(_ signature: Signature, _ place: URL, _ units: MLComputeUnits) throws {
         self.signature = signature
         self.place = place
         self.units = units
-        // What cannot be loaded is said now, and not with the first row.
-        _ = try self.model(signature.functions[0])
+        loaded = try Dictionary(
+            uniqueKeysWithValues: signature.functions.map { function in
+                let name = try Self.functionName(signature, function)
+                return (function.name, try MLModel(contentsOf: place, configuration: MLModelConfiguration(units, name)))
+            })
     }
 
     var delegate: String? { plan?.busiest }
+    var operations: (delegated: Int, all: Int)? { plan.map { ($0.all - ($0.counts[ComputePlan.cpu] ?? 0), $0.all) } }
+    var operationsByUnit: [String: Int]? { plan?.counts }
+    var shareByUnit: [String: Double]? { plan?.shares }
 
-    var operations: (delegated: Int, all: Int)? { plan.map { ($0.delegated, $0.all) } }
-    var operationsByUnit: [String: Int]? { plan?.byUnit }
+    func prepare(_ row: PaddedRow) throws { _ = try inputs(row) }
 
     func run(_ row: PaddedRow) throws -> [String: [Float]] {
+        let inputs = try inputs(row)
         // A benchmark runs for minutes in one block of a queue, and what each row leaves would be freed at its end.
-        try autoreleasepool { try compute(row) }
+        return try autoreleasepool { try compute(row.function, inputs) }
     }
 
-    private func compute(_ row: PaddedRow) throws -> [String: [Float]] {
-        let model = try model(row.function)
-        let inputs = row.inputs.mapValues { values in
-            MLFeatureValue(multiArray: MLMultiArray(MLShapedArray<Int32>(scalars: values, shape: [1, values.count])))
-        }
+    private func compute(_ function: Function, _ inputs: MLDictionaryFeatureProvider) throws -> [String: [Float]] {
+        guard let model = loaded[function.name] else { throw RunnerFailed("the model was closed") }
         let outputs: any MLFeatureProvider
         do {
-            outputs = try model.prediction(from: try MLDictionaryFeatureProvider(dictionary: inputs))
+            outputs = try model.prediction(from: inputs)
         } catch {
             throw RunnerFailed("Core ML gave up: \(error.localizedDescription)")
         }
         return try Dictionary(
-            uniqueKeysWithValues: row.function.outputs.map { tensor in
+            uniqueKeysWithValues: function.outputs.map { tensor in
                 guard let array = outputs.featureValue(for: tensor.name)?.multiArrayValue, array.dataType == .float32 else {
                     throw RunnerFailed("Core ML gave no \(tensor.name) of 32-bit numbers")
                 }
@@ -106,21 +119,30 @@ private final class CoreMLRunner: Runner, @unchecked Sendable {
             })
     }
 
-    func close() { loaded = [:] }
-
-    private func model(_ function: Function) throws -> MLModel {
-        if let model = loaded[function.name] { return model }
-        let name = try Self.functionName(signature, function)
-        let model = try MLModel(contentsOf: place, configuration: MLModelConfiguration(units, name))
-        loaded[function.name] = model
-        return model
+    private func inputs(_ row: PaddedRow) throws -> MLDictionaryFeatureProvider {
+        try prepared.inputs(row) { row in
+            try MLDictionaryFeatureProvider(
+                dictionary: row.inputs.mapValues { values in
+                    MLFeatureValue(multiArray: MLMultiArray(MLShapedArray<Int32>(scalars: values, shape: [1, values.count])))
+                })
+        }
     }
+
+    func close() { loaded = [:] }
 
     /// Returns the name by which Core ML is asked for a function: nil for the only one, which older packages have under no name.
     private static func functionName(_ signature: Signature, _ function: Function) throws -> String? {
         if signature.functions.count == 1 { return nil }
         if #available(iOS 18, *) { return function.name }
         throw RunnerRefused("\(signature.file) has \(signature.functions.count) lengths, and Core ML takes one before iOS 18")
+    }
+
+    /// Asks Core ML where it means to run each function, which it tells from iOS 17.4 on; nil where it does not.
+    private static func plan(_ signature: Signature, _ place: URL, _ units: MLComputeUnits) -> UnitPlan? {
+        guard #available(iOS 17.4, *) else { return nil }
+        let names = signature.functions.map { try? functionName(signature, $0) }
+        let functions = names.compactMap { ComputePlan.read(place, units, $0) }
+        return functions.count == names.count ? UnitPlan(functions, units: ComputePlan.units) : nil
     }
 }
 
@@ -133,59 +155,51 @@ extension MLModelConfiguration {
 }
 
 /// Where Core ML means to run the operations of a function.
-private struct ComputePlan {
-    private(set) var neuralEngine = 0
-    private(set) var gpu = 0
-    private(set) var cpu = 0
-
-    var all: Int { neuralEngine + gpu + cpu }
-    var delegated: Int { neuralEngine + gpu }
-    var byUnit: [String: Int] { ["Neural Engine": neuralEngine, "GPU": gpu, "CPU": cpu] }
-
-    /// The device with the most operations.
-    var busiest: String {
-        let devices = [("Neural Engine", neuralEngine), ("GPU", gpu), ("CPU", cpu)]
-        return devices.reduce(devices[0]) { $1.1 > $0.1 ? $1 : $0 }.0
-    }
-
-    /// Asks Core ML, which tells it from iOS 17.4 on; nil where it does not.
-    static func read(_ place: URL, _ units: MLComputeUnits, _ functionName: String?) -> ComputePlan? {
-        guard #available(iOS 17.4, *) else { return nil }
-        let done = DispatchSemaphore(value: 0)
-        let answer = Box()
-        // A runner is opened on a queue, which may wait; the plan is asked for in a task, which may not.
-        Task.detached {
-            let configuration = MLModelConfiguration(units, functionName)
-            if let plan = try? await MLComputePlan.load(contentsOf: place, configuration: configuration) {
-                answer.plan = count(plan, functionName)
-            }
-            done.signal()
-        }
-        done.wait()
-        return answer.plan
-    }
+@available(iOS 17.4, *)
+private enum ComputePlan {
+    static let cpu = "CPU"
+    static let units = ["Neural Engine", "GPU", cpu]
+    private static let limitS = 120.0
 
     /// Written before the semaphore is signalled, and read after.
     private final class Box: @unchecked Sendable {
-        var plan: ComputePlan?
+        var operations: [UnitPlan.Operation]?
     }
 
-    @available(iOS 17.4, *)
-    private static func count(_ plan: MLComputePlan, _ functionName: String?) -> ComputePlan? {
-        guard case .program(let program) = plan.modelStructure,
-            let function = functionName.map({ program.functions[$0] }) ?? program.functions.values.first
-        else { return nil }
-        var counts = ComputePlan()
-        for operation in function.block.operations {
-            // Constants run nowhere.
-            guard let usage = plan.deviceUsage(for: operation) else { continue }
-            switch usage.preferred {
-            case .neuralEngine: counts.neuralEngine += 1
-            case .gpu: counts.gpu += 1
-            case .cpu: counts.cpu += 1
-            @unknown default: continue
+    /// Returns a function's operations; nil where Core ML does not tell them, or takes minutes to.
+    static func read(_ place: URL, _ units: MLComputeUnits, _ functionName: String?) -> [UnitPlan.Operation]? {
+        // Core ML has this in Swift as a task alone. A runner works on a queue of its own, which may wait for one.
+        dispatchPrecondition(condition: .notOnQueue(.main))
+        let done = DispatchSemaphore(value: 0)
+        let box = Box()
+        Task.detached(priority: .userInitiated) {
+            let configuration = MLModelConfiguration(units, functionName)
+            if let plan = try? await MLComputePlan.load(contentsOf: place, configuration: configuration),
+                case .program(let program) = plan.modelStructure,
+                let function = functionName.map({ program.functions[$0] }) ?? program.functions.values.first
+            {
+                box.operations = operations(of: function.block, plan)
             }
+            done.signal()
         }
-        return counts.all > 0 ? counts : nil
+        return done.wait(timeout: .now() + limitS) == .success ? box.operations : nil
+    }
+
+    private static func operations(of block: MLModelStructure.Program.Block, _ plan: MLComputePlan) -> [UnitPlan.Operation] {
+        block.operations.flatMap { operation in
+            let nested = operation.blocks.flatMap { operations(of: $0, plan) }
+            // Constants run nowhere.
+            guard let unit = plan.deviceUsage(for: operation).flatMap({ name($0.preferred) }) else { return nested }
+            return [UnitPlan.Operation(unit, cost: plan.estimatedCost(of: operation)?.weight)] + nested
+        }
+    }
+
+    private static func name(_ device: MLComputeDevice) -> String? {
+        switch device {
+        case .neuralEngine: units[0]
+        case .gpu: units[1]
+        case .cpu: cpu
+        @unknown default: nil
+        }
     }
 }

@@ -35,7 +35,9 @@ struct ExecuTorchRuntime: Runtime {
         }
         do {
             guard let file = model.onDisk else { throw RunnerFailed("\(model.file) lies in no folder") }
-            return try ExecuTorchRunner(file, model.signature, threads: options.threads)
+            return try ExecuTorchRunner(file, model, options)
+        } catch let error as RunnerRefused {
+            throw error
         } catch let error as RunnerFailed {
             throw error
         } catch {
@@ -44,89 +46,52 @@ struct ExecuTorchRuntime: Runtime {
     }
 }
 
-/// The threads of ExecuTorch: one pool for the whole process. A program that is loaded keeps the address of the pool, so all
-/// of them are put away before the pool is made anew, and loaded again when they are next run.
-private final class Pool: @unchecked Sendable {
-    static let shared = Pool()
-    private let lock = NSLock()
-    // All of it under the lock.
-    private var threads = 0
-    private var loaded: [ObjectIdentifier: Program] = [:]
-
-    /// A program of a runner; nil while it is put away.
-    final class Program {
-        fileprivate(set) var module: Module?
-    }
-
-    /// Does work with so many threads, while nothing else runs.
-    func use<Value>(_ count: Int, _ work: () throws -> Value) throws -> Value {
-        lock.lock()
-        defer { lock.unlock() }
-        if count != threads {
-            for program in loaded.values { program.module = nil }
-            loaded = [:]
-            if !pocketbertUseThreads(UInt32(count)) { throw RunnerFailed("ExecuTorch has no pool of threads") }
-            threads = count
-        }
-        return try work()
-    }
-
-    /// Keeps a program until the pool changes; called from within `use`.
-    func keep(_ module: Module, as program: Program) {
-        program.module = module
-        loaded[ObjectIdentifier(program)] = program
-    }
-
-    /// Puts a program away that nobody needs any more.
-    func remove(_ program: Program) {
-        lock.lock()
-        defer { lock.unlock() }
-        program.module = nil
-        loaded[ObjectIdentifier(program)] = nil
-    }
-}
-
-/// A program that is mapped into memory.
+/// A program that is mapped into memory, with all of its methods loaded.
 private final class ExecuTorchRunner: Runner, @unchecked Sendable {
+    /// ExecuTorch's threads are one pool for the whole process (`extension/threadpool/threadpool.cpp`), whose address every
+    /// XNNPACK runtime keeps (`backends/xnnpack/runtime/XNNCompiler.cpp`).
+    private static let pool = SharedPool<Module>(
+        read: { pocketbertThreads() > 0 ? Int(pocketbertThreads()) : nil }, set: { pocketbertUseThreads(UInt32($0)) })
     /// A method of every program of the pipeline that gives the rows of its table of tokens.
     private static let sizeOfVocabulary = "get_vocab_size"
 
-    private let file: URL
-    private let signature: Signature
-    private let threads: Int
-    private let program = Pool.Program()
-    // Under the lock of the pool.
-    private var isClosed = false
-    private(set) var vocabulary = 0
-    private(set) var delegate: String?
+    private let program: SharedPool<Module>.Opened
+    private let vocabulary: Int
+    let delegate: String?
     // The library tells a program's instructions, of which a delegate's whole graph is one.
     let operations: (delegated: Int, all: Int)? = nil
+    // One call at a time, as the protocol has it.
+    private var prepared = PreparedRow<[ExecuTorch.Tensor<Int32>]>()
 
-    init(_ file: URL, _ signature: Signature, threads: Int) throws {
-        self.file = file
-        self.signature = signature
-        self.threads = threads
-        try Pool.shared.use(threads) {
-            let module = try load()
-            let backends = try module.methodMetadata(signature.functions[0].name).backendNames
-            delegate =
-                backends.isEmpty ? nil : backends.map { $0 == "XnnpackBackend" ? "XNNPACK" : $0 }.sorted().joined(separator: " and ")
-            guard let size = try module.execute(Self.sizeOfVocabulary).first, size.isInteger else {
-                throw RunnerFailed("the program does not tell the size of its vocabulary")
+    init(_ file: URL, _ model: Model, _ options: RunnerOptions) throws {
+        let functions = model.signature.functions
+        program = try Self.pool.open(model.entry.folder, options) {
+            let module = Module(filePath: file.path, loadMode: .mmap)
+            try module.load()
+            for function in functions { try module.load(function.name) }
+            return module
+        }
+        do {
+            (delegate, vocabulary) = try Self.pool.use(program) { module in
+                let backends = try module.methodMetadata(functions[0].name).backendNames.map { $0 == "XnnpackBackend" ? "XNNPACK" : $0 }
+                guard let size = try module.execute(Self.sizeOfVocabulary).first, size.isInteger else {
+                    throw RunnerFailed("the program does not tell the size of its vocabulary")
+                }
+                return (backends.isEmpty ? nil : backends.sorted().joined(separator: " and "), Int(size.integer))
             }
-            vocabulary = Int(size.integer)
+        } catch {
+            Self.pool.close(program)
+            throw error
         }
     }
 
     deinit { close() }
 
-    private func load() throws -> Module {
-        if let module = program.module { return module }
-        let module = Module(filePath: file.path, loadMode: .mmap)
-        try module.load()
-        for function in signature.functions { try module.load(function.name) }
-        Pool.shared.keep(module, as: program)
-        return module
+    var poolThreads: Int? { Self.pool.threads }
+
+    func prepare(_ row: PaddedRow) throws {
+        try Self.pool.prepare(program)
+        _ = inputs(row)
     }
 
     func run(_ row: PaddedRow) throws -> [String: [Float]] {
@@ -135,20 +100,25 @@ private final class ExecuTorchRunner: Runner, @unchecked Sendable {
         if let odd = ids.first(where: { $0 < 0 || Int($0) >= vocabulary }) {
             throw RunnerFailed("the id \(odd) is outside of the table, which has \(vocabulary) rows")
         }
+        let inputs = inputs(row)
         // A benchmark runs for minutes in one block of a queue, and what each row leaves would be freed at its end.
-        return try autoreleasepool { try Pool.shared.use(threads) { try compute(row) } }
+        return try autoreleasepool {
+            try Self.pool.use(program) { module in
+                do {
+                    return try read(try module.execute(row.function.name, inputs), row.function)
+                } catch let error as RunnerFailed {
+                    throw error
+                } catch {
+                    throw RunnerFailed("ExecuTorch gave up: \(error.localizedDescription)")
+                }
+            }
+        }
     }
 
-    private func compute(_ row: PaddedRow) throws -> [String: [Float]] {
-        if isClosed { throw RunnerFailed("the model was closed") }
-        let inputs = row.function.inputs.map { ExecuTorch.Tensor<Int32>(row.inputs[$0.name] ?? [], shape: [1, row.length]) }
-        let outputs: [Value]
-        do {
-            outputs = try load().execute(row.function.name, inputs)
-        } catch {
-            throw RunnerFailed("ExecuTorch gave up: \(error.localizedDescription)")
+    private func inputs(_ row: PaddedRow) -> [ExecuTorch.Tensor<Int32>] {
+        prepared.inputs(row) { row in
+            row.function.inputs.map { ExecuTorch.Tensor<Int32>(row.inputs[$0.name] ?? [], shape: [1, row.length]) }
         }
-        return try read(outputs, row.function)
     }
 
     private func read(_ outputs: [Value], _ function: Function) throws -> [String: [Float]] {
@@ -164,8 +134,5 @@ private final class ExecuTorchRunner: Runner, @unchecked Sendable {
             })
     }
 
-    func close() {
-        Pool.shared.remove(program)
-        isClosed = true
-    }
+    func close() { Self.pool.close(program) }
 }

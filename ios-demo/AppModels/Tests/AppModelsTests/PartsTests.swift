@@ -85,12 +85,64 @@ final class PartsTests: XCTestCase {
         let newer = CompiledModels(root: root.appendingPathComponent("compiled"), system: "22B83")
         XCTAssertNotEqual(try newer.find("abc", compile: compile), first)
         XCTAssertEqual(compilations, 2)
-        _ = try newer.find("def", compile: compile)
-        newer.keep(only: ["abc"])
-        let left = try FileManager.default.contentsOfDirectory(atPath: root.appendingPathComponent("compiled").path)
-        XCTAssertEqual(left, ["abc-22B83.mlmodelc"])
         XCTAssertThrowsError(try models.find("ghi") { throw RunnerFailed("it cannot be compiled") })
         XCTAssertFalse(FileManager.default.fileExists(atPath: root.appendingPathComponent("compiled/ghi-22A3354.mlmodelc").path))
+    }
+
+    func testAPushedPackageIsKeptForTheNextTurnAndNothingIsTakenFromAProcessThatUsesIt() throws {
+        let root = try scratch()
+        let folder = root.appendingPathComponent("compiled")
+        func compile() throws -> URL {
+            let place = root.appendingPathComponent("\(UUID().uuidString).mlmodelc")
+            try FileManager.default.createDirectory(at: place, withIntermediateDirectories: true)
+            return place
+        }
+        func launch(_ system: String = "22A3354") -> CompiledModels { CompiledModels(root: folder, system: system) }
+        func left() throws -> [String] { try FileManager.default.contentsOfDirectory(atPath: folder.path).sorted() }
+        // In no index, as a package that was pushed with a run; each turn launches the app anew.
+        _ = try launch().find("pushed", compile: compile)
+        _ = try launch("21F90").find("pushed", compile: compile)
+        let next = launch()
+        next.tidy()
+        XCTAssertEqual(try left(), ["pushed-22A3354.mlmodelc"])
+        _ = try next.find("pushed") { throw RunnerFailed("it is compiled again") }
+        // Nobody has opened it for weeks, but this process may have it mapped.
+        let weeks = Date().addingTimeInterval(30 * 24 * 3_600)
+        next.tidy(now: weeks)
+        XCTAssertEqual(try left(), ["pushed-22A3354.mlmodelc"])
+        launch().tidy(now: weeks)
+        XCTAssertEqual(try left(), [])
+    }
+
+    func testAPackageSaysWhichSystemReadsIt() throws {
+        let package = try scratch()
+        let program = package.appendingPathComponent("Data/com.apple.CoreML/model.mlmodel")
+        try FileManager.default.createDirectory(at: program.deletingLastPathComponent(), withIntermediateDirectories: true)
+        XCTAssertNil(CoreMLPackage.oldestIOS(package))
+        let cases: [([UInt8], Int?)] = [([8, 9, 18], 18), ([8, 6], 15), ([8, 10], 26), ([8, 99], nil), ([8], nil), ([18, 9], nil)]
+        for (bytes, system) in cases {
+            try Data(bytes).write(to: program)
+            XCTAssertEqual(CoreMLPackage.oldestIOS(package), system, "\(bytes)")
+        }
+    }
+
+    func testTheUnitsOfAllFunctionsAreAddedUp() throws {
+        typealias Operation = UnitPlan.Operation
+        let units = ["Neural Engine", "GPU", "CPU"]
+        // One operation on the CPU costs more than two on the Neural Engine.
+        let short = [Operation("Neural Engine", cost: 0.1), Operation("Neural Engine", cost: 0.1), Operation("CPU", cost: 0.8)]
+        let long = [Operation("Neural Engine", cost: 0.5), Operation("Neural Engine", cost: 0.5)]
+        let plan = try XCTUnwrap(UnitPlan([short, long], units: units))
+        XCTAssertEqual(plan.counts, ["Neural Engine": 4, "GPU": 0, "CPU": 1])
+        XCTAssertEqual(try XCTUnwrap(plan.shares["Neural Engine"]), 0.6, accuracy: 1e-12)
+        XCTAssertEqual(try XCTUnwrap(plan.shares["CPU"]), 0.4, accuracy: 1e-12)
+        XCTAssertEqual([plan.shares["GPU"], plan.shares["CPU"].map { _ in Double(plan.all) }], [0, 5])
+        XCTAssertEqual(plan.busiest, "Neural Engine")
+        // Where the system estimates no cost, operations count.
+        let counted = try XCTUnwrap(UnitPlan([[Operation("GPU", cost: nil), Operation("CPU", cost: nil)]], units: units))
+        XCTAssertEqual(counted.shares, ["Neural Engine": 0, "GPU": 0.5, "CPU": 0.5])
+        XCTAssertNil(UnitPlan([short, []], units: units))
+        XCTAssertNil(UnitPlan([], units: units))
     }
 
     func testATextIsSplitWhereSomethingWasFound() {

@@ -35,23 +35,27 @@ public struct RunProgress: Sendable, Equatable {
 
 /// Carries out the run of a folder, as a computer or the screen has asked for it there.
 public enum RunInFolder {
-    private static let pauseNanoseconds: UInt64 = 200_000_000
+    /// A screen that is drawn anew takes time from what is measured beside it.
+    private static let pausesNanoseconds: (first: UInt64, later: UInt64) = (1_000_000_000, 10_000_000_000)
 
     /// Runs to an end and returns it. Cancelled with the task that waits.
     ///
     /// - Parameters:
     ///   - folder: of the run, with its request.
     ///   - equipment: the app's.
-    ///   - tell: is called with where it stands, some times a second: what the folder says, as a computer would read it.
+    ///   - tell: is called with where it stands, a second after the start and every ten seconds: what the folder says, as a
+    ///     computer would read it.
     public static func carryOut(
         _ folder: URL, _ equipment: Equipment, tell: @escaping @MainActor @Sendable (RunProgress) -> Void
     ) async -> RunProgress {
         // What an earlier run of this name left says nothing of this one.
         for name in [Headless.status, Headless.record] { try? FileManager.default.removeItem(at: folder.appendingPathComponent(name)) }
         let watch = Task {
+            var pause = pausesNanoseconds.first
             while !Task.isCancelled {
+                try? await Task.sleep(nanoseconds: pause)
+                pause = pausesNanoseconds.later
                 if let progress = RunProgress.read(folder), !progress.state.isFinal { await tell(progress) }
-                try? await Task.sleep(nanoseconds: pauseNanoseconds)
             }
         }
         defer { watch.cancel() }

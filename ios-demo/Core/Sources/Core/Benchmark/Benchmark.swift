@@ -121,10 +121,11 @@ struct Benchmark {
     private func open(_ request: BenchmarkRequest, _ model: Model, _ unit: String) throws -> Opened {
         tell(false, 0, "opening \(model.entry.folder)")
         let (tokenizer, tokenizerMs) = try Self.timed { try model.tokenizer() }
-        let options = RunnerOptions(threads: request.threads, computeUnits: unit)
+        let options = RunnerOptions(threads: request.threads, computeUnits: unit, isMeasured: true)
         let (runner, loadMs) = try Self.timed { try runtime.open(model, options) }
         do {
             let first = try model.signature.pad(try tokenizer.encode(request.texts[0], maxLength: model.signature.maxLength))
+            try runner.prepare(first)
             let (_, firstMs) = try Self.timed { try runner.run(first) }
             return Opened(tokenizer: tokenizer, runner: runner, tokenizerMs: tokenizerMs, loadMs: loadMs, firstMs: firstMs)
         } catch {
@@ -144,6 +145,7 @@ struct Benchmark {
                 let done = Self.lengthsShare * Double(round) / Double(request.rounds)
                 let doing = "length \(samples[place].length), round \(round + 1) of \(request.rounds)"
                 tell(false, done, doing)
+                try opened.runner.prepare(row)
                 _ = try opened.runner.run(row)
                 var spent = 0.0
                 var runs = 0
@@ -202,6 +204,7 @@ struct Benchmark {
             repeat {
                 try check(deadline)
                 tell(false, begins / request.sustainedS, "sustained, \(Int(begins)) of \(Int(request.sustainedS)) s")
+                try opened.runner.prepare(row)
                 wall.append(try Self.timed { try opened.runner.run(row) }.1)
             } while Self.seconds(began) < until
             let ends = Self.seconds(began)
@@ -222,6 +225,7 @@ struct Benchmark {
     }
 
     private func time(_ runner: any Runner, _ row: PaddedRow) throws -> (wall: Double, cpu: Double?) {
+        try runner.prepare(row)
         let cpuBefore = phone.cpuMs()
         let (_, ms) = try Self.timed { try runner.run(row) }
         guard let cpuBefore, let cpuAfter = phone.cpuMs() else { return (ms, nil) }

@@ -1,15 +1,15 @@
 import Dispatch
 import Foundation
 
-/// The status of a run as whoever started it reads it. It is written at most four times a second, and again by a timer where a
-/// single step, such as loading a large model, takes longer than the time between two writes may be.
+/// The status of a run as whoever started it reads it. It is written every two seconds at most, since a write
+/// takes time from what is measured; and by a timer where a single step, such as loading a large model, takes longer.
 final class StatusFile: Sendable {
     private struct Written {
         var last: BenchmarkStatus
         var told: UInt64 = 0
     }
 
-    private static let pauseNanoseconds: UInt64 = 250_000_000
+    private static let pauseNanoseconds: UInt64 = 2_000_000_000
     /// With the time between two looks, less than `Headless.heartbeatS`.
     private static let silenceNanoseconds: UInt64 = 2_500_000_000
     private static let lookNanoseconds: UInt64 = 1_000_000_000

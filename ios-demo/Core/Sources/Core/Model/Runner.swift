@@ -4,10 +4,13 @@ public struct RunnerOptions: Sendable {
     public let threads: Int
     /// As the runtime names them; nil for its default.
     public let computeUnits: String?
+    /// Whether it is measured: nothing else of this runtime may change its threads before it is closed.
+    public let isMeasured: Bool
 
-    public init(threads: Int = 1, computeUnits: String? = nil) {
+    public init(threads: Int = 1, computeUnits: String? = nil, isMeasured: Bool = false) {
         self.threads = threads
         self.computeUnits = computeUnits
+        self.isMeasured = isMeasured
     }
 }
 
@@ -44,6 +47,9 @@ public protocol Runner: Sendable {
     /// Threads of the runtime's process-wide pool now; nil for a runtime whose models have their own.
     var poolThreads: Int? { get }
 
+    /// Makes ready what a row needs and no run has to wait for, such as memory for its inputs; called before a run is timed.
+    func prepare(_ row: PaddedRow) throws
+
     /// Runs a row, and returns each output by its name, row-major. Throws `RunnerFailed` where the runtime gave up.
     func run(_ row: PaddedRow) throws -> [String: [Float]]
 
@@ -55,6 +61,8 @@ extension Runner {
     public var operationsByUnit: [String: Int]? { nil }
     public var shareByUnit: [String: Double]? { nil }
     public var poolThreads: Int? { nil }
+
+    public func prepare(_ row: PaddedRow) throws {}
 }
 
 /// A runtime as an app has it.

