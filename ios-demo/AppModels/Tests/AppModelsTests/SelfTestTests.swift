@@ -69,7 +69,7 @@ final class SelfTestTests: XCTestCase {
 
     func testOneModelAtATimeIsInMemory() async throws {
         let served = try Served()
-        let halting = Halting(try served.runtime("litert"), isOpen: true)
+        let halting = Halting(try served.runtime("litert"), isOpen: true, phone: Halting.Phone(closingS: 0.2))
         let models = try Shelf.open(try served.equipment(instead: ["litert": halting])).usable.filter {
             $0.linked.runtime.backend == "litert"
         }

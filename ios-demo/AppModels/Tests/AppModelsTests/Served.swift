@@ -61,6 +61,8 @@ final class Halting: Runtime, @unchecked Sendable {
     struct Phone: Sendable {
         /// Opening a file takes so long, and its first run as well: weights are packed, caches are cold.
         var coldS = 0.0
+        /// Closing a file takes so long: a runtime ends what it is busy with, and gives its memory back.
+        var closingS = 0.0
         /// Compute units that compute something else.
         var wrongUnits: Set<String> = []
         /// Compute units that the runtime takes without a word, and runs the file on the CPU.
@@ -155,6 +157,7 @@ private final class Waiting: Runner, @unchecked Sendable {
     }
 
     func close() {
+        Thread.sleep(forTimeInterval: phone.closingS)
         inner.close()
         after()
     }
