@@ -117,8 +117,8 @@ class _Project:
         )  # fmt: skip
         others = [self._file(HOME / name) for name in ("README.md", "project.toml", spec["configuration"])]
         main = self._add(
-            _id("group", "."), "PBXGroup", children=[*others, *groups, frameworks, products], sourceTree="<group>", usesTabs="0",
-            indentWidth="4", tabWidth="4",
+            _id("group", "."), "PBXGroup", children=[*others, *groups, frameworks, products],
+            sourceTree="<group>", usesTabs="0", indentWidth="4", tabWidth="4",
         )  # fmt: skip
         project = self._add(
             _id("project"), "PBXProject",
@@ -230,8 +230,8 @@ class _Project:
             place = _id("framework", name)
             if place not in self._objects:
                 self._add(
-                    place, "PBXFileReference", lastKnownFileType="wrapper.framework", name=f"{name}.framework", path=path,
-                    sourceTree="SDKROOT",
+                    place, "PBXFileReference", lastKnownFileType="wrapper.framework", name=f"{name}.framework",
+                    path=path, sourceTree="SDKROOT",
                 )  # fmt: skip
             yield self._add(_id("linked", target["name"], name), "PBXBuildFile", fileRef=place)
 
