@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from apps import ios, pbxproj, toolchains, xcode
+from apps import ios, pbxproj, toolchains, words, xcode
 
 DOCUMENT = {"objects": {"A1": {"isa": "PBX", "path": "a b/+c.swift", "files": ["A1", "$(x)"], "script": 'a\n"b"\\\t'}}}
 
@@ -42,6 +42,20 @@ def test_the_same_files_give_the_same_project() -> None:
 
 def test_the_committed_project_is_right() -> None:
     assert "as they are written from project.toml" in ios.project()
+
+
+def test_words_have_the_keys_that_the_system_makes() -> None:
+    source = r"""
+        Text("Done")  Text(verbatim: "no word")  Button(isOn ? "Stop" : "Go on", systemImage: "stop") {}
+        String(localized: "\(count, specifier: "%lld") of \(all(["a", "b"]).name) at \"\(name)\"")
+    """
+    assert list(words.shown_in(source)) == ["Done", "Stop", "Go on", r"%lld of %@ at \"%@\""]
+
+
+def test_a_plural_of_words_that_no_screen_shows_is_refused() -> None:
+    spec = {"targets": [], "plurals": {"%lld runs": "%lld run"}}
+    with pytest.raises(ValueError, match=re.escape("['%lld runs'], which no screen shows")):
+        words.catalog(spec, xcode.HOME)
 
 
 def test_the_newest_simulator_that_is_there_is_taken() -> None:

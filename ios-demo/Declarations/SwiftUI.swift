@@ -125,6 +125,26 @@ public struct EnvironmentValues {
     public var dismiss: DismissAction { fatalError() }
     public var horizontalSizeClass: UserInterfaceSizeClass? { fatalError() }
     public var dynamicTypeSize: DynamicTypeSize { fatalError() }
+    public var scenePhase: ScenePhase { fatalError() }
+}
+public enum ScenePhase: Sendable { case background, inactive, active }
+
+@propertyWrapper
+public struct FocusState<Value: Hashable> {
+    public init() where Value == Bool { fatalError() }
+    public init<T: Hashable>() where Value == T? { fatalError() }
+    public var wrappedValue: Value {
+        get { fatalError() }
+        nonmutating set { fatalError() }
+    }
+    public var projectedValue: Binding { fatalError() }
+
+    public struct Binding {
+        public var wrappedValue: Value {
+            get { fatalError() }
+            nonmutating set { fatalError() }
+        }
+    }
 }
 @MainActor
 public struct DismissAction {
@@ -150,6 +170,13 @@ public struct Text: Primitive {
     public init(verbatim: String) { fatalError() }
     public func monospacedDigit() -> Text { self }
     public func font(_ font: Font?) -> Text { self }
+
+    public struct LineStyle: Hashable, Sendable {
+        public struct Pattern: Sendable {
+            public static let dash: Pattern = { fatalError() }()
+        }
+        public init(pattern: Pattern, color: Color? = nil) { fatalError() }
+    }
 }
 public struct Image: Primitive {
     public init(systemName: String) { fatalError() }
@@ -170,12 +197,13 @@ public struct Font: Sendable {
     public static let headline: Font = { fatalError() }()
     public static let largeTitle: Font = { fatalError() }()
     public static let subheadline: Font = { fatalError() }()
+    public static let title: Font = { fatalError() }()
     public static let title2: Font = { fatalError() }()
     public func weight(_ weight: Weight) -> Font { self }
 }
 
 public protocol ShapeStyle: Sendable {}
-public struct Color: ShapeStyle, Sendable {
+public struct Color: ShapeStyle, Hashable, Sendable {
     public init(_ name: String) { fatalError() }
     public func opacity(_ opacity: Double) -> Color { self }
 }
@@ -186,12 +214,31 @@ extension ShapeStyle where Self == HierarchicalShapeStyle {
 }
 public protocol Shape: Sendable, View {}
 public enum RoundedCornerStyle { case circular, continuous }
-public struct RoundedRectangle: Shape, Primitive {
+public protocol InsettableShape: Shape {}
+extension InsettableShape {
+    public func strokeBorder<S: ShapeStyle>(_ content: S, style: StrokeStyle) -> some View { self }
+}
+public struct StrokeStyle: Sendable {
+    public init(lineWidth: CGFloat = 1, dash: [CGFloat] = []) { fatalError() }
+}
+public struct RoundedRectangle: InsettableShape, Primitive {
     public init(cornerRadius: CGFloat, style: RoundedCornerStyle = .continuous) { fatalError() }
 }
 // Foundation's, where it is Apple's.
 extension String {
-    public init(localized key: LocalizedStringKey) { fatalError() }
+    public init(localized key: LocalizationValue) { fatalError() }
+
+    public struct LocalizationValue: ExpressibleByStringInterpolation {
+        public init(stringLiteral value: String) { fatalError() }
+        public init(stringInterpolation: StringInterpolation) { fatalError() }
+
+        public struct StringInterpolation: StringInterpolationProtocol {
+            public init(literalCapacity: Int, interpolationCount: Int) { fatalError() }
+            public mutating func appendLiteral(_ literal: String) {}
+            public mutating func appendInterpolation(_ text: String) {}
+            public mutating func appendInterpolation(_ number: Int, specifier: String) {}
+        }
+    }
 }
 extension URL {
     public func startAccessingSecurityScopedResource() -> Bool { fatalError() }
@@ -206,6 +253,18 @@ extension AttributedString {
     public var font: Font? {
         get { fatalError() }
         set { fatalError() }
+    }
+    public var underlineStyle: Text.LineStyle? {
+        get { fatalError() }
+        set { fatalError() }
+    }
+}
+
+// Accessibility's, which SwiftUI exports.
+public enum AccessibilityNotification {
+    public struct Announcement {
+        public init(_ text: String) { fatalError() }
+        public func post() { fatalError() }
     }
 }
 
@@ -261,6 +320,17 @@ public struct ViewThatFits<Content: View>: Primitive {
 }
 public struct ScrollView<Content: View>: Primitive {
     public init(_ axes: Axis.Set = .vertical, @ViewBuilder content: () -> Content) { fatalError() }
+}
+@MainActor
+public struct ScrollViewProxy {
+    public func scrollTo<ID: Hashable>(_ id: ID, anchor: UnitPoint? = nil) {}
+}
+public enum UnitPoint: Sendable { case center }
+public struct ScrollViewReader<Content: View>: Primitive {
+    public init(@ViewBuilder content: @escaping (ScrollViewProxy) -> Content) { fatalError() }
+}
+public struct DisclosureGroup<Label: View, Content: View>: Primitive {
+    public init(@ViewBuilder content: @escaping () -> Content, @ViewBuilder label: () -> Label) { fatalError() }
 }
 public struct Spacer: Primitive {
     public init(minLength: CGFloat? = nil) { fatalError() }
@@ -388,7 +458,7 @@ public struct Animation: Sendable {
 public struct ContentTransition: Sendable {
     public static func numericText(countsDown: Bool = false) -> ContentTransition { fatalError() }
 }
-public enum ToolbarItemPlacement { case confirmationAction, bottomBar }
+public enum ToolbarItemPlacement { case confirmationAction, bottomBar, keyboard }
 public protocol ToolbarContent {}
 public struct ToolbarItem<Content: View>: ToolbarContent {
     public init(placement: ToolbarItemPlacement, @ViewBuilder content: () -> Content) { fatalError() }
@@ -399,6 +469,7 @@ public struct ToolbarItemGroup<Content: View>: ToolbarContent {
 @resultBuilder
 public enum ToolbarContentBuilder {
     public static func buildBlock<each Content: ToolbarContent>(_ content: repeat each Content) -> Bar { fatalError() }
+    public static func buildIf<Content: ToolbarContent>(_ content: Content?) -> Bar { fatalError() }
     public struct Bar: ToolbarContent {}
 }
 
@@ -418,6 +489,7 @@ extension View {
         onCompletion: @escaping @MainActor (Result<URL, any Error>) -> Void
     ) -> some View { self }
     public func fixedSize(horizontal: Bool, vertical: Bool) -> some View { self }
+    public func focused<Value: Hashable>(_ binding: FocusState<Value>.Binding, equals value: Value) -> some View { self }
     public func font(_ font: Font?) -> some View { self }
     public func foregroundStyle<S: ShapeStyle>(_ style: S) -> some View { self }
     public func frame(width: CGFloat? = nil, height: CGFloat? = nil, alignment: Alignment = .center) -> some View { self }
@@ -425,6 +497,7 @@ extension View {
         minWidth: CGFloat? = nil, maxWidth: CGFloat? = nil, minHeight: CGFloat? = nil, maxHeight: CGFloat? = nil,
         alignment: Alignment = .center
     ) -> some View { self }
+    public func id<ID: Hashable>(_ id: ID) -> some View { self }
     public func labelStyle(_ style: LabelStyleName) -> some View { self }
     public func lineLimit(_ limit: ClosedRange<Int>) -> some View { self }
     public func monospaced() -> some View { self }
@@ -434,8 +507,11 @@ extension View {
     public func navigationTitle(_ title: Text) -> some View { self }
     public func navigationViewStyle(_ style: NavigationViewStyleName) -> some View { self }
     public func onChange<V: Equatable>(of value: V, _ action: @escaping @MainActor (V, V) -> Void) -> some View { self }
+    // Before iOS 17.
+    public func onChange<V: Equatable>(of value: V, perform action: @escaping @MainActor (V) -> Void) -> some View { self }
     public func onDisappear(perform action: @escaping @MainActor () -> Void) -> some View { self }
     public func onSubmit(_ action: @escaping @MainActor () -> Void) -> some View { self }
+    public func overlay<Content: View>(@ViewBuilder content: () -> Content) -> some View { self }
     public func padding(_ length: CGFloat) -> some View { self }
     public func padding(_ edges: Edge.Set = .all, _ length: CGFloat? = nil) -> some View { self }
     public func pickerStyle(_ style: PickerStyleName) -> some View { self }

@@ -9,6 +9,8 @@ final class LegacyModel: ObservableObject {
     @Published private(set) var models: [ShelvedModel] = []
     /// What went wrong, in a sentence.
     @Published private(set) var problem: String?
+    /// What a person has yet to write.
+    @Published private(set) var missing: Question.Missing?
     @Published private(set) var reply: Reply?
     /// Where a benchmark stands; nil before the first.
     @Published private(set) var progress: RunProgress?
@@ -16,7 +18,8 @@ final class LegacyModel: ObservableObject {
     @Published var chosen = "" {
         didSet {
             guard chosen != oldValue else { return }
-            worker = models.first { $0.id == chosen }.map { Worker($0) }
+            if !isMeasuring { cancel() }
+            worker = nil
             reply = nil
         }
     }
@@ -35,7 +38,9 @@ final class LegacyModel: ObservableObject {
     }
 
     /// Whether the chosen model takes two texts.
-    var takesTwo: Bool { worker.map { $0.shelved.task == .value || $0.shelved.task == .answer } ?? false }
+    var takesTwo: Bool { model.map { $0.task == .value || $0.task == .answer } ?? false }
+
+    var model: ShelvedModel? { models.first { $0.id == chosen } }
 
     var isMeasuring: Bool { progress.map { !$0.state.isFinal } ?? false }
 
@@ -59,10 +64,13 @@ final class LegacyModel: ObservableObject {
     /// Asks the chosen model; what was asked before is cancelled.
     func ask() {
         work?.cancel()
-        guard let worker else { return }
+        guard let model else { return }
         let question = takesTwo ? Question(first, second) : Question(first)
-        problem = question.missing(for: worker.shelved.task)
-        if problem != nil { return }
+        problem = nil
+        missing = question.missing(for: model.task)
+        if missing != nil { return }
+        let worker = worker ?? Worker(model)
+        self.worker = worker
         work = Task {
             do {
                 let reply = try await worker.ask(question)
@@ -75,9 +83,9 @@ final class LegacyModel: ObservableObject {
 
     /// Measures the chosen model for some minutes, by the same contract as a computer would.
     func measure(minutes: Double) {
-        guard let worker, !isMeasuring else { return }
-        work?.cancel()
-        let model = worker.shelved.model
+        guard let model = model?.model, !isMeasuring else { return }
+        // A model that is open beside the one that is measured would count as its memory.
+        leave()
         let run = "screen-\(Int(Date().timeIntervalSince1970))"
         work = Task {
             _ = await carryOut { equipment in
@@ -93,6 +101,12 @@ final class LegacyModel: ObservableObject {
 
     /// Gives up what goes on.
     func cancel() { work?.cancel() }
+
+    /// Gives up what goes on, and the model's memory.
+    func leave() {
+        cancel()
+        worker = nil
+    }
 
     private func carryOut(_ folder: @escaping @Sendable (Equipment) throws -> URL) async -> RunProgress {
         let equipment = equipment

@@ -8,6 +8,7 @@ struct LegacyScreen: View {
     private static let minutes = 2.0
 
     @StateObject private var model: LegacyModel
+    @Environment(\.scenePhase) private var phase
 
     init(model: @autoclosure @escaping () -> LegacyModel) { _model = StateObject(wrappedValue: model()) }
 
@@ -20,11 +21,16 @@ struct LegacyScreen: View {
                     asking
                 }
                 measuring
+                if let missing = model.missing { Section { Text(verbatim: Words.missing(missing)).foregroundStyle(.secondary) } }
                 if let problem = model.problem { Section { Text(verbatim: problem) } }
             }
             .navigationTitle(Text(verbatim: "PocketBERT"))
         }
         .navigationViewStyle(.stack)
+        .onChange(of: phase) { phase in
+            // A run that a computer asked for says in its record that the app was behind.
+            if phase == .background, model.run == nil { model.leave() }
+        }
         .task {
             UIApplication.shared.isIdleTimerDisabled = true
             if let end = await model.start() { exit(end.state == .finished ? 0 : 1) }
@@ -34,18 +40,16 @@ struct LegacyScreen: View {
     @ViewBuilder private var asking: some View {
         Section(header: Text("Model")) {
             Picker("Model", selection: $model.chosen) {
-                ForEach(model.models) { Text(verbatim: "\($0.name) · \($0.detail)").tag($0.id) }
+                ForEach(model.models) { Text(verbatim: "\($0.name) · \(Words.detail($0))").tag($0.id) }
             }
             TextField("Text", text: $model.first)
             if model.takesTwo { TextField("Second text, or the passage", text: $model.second) }
             Button("Ask") { model.ask() }.disabled(model.isMeasuring)
         }
-        if let reply = model.reply {
+        if let reply = model.reply, let chosen = model.model {
             Section(header: Text("Answer")) {
-                Text(verbatim: shown(reply))
-                row("Inference", Formats.ms(reply.inferenceMs))
-                row("Tokenisation", Formats.ms(reply.tokenizeMs))
-                row("Opening the model", Formats.ms(reply.openedMs))
+                Text(verbatim: shown(reply)).font(.title2.weight(.semibold))
+                Text(verbatim: Words.caption(reply, warmMs: nil, chosen)).font(.caption).foregroundStyle(.secondary)
             }
         }
     }
@@ -53,7 +57,7 @@ struct LegacyScreen: View {
     @ViewBuilder private var measuring: some View {
         Section(header: Text("Benchmark")) {
             if let progress = model.progress {
-                ProgressView(value: min(max(progress.done, 0), 1)) { Text(verbatim: progress.sentence) }
+                ProgressView(value: min(max(progress.done, 0), 1)) { Text(verbatim: Words.progress(progress)) }
             }
             if model.run == nil {
                 Button(model.isMeasuring ? "Stop" : "Measure") {
@@ -61,8 +65,8 @@ struct LegacyScreen: View {
                 }
             }
             if let record = model.record {
-                ForEach(record.lengths) { row("Median", "\($0.length): \(Formats.ms($0.latencies.p50))") }
-                row("First inference", Formats.ms(record.firstMs))
+                ForEach(record.lengths) { Text(verbatim: Words.length($0)) }
+                row("First run", Formats.ms(record.firstMs))
             }
         }
     }
@@ -78,14 +82,9 @@ struct LegacyScreen: View {
 
     private func shown(_ reply: Reply) -> String {
         switch reply.answer {
-        case .labels(let shares): shares.map { "\($0.label) \(Formats.percent($0.share))" }.joined(separator: "\n")
-        case .value(let value): Formats.value(value)
-        case .span(let found): Segment.split(reply.question.second ?? "", found.map { [$0] } ?? []).first { $0.found != nil }?.text ?? "–"
-        case .entities(let found):
-            Segment.split(reply.question.first, found).compactMap { part in part.found.map { "\(part.text): \($0.kind ?? "")" } }
-                .joined(separator: "\n")
-        case .embedding(let embedding): "\(embedding.count)"
-        case .hidden: "–"
+        case .labels(let shares): shares.map { "\(Words.label($0.label)) \(Formats.percent($0.share))" }.joined(separator: "\n")
+        case .embedding(let embedding): String(localized: "\(embedding.count, specifier: "%lld") numbers")
+        default: Words.answer(reply.answer, reply.question)
         }
     }
 }

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from apps import end_to_end, lanes, pbxproj, toolchains, xcode
+from apps import end_to_end, lanes, pbxproj, toolchains, words, xcode
 from pipeline.backends.executorch import session
 
 HOME, MODELS = xcode.HOME, xcode.HOME / "AppModels"
@@ -94,7 +94,7 @@ def project() -> str:
     colours = _check_colours()
     return (
         f"{len(objects)} objects, {len(places)} files, {len(schemes)} schemes, {colours} colours, "
-        f"{len(xcode.words(spec))} strings, as they are written from project.toml"
+        f"{len(words.of_screens(spec, HOME))} strings, as they are written from project.toml"
     )
 
 

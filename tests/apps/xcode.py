@@ -5,9 +5,7 @@ Every id is the beginning of a hash of what it is the id of, so the same files g
 
 import argparse
 import hashlib
-import json
 import plistlib
-import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from apps import pbxproj, toolchains
+from apps import pbxproj, toolchains, words
 
 HOME = toolchains.REPOSITORY / "ios-demo"
 PROJECT = HOME / "PocketBERT.xcodeproj"
@@ -32,13 +30,6 @@ _TYPES = {
     ".md": "net.daringfireball.markdown",
 }
 _SOURCES, _RESOURCES = {".swift", ".cpp"}, {".xcassets", ".xcstrings", ".xcprivacy"}
-_LITERAL = r'"((?:[^"\\]|\\.)*)"'
-_SHOWN = re.compile(
-    r"(?:\b(?:Text|Label|Button|Toggle|Picker|Section|TextField|Input|Fact|Tab|ProgressView|row|navigationTitle"
-    r"|chartXAxisLabel|chartYAxisLabel)\(|\btitle: |\blocalized: )"
-    rf"(?:[\w. =]+ \? )?{_LITERAL}(?: : {_LITERAL})?"
-)
-"""Where a screen's own words stand; what a model says is `verbatim`."""
 _WORKSPACE = """\
 <?xml version="1.0" encoding="UTF-8"?>
 <Workspace version = "1.0">
@@ -86,7 +77,7 @@ def outdated() -> list[Path]:
 def files() -> dict[Path, str]:
     """Return what is written, and where."""
     spec = tomllib.loads((HOME / "project.toml").read_text("utf-8"))
-    written = {STRINGS: _strings(spec)}
+    written = {STRINGS: words.catalog(spec, HOME)}
     written[PROJECT / "project.xcworkspace" / "contents.xcworkspacedata"] = _WORKSPACE
     written[PROJECT / "project.pbxproj"] = pbxproj.write(_Project(spec).document())
     for target in spec["targets"]:
@@ -394,23 +385,6 @@ def _buildable(parent: ElementTree.Element, blueprint: str, buildable: str, name
         parent, "BuildableReference", BuildableIdentifier="primary", BlueprintIdentifier=blueprint,
         BuildableName=buildable, BlueprintName=name, ReferencedContainer=f"container:{container}",
     )  # fmt: skip
-
-
-# --- the screens' words --------------------------------------------------------------------------------------------
-
-
-def words(spec: Mapping[str, Any]) -> set[str]:
-    """Return the words that the screens show, and that a translator would need."""
-    screens = [place for target in spec["targets"] for place in (HOME / target["folder"]).rglob("*.swift")]
-    found = (match.groups() for place in screens for match in _SHOWN.finditer(place.read_text("utf-8")))
-    return {word for pair in found for word in pair if word}
-
-
-def _strings(spec: Mapping[str, Any]) -> str:
-    table = {word: {"extractionState": "manual"} for word in sorted(words(spec))}
-    document = {"sourceLanguage": "en", "strings": table, "version": "1.0"}
-    # As Xcode writes it, so that opening the project changes nothing.
-    return json.dumps(document, indent=2, ensure_ascii=False, separators=(",", " : "))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@ import AppParts
 import Core
 import SwiftUI
 
-/// An answer in the form of its task.
+/// An answer in the form of its task: what the model says is the largest on the screen, and the rest is below it.
 struct AnswerView: View {
     let answer: Answer
     let question: Question
@@ -11,14 +11,12 @@ struct AnswerView: View {
 
     var body: some View {
         switch answer {
-        case .labels(let shares): ForEach(shares, id: \.label) { ShareRow(share: $0) }
+        case .labels(let shares): ForEach(shares.indices, id: \.self) { ShareRow(share: shares[$0], isFirst: $0 == 0) }
         case .value(let value): Text(verbatim: Formats.value(value)).font(.largeTitle.weight(.semibold)).monospacedDigit()
-        case .span(let found): Passage(text: question.second ?? "", found: found.map { [$0] } ?? [])
-        case .entities(let found): Passage(text: question.first, found: found)
-        case .embedding: ForEach(neighbours) { NeighbourRow(neighbour: $0) }
-        case .hidden:
-            Label("This model has random weights: its latency counts, its answers mean nothing.", systemImage: "dice")
-                .font(.callout).foregroundStyle(.secondary)
+        case .span(let span): SpanView(span: span, passage: question.second ?? "")
+        case .entities(let found): Entities(text: question.first, found: found)
+        case .embedding: ForEach(neighbours.indices, id: \.self) { NeighbourRow(neighbour: neighbours[$0], isFirst: $0 == 0) }
+        case .hidden: Notice(Words.answer(answer, question), systemImage: "dice")
         }
     }
 }
@@ -26,13 +24,14 @@ struct AnswerView: View {
 /// A label with a bar as long as its probability.
 private struct ShareRow: View {
     let share: Share
+    let isFirst: Bool
 
     var body: some View {
         VStack(alignment: .leading, spacing: 4) {
             HStack(alignment: .firstTextBaseline) {
-                Text(verbatim: share.label).font(.headline)
+                Text(verbatim: Words.label(share.label)).font(isFirst ? .largeTitle.weight(.semibold) : .headline)
                 Spacer(minLength: 12)
-                Text(verbatim: Formats.percent(share.share)).monospacedDigit()
+                Text(verbatim: Formats.percent(share.share)).font(isFirst ? .title2 : .body).monospacedDigit()
             }
             ProgressView(value: min(max(share.share, 0), 1)).tint(Theme.student).accessibilityHidden(true)
         }
@@ -40,53 +39,95 @@ private struct ShareRow: View {
     }
 }
 
-/// A text in which what was found is marked.
-private struct Passage: View {
+/// The answer to a question, and the passage in which it stands.
+private struct SpanView: View {
+    let span: Found?
+    let passage: String
+
+    var body: some View {
+        if let span, let text = Words.text(of: span, in: passage) {
+            Text(verbatim: text).font(.largeTitle.weight(.semibold)).textSelection(.enabled)
+        } else {
+            Text("There is no answer in the passage.").foregroundStyle(.secondary)
+        }
+        Text(Marks.text(passage, span.map { [$0] } ?? [])).textSelection(.enabled)
+    }
+}
+
+/// What was found in a text, and the text in which it is marked: as strongly as the model is sure of it.
+private struct Entities: View {
     let text: String
     let found: [Found]
 
     var body: some View {
-        VStack(alignment: .leading, spacing: 8) {
-            if found.isEmpty { Text("Nothing was found in the text.").foregroundStyle(.secondary) }
-            Text(marked).textSelection(.enabled)
-            ForEach(found.indices, id: \.self) { place in
-                // An answer has a row too: who listens cannot see what is marked in the passage.
-                HStack(alignment: .firstTextBaseline) {
-                    (found[place].kind.map { Text(verbatim: $0) } ?? Text("Answer"))
-                        .font(.caption.weight(.semibold)).foregroundStyle(.secondary)
-                    Text(verbatim: part(found[place]))
-                    Spacer(minLength: 12)
-                    if found[place].kind != nil {
-                        Text(verbatim: Formats.percent(found[place].score)).font(.callout).monospacedDigit()
+        if found.isEmpty { Text("It found no entity.").foregroundStyle(.secondary) }
+        ForEach(found.indices, id: \.self) { EntityRow(text: Words.text(of: found[$0], in: text) ?? "", found: found[$0]) }
+        // Its marks are in the rows above.
+        Text(Marks.text(text, found)).textSelection(.enabled)
+    }
+}
+
+private struct EntityRow: View {
+    let text: String
+    let found: Found
+
+    var body: some View {
+        VStack(alignment: .leading, spacing: 2) {
+            Text(verbatim: text)
+                .font(.title.weight(.semibold))
+                .padding(.horizontal, 8)
+                .background(Marks.fill(found), in: RoundedRectangle(cornerRadius: 8))
+                .overlay {
+                    if Confidence(found.score) == .unsure {
+                        RoundedRectangle(cornerRadius: 8)
+                            .strokeBorder(Theme.warning, style: StrokeStyle(lineWidth: 1.5, dash: [4, 3]))
                     }
                 }
-                .accessibilityElement(children: .combine)
-            }
+            Text(verbatim: detail).font(.callout).foregroundStyle(.secondary)
+        }
+        .accessibilityElement(children: .ignore)
+        .accessibilityLabel(Text(verbatim: Words.found(text, found)))
+    }
+
+    private var detail: String {
+        let (kind, percent) = (Words.label(found.kind ?? ""), Formats.wholePercent(found.score))
+        if Confidence(found.score) == .unsure { return String(localized: "\(kind), unsure, \(percent)") }
+        return "\(kind), \(percent)"
+    }
+}
+
+/// How what was found is marked: filled where the model is sure, lighter where it is likely, dashed where it is unsure.
+private enum Marks {
+    static func fill(_ found: Found) -> Color {
+        // An answer has no probability: its score is a sum of logits.
+        if found.kind == nil { return Theme.found }
+        return switch Confidence(found.score) {
+        case .sure: Theme.found
+        case .likely: Theme.found.opacity(0.4)
+        case .unsure: Theme.found.opacity(0)
         }
     }
 
-    private var marked: AttributedString {
+    static func text(_ text: String, _ found: [Found]) -> AttributedString {
         Segment.split(text, found).reduce(into: AttributedString()) { whole, segment in
             var piece = AttributedString(segment.text)
-            if segment.found != nil {
-                piece.backgroundColor = Theme.found
+            if let found = segment.found {
+                piece.backgroundColor = fill(found)
                 piece.font = .body.weight(.semibold)
+                if found.kind != nil, Confidence(found.score) == .unsure { piece.underlineStyle = Text.LineStyle(pattern: .dash) }
             }
             whole += piece
         }
-    }
-
-    private func part(_ found: Found) -> String {
-        Segment.split(text, [found]).first { $0.found != nil }?.text ?? ""
     }
 }
 
 private struct NeighbourRow: View {
     let neighbour: SearchModel.Neighbour
+    let isFirst: Bool
 
     var body: some View {
         HStack(alignment: .firstTextBaseline) {
-            Text(verbatim: neighbour.text)
+            Text(verbatim: neighbour.text).font(isFirst ? .title.weight(.semibold) : .body)
             Spacer(minLength: 12)
             Text(verbatim: Formats.value(neighbour.cosine)).font(.callout).monospacedDigit().foregroundStyle(.secondary)
         }

@@ -7,6 +7,7 @@ import UIKit
 /// Measures a model, and leaves a record that a computer reads.
 struct BenchmarkScreen: View {
     @Bindable var model: BenchmarkModel
+    @Environment(\.scenePhase) private var phase
 
     var body: some View {
         Cards {
@@ -24,7 +25,10 @@ struct BenchmarkScreen: View {
             }
         }
         .navigationTitle("Benchmark")
+        .navigationBarTitleDisplayMode(.inline)
         .task { await model.readRecords() }
+        // What another screen computes would be measured too, and the system slows what is behind another app.
+        .onLeave(phase) { model.cancel() }
         .onChange(of: model.isRunning) { _, isRunning in
             // A phone that sleeps measures nothing.
             UIApplication.shared.isIdleTimerDisabled = isRunning
@@ -35,10 +39,10 @@ struct BenchmarkScreen: View {
         ModelPicker(
             title: "Model", models: model.models, selection: Binding(get: { model.chosen?.id ?? "" }, set: { model.choose($0) }))
         if let linked = model.chosen?.linked {
-            if !linked.computeUnits.isEmpty {
+            if model.unitsOffered.count > 1 {
                 Picker("Compute units", selection: $model.computeUnits) {
-                    Text("The runtime's choice").tag(String?.none)
-                    ForEach(linked.computeUnits, id: \.self) { Text(verbatim: $0).tag(String?.some($0)) }
+                    Text("The file's default").tag(String?.none)
+                    ForEach(model.unitsOffered, id: \.self) { Text(verbatim: $0).tag(String?.some($0)) }
                 }
                 .frame(minHeight: Theme.target)
             }
@@ -50,7 +54,7 @@ struct BenchmarkScreen: View {
             ForEach(BenchmarkModel.minutesOffered, id: \.self) { Text(verbatim: "\(Int($0))").tag($0) }
         }
         .frame(minHeight: Theme.target)
-        if model.tellsTemperature { CoolDown(startBelowC: $model.startBelowC) }
+        if model.tellsHeat { Toggle("Wait until the phone is cool", isOn: $model.waitsUntilCool).frame(minHeight: Theme.target) }
         Text("Lengths, in tokens").font(.caption).foregroundStyle(.secondary)
         ForEach(model.lengthsOffered, id: \.self) { length in
             Toggle(isOn: chosen(length)) { Text(verbatim: "\(length)").monospacedDigit() }.frame(minHeight: Theme.target)
@@ -64,19 +68,6 @@ struct BenchmarkScreen: View {
     }
 }
 
-private struct CoolDown: View {
-    private static let usual = 35.0
-
-    @Binding var startBelowC: Double?
-
-    var body: some View {
-        Toggle("Wait until the phone is cool", isOn: Binding(get: { startBelowC != nil }, set: { startBelowC = $0 ? Self.usual : nil }))
-        if let limit = startBelowC {
-            Stepper(value: Binding(get: { limit }, set: { startBelowC = $0 }), in: 20...45) { Fact("Cooler than", "\(Int(limit)) °C") }
-        }
-    }
-}
-
 /// What a run does, and how it ended.
 private struct StateCard: View {
     let state: BenchmarkModel.State
@@ -84,11 +75,16 @@ private struct StateCard: View {
     var body: some View {
         switch state {
         case .idle: EmptyView()
+        case .lacksLength: Card { Notice(String(localized: "Choose a length, at least one.")) }
         case .failed(let sentence): Card { Problem(sentence: sentence) }
         case .running(let progress): Card { RunProgressView(progress: progress) }
         case .ended(let progress, let record):
             // A record is shown with the others.
-            if record == nil { Card { Problem(sentence: progress.sentence) } }
+            if state.isProblem {
+                Card { Problem(sentence: Words.progress(progress)) }
+            } else if record == nil {
+                Card { Notice(Words.progress(progress)) }
+            }
         }
     }
 }
@@ -99,7 +95,7 @@ struct RunProgressView: View {
 
     var body: some View {
         ProgressView(value: min(max(progress.done, 0), 1)) {
-            Text(verbatim: progress.sentence)
+            Text(verbatim: Words.progress(progress))
         } currentValueLabel: {
             Text(verbatim: Formats.percent(progress.done)).monospacedDigit()
         }
@@ -107,38 +103,30 @@ struct RunProgressView: View {
     }
 }
 
-/// Percentiles of each length, and what else a record says.
+/// How fast each length is, and what else a record says.
 private struct RecordCard: View {
     let record: RunRecord
     let remove: () async -> Void
 
     var body: some View {
         Card {
-            Text(verbatim: record.run).font(.headline)
-            Text(verbatim: record.model).font(.callout).foregroundStyle(.secondary)
-            Text(verbatim: record.runtime).font(.callout).foregroundStyle(.secondary)
+            Text(verbatim: Words.title(record)).font(.headline)
+            Text(verbatim: Words.circumstances(record)).font(.callout).foregroundStyle(.secondary)
             Chart(record.lengths) { length in
                 BarMark(x: .value("Length", "\(length.length)"), y: .value("Latency", length.latencies.p50 ?? 0))
                     .foregroundStyle(Theme.student)
-                    .accessibilityLabel(Text(verbatim: "\(length.length)"))
-                    .accessibilityValue(Text(verbatim: Formats.ms(length.latencies.p50)))
+                    .accessibilityLabel(Text(verbatim: Words.tokens(length.length)))
+                    .accessibilityValue(Text(verbatim: length.latencies.p50.map { Formats.ms($0) } ?? ""))
             }
             .chartYAxisLabel("Median, ms")
             .frame(height: 140)
-            ForEach(record.lengths) { length in
-                VStack(alignment: .leading, spacing: 4) {
-                    Text(verbatim: "\(length.length)").font(.subheadline.weight(.semibold)).monospacedDigit()
-                    Fact("Median", Formats.ms(length.latencies.p50))
-                    Fact("90 of 100 are faster than", Formats.ms(length.latencies.p90))
-                    Fact("99 of 100 are faster than", Formats.ms(length.latencies.p99))
-                    Fact("Runs", "\(length.latencies.n)")
-                }
-            }
+            ForEach(record.lengths) { Text(verbatim: Words.length($0)).monospacedDigit() }
             Divider()
-            Fact("Real texts", Formats.ms(record.textMs))
-            Fact("Tokenisation", Formats.ms(record.tokenizeMs))
+            Fact("Runtime", Words.runtime(record))
+            if record.textMs.isFinite { Fact("Real texts", Formats.ms(record.textMs)) }
+            if record.tokenizeMs.isFinite { Fact("Tokenisation", Formats.ms(record.tokenizeMs)) }
             Fact("Opening the model", Formats.ms(record.loadMs))
-            Fact("First inference", Formats.ms(record.firstMs))
+            Fact("First run", Formats.ms(record.firstMs))
             if let peak = record.peakBytes { Fact("Most memory", Formats.megabytes(peak)) }
             if let operations = record.operations {
                 Fact("Operations off the CPU, or in the delegate", "\(operations.delegated) / \(operations.all)")

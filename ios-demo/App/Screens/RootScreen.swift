@@ -38,7 +38,7 @@ struct EmptyState: View {
     }
 }
 
-/// The four screens; each keeps what was done on it while another one is looked at.
+/// The four screens; each keeps what was done on it while another one is looked at, and closes its models.
 private struct Tabs: View {
     private let shelf: Shelf
     @State private var trying: TryModel
@@ -58,24 +58,11 @@ private struct Tabs: View {
         VStack(spacing: 0) {
             if shelf.usesUnsigned { UnsignedBanner() }
             TabView {
-                Tab("Try", systemImage: "text.bubble") { unlessMeasuring { TryScreen(model: trying) } }
-                Tab("Compare", systemImage: "chart.bar.xaxis") { unlessMeasuring { CompareScreen(model: comparing) } }
-                Tab("Self-test", systemImage: "checkmark.seal") { unlessMeasuring { SelfTestScreen(model: testing) } }
+                Tab("Try", systemImage: "text.bubble") { NavigationStack { TryScreen(model: trying) } }
+                Tab("Compare", systemImage: "chart.bar.xaxis") { NavigationStack { CompareScreen(model: comparing) } }
+                Tab("Self-test", systemImage: "checkmark.seal") { NavigationStack { SelfTestScreen(model: testing) } }
                 Tab("Benchmark", systemImage: "stopwatch") { NavigationStack { BenchmarkScreen(model: measuring) } }
             }
-        }
-    }
-
-    /// Whatever else the app computes would be measured too.
-    @ViewBuilder private func unlessMeasuring<Screen: View>(@ViewBuilder _ screen: () -> Screen) -> some View {
-        if measuring.isRunning {
-            ContentUnavailableView {
-                Label("A benchmark is running", systemImage: "stopwatch")
-            } description: {
-                Text("Wait for its end, or stop it.")
-            }
-        } else {
-            NavigationStack { screen() }
         }
     }
 }

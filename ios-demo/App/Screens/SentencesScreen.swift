@@ -20,7 +20,7 @@ struct SentencesScreen: View {
                             .frame(minWidth: Theme.target, minHeight: Theme.target)
                             .disabled(new.isEmpty)
                     }
-                    if let problem = search.problem { Problem(sentence: problem) }
+                    if let problem = search.problem { Problem(sentence: Words.problem(problem)) }
                 }
                 Section("Sentences") {
                     // By value: a row is drawn once more while it goes, when the set is shorter already.
@@ -28,6 +28,7 @@ struct SentencesScreen: View {
                         .onDelete { search.remove(at: $0) }
                 }
             }
+            .scrollDismissesKeyboard(.interactively)
             .navigationTitle("Sentences")
             .navigationBarTitleDisplayMode(.inline)
             .toolbar {

@@ -27,19 +27,51 @@ struct Card<Content: View>: View {
     }
 }
 
-/// A screen of cards that scrolls, so that nothing is cut where text is large.
+/// A screen of cards that scrolls, so that nothing is cut where text is large and no field lies behind the keyboard.
 struct Cards<Content: View>: View {
-    @ViewBuilder let content: Content
+    /// The field that is written in; nil for a screen without fields.
+    private let writing: FocusState<Field?>.Binding?
+    private let content: Content
+
+    init(writing: FocusState<Field?>.Binding? = nil, @ViewBuilder content: () -> Content) {
+        self.writing = writing
+        self.content = content()
+    }
 
     var body: some View {
-        ScrollView {
-            LazyVStack(spacing: Theme.spacing) { content }
-                .padding(Theme.spacing)
-                .frame(maxWidth: 720)
-                .frame(maxWidth: .infinity)
+        ScrollViewReader { proxy in
+            ScrollView {
+                LazyVStack(spacing: Theme.spacing) { content }
+                    .padding(Theme.spacing)
+                    .frame(maxWidth: 720)
+                    .frame(maxWidth: .infinity)
+            }
+            .background(Theme.ground)
+            .scrollDismissesKeyboard(.interactively)
+            .onChange(of: writing?.wrappedValue) { _, field in
+                if let field { proxy.scrollTo(field, anchor: .center) }
+            }
+            .toolbar {
+                ToolbarItemGroup(placement: .keyboard) {
+                    Spacer()
+                    // A field of several lines takes the return key for a line.
+                    Button("Done") { writing?.wrappedValue = nil }
+                }
+            }
         }
-        .background(Theme.ground)
-        .scrollDismissesKeyboard(.interactively)
+    }
+}
+
+/// Has a reader of the screen say something that was not there before: a final figure, and none that still changes.
+@MainActor
+func announce(_ said: String) { AccessibilityNotification.Announcement(said).post() }
+
+extension View {
+    /// Does something when a screen is left: for another one, or for another app.
+    func onLeave(_ phase: ScenePhase, _ action: @escaping @MainActor () -> Void) -> some View {
+        onDisappear(perform: action).onChange(of: phase) { _, new in
+            if new == .background { action() }
+        }
     }
 }
 
@@ -70,6 +102,28 @@ struct Fact: View {
     }
 }
 
+/// Something that is good to know, and no error.
+struct Notice: View {
+    private let sentence: String
+    private let systemImage: String
+
+    init(_ sentence: String, systemImage: String = "info.circle") {
+        self.sentence = sentence
+        self.systemImage = systemImage
+    }
+
+    var body: some View {
+        Label {
+            Text(verbatim: sentence).fixedSize(horizontal: false, vertical: true)
+        } icon: {
+            Image(systemName: systemImage)
+        }
+        .font(.callout)
+        .foregroundStyle(.secondary)
+        .accessibilityElement(children: .combine)
+    }
+}
+
 /// What went wrong, in the sentence that the model has for it.
 struct Problem: View {
     let sentence: String
@@ -94,7 +148,7 @@ struct ModelPicker: View {
     var body: some View {
         Picker(title, selection: $selection) {
             ForEach(models) { model in
-                Text(verbatim: "\(model.name) · \(model.detail)").tag(model.id)
+                Text(verbatim: "\(model.name) · \(Words.detail(model))").tag(model.id)
             }
         }
         .pickerStyle(.menu)

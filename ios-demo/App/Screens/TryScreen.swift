@@ -8,31 +8,60 @@ struct TryScreen: View {
 
     @Bindable var model: TryModel
     @State private var editsSet = false
+    @FocusState private var writing: Field?
+    @Environment(\.scenePhase) private var phase
 
     /// What an answer depends on: where it changes, the model is asked again.
     private struct Asked: Equatable {
         let model: ShelvedModel.ID?
         let question: Question
         let sentences: [String]
+        let isBehind: Bool
     }
 
     var body: some View {
-        Cards {
-            Card {
-                ModelPicker(title: "Model", models: model.models, selection: chosen)
-                inputs
+        Cards(writing: $writing) {
+            ForEach(model.parts, id: \.self) { part in
+                switch part {
+                case .input:
+                    Card {
+                        ModelPicker(title: "Model", models: model.models, selection: chosen)
+                        inputs
+                    }
+                case .answer: AnswerCard(model: model)
+                case .caption: Timing(model: model)
+                case .actions:
+                    Button("Edit the sentences…", systemImage: "list.bullet.rectangle") { editsSet = true }
+                        .frame(minHeight: Theme.target)
+                }
             }
-            AnswerCard(model: model)
         }
         .navigationTitle("Try")
+        // The answer is the largest on the screen.
+        .navigationBarTitleDisplayMode(.inline)
         .sheet(isPresented: $editsSet) { SentencesScreen(search: model.search) }
-        .task(id: Asked(model: model.chosen?.id, question: model.question, sentences: model.search.sentences)) {
+        .task(id: asked) {
+            await model.search.restore()
             // Whoever writes is waited for, so that not every letter is asked for.
             try? await Task.sleep(for: Self.pause)
-            if !Task.isCancelled { model.ask() }
+            if !Task.isCancelled, phase != .background { model.ask() }
         }
-        // Whoever measures on another screen is not to share the processor with this one.
-        .onDisappear { model.cancel() }
+        .onLeave(phase) { model.leave() }
+        .onChange(of: model.warmMs) { _, median in
+            if median != nil { sayAnswer() }
+        }
+    }
+
+    private var asked: Asked {
+        Asked(
+            model: model.chosen?.id, question: model.question, sentences: model.search.sentences, isBehind: phase == .background)
+    }
+
+    /// Says the answer once its time no longer changes.
+    private func sayAnswer() {
+        guard case .answered(let reply) = model.state, let chosen = model.chosen else { return }
+        let answer = Words.answer(reply.answer, reply.question, nearest: model.search.found.first?.text)
+        announce("\(answer). \(Words.caption(reply, warmMs: model.warmMs, chosen))")
     }
 
     private var chosen: Binding<ShelvedModel.ID> {
@@ -42,32 +71,39 @@ struct TryScreen: View {
     @ViewBuilder private var inputs: some View {
         switch model.chosen?.task {
         case .labels:
-            Input("Text", $model.first)
-            Input("Second text, where the model takes one", $model.second)
+            Input("Text", $model.first, $writing, .first)
+            Input("Second text, where the model takes one", $model.second, $writing, .second)
         case .value:
-            Input("First text", $model.first)
-            Input("Second text", $model.second)
+            Input("First text", $model.first, $writing, .first)
+            Input("Second text", $model.second, $writing, .second)
         case .answer:
-            Input("Question", $model.first)
-            Input("Passage", $model.second)
-        case .search:
-            Input("What to look for", $model.first)
-            Button("Edit the sentences…", systemImage: "list.bullet.rectangle") { editsSet = true }
-                .frame(minHeight: Theme.target)
-        case .entities: Input("Text", $model.first)
+            Input("Question", $model.first, $writing, .first)
+            Input("Passage", $model.second, $writing, .second)
+        case .search: Input("What to look for", $model.first, $writing, .first)
+        case .entities: Input("Text", $model.first, $writing, .first)
         case nil: EmptyView()
         }
     }
+}
+
+/// The fields of a screen.
+enum Field: Hashable {
+    case first
+    case second
 }
 
 /// A field for a text that grows with it.
 struct Input: View {
     private let name: LocalizedStringKey
     @Binding private var text: String
+    private let writing: FocusState<Field?>.Binding
+    private let field: Field
 
-    init(_ name: LocalizedStringKey, _ text: Binding<String>) {
+    init(_ name: LocalizedStringKey, _ text: Binding<String>, _ writing: FocusState<Field?>.Binding, _ field: Field) {
         self.name = name
         _text = text
+        self.writing = writing
+        self.field = field
     }
 
     var body: some View {
@@ -77,25 +113,27 @@ struct Input: View {
             TextField(name, text: $text, axis: .vertical)
                 .lineLimit(1...8)
                 .textFieldStyle(.roundedBorder)
+                .focused(writing, equals: field)
                 .accessibilityLabel(Text(name))
         }
+        .id(field)
     }
 }
 
-/// The answer, and apart from it how long it took.
+/// The answer, or what stands in its place.
 private struct AnswerCard: View {
     let model: TryModel
 
     var body: some View {
         Card {
             switch model.state {
-            case .idle(let missing): Text(verbatim: missing ?? "").foregroundStyle(.secondary)
+            case .idle(let missing): Text(verbatim: missing.map(Words.missing) ?? "").foregroundStyle(.secondary)
+            case .opening: ProgressView("Opening the model…").frame(maxWidth: .infinity, minHeight: Theme.target)
             case .working: Working(progress: model.search.progress)
             case .failed(let sentence): Problem(sentence: sentence)
             case .answered(let reply):
                 AnswerView(answer: reply.answer, question: reply.question, neighbours: model.search.found)
-                Divider()
-                Timing(reply: reply)
+                if let limit = reply.cutAt { Notice(Words.cut(at: limit), systemImage: "scissors") }
             }
         }
         .animation(.default, value: model.state)
@@ -113,23 +151,22 @@ private struct Working: View {
                 Text(verbatim: "\(progress.done) / \(progress.all)").monospacedDigit()
             }
         } else {
-            ProgressView().frame(maxWidth: .infinity, minHeight: Theme.target).accessibilityLabel(Text("Computing"))
+            ProgressView("Computing…").frame(maxWidth: .infinity, minHeight: Theme.target)
         }
     }
 }
 
-/// How long an answer took: in the runtime, and apart from it in the tokenizer.
-struct Timing: View {
-    let reply: Reply
+/// How long the answer took, in one line.
+private struct Timing: View {
+    let model: TryModel
 
     var body: some View {
-        Fact("Inference", Formats.ms(reply.inferenceMs))
-        Fact("Tokenisation", Formats.ms(reply.tokenizeMs))
-        Fact("Tokens", "\(reply.tokens) / \(reply.length)")
-        Fact("Opening the model", Formats.ms(reply.openedMs))
-        if let limit = reply.cutAt {
-            Problem(sentence: String(localized: "The text is longer than the model takes: its end was not read."))
-            Fact("Most tokens", "\(limit)")
+        if case .answered(let reply) = model.state, let chosen = model.chosen {
+            Text(verbatim: Words.caption(reply, warmMs: model.warmMs, chosen))
+                .font(.caption)
+                .monospacedDigit()
+                .foregroundStyle(.secondary)
+                .frame(maxWidth: .infinity, alignment: .leading)
         }
     }
 }

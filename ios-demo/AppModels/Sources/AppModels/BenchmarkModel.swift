@@ -10,8 +10,19 @@ public final class BenchmarkModel {
         case idle
         case running(RunProgress)
         case ended(RunProgress, RunRecord?)
+        /// It did not begin: no length is chosen.
+        case lacksLength
         /// It did not begin; the message is a sentence.
         case failed(String)
+
+        /// Whether something went wrong: a run that somebody stopped is none.
+        public var isProblem: Bool {
+            switch self {
+            case .idle, .running, .lacksLength: false
+            case .ended(let end, _): end.state != .finished && end.state != .cancelled
+            case .failed: true
+            }
+        }
     }
 
     private nonisolated static let mostTexts = 24
@@ -23,13 +34,13 @@ public final class BenchmarkModel {
     public private(set) var state = State.idle
     /// Records of earlier runs, the newest first.
     public private(set) var records: [RunRecord] = []
-    /// One of the runtime's compute units; nil for its default.
+    /// One of the units that are offered; nil for the file's default.
     public var computeUnits: String?
     public var threads = 1
     public var lengths: Set<Int> = []
     public var minutes = 2.0
-    /// Waits until the phone is cooler than this; nil does not wait.
-    public var startBelowC: Double?
+    /// Waits until the phone's thermal state is its coolest one.
+    public var waitsUntilCool = false
     private let equipment: Equipment
     private let background = Background()
     private var work: Task<Void, Never>?
@@ -40,8 +51,8 @@ public final class BenchmarkModel {
         if let model = models.first { choose(model.id) }
     }
 
-    /// Whether this phone tells its temperature, so that one can wait for it.
-    public var tellsTemperature: Bool { equipment.phone.moment().temperatureC != nil }
+    /// Whether this phone tells how warm it is, so that one can wait for it.
+    public var tellsHeat: Bool { !equipment.phone.thermalStates.isEmpty }
 
     /// The lengths that the chosen file runs at; where it takes any, some that are usual.
     public var lengthsOffered: [Int] {
@@ -50,11 +61,14 @@ public final class BenchmarkModel {
         return Self.freeLengths.filter { $0 < signature.maxLength } + [signature.maxLength]
     }
 
+    /// The compute units that the chosen file may be measured on: untried ones once the self-test has passed there.
+    public var unitsOffered: [String] { chosen?.units ?? [] }
+
     /// Takes another model, with what its runtime offers.
     public func choose(_ id: ShelvedModel.ID) {
         guard let model = models.first(where: { $0.id == id }) else { return }
         chosen = model
-        if computeUnits.map({ !model.linked.computeUnits.contains($0) }) ?? false { computeUnits = nil }
+        if computeUnits.map({ !model.units.contains($0) }) ?? false { computeUnits = nil }
         threads = min(max(threads, model.linked.threads.lowerBound), model.linked.threads.upperBound)
         lengths = Set(lengthsOffered)
     }
@@ -67,20 +81,21 @@ public final class BenchmarkModel {
     public func start() {
         guard let chosen, !isRunning else { return }
         if lengths.isEmpty {
-            state = .failed("Choose a length, at least one.")
+            state = .lacksLength
             return
         }
-        state = .running(RunProgress(state: .running, done: 0, doing: "reading the texts"))
+        state = .running(RunProgress(state: .running, done: 0, doing: "starting"))
         let (equipment, background) = (equipment, background)
         let (units, threads, lengths) = (computeUnits, threads, lengths.sorted())
-        let (minutes, startBelowC, run) = (minutes, startBelowC, Self.name(chosen))
+        let (minutes, run) = (minutes, Self.name(chosen))
+        let startThermal = waitsUntilCool ? equipment.phone.thermalStates.first : nil
         work = Task {
             do {
                 let folder = try await background.run { _ in
                     try equipment.runs.write(
                         RunRequest(
                             runId: run, model: chosen.id, computeUnits: units, threads: threads, lengths: lengths,
-                            texts: try Self.texts(chosen.model), minutes: minutes, startBelowC: startBelowC))
+                            texts: try Self.texts(chosen.model), minutes: minutes, startBelowC: nil, startThermal: startThermal))
                 }
                 let end = await RunInFolder.carryOut(folder, equipment) { [weak self] progress in
                     if self?.isRunning ?? false { self?.state = .running(progress) }
@@ -106,9 +121,13 @@ public final class BenchmarkModel {
         records = await Task.detached { runs.records() }.value
     }
 
-    /// Removes an earlier run.
+    /// Removes an earlier run; where that fails, the state says why.
     public func remove(_ record: RunRecord) async {
-        try? equipment.runs.remove(record.id)
+        do {
+            try equipment.runs.remove(record.id)
+        } catch {
+            if !isRunning { state = .failed(error.sentence) }
+        }
         await readRecords()
     }
 

@@ -5,28 +5,75 @@ import Observation
 /// Two shipped models side by side on the same text, live.
 @MainActor @Observable
 public final class CompareModel {
+    /// Why a side did not answer.
+    public enum Trouble: Sendable, Equatable {
+        case missing(Question.Missing)
+        /// The message is a sentence.
+        case failed(String)
+    }
+
     /// One of the two, with what it has shown on this text.
     public struct Side: Sendable, Identifiable {
         public let model: ShelvedModel
         /// Latencies of the last runs, in ms.
         public fileprivate(set) var samples: [Double] = []
         public fileprivate(set) var reply: Reply?
-        /// Why it did not answer, in a sentence.
-        public fileprivate(set) var problem: String?
+        public fileprivate(set) var trouble: Trouble?
 
         public var id: String { model.id }
 
-        /// The median of the last runs; nil before the first.
+        /// The warm median of the last runs; nil before the first.
         public var medianMs: Double? { Formats.median(samples) }
+    }
+
+    /// A side in the verdict.
+    public struct Timed: Sendable, Equatable {
+        public let name: ModelName
+        public let medianMs: Double
+        /// Nobody trained it: only its time means something.
+        public let isRandom: Bool
+
+        public init(name: ModelName, medianMs: Double, isRandom: Bool) {
+            self.name = name
+            self.medianMs = medianMs
+            self.isRandom = isRandom
+        }
+    }
+
+    /// What a comparison says: the headline is about the student alone, and the other one is its caption.
+    public struct Verdict: Sendable, Equatable {
+        public let student: Timed
+        public let other: Timed
+
+        public init(student: Timed, other: Timed) {
+            self.student = student
+            self.other = other
+        }
+
+        /// How many times as long as the student the other one takes.
+        public var times: Double { other.medianMs / student.medianMs }
+    }
+
+    /// What the screen shows, and what a reader of the screen hears, in this order below the title.
+    public enum Part: Sendable, Hashable {
+        case input
+        case answer
+        case caption
+        case actions
+        /// The answers of the two, below all that compares them.
+        case sides
     }
 
     /// Runs of each model on a text; the median of the last ones is shown.
     public static let runs = 30
-    private static let kept = 20
+    /// As many of the last runs are in a median.
+    public static let kept = 20
 
     public let models: [ShelvedModel]
     public private(set) var sides: [Side] = []
     public private(set) var isRunning = false
+    /// Whether all runs have ended, so that the figures no longer change.
+    public private(set) var isFinal = false
     public var first = ""
     public var second = ""
     private var workers: [Worker] = []
@@ -48,9 +95,9 @@ public final class CompareModel {
     }
 
     private func set(_ both: [ShelvedModel]) {
-        cancel()
+        leave()
         sides = both.map { Side(model: $0) }
-        workers = both.map { Worker($0) }
+        isFinal = false
         if first.isEmpty, let task = both.first?.task {
             let example = Examples.question(for: task)
             first = example.first
@@ -61,25 +108,41 @@ public final class CompareModel {
     /// Whether a side takes two texts.
     public var takesTwo: Bool { sides.contains { $0.model.task == .value || $0.model.task == .answer } }
 
-    /// How much less time the first needs than the second, or how much more; nil before both have run.
-    public var verdict: String? {
-        sides.count == 2 ? Formats.percentLess(sides[0].medianMs, than: sides[1].medianMs) : nil
+    public var parts: [Part] {
+        sides.isEmpty ? [.answer] : [.input, .answer, .caption, .actions, .sides]
+    }
+
+    /// How long the two take; nil while that changes, and where one of them did not answer. Random weights are the opponent, on
+    /// whichever side they stand.
+    public var verdict: Verdict? {
+        guard isFinal, sides.count == 2, let one = timed(0), let two = timed(1), one.medianMs > 0, two.medianMs > 0 else { return nil }
+        return one.isRandom && !two.isRandom ? Verdict(student: two, other: one) : Verdict(student: one, other: two)
+    }
+
+    private func timed(_ place: Int) -> Timed? {
+        let (own, other) = (sides[place].model, sides[1 - place].model)
+        return sides[place].medianMs.map {
+            Timed(name: ModelName(own, beside: other), medianMs: $0, isRandom: own.model.hasRandomWeights)
+        }
     }
 
     /// Runs both on the text, by turns, so that a phone that grows warm slows both; what went on before is cancelled.
     public func run() {
         cancel()
         for place in sides.indices { sides[place] = Side(model: sides[place].model) }
+        if workers.isEmpty { workers = sides.map { Worker($0.model) } }
         isRunning = true
+        isFinal = false
         let (workers, first, second) = (workers, first, second)
         work = Task {
             for number in 0...Self.runs {
-                for (place, worker) in workers.enumerated() where sides[place].problem == nil {
+                for (place, worker) in workers.enumerated() where sides[place].trouble == nil {
                     await run(worker, place, first, second, isFirst: number == 0)
                     if Task.isCancelled { return }
                 }
             }
             isRunning = false
+            isFinal = true
         }
     }
 
@@ -87,7 +150,7 @@ public final class CompareModel {
         let task = worker.shelved.task
         let question = task == .value || task == .answer ? Question(first, second) : Question(first)
         if let missing = question.missing(for: task) {
-            sides[place].problem = missing
+            sides[place].trouble = .missing(missing)
             return
         }
         do {
@@ -97,7 +160,7 @@ public final class CompareModel {
             // The first run opens the model and warms it up.
             if !isFirst { sides[place].samples = (sides[place].samples + [reply.inferenceMs]).suffix(Self.kept) }
         } catch {
-            if !Task.isCancelled { sides[place].problem = error.sentence }
+            if !Task.isCancelled { sides[place].trouble = .failed(error.sentence) }
         }
     }
 
@@ -106,6 +169,14 @@ public final class CompareModel {
         work?.cancel()
         work = nil
         isRunning = false
+    }
+
+    /// Gives up what goes on, and the models' memory: the screen is left. The next run opens them again.
+    public func leave() {
+        cancel()
+        workers = []
+        // Half a comparison says nothing.
+        if !isFinal { sides = sides.map { Side(model: $0.model) } }
     }
 
     /// Waits for what goes on.

@@ -16,6 +16,17 @@ public final class SearchModel {
         public var id: Int { place }
     }
 
+    /// What went wrong with the set.
+    public enum Problem: Sendable, Equatable {
+        case tooLarge(file: String, mostBytes: Int64)
+        case notUtf8(file: String)
+        case cut(taken: Int, of: Int)
+        /// It is used and could not be written; the reason is a sentence.
+        case notKept(String)
+        /// The message is a sentence.
+        case failed(String)
+    }
+
     /// A file from which sentences are imported may not be larger: a phone embeds some hundred sentences a second.
     public static let mostSentences = 5_000
     private nonisolated static let mostFileBytes = 8 << 20
@@ -25,29 +36,52 @@ public final class SearchModel {
     /// How many sentences have their embedding; nil while none is being computed.
     public private(set) var progress: (done: Int, all: Int)?
     public private(set) var found: [Neighbour] = []
-    /// What went wrong with the set, in a sentence.
-    public private(set) var problem: String?
+    public private(set) var problem: Problem?
     private let storage: URL?
     private var worker: Worker?
+    /// The model whose embeddings are kept, also while it is closed.
+    private var embedder: ShelvedModel.ID?
     private var embeddings: [String: [Float]] = [:]
     /// Rises whenever the set is written.
     private var edition = 0
 
-    /// Takes up the set where it was left.
+    private var isRestored = false
+    private var saving: Task<Void, Never>?
+
+    /// Begins with the example.
     ///
-    /// - Parameter storage: a text file for the set; nil keeps it in memory alone.
+    /// - Parameter storage: a text file for the set, see `restore`; nil keeps it in memory alone.
     public init(storage: URL? = nil) {
         self.storage = storage
-        let kept = storage.flatMap { try? String(contentsOf: $0, encoding: .utf8) }.map(Self.lines)
-        sentences = kept ?? Examples.sentences
+        sentences = Examples.sentences
     }
 
-    /// Takes another model, whose embeddings are others.
-    func use(_ worker: Worker) {
-        if self.worker?.shelved.id != worker.shelved.id { embeddings = [:] }
-        self.worker = worker
+    /// Takes up the set where it was left, once.
+    public func restore() async {
+        guard let storage, !isRestored else { return }
+        isRestored = true
+        let kept = await Task.detached { (try? String(contentsOf: storage, encoding: .utf8)).map(Self.lines) }.value
+        // Whoever was faster than the disk means the set as it is now.
+        guard let kept, edition == 0 else { return }
+        sentences = kept
+        edition += 1
         found = []
     }
+
+    /// Waits until the set is written.
+    public func saved() async { await saving?.value }
+
+    /// Takes an open model, whose embeddings may be others; nil where it is closed.
+    func use(_ worker: Worker?) {
+        self.worker = worker
+        guard let worker, worker.shelved.id != embedder else { return }
+        embedder = worker.shelved.id
+        embeddings = [:]
+        found = []
+    }
+
+    /// Forgets what was found: it is another model's.
+    func forget() { found = [] }
 
     /// Replaces the set by the lines of a text; empty ones are left out.
     public func replace(by text: String) { set(Self.lines(text)) }
@@ -67,16 +101,16 @@ public final class SearchModel {
     public func importFile(_ file: URL) async {
         do {
             guard let data = try await Task.detached(operation: { try Self.read(file) }).value else {
-                problem = "\(file.lastPathComponent) is larger than \(Formats.megabytes(Int64(Self.mostFileBytes)))."
+                problem = .tooLarge(file: file.lastPathComponent, mostBytes: Int64(Self.mostFileBytes))
                 return
             }
             guard let text = String(data: data, encoding: .utf8) else {
-                problem = "\(file.lastPathComponent) is no text in UTF-8."
+                problem = .notUtf8(file: file.lastPathComponent)
                 return
             }
             replace(by: text)
         } catch {
-            problem = error.sentence
+            problem = .failed(error.sentence)
         }
     }
 
@@ -126,15 +160,24 @@ public final class SearchModel {
     private func set(_ new: [String]) {
         sentences = Array(new.prefix(Self.mostSentences))
         edition += 1
-        problem = new.count > Self.mostSentences ? "Only the first \(Self.mostSentences) lines of \(new.count) were taken." : nil
+        problem = new.count > Self.mostSentences ? .cut(taken: Self.mostSentences, of: new.count) : nil
         let kept = Set(sentences)
         embeddings = embeddings.filter { kept.contains($0.key) }
         found = []
-        guard let storage else { return }
-        do {
-            try Data(sentences.joined(separator: "\n").utf8).write(to: storage, options: .atomic)
-        } catch {
-            problem = "The set could not be kept: \(error.sentence)"
+        if let storage { save(sentences, storage, edition, behind: saving) }
+    }
+
+    /// Writes the set off the main thread, behind what is being written.
+    private func save(_ sentences: [String], _ storage: URL, _ edition: Int, behind before: Task<Void, Never>?) {
+        saving = Task {
+            await before?.value
+            do {
+                try await Task.detached {
+                    try Data(sentences.joined(separator: "\n").utf8).write(to: storage, options: .atomic)
+                }.value
+            } catch {
+                if edition == self.edition { problem = .notKept(error.sentence) }
+            }
         }
     }
 

@@ -2,47 +2,66 @@ import AppParts
 import Core
 import Observation
 
-/// One model at a time is asked what a person writes.
+/// One model at a time is asked what a person writes; once it has answered, the same row runs on until its warm median is known.
 @MainActor @Observable
 public final class TryModel {
     public enum State: Sendable, Equatable {
-        /// Nothing was asked, or something is missing; the sentence says what.
-        case idle(String?)
+        /// Nothing was asked, or something is missing.
+        case idle(Question.Missing?)
+        /// The model's file is being opened, which is no part of an inference.
+        case opening
         case working
         case answered(Reply)
+        /// The message is a sentence.
         case failed(String)
+    }
+
+    /// What the screen shows, and what a reader of the screen hears, in this order below the title.
+    public enum Part: Sendable, Hashable {
+        case input
+        case answer
+        case caption
+        case actions
     }
 
     public let models: [ShelvedModel]
     public private(set) var chosen: ShelvedModel?
     public private(set) var state = State.idle(nil)
+    /// The median of the runs after the one that gave the answer; nil until all of them have run.
+    public private(set) var warmMs: Double?
     /// The text; or the question.
     public var first = ""
     /// The second text, or the passage.
     public var second = ""
     /// The set that is searched, where the chosen model embeds texts.
     public let search: SearchModel
+    private let warmRuns: Int
     private var worker: Worker?
     private var work: Task<Void, Never>?
 
     /// Chooses the first model, and asks it nothing yet.
-    public init(_ models: [ShelvedModel], search: SearchModel) {
+    ///
+    /// - Parameters:
+    ///   - models: those that can be asked.
+    ///   - search: the set for models that embed texts.
+    ///   - warmRuns: how often an answered row is run again for its median.
+    public init(_ models: [ShelvedModel], search: SearchModel, warmRuns: Int = 10) {
         self.models = models
         self.search = search
+        self.warmRuns = warmRuns
         if let model = models.first { choose(model.id) }
     }
 
     /// Takes another model, with an example of what it can be asked. What was asked of the one before is cancelled.
     public func choose(_ id: ShelvedModel.ID) {
         guard let model = models.first(where: { $0.id == id }), model.id != chosen?.id else { return }
-        cancel()
+        leave()
         let sameTask = model.task == chosen?.task
         chosen = model
         // What is shown is of the model before.
         state = .idle(nil)
-        let worker = Worker(model)
-        self.worker = worker
-        search.use(worker)
+        warmMs = nil
+        search.forget()
         if !sameTask {
             let example = Examples.question(for: model.task)
             first = example.first
@@ -60,18 +79,35 @@ public final class TryModel {
         }
     }
 
+    public var parts: [Part] {
+        let shown: [Part] =
+            switch state {
+            case .idle(nil): [.input]
+            case .answered: [.input, .answer, .caption]
+            default: [.input, .answer]
+            }
+        return chosen?.task == .search ? shown + [.actions] : shown
+    }
+
     /// Asks the chosen model; what was asked before and is not answered yet is cancelled.
     public func ask() {
         cancel()
-        guard let worker else { return }
+        guard let chosen else { return }
         let question = question
-        if let missing = question.missing(for: worker.shelved.task) {
+        warmMs = nil
+        if let missing = question.missing(for: chosen.task) {
             state = .idle(missing)
             return
         }
-        state = .working
+        let worker = worker ?? Worker(chosen)
+        self.worker = worker
+        search.use(worker)
+        state = .opening
         work = Task {
             do {
+                try await worker.prepare()
+                if Task.isCancelled { return }
+                state = .working
                 let reply = try await worker.ask(question)
                 if Task.isCancelled { return }
                 if case .embedding(let embedding) = reply.answer {
@@ -79,17 +115,36 @@ public final class TryModel {
                     if Task.isCancelled { return }
                 }
                 state = .answered(reply)
+                let median = try await warm(worker, question)
+                if !Task.isCancelled { warmMs = median }
             } catch {
                 if !Task.isCancelled { state = .failed(error.sentence) }
             }
         }
     }
 
-    /// Gives up what goes on.
+    /// Runs an answered row again, and returns the median of its latencies.
+    private func warm(_ worker: Worker, _ question: Question) async throws -> Double? {
+        var samples: [Double] = []
+        for _ in 0..<warmRuns {
+            samples.append(try await worker.ask(question).inferenceMs)
+            try Task.checkCancellation()
+        }
+        return Formats.median(samples)
+    }
+
+    /// Gives up what goes on; an answer stays.
     public func cancel() {
         work?.cancel()
         work = nil
-        if state == .working { state = .idle(nil) }
+        if state == .opening || state == .working { state = .idle(nil) }
+    }
+
+    /// Gives up what goes on, and the model's memory: the screen is left. What is asked next opens it again.
+    public func leave() {
+        cancel()
+        worker = nil
+        search.use(nil)
     }
 
     /// Waits for what goes on.

@@ -15,7 +15,8 @@ final class EndToEndTests: XCTestCase {
         let rows = Dictionary(grouping: try served.cases.objects("rows")) { $0.present("model")?.string ?? "" }
         let search = SearchModel()
         search.replace(by: "")
-        let model = TryModel(try served.usable(), search: search)
+        // One warm run is enough of a median here.
+        let model = TryModel(try served.usable(), search: search, warmRuns: 1)
         XCTAssertEqual(Set(rows.keys), Set(model.models.map(\.id)))
         var answers = 0
         for one in model.models {

@@ -37,12 +37,14 @@ struct Served {
     ///   - unsigned: whether a model without a signature is taken.
     ///   - models: their folder; nil for the students'.
     ///   - phone: nil for a warm one.
+    ///   - hangsUpAfter: so many runs.
+    ///   - units: compute units that the runtimes offer.
     func equipment(
         instead: [String: any Runtime] = [:], keys: [String]? = nil, unsigned: Bool = false, models: URL? = nil,
-        phone: HostPhone? = nil, hangsUpAfter: Int? = nil
+        phone: HostPhone? = nil, hangsUpAfter: Int? = nil, units: [String] = []
     ) throws -> Equipment {
         let runtimes = try ["litert", "executorch"].map {
-            LinkedRuntime(try instead[$0] ?? runtime($0, hangsUpAfter: hangsUpAfter), threads: 1...2)
+            LinkedRuntime(try instead[$0] ?? runtime($0, hangsUpAfter: hangsUpAfter), computeUnits: units, threads: 1...2)
         }
         return Equipment(
             models: models ?? folder.appendingPathComponent("models"),
@@ -53,19 +55,37 @@ struct Served {
     func usable() throws -> [ShelvedModel] { try Shelf.open(try equipment()).usable }
 }
 
-/// A runtime whose runs wait for a sign, so that a test decides what comes first; it counts those that began.
+/// A runtime whose runs wait for a sign, so that a test decides what comes first; it counts runs that began and open files.
 final class Halting: Runtime, @unchecked Sendable {
+    /// How a phone is unlike the machine that serves the runtimes.
+    struct Phone: Sendable {
+        /// Opening a file takes so long, and its first run as well: weights are packed, caches are cold.
+        var coldS = 0.0
+        /// Closing a file takes so long: a runtime ends what it is busy with, and gives its memory back.
+        var closingS = 0.0
+        /// Compute units that compute something else.
+        var wrongUnits: Set<String> = []
+        /// Compute units that the runtime takes without a word, and runs the file on the CPU.
+        var silentUnits: Set<String> = []
+    }
+
     private let inner: SocketRuntime
     private let condition = NSCondition()
     private var isOpen = false
     private var count = 0
+    private var files = 0
+    private var most = 0
     private let free: Int
+    private let phone: Phone
     let version: String
 
-    /// - Parameter free: how many runs need no sign.
-    init(_ inner: SocketRuntime, version: String? = nil, isOpen: Bool = false, free: Int = 0) {
+    /// - Parameters:
+    ///   - free: how many runs need no sign.
+    ///   - phone: what it is like.
+    init(_ inner: SocketRuntime, version: String? = nil, isOpen: Bool = false, free: Int = 0, phone: Phone = Phone()) {
         self.inner = inner
         self.free = free
+        self.phone = phone
         self.version = version ?? inner.version
         self.isOpen = isOpen
     }
@@ -73,9 +93,20 @@ final class Halting: Runtime, @unchecked Sendable {
     var name: String { inner.name }
     var backend: String { inner.backend }
     var runs: Int { condition.withLock { count } }
+    /// Files that are open now.
+    var openFiles: Int { condition.withLock { files } }
+    /// The most that were open at a time.
+    var mostOpenFiles: Int { condition.withLock { most } }
 
     func open(_ model: Model, _ options: RunnerOptions) throws -> any Runner {
-        Waiting(inner: try inner.open(model, options), before: pass)
+        Thread.sleep(forTimeInterval: phone.coldS)
+        let unit = options.computeUnits ?? "CPU"
+        let runner = try inner.open(model, RunnerOptions(threads: options.threads))
+        condition.withLock {
+            files += 1
+            most = max(most, files)
+        }
+        return Waiting(inner: runner, unit: unit, phone: phone, before: pass) { [self] in condition.withLock { files -= 1 } }
     }
 
     /// Lets all runs go on.
@@ -93,19 +124,43 @@ final class Halting: Runtime, @unchecked Sendable {
     }
 }
 
-private struct Waiting: Runner {
-    let inner: any Runner
-    let before: @Sendable () -> Void
+private final class Waiting: Runner, @unchecked Sendable {
+    private let inner: any Runner
+    private let unit: String
+    private let phone: Halting.Phone
+    private let before: @Sendable () -> Void
+    private let after: @Sendable () -> Void
+    private var isCold = true
+
+    init(
+        inner: any Runner, unit: String, phone: Halting.Phone, before: @escaping @Sendable () -> Void,
+        after: @escaping @Sendable () -> Void
+    ) {
+        self.inner = inner
+        self.unit = unit
+        self.phone = phone
+        self.before = before
+        self.after = after
+    }
 
     var delegate: String? { inner.delegate }
     var operations: (delegated: Int, all: Int)? { inner.operations }
+    var shareByUnit: [String: Double]? { phone.silentUnits.contains(unit) ? ["CPU": 1] : [unit: 1] }
 
     func run(_ row: PaddedRow) throws -> [String: [Float]] {
         before()
-        return try inner.run(row)
+        if isCold { Thread.sleep(forTimeInterval: phone.coldS) }
+        isCold = false
+        let outputs = try inner.run(row)
+        // Half of the numbers, as of an accumulation that lost a block.
+        return phone.wrongUnits.contains(unit) ? outputs.mapValues { $0.enumerated().map { $0 % 2 == 0 ? 0 : $1 } } : outputs
     }
 
-    func close() { inner.close() }
+    func close() {
+        Thread.sleep(forTimeInterval: phone.closingS)
+        inner.close()
+        after()
+    }
 }
 
 extension NSCondition {
@@ -124,4 +179,30 @@ func eventually(_ what: String, _ isSo: () -> Bool) async throws {
         try await Task.sleep(nanoseconds: 5_000_000)
     }
     XCTFail("it never came to be that \(what)")
+}
+
+extension XCTestCase {
+    func scratch() throws -> URL {
+        let place = FileManager.default.temporaryDirectory.appendingPathComponent("pocketbert-\(UUID().uuidString)")
+        try FileManager.default.createDirectory(at: place, withIntermediateDirectories: true)
+        addTeardownBlock { try? FileManager.default.removeItem(at: place) }
+        return place
+    }
+
+    /// Copies the students into a folder of their own, so that they can be damaged.
+    func copy(_ served: Served, _ damage: (URL) throws -> Void) throws -> URL {
+        let place = try scratch().appendingPathComponent("models")
+        try FileManager.default.copyItem(at: served.folder.appendingPathComponent("models"), to: place)
+        try damage(place)
+        return place
+    }
+
+    /// Changes what a copied student says of itself, which nobody signs any more.
+    func change(_ folder: URL, _ edit: (inout [String: Any]) -> Void) throws {
+        try? FileManager.default.removeItem(at: folder.appendingPathComponent("model.sig"))
+        let file = folder.appendingPathComponent("shipped.json")
+        var said = try XCTUnwrap(try JSONSerialization.jsonObject(with: Data(contentsOf: file)) as? [String: Any])
+        edit(&said)
+        try JSONSerialization.data(withJSONObject: said).write(to: file)
+    }
 }

@@ -56,11 +56,6 @@ public struct ShelvedModel: Sendable, Identifiable {
     /// The recipe's name, which is what its maker calls it.
     public var name: String { model.entry.recipe }
 
-    /// What tells it from the other files of the same recipe.
-    public var detail: String {
-        "\(linked.runtime.name) · \(model.signature.scheme) · \(Formats.megabytes(model.entry.bytes))"
-    }
-
     /// The compute units that a screen offers: those that the file may use, see `Model.allowedUnits`, and the runtime has here.
     public var units: [String] { model.allowedUnits.filter(has) }
 

@@ -7,7 +7,6 @@ public enum Formats {
     private static let largeMs = 100.0
     private static let secondsFromMs = 10_000.0
     private static let bytesPerMegabyte = 1e6
-    private static let alike = 0.5
 
     /// Returns a latency with three digits or so: more than that is noise.
     public static func ms(_ ms: Double) -> String {
@@ -16,8 +15,14 @@ public enum Formats {
         return "\(fixed(ms, ms < smallMs ? 2 : ms < largeMs ? 1 : 0)) ms"
     }
 
-    /// Returns a latency, or a dash where there is none.
-    public static func ms(_ ms: Double?) -> String { ms.map { Self.ms($0) } ?? "–" }
+    /// Returns a latency of some runs on a screen, with one decimal: more of it changes from text to text.
+    public static func roundedMs(_ ms: Double) -> String {
+        if ms < 1 || ms >= largeMs || !ms.isFinite { return Self.ms(ms) }
+        return "\(fixed(ms, 1)) ms"
+    }
+
+    /// Returns how many times as long as another a time is.
+    public static func times(_ ratio: Double) -> String { fixed(ratio, ratio < smallMs ? 1 : 0) }
 
     /// Returns a size in MB of a million bytes, as the pipeline reports it.
     public static func megabytes(_ bytes: Int64) -> String {
@@ -25,28 +30,20 @@ public enum Formats {
         return "\(fixed(megabytes, megabytes < smallMs ? 2 : 1)) MB"
     }
 
-    /// Returns how much less time one latency is than another, or how much more; nil where there is nothing to compare.
-    public static func percentLess(_ time: Double?, than other: Double?) -> String? {
-        guard let time, let other, time > 0, other > 0, time.isFinite, other.isFinite else { return nil }
-        let percent = 100 * (1 - time / other)
-        if abs(percent) < alike { return "the same time" }
-        return "\(fixed(abs(percent), 0))% \(percent > 0 ? "less" : "more") time"
-    }
-
     /// Returns a probability in percent.
     public static func percent(_ share: Double) -> String { "\(fixed(100 * share, 1))%" }
 
+    /// Returns a probability in whole percent.
+    public static func wholePercent(_ share: Double) -> String { "\(fixed(100 * share, 0))%" }
+
     /// Returns a cosine with the digits that a quantised file moves.
-    public static func cosine(_ cosine: Double?) -> String { cosine.map { fixed($0, 5) } ?? "–" }
+    public static func cosine(_ cosine: Double) -> String { fixed(cosine, 5) }
 
     /// Returns the value of a regression.
     public static func value(_ value: Float) -> String { fixed(Double(value), 3) }
 
-    /// Returns a ratio of signal to noise.
-    public static func decibels(_ decibels: Double?) -> String {
-        guard let decibels else { return "–" }
-        return decibels.isInfinite ? "no noise" : "\(fixed(decibels, 1)) dB"
-    }
+    /// Returns a ratio of signal to noise; nil where there is no noise.
+    public static func decibels(_ decibels: Double) -> String? { decibels.isInfinite ? nil : "\(fixed(decibels, 1)) dB" }
 
     /// Returns the middle one of some latencies, nil where there is none: for a screen, not for a record.
     public static func median(_ samples: [Double]) -> Double? {

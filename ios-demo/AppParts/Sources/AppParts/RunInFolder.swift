@@ -17,19 +17,6 @@ public struct RunProgress: Sendable, Equatable {
         self.message = message
     }
 
-    /// What is going on, or how it ended, in a sentence.
-    public var sentence: String {
-        switch state {
-        case .cooling, .running: doing
-        case .finished: "It finished, and wrote its record."
-        case .refused: "It was refused: \(message ?? "nobody says why")."
-        case .failed: "It failed: \(message ?? "nobody says why")."
-        case .cancelled: "It was cancelled."
-        case .outOfTime: "It ran out of time: \(message ?? "the limit passed")."
-        case .tooHot: "The phone is too hot: \(message ?? "it did not cool down")."
-        }
-    }
-
     /// Reads the last status that was written into a run's folder; nil where there is none yet.
     static func read(_ folder: URL) -> RunProgress? {
         struct Status: Decodable {

@@ -16,10 +16,15 @@ public struct RunRecord: Sendable, Identifiable {
     /// The record itself, for sharing.
     public let file: URL
     public let run: String
-    /// When it began, as the record writes it: texts of that form sort as times do.
-    public let started: String
-    public let model: String
+    public let started: Date
+    /// The model as its request names it; nil where the request is not there.
+    public let model: ModelName?
     public let runtime: String
+    public let version: String
+    public let delegate: String?
+    /// The compute units that the runtime confirmed, the busiest first; none where it confirmed nothing.
+    public let units: [String]
+    public let threads: Int
     public let lengths: [Length]
     /// The mean over the texts of each one's median.
     public let textMs: Double
@@ -27,6 +32,7 @@ public struct RunRecord: Sendable, Identifiable {
     public let tokenizeMs: Double
     public let loadMs: Double
     public let firstMs: Double
+    /// Nil also where the process that was measured is not the app's on a phone.
     public let peakBytes: Int64?
     /// Operations that the delegate computes, and all; nil where the runtime does not tell.
     public let operations: (delegated: Int, all: Int)?
@@ -41,10 +47,16 @@ public struct RunRecord: Sendable, Identifiable {
         let backend = document.backend
         let timing = document.timing
         run = document.run_id
-        started = document.started_utc
-        model = "\(document.model.id), \(Formats.megabytes(document.model.bytes))"
-        runtime = [backend.runtime + " " + backend.version, backend.delegate, backend.compute_units, "\(backend.threads) threads"]
-            .compactMap { $0 }.joined(separator: " · ")
+        guard let date = Self.date(document.started_utc) else {
+            throw RunnerFailed("\(Headless.record): started_utc is \(document.started_utc); it has to be a date and a time")
+        }
+        started = date
+        model = Self.recipe(folder).map { ModelName(recipe: $0, scheme: document.model.scheme, runtime: backend.runtime) }
+        runtime = backend.runtime
+        version = backend.version
+        delegate = backend.delegate
+        units = Reply.confirmed(backend.share_by_unit)
+        threads = backend.threads
         lengths = timing.lengths.map {
             Length(length: $0.seq_len, ranAt: $0.ran_at, latencies: Statistics.percentiles($0.latencies_ms))
         }
@@ -52,7 +64,7 @@ public struct RunRecord: Sendable, Identifiable {
         tokenizeMs = Statistics.meanOfMedians(timing.texts.tokenise_ms, passes: timing.texts.passes)
         loadMs = timing.load_ms
         firstMs = timing.first_inference_ms
-        peakBytes = document.memory.peak_bytes
+        peakBytes = document.source == "device" ? document.memory.peak_bytes : nil
         if let delegated = backend.ops_delegated, let all = backend.ops_total {
             operations = (delegated, all)
         } else {
@@ -60,18 +72,34 @@ public struct RunRecord: Sendable, Identifiable {
         }
     }
 
+    /// Reads a time as records write it, with or without parts of a second.
+    private static func date(_ text: String) -> Date? {
+        let reader = ISO8601DateFormatter()
+        if let date = reader.date(from: text) { return date }
+        reader.formatOptions.insert(.withFractionalSeconds)
+        return reader.date(from: text)
+    }
+
+    /// Returns the recipe that a run's request names.
+    private static func recipe(_ folder: URL) -> String? {
+        struct Asked: Decodable {
+            let model: String
+        }
+        let asked = try? JSONDecoder().decode(Asked.self, from: Data(contentsOf: folder.appendingPathComponent(Headless.request)))
+        return asked?.model.split(separator: "/").first.map(String.init)
+    }
+
     // The fields as the schema spells them.
     // swift-format-ignore: AlwaysUseLowerCamelCase
     private struct Document: Decodable {
         struct Model: Decodable {
-            let id: String
-            let bytes: Int64
+            let scheme: String
         }
         struct Backend: Decodable {
             let runtime: String
             let version: String
             let delegate: String?
-            let compute_units: String?
+            let share_by_unit: [String: Double]?
             let threads: Int
             let ops_delegated: Int?
             let ops_total: Int?
@@ -96,6 +124,7 @@ public struct RunRecord: Sendable, Identifiable {
             let peak_bytes: Int64?
         }
         let run_id: String
+        let source: String
         let started_utc: String
         let model: Model
         let backend: Backend

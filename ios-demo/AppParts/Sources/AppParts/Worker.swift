@@ -7,8 +7,12 @@ public final class Worker: Sendable {
     private struct Opened: Sendable {
         let student: Student
         let tokenizer: Tokenizer
+        let runner: any Runner
         let tookMs: Double
     }
+
+    /// What a compute unit names beside the CPU, in the words of `Runner.shareByUnit`.
+    private static let named = ["GPU": "GPU", "NPU": "NPU", "CPU_AND_GPU": "GPU", "CPU_AND_NE": "Neural Engine"]
 
     public let shelved: ShelvedModel
     /// The compute unit on which it runs.
@@ -31,6 +35,23 @@ public final class Worker: Sendable {
         DispatchQueue.global(qos: .utility).async { opened.student.close() }
     }
 
+    /// Opens the model, where it is not open.
+    public func prepare() async throws {
+        try await background.run { [self] _ in _ = try open() }
+    }
+
+    /// Gives the model's memory back behind what goes on; what is asked next opens it again.
+    public func close() async {
+        // A task of its own: also one that is cancelled closes what it opened.
+        let work = Task.detached { [self] in
+            try await background.run { [self] _ in
+                opened?.student.close()
+                opened = nil
+            }
+        }
+        try? await work.value
+    }
+
     /// Asks the model something, and returns what it says. Cancelled with the task that waits for it.
     public func ask(_ question: Question) async throws -> Reply {
         try await background.run { [self] cancellation in
@@ -45,21 +66,24 @@ public final class Worker: Sendable {
             return Reply(
                 question: question, answer: shelved.model.hasRandomWeights ? .hidden : asked.answer, inferenceMs: asked.inferenceMs,
                 tokenizeMs: asked.tokenizeMs, tokens: asked.tokens, length: asked.length, cutAt: cut ? limit : nil,
-                openedMs: opened.tookMs)
+                openedMs: opened.tookMs, units: Reply.confirmed(opened.runner.shareByUnit))
         }
     }
 
-    /// Runs the golden rows that were shipped with the model, also on a compute unit that is untried; where they hold, the
-    /// unit is offered from now on.
-    public func check() async throws -> (golden: Golden, verdict: GoldenVerdict) {
+    /// Runs the golden rows that were shipped with the model, also on a compute unit that is untried; where they hold, and the
+    /// runtime confirms that the unit ran the file, the unit is offered from now on.
+    public func check() async throws -> (golden: Golden, verdict: GoldenVerdict, isConfirmed: Bool) {
         try await background.run { [self] cancellation in
             let (model, runtime) = (shelved.model, shelved.linked.runtime)
             let golden = try model.golden()
-            let verdict = try open().student.check(golden, cancellation: cancellation)
+            let opened = try open()
+            let verdict = try opened.student.check(golden, cancellation: cancellation)
+            // Runtimes take to the CPU what a unit cannot run, without a word.
+            let isConfirmed = Self.named[unit].map { Reply.confirmed(opened.runner.shareByUnit).contains($0) } ?? true
             // An older runtime may be wrong on other rows.
             let isOld = MinimumVersion(model.signature.minimumRuntime, linked: runtime.version) == .tooOld
-            if verdict.failures.isEmpty, !isOld { PassedUnits.add(model, unit) }
-            return (golden, verdict)
+            if verdict.failures.isEmpty, !isOld, isConfirmed { PassedUnits.add(model, unit) }
+            return (golden, verdict, isConfirmed)
         }
     }
 
@@ -67,9 +91,10 @@ public final class Worker: Sendable {
         if let opened { return opened }
         let began = DispatchTime.now().uptimeNanoseconds
         let tokenizer = try shelved.model.tokenizer()
-        let student = Student(shelved.model, tokenizer, try shelved.linked.runtime.open(shelved.model, options))
+        let runner = try shelved.linked.runtime.open(shelved.model, options)
         let new = Opened(
-            student: student, tokenizer: tokenizer, tookMs: Double(DispatchTime.now().uptimeNanoseconds - began) / 1e6)
+            student: Student(shelved.model, tokenizer, runner), tokenizer: tokenizer, runner: runner,
+            tookMs: Double(DispatchTime.now().uptimeNanoseconds - began) / 1e6)
         opened = new
         return new
     }
@@ -87,14 +112,21 @@ public struct Question: Sendable, Equatable {
         self.second = second
     }
 
-    /// Says what is missing for a task, or nil.
-    public func missing(for task: ShelvedModel.Task) -> String? {
+    /// What a person has yet to write.
+    public enum Missing: Sendable, Equatable {
+        case text
+        case twoTexts
+        case questionAndPassage
+    }
+
+    /// Returns what is missing for a task, or nil.
+    public func missing(for task: ShelvedModel.Task) -> Missing? {
         let hasFirst = !first.allSatisfy(\.isWhitespace)
         let hasSecond = !(second ?? "").allSatisfy(\.isWhitespace)
         switch task {
-        case .answer: return hasFirst && hasSecond ? nil : "Write a question and a passage."
-        case .value: return hasFirst && hasSecond ? nil : "Write two texts to compare."
-        case .labels, .search, .entities: return hasFirst ? nil : "Write a text."
+        case .answer: return hasFirst && hasSecond ? nil : .questionAndPassage
+        case .value: return hasFirst && hasSecond ? nil : .twoTexts
+        case .labels, .search, .entities: return hasFirst ? nil : .text
         }
     }
 
@@ -153,4 +185,11 @@ public struct Reply: Sendable, Equatable {
     public let cutAt: Int?
     /// How long opening the model took, when it was opened.
     public let openedMs: Double
+    /// The compute units that the runtime confirms, the busiest first; none where it confirms nothing.
+    public let units: [String]
+
+    /// Returns the units that run a share of the graph, the largest share first; none where the runtime confirms nothing.
+    static func confirmed(_ shares: [String: Double]?) -> [String] {
+        (shares ?? [:]).filter { $0.value > 0 }.sorted { ($1.value, $0.key) < ($0.value, $1.key) }.map(\.key)
+    }
 }

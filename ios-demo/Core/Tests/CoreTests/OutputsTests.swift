@@ -76,6 +76,20 @@ final class OutputsTests: XCTestCase {
         XCTAssertThrowsError(try Outputs.labels(["a"], [0, 1]))
     }
 
+    func testAnEntityEndsWhereItsWordsEnd() {
+        // 𐄀 is punctuation of two UTF-16 code units; €, + and letters are none.
+        let found = ["(Anna", "Berg,", "is", "\u{10100}Ur\u{10100}", "€5+", "…"].reduce(into: (text: "", from: [Int](), to: [Int]())) {
+            $0.from.append($0.text.utf16.count)
+            $0.text += $1
+            $0.to.append($0.text.utf16.count)
+            $0.text += " "
+        }
+        let logits: [[Float]] = [[0, 9, 0], [0, 0, 9], [9, 0, 0], [0, 9, 0], [0, 9, 0], [0, 9, 0]]
+        let entities = Outputs.entities(found.text, labels: ["O", "B-name", "I-name"], from: found.from, to: found.to, logits: logits)
+        let units = Array(found.text.utf16)
+        XCTAssertEqual(entities.map { String(decoding: units[$0.from..<$0.to], as: UTF16.self) }, ["Anna Berg", "Ur", "€5+", "…"])
+    }
+
     func testTheNearestComeFirst() {
         let among: [[Float]] = [[0, 1], [1, 0], [0.6, 0.8]]
         XCTAssertEqual(Outputs.nearest([1, 0], among: among, top: 2).map(\.place), [1, 2])

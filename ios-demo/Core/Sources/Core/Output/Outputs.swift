@@ -141,7 +141,8 @@ public enum Outputs {
         return words
     }
 
-    /// Tags each word of a text by its first token, and joins the tags into entities.
+    /// Tags each word of a text by its first token, and joins the tags into entities. Words are what white space separates, so
+    /// an entity loses the punctuation at its ends.
     ///
     /// - Parameters:
     ///   - text: the text.
@@ -176,6 +177,21 @@ public enum Outputs {
                 found.append(Found(word.lowerBound, word.upperBound, shares[best], kind))
             }
         }
-        return found
+        let units = Array(text.utf16)
+        return found.map { withoutPunctuation($0, units) }
+    }
+
+    /// Returns an entity less the punctuation at its ends; one that is all punctuation stays as it is.
+    private static func withoutPunctuation(_ found: Found, _ units: [UInt16]) -> Found {
+        guard let punctuation = CharacterTables.category("P") else { return found }
+        var inside: Range<Int>?
+        var at = found.from
+        while at < found.to {
+            let code = AlignedText.code(units, at)
+            let next = at + (code > 0xFFFF ? 2 : 1)
+            if !punctuation.contains(code) { inside = (inside?.lowerBound ?? at)..<next }
+            at = next
+        }
+        return inside.map { Found($0.lowerBound, $0.upperBound, found.score, found.kind) } ?? found
     }
 }

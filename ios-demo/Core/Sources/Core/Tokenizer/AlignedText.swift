@@ -32,6 +32,12 @@ struct AlignedText: Sendable {
         }
     }
 
+    /// Returns the code point that begins at a UTF-16 code unit.
+    static func code(_ units: [UInt16], _ at: Int) -> Code {
+        guard UTF16.isLeadSurrogate(units[at]), at + 1 < units.count else { return Code(units[at]) }
+        return 0x10000 + (Code(units[at]) - 0xD800) << 10 + (Code(units[at + 1]) - 0xDC00)
+    }
+
     var count: Int { codes.count }
 
     mutating func add(_ code: Code, _ first: Int, _ end: Int) {

@@ -205,18 +205,15 @@ public struct Tokenizer: Sendable {
             if row.ids[at] == spaceMark, !(end - first == 1 && text[first] == Self.mark) { end = first }
             while first < end, spaces.contains(Code(text[first])) { first += 1 }
             while first < end, spaces.contains(Code(text[end - 1])) { end -= 1 }
-            while first < end, end < next, accents.contains(Self.code(text, end)) { end += Self.code(text, end) > 0xFFFF ? 2 : 1 }
+            while first < end, end < next, case let code = AlignedText.code(text, end), accents.contains(code) {
+                end += code > 0xFFFF ? 2 : 1
+            }
             row.from[at] = first
             row.to[at] = end
         }
     }
 
     private static let mark: UInt16 = 0x2581
-
-    private static func code(_ text: [UInt16], _ at: Int) -> Code {
-        guard UTF16.isLeadSurrogate(text[at]), at + 1 < text.count else { return Code(text[at]) }
-        return 0x10000 + (Code(text[at]) - 0xD800) << 10 + (Code(text[at + 1]) - 0xDC00)
-    }
 
     private func add(_ token: Token, _ type: Int, _ text: Int, to row: inout Encoding) {
         row.ids.append(token.id)
