@@ -30,7 +30,7 @@ object Students {
 class TestApp : App() {
     override fun equipment(): Equipment {
         val linked = if (Students.areThere) {
-            Students.runtimes.map { LinkedRuntime(it, if (it.backend == "litert") listOf("CPU", "GPU") else emptyList(), 1..4) }
+            Students.runtimes.map { LinkedRuntime(it, 1..4) }
         } else {
             emptyList()
         }

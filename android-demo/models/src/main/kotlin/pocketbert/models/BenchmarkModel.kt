@@ -36,7 +36,7 @@ class BenchmarkModel(val models: List<ShelvedModel>, private val equipment: Equi
     /**
      * What the screen shows.
      *
-     * @property computeUnits one of the runtime's; null for its default.
+     * @property computeUnits one of the file's; null for the first of them.
      * @property lengthsOffered those that the chosen file runs at; where it takes any, some that are usual.
      * @property startBelowC waits until the phone is cooler than this; null does not wait.
      * @property records of earlier runs, the newest first.
@@ -77,7 +77,7 @@ class BenchmarkModel(val models: List<ShelvedModel>, private val equipment: Equi
         current.update { form ->
             form.copy(
                 chosen = model,
-                computeUnits = form.computeUnits?.takeIf { it in model.linked.computeUnits },
+                computeUnits = form.computeUnits?.takeIf { it in model.computeUnits },
                 threads = form.threads.coerceIn(model.linked.threads),
                 lengths = offered.toSet(),
                 lengthsOffered = offered,

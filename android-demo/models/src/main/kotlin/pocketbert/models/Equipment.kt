@@ -10,15 +10,15 @@ import pocketbert.core.contract.Models
 import pocketbert.core.contract.Policy
 import pocketbert.core.contract.Signature
 import pocketbert.core.model.Runtime
+import pocketbert.core.model.SelfTested
 import java.io.IOException
 
 /**
  * A runtime that is linked into an app, with what it lets one choose.
  *
- * @property computeUnits names of those that it offers, the default first; empty where there is nothing to choose.
  * @property threads how many it can be told to use; one value where it cannot be told.
  */
-class LinkedRuntime(val runtime: Runtime, val computeUnits: List<String> = emptyList(), val threads: IntRange = 1..1)
+class LinkedRuntime(val runtime: Runtime, val threads: IntRange = 1..1)
 
 /**
  * All that an app has beside its screens.
@@ -27,6 +27,9 @@ class LinkedRuntime(val runtime: Runtime, val computeUnits: List<String> = empty
  * @property runs the folder of runs, see [RunFolders].
  */
 class Equipment(val models: Files, val policy: Policy, val runtimes: List<LinkedRuntime>, val phone: Phone, val runs: RunFolders) {
+    /** What self-tests have shown in this process. */
+    val selfTested = SelfTested()
+
     /** Returns the runtime for a backend's files. */
     fun runtime(backend: String): LinkedRuntime? = runtimes.firstOrNull { it.runtime.backend == backend }
 }
@@ -51,8 +54,11 @@ enum class Task {
     }
 }
 
-/** A model that can be used, with the runtime that runs it. */
-class ShelvedModel(val model: Model, val linked: LinkedRuntime) {
+/** A model that can be used, with the runtime that runs it, and what self-tests have shown of it. */
+class ShelvedModel(val model: Model, val linked: LinkedRuntime, val selfTested: SelfTested) {
+    /** The compute units that may be chosen now, the default first; see [Model.untriedUnits] for those that a self-test may try. */
+    val computeUnits get() = selfTested.units(model)
+
     /** The folder of the model, by which requests name it. */
     val id get() = model.entry.folder
     val task = Task.of(model.signature)
@@ -96,7 +102,7 @@ class Shelf(val usable: List<ShelvedModel>, val refused: List<RefusedModel>) {
                     is Listed.Usable -> {
                         val linked = equipment.runtime(listed.model.signature.backend)
                         if (linked != null) {
-                            usable.add(ShelvedModel(listed.model, linked))
+                            usable.add(ShelvedModel(listed.model, linked, equipment.selfTested))
                         } else {
                             refused.add(RefusedModel(listed.entry, noRuntime(listed.model, equipment)))
                         }

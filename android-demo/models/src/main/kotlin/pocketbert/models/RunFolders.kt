@@ -1,6 +1,7 @@
 package pocketbert.models
 
 import kotlinx.serialization.json.JsonArray
+import kotlinx.serialization.json.JsonNull
 import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.JsonPrimitive
 import pocketbert.core.contract.Files
@@ -94,7 +95,7 @@ internal fun File.replaceBy(text: String) {
  *
  * @property runId a name for it, see [Headless.isRunId].
  * @property model the folder of a shipped model.
- * @property computeUnits as the runtime names them; null for its default.
+ * @property computeUnits as the runtime names them; null for the first of the file's own.
  * @property lengths full rows of these lengths are timed.
  * @property texts are timed as they come.
  * @property minutes after which it ends, finished or not.
@@ -128,6 +129,7 @@ class RunRequest(
             "text_passes" to JsonPrimitive(TEXT_PASSES),
             "time_limit_s" to JsonPrimitive(minutes * S_IN_MINUTE),
             "start_below_c" to JsonPrimitive(startBelowC),
+            "start_thermal" to JsonNull,
             // Half an hour without a pause is asked for from outside, by `pocketbert benchmark --sustained`.
             "sustained_s" to JsonPrimitive(0.0),
             "sustained_part_s" to JsonPrimitive(S_IN_MINUTE),

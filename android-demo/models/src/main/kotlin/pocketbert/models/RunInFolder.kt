@@ -76,7 +76,7 @@ object RunInFolder {
                     val runs = equipment.runs
                     val models = { Models.open(runs.pushed(folder) ?: equipment.models, equipment.policy, cancellation) }
                     val runtimes = equipment.runtimes.map { it.runtime }
-                    val status = HeadlessRun(folder, models, runtimes, equipment.phone, cancellation).run()
+                    val status = HeadlessRun(folder, models, runtimes, equipment.phone, cancellation, equipment.selfTested).run()
                     runs.forgetPushed()
                     waiting.resume(status)
                 }

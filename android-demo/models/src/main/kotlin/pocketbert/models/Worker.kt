@@ -44,8 +44,13 @@ class Worker(val shelved: ShelvedModel, private val options: RunnerOptions = Run
     // Touched in the background alone, where work goes one after the other.
     private var opened: Opened? = null
 
-    /** Asks the model something, and returns what it says. */
+    /**
+     * Asks the model something, and returns what it says.
+     *
+     * @throws pocketbert.core.model.RunnerRefused its compute units are untried, and no self-test has passed there.
+     */
     suspend fun ask(question: Question): Reply = background.run { cancellation ->
+        shelved.selfTested.choose(shelved.model, options.computeUnits)
         val opened = open()
         val (answer, answered) = question.ask(opened.student, cancellation)
         val limit = shelved.model.signature.maxLength
@@ -63,10 +68,12 @@ class Worker(val shelved: ShelvedModel, private val options: RunnerOptions = Run
         )
     }
 
-    /** Runs the golden rows that were shipped with the model. */
+    /** Runs the golden rows that were shipped with the model; compute units on which they hold may be used from then on. */
     suspend fun check(): Pair<Golden, GoldenVerdict> = background.run { cancellation ->
         val golden = shelved.model.golden()
-        golden to open().student.check(golden, cancellation)
+        val verdict = open().student.check(golden, cancellation)
+        if (verdict.failures.isEmpty()) options.computeUnits?.let { shelved.selfTested.add(shelved.model, it) }
+        golden to verdict
     }
 
     private fun open(): Opened = opened ?: run {

@@ -61,10 +61,7 @@ internal object Served {
         phone: Phone = HostPhone(listOf(37.0)),
         hangsUpAfter: Int? = null,
     ): Equipment {
-        val linked = versions.keys.map { backend ->
-            val units = if (backend == "litert") listOf("CPU", "NPU") else emptyList()
-            LinkedRuntime(instead[backend] ?: runtime(backend, hangsUpAfter), units, 1..2)
-        }
+        val linked = versions.keys.map { backend -> LinkedRuntime(instead[backend] ?: runtime(backend, hangsUpAfter), 1..2) }
         return Equipment(Folder(models), Policy(TrustedKeys(keys), unsigned), linked, phone, runs)
     }
 

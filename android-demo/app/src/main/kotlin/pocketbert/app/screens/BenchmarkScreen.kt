@@ -74,11 +74,12 @@ fun BenchmarkScreen(model: BenchmarkModel, desk: Desk) {
 @OptIn(ExperimentalLayoutApi::class)
 @Composable
 private fun Choices(model: BenchmarkModel, form: BenchmarkModel.Form) {
-    val linked = form.chosen?.linked ?: return
-    if (linked.computeUnits.isNotEmpty()) {
+    val chosen = form.chosen ?: return
+    val linked = chosen.linked
+    if (chosen.computeUnits.size > 1) {
         Group(stringResource(R.string.compute_units)) {
             Chip(stringResource(R.string.runtimes_choice), form.computeUnits == null) { model.chooseUnits(null) }
-            for (units in linked.computeUnits) Chip(units, form.computeUnits == units) { model.chooseUnits(units) }
+            for (units in chosen.computeUnits) Chip(units, form.computeUnits == units) { model.chooseUnits(units) }
         }
     }
     if (linked.threads.first < linked.threads.last) {

@@ -36,34 +36,40 @@ class Benchmark(
     private val cancellation: Cancellation,
     private val tell: (cooling: Boolean, done: Double, doing: String) -> Unit,
 ) {
+    /** Whether the app was in front whenever it was looked at; null before, or where nobody knows. */
+    private var foreground: Boolean? = null
+
     private class Opened(val tokenizer: Tokenizer, val runner: Runner, val tokenizerMs: Double, val loadMs: Double, val firstMs: Double)
 
     /**
      * Runs a benchmark and returns its record.
      *
+     * @param units the compute units that the request means, see [pocketbert.core.model.SelfTested.choose].
      * @throws OutOfTime the request's limit passed.
      * @throws TooHot the phone did not cool down within the limit.
      * @throws pocketbert.core.Cancelled somebody asked for it.
      * @throws pocketbert.core.model.RunnerRefused the runtime cannot run the file as it was asked.
      * @throws pocketbert.core.model.RunnerFailed the runtime gave up.
      */
-    fun run(request: BenchmarkRequest, model: Model): JsonObject {
+    fun run(request: BenchmarkRequest, model: Model, units: String): JsonObject {
         val deadline = System.nanoTime() + (request.timeLimitS.coerceAtMost(LONGEST_S) * NANOS_IN_S).toLong()
         coolDown(request, deadline)
         val started = utc()
         val before = phone.moment()
         val baseline = phone.residentBytes()
         val proportional = phone.proportionalBytes()
-        val opened = open(request, model)
+        val opened = open(request, model, units)
         val lengths: List<LengthSamples>
         val texts: TextSamples
         val sustained: JsonElement
         val open: Long?
+        val backend: JsonObject
         try {
             lengths = timeLengths(request, model, opened, deadline)
             texts = timeTexts(request, model, opened, deadline)
             sustained = timeSustained(request, model, opened, deadline)
             open = phone.proportionalBytes()
+            backend = backend(request, opened.runner)
         } finally {
             opened.runner.close()
         }
@@ -85,10 +91,10 @@ class Benchmark(
                 "device" to Record.machine(phone.machine),
                 "app" to JsonObject(phone.versions.mapValues { Record.json(it.value) }),
                 "model" to info(model),
-                "backend" to backend(request, opened.runner),
+                "backend" to backend,
                 "timing" to timing(request, opened, lengths, texts, sustained),
                 "memory" to memory,
-                "conditions" to Record.conditions(before, phone.moment()),
+                "conditions" to Record.conditions(before, phone.moment(), foreground),
                 "errors" to JsonArray(emptyList()),
                 "turns" to Record.json(1),
             ),
@@ -96,25 +102,30 @@ class Benchmark(
     }
 
     private fun coolDown(request: BenchmarkRequest, deadline: Long) {
-        val wanted = request.startBelowC ?: return
         while (true) {
-            val found = phone.moment().temperatureC ?: return
-            if (found < wanted) return
-            tell(true, 0.0, "waiting for $wanted °C, at $found °C")
-            if (System.nanoTime() >
-                deadline
-            ) {
-                throw TooHot("it did not cool down to $wanted °C in ${request.timeLimitS} s; it is at $found °C")
+            val (wanted, found) = tooHot(request, phone.moment()) ?: return
+            tell(true, 0.0, "waiting for $wanted, at $found")
+            if (System.nanoTime() > deadline) {
+                throw TooHot("it did not cool down to $wanted in ${request.timeLimitS} s; it is at $found")
             }
             cancellation.check()
             Thread.sleep(COOLING_PAUSE_MS)
         }
     }
 
-    private fun open(request: BenchmarkRequest, model: Model): Opened {
+    /** Returns what is waited for and what is found; null where the phone is cool enough, or does not tell. */
+    private fun tooHot(request: BenchmarkRequest, now: Moment): Pair<String, String>? {
+        val (below, degrees) = request.startBelowC to now.temperatureC
+        if (below != null && degrees != null && degrees >= below) return "$below °C" to "$degrees °C"
+        val (wanted, found) = request.startThermal to now.thermal
+        if (wanted == null || found == null || phone.thermalStates.run { indexOf(found) <= indexOf(wanted) }) return null
+        return "thermal state $wanted" to found
+    }
+
+    private fun open(request: BenchmarkRequest, model: Model, units: String): Opened {
         tell(false, 0.0, "opening ${model.entry.folder}")
         val (tokenizer, tokenizerMs) = timed { model.tokenizer() }
-        val (runner, loadMs) = timed { runtime.open(model, RunnerOptions(request.threads, request.computeUnits)) }
+        val (runner, loadMs) = timed { runtime.open(model, RunnerOptions(request.threads, units)) }
         val first = model.signature.pad(tokenizer.encode(request.texts.first(), maxLength = model.signature.maxLength))
         val (_, firstMs) = try {
             timed { runner.run(first) }
@@ -202,6 +213,7 @@ class Benchmark(
 
     private fun check(deadline: Long) {
         cancellation.check()
+        phone.isInFront()?.let { foreground = foreground != false && it }
         if (System.nanoTime() > deadline) throw OutOfTime("the time limit passed before all was measured")
     }
 
@@ -230,9 +242,12 @@ class Benchmark(
         "delegate" to Record.json(runner.delegate),
         "compute_units" to Record.json(request.computeUnits),
         "threads" to Record.json(request.threads),
-        "ops_delegated" to Record.json(runner.operations?.first),
-        "ops_total" to Record.json(runner.operations?.second),
-        "ops_by_unit" to Record.counts(runner.operationsByUnit),
+        // No runtime of Android tells an app of its operations.
+        "ops_delegated" to JsonNull,
+        "ops_total" to JsonNull,
+        "ops_by_unit" to JsonNull,
+        "share_by_unit" to Record.shares(runner.shareByUnit),
+        "pool_threads" to Record.json(runner.poolThreads),
     )
 
     private fun timing(

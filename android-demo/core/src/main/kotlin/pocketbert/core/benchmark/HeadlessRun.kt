@@ -17,6 +17,7 @@ import pocketbert.core.contract.parse
 import pocketbert.core.model.RunnerFailed
 import pocketbert.core.model.RunnerRefused
 import pocketbert.core.model.Runtime
+import pocketbert.core.model.SelfTested
 import java.io.File
 import java.io.IOException
 
@@ -26,6 +27,7 @@ import java.io.IOException
  *
  * @property folder of the run; its name is the run's.
  * @property models opens the models that were shipped; [pocketbert.core.contract.Models.open].
+ * @property selfTested the untried compute units that may be used all the same.
  */
 class HeadlessRun(
     private val folder: File,
@@ -33,6 +35,7 @@ class HeadlessRun(
     private val runtimes: List<Runtime>,
     private val phone: Phone,
     private val cancellation: Cancellation = Cancellation(),
+    private val selfTested: SelfTested = SelfTested(),
 ) {
     private class Refused(message: String) : Exception(message)
 
@@ -88,7 +91,12 @@ class HeadlessRun(
         request.lengths.firstOrNull { it > model.signature.maxLength }?.let {
             throw Refused("length $it does not fit; ${model.file} takes at most ${model.signature.maxLength} tokens")
         }
-        return Benchmark(phone, runtime, cancellation, status::tell).run(request, model)
+        val thermal = request.startThermal
+        if (thermal != null && phone.thermalStates.isNotEmpty() && thermal !in phone.thermalStates) {
+            throw Refused("start_thermal is $thermal; the thermal states of this phone are ${phone.thermalStates}")
+        }
+        val units = selfTested.choose(model, request.computeUnits)
+        return Benchmark(phone, runtime, cancellation, status::tell).run(request, model, units)
     }
 
     private fun model(wanted: String): Model {

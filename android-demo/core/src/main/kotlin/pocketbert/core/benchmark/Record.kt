@@ -31,7 +31,6 @@ class Moment(
     val batteryChargeUah: Long? = null,
     val charging: Boolean? = null,
     val lowPower: Boolean? = null,
-    val foreground: Boolean? = null,
     val loadAverage: Double? = null,
     val batteryMillivolts: Int? = null,
     val governors: List<String>? = null,
@@ -53,7 +52,13 @@ interface Phone {
     /** What [residentBytes] and [peakBytes] count: `rss`, `pss` or `footprint`. */
     val memoryKind: String
 
+    /** The words of [Moment.thermal], the coolest first; empty where the system does not tell. */
+    val thermalStates: List<String>
+
     fun moment(): Moment
+
+    /** Whether the app is in front; asked between all runs, so it has to cost next to nothing. Null where nobody knows. */
+    fun isInFront(): Boolean?
 
     fun residentBytes(): Long?
 
@@ -106,7 +111,8 @@ internal object Record {
         "cpu_features" to texts(machine.cpuFeatures),
     )
 
-    fun conditions(before: Moment, after: Moment) = fields(
+    /** @param foreground whether the app was in front all the time. */
+    fun conditions(before: Moment, after: Moment, foreground: Boolean?) = fields(
         "thermal_before" to json(before.thermal),
         "thermal_after" to json(after.thermal),
         "temperature_before_c" to json(before.temperatureC),
@@ -115,13 +121,13 @@ internal object Record {
         "clocks_after_mhz" to list(after.clocksMhz),
         "governors" to words(after.governors),
         "cores_allowed" to list(after.coresAllowed),
-        "low_power" to json(before.lowPower),
+        "low_power" to json(listOfNotNull(before.lowPower, after.lowPower).takeIf { it.isNotEmpty() }?.any { it }),
         "battery_fraction" to json(before.batteryFraction),
         "battery_after_fraction" to json(after.batteryFraction),
         "battery_charge_before_uah" to json(before.batteryChargeUah),
         "battery_charge_after_uah" to json(after.batteryChargeUah),
         "charging" to json(before.charging),
-        "foreground" to json(after.foreground),
+        "foreground" to json(foreground),
         "busy_before_fraction" to JsonNull,
         "load_average_before" to json(before.loadAverage),
         "load_average_after" to json(after.loadAverage),
@@ -178,7 +184,7 @@ internal object Record {
 
     fun words(words: List<String>?): JsonElement = words?.let(::texts) ?: JsonNull
 
-    fun counts(counts: Map<String, Int>?): JsonElement = counts?.let { all -> JsonObject(all.mapValues { json(it.value) }) } ?: JsonNull
+    fun shares(shares: Map<String, Double>?): JsonElement = shares?.let { all -> JsonObject(all.mapValues { json(it.value) }) } ?: JsonNull
 
     fun texts(texts: List<String>) = JsonArray(texts.map { JsonPrimitive(it) })
 

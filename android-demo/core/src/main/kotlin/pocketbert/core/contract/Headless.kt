@@ -24,6 +24,7 @@ class BenchmarkRequest internal constructor(
     val textPasses: Int,
     val timeLimitS: Double,
     val startBelowC: Double?,
+    val startThermal: String?,
     val sustainedS: Double,
     val sustainedPartS: Double,
 ) {
@@ -41,6 +42,7 @@ class BenchmarkRequest internal constructor(
             json.number("text_passes"),
             checkNotNull(json.doubleOrNull("time_limit_s")),
             json.doubleOrNull("start_below_c"),
+            json.textOrNull("start_thermal"),
             checkNotNull(json.doubleOrNull("sustained_s")),
             checkNotNull(json.doubleOrNull("sustained_part_s")),
         ).also { request ->

@@ -6,6 +6,7 @@ import kotlinx.serialization.json.floatOrNull
 import pocketbert.core.Cancellation
 import pocketbert.core.WrongJson
 import pocketbert.core.array
+import pocketbert.core.child
 import pocketbert.core.doubleOrNull
 import pocketbert.core.flag
 import pocketbert.core.long
@@ -50,6 +51,9 @@ class Golden(val task: String, val maxLength: Int, val minCosine: Double?, val m
  * One shipped model.
  *
  * @property verdict `passed`, or `not_run` where the file could not be run when it was verified.
+ * @property computeUnits those on which its file may run, as the runtime names them; the first is the default.
+ * @property untriedUnits those on which no such file has passed yet, each with a sentence that says what is known; see
+ * [pocketbert.core.model.SelfTested].
  * @property hasRandomWeights whether nobody trained it: its latency says something, and its answers nothing.
  * @property signedBy the fingerprint of the trusted key that signed it; null for one that is used unsigned, under a banner.
  */
@@ -60,6 +64,8 @@ class Model internal constructor(
     val verdict: String,
     val reasons: List<String>,
     val licence: String?,
+    val computeUnits: List<String>,
+    val untriedUnits: Map<String, String>,
     val hasRandomWeights: Boolean,
     val signedBy: String?,
     private val digests: Map<String, String>,
@@ -176,8 +182,21 @@ object Models {
             val digests = listed.mapValues { it.value.text("sha256") }
             // What is signed was compared with the signature already.
             if (signedBy == null) bundle.compareWith(digests, listed.mapValues { it.value.long("bytes") }, itself = "shipped.json")
-            val (verdict, licence) = json.text("verdict") to json.textOrNull("licence")
-            Model(files, entry, signature, verdict, json.texts("reasons"), licence, json.flag("random_weights"), signedBy, digests)
+            val units = json.texts("compute_units")
+            if (units.isEmpty()) throw WrongJson("compute_units is empty; it has to name those on which the file runs")
+            Model(
+                files,
+                entry,
+                signature,
+                json.text("verdict"),
+                json.texts("reasons"),
+                json.textOrNull("licence"),
+                units,
+                json.child("untried_units").orEmpty().let { untried -> untried.keys.associateWith { JsonObject(untried).text(it) } },
+                json.flag("random_weights"),
+                signedBy,
+                digests,
+            )
         }
     }
 

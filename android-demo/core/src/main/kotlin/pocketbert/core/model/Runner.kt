@@ -7,7 +7,7 @@ import pocketbert.core.contract.PaddedRow
  * How a file is run.
  *
  * @property threads of the runtime.
- * @property computeUnits as the runtime names them; null for its default.
+ * @property computeUnits as the runtime names them; null for the first of the file's own.
  */
 class RunnerOptions(val threads: Int = 1, val computeUnits: String? = null)
 
@@ -22,11 +22,14 @@ interface Runner : AutoCloseable {
     /** What computes the operations, such as `XNNPACK`; null where the runtime does not tell. */
     val delegate: String?
 
-    /** Operations that the delegate computes, and all; null where the runtime does not tell. */
-    val operations: Pair<Int, Int>?
+    /**
+     * Share of the graph that each compute unit runs, such as `CPU` or `GPU`, as the runtime confirmed it; null where it
+     * confirmed nothing.
+     */
+    val shareByUnit: Map<String, Double>?
 
-    /** Operations by what the system means to compute them with; null where it does not tell. */
-    val operationsByUnit: Map<String, Int>? get() = null
+    /** Threads of the runtime's process-wide pool as it is now; null where each file has threads of its own. */
+    val poolThreads: Int?
 
     /**
      * Runs a row.

@@ -7,10 +7,18 @@ import java.io.File
 import java.lang.management.ManagementFactory
 import java.lang.management.OperatingSystemMXBean
 
-/** The machine that runs the tests, as a phone. A test says how warm it is, since nobody warms it for a test. */
-class HostPhone(private val temperatures: List<Double>) : Phone {
+/** The machine that runs the tests, as a phone. A test says how warm it is, and leaves it, since nobody does so for a test. */
+class HostPhone(private val temperatures: List<Double>, private val thermals: List<String> = emptyList()) : Phone {
     private val system: OperatingSystemMXBean = ManagementFactory.getOperatingSystemMXBean()
     private var asked = 0
+
+    /** What each moment says of power saving; null from the end of the list on. */
+    val lowPower = ArrayDeque<Boolean>()
+
+    /** The number of the look at which the app is not in front. */
+    var leftAt: Int? = null
+    private var looks = 0
+    override val thermalStates = listOf("none", "light", "moderate", "severe", "critical", "emergency", "shutdown")
     override val source = "host"
     override val machine = Machine(
         platform = System.getProperty("os.name").lowercase(),
@@ -30,10 +38,13 @@ class HostPhone(private val temperatures: List<Double>) : Phone {
     override val memoryKind = "rss"
 
     override fun moment() = Moment(
+        thermal = thermals.getOrNull(asked) ?: thermals.lastOrNull(),
         temperatureC = temperatures.getOrNull(asked++) ?: temperatures.lastOrNull(),
-        foreground = true,
+        lowPower = lowPower.removeFirstOrNull(),
         loadAverage = system.systemLoadAverage.takeIf { it >= 0 },
     )
+
+    override fun isInFront() = looks++ != leftAt
 
     override fun residentBytes() = kilobytes("VmRSS") ?: heap()
 

@@ -5,7 +5,6 @@ import kotlinx.serialization.json.JsonArray
 import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.JsonPrimitive
 import kotlinx.serialization.json.float
-import kotlinx.serialization.json.intOrNull
 import kotlinx.serialization.json.jsonArray
 import kotlinx.serialization.json.jsonObject
 import kotlinx.serialization.json.jsonPrimitive
@@ -34,7 +33,8 @@ class SocketRuntime(private val socket: File, override val backend: String, priv
     var hangsUpAfter: Int? = null
 
     override fun open(model: Model, options: RunnerOptions): Runner {
-        if (options.computeUnits != null) throw RunnerRefused("there are no compute units ${options.computeUnits} here; there is the CPU")
+        val units = options.computeUnits ?: model.computeUnits.first()
+        if (units != "CPU") throw RunnerRefused("there are no compute units $units here; there is the CPU")
         return SocketRunner(socket, model, options.threads, hangsUpAfter)
     }
 }
@@ -46,11 +46,10 @@ private class SocketRunner(socket: File, model: Model, threads: Int, private var
         JsonObject(mapOf("folder" to JsonPrimitive(model.entry.folder), "threads" to JsonPrimitive(threads))),
     )
     override val delegate: String get() = opened.getValue("delegate").jsonPrimitive.content
-    override val operations: Pair<Int, Int>?
-        get() {
-            val (delegated, all) = listOf("ops_delegated", "ops_total").map { opened.getValue(it).jsonPrimitive.intOrNull }
-            return if (delegated == null || all == null) null else delegated to all
-        }
+    override val shareByUnit = mapOf("CPU" to 1.0)
+
+    // Each connection is a process of its own.
+    override val poolThreads: Int? = null
 
     override fun run(row: PaddedRow): Map<String, FloatArray> {
         left = left?.let { it - 1 }
