@@ -7,8 +7,8 @@ import androidx.activity.ComponentActivity
 import androidx.activity.compose.setContent
 import androidx.activity.enableEdgeToEdge
 import androidx.compose.runtime.LaunchedEffect
-import androidx.compose.runtime.collectAsState
 import androidx.compose.runtime.getValue
+import androidx.lifecycle.compose.collectAsStateWithLifecycle
 import kotlinx.coroutines.delay
 import pocketbert.app.screens.HeadlessScreen
 import pocketbert.app.screens.PocketBertTheme
@@ -29,6 +29,12 @@ class MainActivity : ComponentActivity() {
         show()
     }
 
+    override fun onStop() {
+        super.onStop()
+        // A phone that is turned stays in front.
+        if (!isChangingConfigurations) (application as App).desk.stop()
+    }
+
     private fun show() {
         val desk = (application as App).desk
         val run = intent.getStringExtra(Headless.RUN)
@@ -41,7 +47,7 @@ class MainActivity : ComponentActivity() {
         window.addFlags(WindowManager.LayoutParams.FLAG_KEEP_SCREEN_ON)
         val model = desk.headless(run)
         setContent {
-            val progress by model.progress.collectAsState()
+            val progress by model.progress.collectAsStateWithLifecycle()
             PocketBertTheme { HeadlessScreen(run, progress, model::cancel) }
             LaunchedEffect(progress.state.isFinal) {
                 if (!progress.state.isFinal) return@LaunchedEffect

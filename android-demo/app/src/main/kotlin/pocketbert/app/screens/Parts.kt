@@ -64,17 +64,31 @@ fun Block(
     }
 }
 
+/** What a notice is about: an error alone is red. */
+enum class Tone { NEUTRAL, ERROR }
+
 /** A sentence that has to be seen, and is read out. */
 @Composable
-fun Notice(text: String, isError: Boolean = false) {
+fun Notice(text: String, tone: Tone = Tone.NEUTRAL) {
     val colors = MaterialTheme.colorScheme
-    Block(
-        Modifier.semantics { liveRegion = LiveRegionMode.Polite },
-        if (isError) colors.errorContainer else colors.tertiaryContainer,
-    ) {
-        Text(text, color = if (isError) colors.onErrorContainer else colors.onTertiaryContainer)
+    val (ground, letters) = when (tone) {
+        Tone.NEUTRAL -> colors.surfaceVariant to colors.onSurfaceVariant
+        Tone.ERROR -> colors.errorContainer to colors.onErrorContainer
     }
+    Block(Modifier.announced(true), ground) { Text(text, color = letters) }
 }
+
+/** Small letters below a figure. */
+@Composable
+fun Caption(text: String, modifier: Modifier = Modifier) = Text(
+    text,
+    modifier,
+    style = MaterialTheme.typography.bodySmall.tabular(),
+    color = MaterialTheme.colorScheme.onSurfaceVariant,
+)
+
+/** Read out once it is final: a figure that changes is not spoken each time. */
+fun Modifier.announced(isFinal: Boolean) = if (isFinal) semantics { liveRegion = LiveRegionMode.Polite } else this
 
 /** A name and a value; one below the other where they do not fit beside each other. */
 @OptIn(ExperimentalLayoutApi::class)
@@ -113,6 +127,7 @@ fun Input(label: String, text: String, onChange: (String) -> Unit, tag: String, 
 @Composable
 fun ModelPicker(label: String, models: List<ShelvedModel>, chosen: ShelvedModel?, onChoose: (String) -> Unit) {
     var isOpen by remember { mutableStateOf(false) }
+    val words = words()
     ExposedDropdownMenuBox(isOpen, { isOpen = it }) {
         OutlinedTextField(
             chosen?.name.orEmpty(),
@@ -120,7 +135,7 @@ fun ModelPicker(label: String, models: List<ShelvedModel>, chosen: ShelvedModel?
             Modifier.menuAnchor(MenuAnchorType.PrimaryNotEditable).fillMaxWidth().testTag("picker-$label"),
             readOnly = true,
             label = { Text(label) },
-            supportingText = { Text(chosen?.detail.orEmpty()) },
+            supportingText = { Text(chosen?.let(words::detail).orEmpty()) },
             trailingIcon = { ExposedDropdownMenuDefaults.TrailingIcon(isOpen) },
             shape = RoundedCornerShape(12.dp),
         )
@@ -131,7 +146,7 @@ fun ModelPicker(label: String, models: List<ShelvedModel>, chosen: ShelvedModel?
                         Column(Modifier.padding(vertical = 6.dp)) {
                             Text(model.name)
                             Text(
-                                model.detail,
+                                words.detail(model),
                                 style = MaterialTheme.typography.bodySmall,
                                 color = MaterialTheme.colorScheme.onSurfaceVariant,
                             )
