@@ -11,7 +11,7 @@ POCKETBERT := .venv/bin/python -m pipeline
 ON_TARGET = $(if $(TARGET),--target $(TARGET))
 
 .PHONY: help ready setup init run plan compress student convert verify benchmark report ship demo push recipes list \
-        train test test-quick test-numeric test-margins test-durations test-cluster test-devices test-full check docs commands format compat peers compare schemes pruned-speed faults mutations abuse core-check apps-check android-apk core-speed tokenizer-peers support compression ablation processors \
+        train test test-quick test-numeric test-margins test-durations test-cluster test-devices test-full check docs commands format compat peers compare schemes pruned-speed faults mutations abuse core-check apps-check android-apk upstream-check core-speed tokenizer-peers support compression ablation processors \
         clean distclean
 
 help:  ## this list (RECIPE=minilm TARGET=all of them DEVICE=host)
@@ -153,6 +153,9 @@ apps-check: core-check  ## both apps: screens photographed, view models and answ
 
 android-apk: ready  ## pack a signed debug APK of what apps-check built; the runtimes come in by Gradle's build alone
 	@PYTHONPATH=.:tests .venv/bin/python -m apps.apk
+
+upstream-check: ready  ## compile the Android runners against LiteRT's and ExecuTorch's own sources (SOURCES=folder of check-outs)
+	@PYTHONPATH=.:tests .venv/bin/python -m apps.upstream_check $(SOURCES)
 
 core-speed: ready  ## time both cores' tokenizers beside Hugging Face's, in one run
 	@PYTHONPATH=.:tests .venv/bin/python -m apps.speed

@@ -1,3 +1,5 @@
+import org.jetbrains.kotlin.gradle.dsl.JvmTarget
+
 plugins {
     alias(libs.plugins.android.application)
     alias(libs.plugins.kotlin.android)
@@ -38,10 +40,6 @@ android {
         targetCompatibility = JavaVersion.VERSION_17
     }
 
-    kotlinOptions {
-        jvmTarget = "17"
-    }
-
     sourceSets {
         getByName("main").kotlin.srcDir("src/main/kotlin")
         getByName("androidTest").kotlin.srcDir("src/androidTest/kotlin")
@@ -50,7 +48,7 @@ android {
     }
 
     androidResources {
-        // A runtime maps a model where it lies in the APK, which it cannot where it is compressed.
+        // Weights hardly get smaller, and every byte of them is read at each start, to be compared with what was signed.
         noCompress += listOf("tflite", "pte")
     }
 
@@ -59,6 +57,12 @@ android {
             // Mapped from the APK, at addresses that phones with pages of 16 KB need.
             useLegacyPackaging = false
         }
+    }
+}
+
+kotlin {
+    compilerOptions {
+        jvmTarget.set(JvmTarget.JVM_17)
     }
 }
 
@@ -74,7 +78,7 @@ dependencies {
     implementation(libs.lifecycle.runtime)
     implementation(libs.litert)
     implementation(libs.executorch)
-    implementation(libs.soloader)
+    implementation(libs.nativeloader)
     implementation(libs.fbjni)
     androidTestImplementation(libs.androidx.test.junit)
     androidTestImplementation(libs.androidx.test.runner)

@@ -19,12 +19,18 @@ for library in "$libraries"/*/; do
   package=$(grep -oE 'package="[^"]+"' "$library/AndroidManifest.xml" | head -1 | cut -d'"' -f2)
   case ":$packages:" in *":$package:"*) ;; *) packages=${packages:+$packages:}$package ;; esac
 done
+# As Gradle merges it: package and versions come in, and what is marked goes out.
+said() { sed -nE "s/^ *$1 = \"?([^\"]+)\"?$/\1/p" "$app/build.gradle.kts"; }
+sdk="<uses-sdk android:minSdkVersion=\"$(said minSdk)\" android:targetSdkVersion=\"$(said targetSdk)\" \/>"
+versions="android:versionCode=\"$(said versionCode)\" android:versionName=\"$(said versionName)\""
+sed -e '/tools:node="remove"/d' -e "s/^<manifest /&package=\"$(said namespace)\" $versions /" -e "s/^    <application /    $sdk\n&/" \
+  "$app/src/main/AndroidManifest.xml" >"$target/AndroidManifest.xml"
 aapt2 compile --dir "$app/src/main/res" -o "$target/compiled/app.zip"
-aapt2 link -o "$target/resources.apk" -I "$target/framework.apk" --manifest "$app/src/main/AndroidManifest.xml" \
+aapt2 link -o "$target/resources.apk" -I "$target/framework.apk" --manifest "$target/AndroidManifest.xml" \
   -A "$app/src/main/assets" --java "$target/generated" --auto-add-overlay --extra-packages "$packages" "${linked[@]}" \
   -R "$target/compiled/app.zip" --proguard "$target/manifest.pro"
 cat >"$target/robolectric/com/android/tools/test_config.properties" <<PROPERTIES
-android_merged_manifest=$app/src/main/AndroidManifest.xml
+android_merged_manifest=$target/AndroidManifest.xml
 android_merged_assets=$app/src/main/assets
 android_resource_apk=$target/resources.apk
 android_custom_package=pocketbert.app

@@ -10,12 +10,13 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from apps import toolchains
+from apps import pages, toolchains
 
 APP = toolchains.REPOSITORY / "android-demo" / "app"
 HOME = toolchains.APPS / "apk"
 APK = HOME / "app-debug.apk"
-_R8 = "8.11.18"
+R8 = "8.13.19"
+"""The one that Gradle's plugin brings; `gradle/libs.versions.toml` names it."""
 _MINIMUM_API = "26"
 _ABIS = ("arm64-v8a", "x86_64")
 _FETCH = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
@@ -52,7 +53,7 @@ def pack() -> str:
     work = HOME / "work"
     (work / "dex").mkdir(parents=True)
     jars = _jars(work)
-    r8, library = _fetched("com.android.tools:r8", _R8), _library()
+    r8, library = _fetched("com.android.tools:r8", R8), _library()
     dex = ["--debug", "--min-api", _MINIMUM_API, "--lib", str(library), "--output", str(work / "dex")]
     _java(r8, "com.android.tools.r8.D8", *dex, *jars)
     unaligned = work / "unaligned.apk"
@@ -135,6 +136,9 @@ def _described() -> str:
     badging = toolchains.run(["aapt2", "dump", "badging", str(APK)], HOME)
     for line in ("name='pocketbert.app'", "sdkVersion:'26'", "launchable-activity: name='pocketbert.app.MainActivity'"):
         assert line in badging, f"{line} is not in what aapt2 says of the APK"
+    # Gradle's merger takes out what the manifest marks; `resources.sh` does so here.
+    assert "FOREGROUND_SERVICE" not in badging, "the APK asks for a permission that the manifest removes"
+    pages.check(APK)
     with zipfile.ZipFile(APK) as archive:
         names = archive.namelist()
         dex = [name for name in names if name.endswith(".dex")]

@@ -3,15 +3,16 @@
 import re
 import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from xml.etree import ElementTree
 
-from apps import toolchains
+from apps import apk, toolchains
 from pipeline.backends.executorch import session
 
 DEMO = toolchains.REPOSITORY / "android-demo"
 _SPACE = "{http://maven.apache.org/POM/4.0.0}"
 _VARIANT = re.compile(r"-(android|jvm)$")
-_ONLY_GRADLE = {"litert", "executorch", "soloader", "fbjni"}
+_ONLY_GRADLE = {"litert", "executorch", "nativeloader", "fbjni"}
 """Libraries with native code that Android's tools alone pack."""
 
 
@@ -32,17 +33,28 @@ def check() -> int:
         assert module in tested, f"Gradle takes {module}, and no POM has it"
         assert tested[module] == version, f"{module} is {version} in Gradle and {tested[module]} in Maven"
         compared += 1
+    assert versions["r8"] == apk.R8, f"R8 is {versions['r8']} in Gradle, and {apk.R8} packs the APK here"
+    gradle = _only(DEMO / "gradle/wrapper/gradle-wrapper.properties", r"/gradle-([0-9.]+)-bin\.zip")
+    built = _only(toolchains.REPOSITORY / ".github/workflows/android.yml", r'gradle-version: "([^"]+)"')
+    assert gradle == built, f"Gradle is {gradle} in the wrapper and {built} in the workflow"
     kotlin = tested["org.jetbrains.kotlin:kotlin-stdlib"]
     assert versions["kotlin"] == kotlin, f"Kotlin is {versions['kotlin']} in Gradle and {kotlin} in Maven"
     for runner, key in (("LiteRt.kt", "litert"), ("ExecuTorch.kt", "executorch")):
-        source = (DEMO / "app/src/main/kotlin/pocketbert/app/runners" / runner).read_text(encoding="utf-8")
-        said = re.findall(r'const val VERSION = "([^"]+)"', source)
-        assert said == [versions[key]], f"{runner} says {said}, and Gradle takes {versions[key]}"
+        source = DEMO / "app/src/main/kotlin/pocketbert/app/runners" / runner
+        said = _only(source, r'const val VERSION = "([^"]+)"')
+        assert said == versions[key], f"{runner} says {said}, and Gradle takes {versions[key]}"
     wanted = session.MINIMUM_RUNTIME
     assert versions["executorch"] == wanted, (
         f"the app has ExecuTorch {versions['executorch']}, and files ask for {wanted}"
     )
-    return compared + 4
+    return compared + 6
+
+
+def _only(file: Path, pattern: str) -> str:
+    """Return what a pattern finds in a file, where it has to be found once."""
+    found: list[str] = re.findall(pattern, file.read_text(encoding="utf-8"))
+    assert len(found) == 1, f"{file.name} has {found} for {pattern}"
+    return found[0]
 
 
 def _tested() -> Iterator[tuple[str, str]]:

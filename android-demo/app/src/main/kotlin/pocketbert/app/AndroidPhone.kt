@@ -1,11 +1,14 @@
 package pocketbert.app
 
+import android.app.Activity
 import android.app.ActivityManager
+import android.app.Application
 import android.content.Context
 import android.content.Intent
 import android.content.IntentFilter
 import android.os.BatteryManager
 import android.os.Build
+import android.os.Bundle
 import android.os.Debug
 import android.os.PowerManager
 import android.os.Process
@@ -21,6 +24,7 @@ import java.io.File
 
 /** What Android tells an app of its phone without a permission; null for the rest. */
 class AndroidPhone(private val context: Context) : Phone {
+    private val front = Front(context)
     override val source = if (isEmulator()) "simulator" else "device"
     override val machine = Machine(
         platform = "android",
@@ -46,6 +50,13 @@ class AndroidPhone(private val context: Context) : Phone {
     override val processToReadyMs = (SystemClock.elapsedRealtime() - Process.getStartElapsedRealtime()).toDouble()
     override val memoryKind = "rss"
 
+    override val thermalStates = THERMAL
+
+    /** [Process.getElapsedCpuTime] counts whole milliseconds, and no call of Android gives a process's nanoseconds. */
+    override val cpuStepMs = 1.0
+
+    override fun isInFront() = front.isInFront
+
     override fun moment(): Moment {
         val power = context.getSystemService(PowerManager::class.java)
         val battery = context.registerReceiver(null, IntentFilter(Intent.ACTION_BATTERY_CHANGED))
@@ -53,7 +64,6 @@ class AndroidPhone(private val context: Context) : Phone {
         val scale = battery?.getIntExtra(BatteryManager.EXTRA_SCALE, -1) ?: -1
         val tenths = battery?.getIntExtra(BatteryManager.EXTRA_TEMPERATURE, Int.MIN_VALUE) ?: Int.MIN_VALUE
         val charge = context.getSystemService(BatteryManager::class.java).getLongProperty(BatteryManager.BATTERY_PROPERTY_CHARGE_COUNTER)
-        val self = ActivityManager.RunningAppProcessInfo().also(ActivityManager::getMyMemoryState)
         return Moment(
             thermal = if (Build.VERSION.SDK_INT >= Build.VERSION_CODES.Q) THERMAL.getOrNull(power.currentThermalStatus) else null,
             temperatureC = if (tenths > Int.MIN_VALUE) tenths / TENTHS else null,
@@ -63,7 +73,6 @@ class AndroidPhone(private val context: Context) : Phone {
             batteryChargeUah = charge.takeIf { it > 0 },
             charging = battery?.getIntExtra(BatteryManager.EXTRA_PLUGGED, 0)?.let { it != 0 },
             lowPower = power.isPowerSaveMode,
-            foreground = self.importance <= ActivityManager.RunningAppProcessInfo.IMPORTANCE_FOREGROUND,
             batteryMillivolts = battery?.getIntExtra(BatteryManager.EXTRA_VOLTAGE, -1)?.takeIf { it > 0 },
             governors = ofCores("scaling_governor") { it },
             coresAllowed = File("/proc/self/status").lines { it.startsWith("Cpus_allowed_list") }?.substringAfter(':')?.let(::numbers),
@@ -112,4 +121,39 @@ class AndroidPhone(private val context: Context) : Phone {
 
         private fun isEmulator() = Build.HARDWARE in setOf("ranchu", "goldfish") || Build.FINGERPRINT.startsWith("generic")
     }
+}
+
+/** Whether the app is in front, kept up to date by its activities: asking the system between two runs would disturb both. */
+private class Front(context: Context) : Application.ActivityLifecycleCallbacks {
+    // The first activity may have been made already; the system knows.
+    @Volatile
+    var isInFront = ActivityManager.RunningAppProcessInfo().also(ActivityManager::getMyMemoryState).importance <=
+        ActivityManager.RunningAppProcessInfo.IMPORTANCE_FOREGROUND
+        private set
+    private val started = HashSet<Activity>()
+
+    init {
+        (context.applicationContext as Application).registerActivityLifecycleCallbacks(this)
+    }
+
+    override fun onActivityCreated(activity: Activity, savedInstanceState: Bundle?) = Unit
+
+    override fun onActivityStarted(activity: Activity) {
+        started.add(activity)
+        isInFront = true
+    }
+
+    override fun onActivityResumed(activity: Activity) = Unit
+
+    override fun onActivityPaused(activity: Activity) = Unit
+
+    override fun onActivityStopped(activity: Activity) {
+        started.remove(activity)
+        // A phone that is turned stops the activity, and starts another one.
+        if (started.isEmpty() && !activity.isChangingConfigurations) isInFront = false
+    }
+
+    override fun onActivitySaveInstanceState(activity: Activity, outState: Bundle) = Unit
+
+    override fun onActivityDestroyed(activity: Activity) = Unit
 }

@@ -42,8 +42,8 @@ open class App : Application() {
         val files = AssetFiles(assets)
         val cores = Runtime.getRuntime().availableProcessors()
         val runtimes = listOf(
-            LinkedRuntime(LiteRt(assets), 1..cores),
-            LinkedRuntime(ExecuTorch(copies), threads = 1..cores),
+            LinkedRuntime(LiteRt(copies), 1..cores),
+            LinkedRuntime(ExecuTorch(copies), 1..cores),
         )
         // Others reach the runs through a cable; where there is no such storage, they stay within.
         val runs = RunFolders(File(getExternalFilesDir(null) ?: filesDir, Headless.FOLDER), File(noBackupFilesDir, "pushed"))

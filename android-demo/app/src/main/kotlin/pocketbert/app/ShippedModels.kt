@@ -38,8 +38,8 @@ class AssetFiles(private val assets: AssetManager, private val root: String = RO
 }
 
 /**
- * Model files as files of the file system, for a runtime that cannot map them within the APK: copied once, and kept under the
- * digest of what was verified. What another version of the app left is removed.
+ * Model files as files of the file system, which a runtime maps: copied out of the APK once, and kept under the digest of what
+ * was verified. What another version of the app left is removed.
  */
 class CopiedModels(private val files: Files, private val folder: File) {
     /**

@@ -30,6 +30,9 @@ class Equipment(val models: Files, val policy: Policy, val runtimes: List<Linked
     /** What self-tests have shown in this process. */
     val selfTested = SelfTested()
 
+    /** The models that screens hold in memory. */
+    internal val inMemory = InMemory()
+
     /** Returns the runtime for a backend's files. */
     fun runtime(backend: String): LinkedRuntime? = runtimes.firstOrNull { it.runtime.backend == backend }
 }
@@ -54,10 +57,10 @@ enum class Task {
     }
 }
 
-/** A model that can be used, with the runtime that runs it, and what self-tests have shown of it. */
-class ShelvedModel(val model: Model, val linked: LinkedRuntime, val selfTested: SelfTested) {
+/** A model that can be used, with the runtime that runs it. */
+class ShelvedModel(val model: Model, val linked: LinkedRuntime, internal val equipment: Equipment) {
     /** The compute units that may be chosen now, the default first; see [Model.untriedUnits] for those that a self-test may try. */
-    val computeUnits get() = selfTested.units(model)
+    val computeUnits get() = equipment.selfTested.units(model)
 
     /** The folder of the model, by which requests name it. */
     val id get() = model.entry.folder
@@ -99,7 +102,7 @@ class Shelf(val usable: List<ShelvedModel>, val refused: List<RefusedModel>) {
                     is Listed.Usable -> {
                         val linked = equipment.runtime(listed.model.signature.backend)
                         if (linked != null) {
-                            usable.add(ShelvedModel(listed.model, linked, equipment.selfTested))
+                            usable.add(ShelvedModel(listed.model, linked, equipment))
                         } else {
                             refused.add(RefusedModel(listed.entry, noRuntime(listed.model, equipment)))
                         }

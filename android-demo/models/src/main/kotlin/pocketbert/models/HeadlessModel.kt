@@ -1,5 +1,6 @@
 package pocketbert.models
 
+import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.CoroutineScope
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.Job
@@ -10,7 +11,6 @@ import kotlinx.coroutines.launch
 import kotlinx.coroutines.withContext
 import pocketbert.core.Cancellation
 import pocketbert.core.contract.State
-import java.io.IOException
 
 /**
  * A run that a computer started the app for: nobody touches the phone, and the screen shows how far it is.
@@ -33,7 +33,9 @@ class HeadlessModel(val run: String, private val equipment: Equipment, private v
             } catch (error: WrongRun) {
                 // There is no folder for a status: whoever waits sees the process end.
                 RunProgress(State.REFUSED, 0.0, "refused", error.sentence)
-            } catch (error: IOException) {
+            } catch (cancelled: CancellationException) {
+                throw cancelled
+            } catch (error: Exception) {
                 RunProgress(State.FAILED, 0.0, "failed", error.sentence)
             }
         }

@@ -13,12 +13,13 @@ import kotlinx.serialization.json.jsonObject
 import kotlinx.serialization.json.jsonPrimitive
 import pocketbert.core.Cancellation
 import pocketbert.core.benchmark.HeadlessRun
+import pocketbert.core.contract.BenchmarkStatus
 import pocketbert.core.contract.Headless
 import pocketbert.core.contract.Models
 import pocketbert.core.contract.State
+import pocketbert.core.model.RunnerFailed
 import java.io.File
 import kotlin.concurrent.thread
-import kotlin.coroutines.resume
 
 /**
  * Where a run stands, for a screen.
@@ -43,7 +44,7 @@ object RunInFolder {
     private const val PAUSE_MS = 200L
 
     /**
-     * Runs to an end and returns it.
+     * Runs to an end and returns it. Models that screens hold in memory are given back first.
      *
      * @param cancellation asks it to end; it then writes that into its folder, and has ended.
      * @param tell is called with where it stands, some times a second: what the folder says, as a computer would read it.
@@ -58,18 +59,27 @@ object RunInFolder {
                     withContext(Dispatchers.IO) { RunProgress.read(folder) }?.takeUnless { it.state.isFinal }?.let(tell)
                 }
             }
-            val status = suspendCancellableCoroutine { waiting ->
-                waiting.invokeOnCancellation { cancellation.cancel() }
-                thread(name = "pocketbert-run", isDaemon = true) {
-                    val runs = equipment.runs
-                    val models = { Models.open(runs.pushed(folder) ?: equipment.models, equipment.policy, cancellation) }
-                    val runtimes = equipment.runtimes.map { it.runtime }
-                    val status = HeadlessRun(folder, models, runtimes, equipment.phone, cancellation, equipment.selfTested).run()
-                    runs.forgetPushed()
-                    waiting.resume(status)
-                }
+            try {
+                val status = equipment.inMemory.without { measured(folder, equipment, cancellation) }
+                RunProgress(status.state, status.done, status.doing, status.message)
+            } finally {
+                watch.cancel()
             }
-            watch.cancel()
-            RunProgress(status.state, status.done, status.doing, status.message)
+        }
+
+    private suspend fun measured(folder: File, equipment: Equipment, cancellation: Cancellation): BenchmarkStatus =
+        suspendCancellableCoroutine { waiting ->
+            waiting.invokeOnCancellation { cancellation.cancel() }
+            thread(name = "pocketbert-run", isDaemon = true) {
+                val runs = equipment.runs
+                val models = { Models.open(runs.pushed(folder) ?: equipment.models, equipment.policy, cancellation) }
+                val runtimes = equipment.runtimes.map { it.runtime }
+                val ended = runCatching {
+                    HeadlessRun(folder, models, runtimes, equipment.phone, cancellation, equipment.selfTested).run()
+                }
+                runs.forgetPushed()
+                // What a thread does not catch ends the process.
+                waiting.resumeWith(ended.recoverCatching { throw RunnerFailed("the run broke off: ${it.message ?: it}", it) })
+            }
         }
 }

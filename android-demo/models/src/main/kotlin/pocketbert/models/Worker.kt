@@ -1,5 +1,6 @@
 package pocketbert.models
 
+import kotlinx.coroutines.CompletableDeferred
 import kotlinx.coroutines.suspendCancellableCoroutine
 import pocketbert.core.Background
 import pocketbert.core.Cancellation
@@ -9,10 +10,12 @@ import pocketbert.core.model.GoldenVerdict
 import pocketbert.core.model.Runner
 import pocketbert.core.model.RunnerFailed
 import pocketbert.core.model.RunnerOptions
+import pocketbert.core.model.RunnerRefused
 import pocketbert.core.model.Student
 import pocketbert.core.output.Found
 import pocketbert.core.output.Share
 import pocketbert.core.tokenizer.Tokenizer
+import java.util.concurrent.RejectedExecutionException
 
 /**
  * Runs work behind what was started before, and returns what it returns; cancelled with the coroutine that waits.
@@ -27,6 +30,8 @@ internal suspend fun <T> Background.run(work: (Cancellation) -> T): T = suspendC
             throw RunnerFailed("there is not enough memory: ${error.message}", error)
         } catch (error: LinkageError) {
             throw RunnerFailed("the runtime's library cannot be loaded: ${error.message}", error)
+        } catch (error: Error) {
+            throw RunnerFailed("${error.javaClass.simpleName}: ${error.message}", error)
         }
     }) { waiting.resumeWith(it) }
     // What was given up ends some time later; resuming who has gone does nothing.
@@ -34,13 +39,16 @@ internal suspend fun <T> Background.run(work: (Cancellation) -> T): T = suspendC
 }
 
 /**
- * A model that is opened when it is first asked something, runs off the main thread, one call at a time, and gives its memory
- * back when it is closed.
+ * A model that is opened when it is asked something, runs off the main thread, one call at a time, and gives its memory back
+ * when it is released or closed.
  */
 class Worker(val shelved: ShelvedModel, private val options: RunnerOptions = RunnerOptions(shelved.linked.threads.first)) : AutoCloseable {
     private class Opened(val student: Student, val runner: Runner, val tokenizer: Tokenizer, val tookMs: Double)
 
     private val background = Background()
+    private val inMemory = shelved.equipment.inMemory
+    private val gone = CompletableDeferred<Unit>()
+    private var isClosed = false
 
     // Touched in the background alone, where work goes one after the other.
     private var opened: Opened? = null
@@ -48,10 +56,10 @@ class Worker(val shelved: ShelvedModel, private val options: RunnerOptions = Run
     /**
      * Asks the model something, and returns what it says.
      *
-     * @throws pocketbert.core.model.RunnerRefused its compute units are untried, and no self-test has passed there.
+     * @throws RunnerRefused its compute units are untried, and no self-test has passed there; or a benchmark goes on.
      */
     suspend fun ask(question: Question): Reply = background.run { cancellation ->
-        shelved.selfTested.choose(shelved.model, options.computeUnits)
+        shelved.equipment.selfTested.choose(shelved.model, options.computeUnits)
         val opened = open()
         val (answer, answered) = question.ask(opened.student, cancellation)
         val limit = shelved.model.signature.maxLength
@@ -78,21 +86,42 @@ class Worker(val shelved: ShelvedModel, private val options: RunnerOptions = Run
         val units = options.computeUnits
         // LiteRT takes what a unit cannot run to the CPU without a word: equal answers say nothing of the unit then.
         val confirms = units == null || units == CPU || units in opened.runner.shareByUnit.orEmpty().confirmed()
-        if (units != null && confirms && verdict.failures.isEmpty()) shelved.selfTested.add(shelved.model, units)
+        if (units != null && confirms && verdict.failures.isEmpty()) shelved.equipment.selfTested.add(shelved.model, units)
         Checked(golden, verdict, confirms)
     }
 
     private fun open(): Opened = opened ?: run {
+        inMemory.add(this)
         val began = System.nanoTime()
         val tokenizer = shelved.model.tokenizer()
         val runner = shelved.linked.runtime.open(shelved.model, options)
         Opened(Student(shelved.model, tokenizer, runner), runner, tokenizer, (System.nanoTime() - began) / NANOS_IN_MS).also { opened = it }
     }
 
-    /** Closes the model behind what was asked before. */
+    /** Gives the memory back behind what was asked before, and waits for that; the next question opens the model again. */
+    suspend fun release() {
+        try {
+            background.run { giveBack() }
+        } catch (_: RejectedExecutionException) {
+            gone.await()
+        }
+    }
+
+    /** Gives the memory back behind what was asked before; nothing can be asked any more. */
     override fun close() {
-        background.start({ opened?.student?.close() }) { }
+        if (isClosed) return
+        isClosed = true
+        background.start({ giveBack() }) { gone.complete(Unit) }
         background.close()
+    }
+
+    private fun giveBack() {
+        try {
+            opened?.student?.close()
+        } finally {
+            opened = null
+            inMemory.remove(this)
+        }
     }
 
     private companion object {
@@ -110,6 +139,41 @@ class Checked(val golden: Golden, val verdict: GoldenVerdict, val confirms: Bool
 
 /** What a person has to write before a model can be asked. */
 enum class Missing { TEXT, TWO_TEXTS, QUESTION_AND_PASSAGE }
+
+/**
+ * The workers that hold a model in memory. A benchmark measures alone: other models would count among its memory, take its
+ * processor, and hold a runtime's pool of threads at their size.
+ */
+internal class InMemory {
+    private val workers = LinkedHashSet<Worker>()
+    private var benchmarks = 0
+
+    /** @throws RunnerRefused a benchmark goes on. */
+    @Synchronized
+    fun add(worker: Worker) {
+        if (benchmarks > 0) throw RunnerRefused("a benchmark goes on, and has this phone for itself; ask again when it has ended")
+        workers.add(worker)
+    }
+
+    @Synchronized
+    fun remove(worker: Worker) {
+        workers.remove(worker)
+    }
+
+    /** Does work while no worker has a model in memory. */
+    suspend fun <T> without(work: suspend () -> T): T {
+        val open = synchronized(this) {
+            benchmarks++
+            workers.toList()
+        }
+        try {
+            open.forEach { it.release() }
+            return work()
+        } finally {
+            synchronized(this) { benchmarks-- }
+        }
+    }
+}
 
 /**
  * What a model is asked.

@@ -1,6 +1,7 @@
 package pocketbert.models
 
 import kotlinx.coroutines.CoroutineScope
+import kotlinx.serialization.json.Json
 import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.contentOrNull
 import kotlinx.serialization.json.jsonArray
@@ -12,9 +13,12 @@ import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.BeforeEach
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
+import pocketbert.core.benchmark.Moment
+import pocketbert.core.benchmark.Phone
 import pocketbert.core.contract.Headless
 import pocketbert.core.contract.State
 import pocketbert.core.endtoend.HostPhone
+import pocketbert.core.model.RunnerRefused
 import java.io.File
 
 /** Benchmarks that a screen or a computer asks for: the same code, and the same folders. */
@@ -37,7 +41,7 @@ class RunTest {
         assertEquals(listOf(32, 128), model.form.value.lengthsOffered)
         model.chooseUnits("NPU")
         model.choose("mood/executorch-int8_dynamic")
-        // ExecuTorch offers none.
+        // The file lists none but the CPU.
         assertEquals(null, model.form.value.computeUnits)
         assertEquals(listOf(16, 32, 64, 128), model.form.value.lengthsOffered)
         for (length in listOf(32, 64)) model.chooseLength(length, false)
@@ -65,6 +69,50 @@ class RunTest {
         assertEquals(found.run, records.first().run)
         model.remove(found)
         assertEquals(records.map { it.run } - found.run, model.form.value.records.map { it.run })
+    }
+
+    @Test
+    fun `a benchmark has the phone for itself, and the screens have it again afterwards`() = Served.test {
+        val equipment = Served.equipment(mapOf("executorch" to Pooled(Served.runtime("executorch"))))
+        val models = Shelf.open(equipment).usable
+        val worker = Worker(models.first { it.id == "mood/executorch-int8_dynamic" })
+        val other = Worker(models.first { it.id == "near/executorch-int8_dynamic" })
+        val question = Question("A charming film.")
+        val before = worker.ask(question)
+        other.ask(question)
+        val benchmark = BenchmarkModel(models, equipment, this)
+        benchmark.choose("mood/executorch-int8_dynamic")
+        for (length in listOf(32, 64, 128)) benchmark.chooseLength(length, false)
+        benchmark.chooseThreads(2)
+        benchmark.chooseMinutes(1.0)
+        benchmark.start()
+        eventually("it measures") { benchmark.progress?.doing.orEmpty().startsWith("length") }
+        val refused = runCatching { worker.ask(question) }.exceptionOrNull()
+        assertTrue(refused is RunnerRefused && "a benchmark goes on" in refused.message.orEmpty(), "$refused")
+        // One that is closed meanwhile is not waited for.
+        other.close()
+        benchmark.settled()
+        val ended = benchmark.form.value.state as BenchmarkModel.State.Ended
+        assertEquals(State.FINISHED, ended.progress.state, ended.progress.message)
+        val record = Json.parseToJsonElement(checkNotNull(ended.record).file.readText()).jsonObject
+        assertEquals("2", "${record.getValue("backend").jsonObject["pool_threads"]}")
+        assertEquals((before.answer as Answer.Labels).shares, (worker.ask(question).answer as Answer.Labels).shares)
+        worker.release()
+        worker.close()
+        worker.close()
+        worker.release()
+    }
+
+    @Test
+    fun `a run whose phone fails in the worst way ends with a sentence`() = Served.test {
+        val broken = object : Phone by HostPhone(listOf(30.0)) {
+            override fun moment(): Moment = throw StackOverflowError("deep")
+        }
+        val case = Served.cases.getValue("runs").jsonArray.map { it.jsonObject }.first { it.text("state") == "finished" }
+        val folder = Served.runs.folder(case.text("run"))
+        File(folder, Headless.REQUEST).writeText(case.text("request"))
+        val end = HeadlessModel(case.text("run"), Served.equipment(phone = broken), this).also { it.start() }.settled()
+        assertEquals(State.FAILED to "StackOverflowError: deep", end.state to end.message)
     }
 
     @Test

@@ -21,6 +21,7 @@ import pocketbert.core.endtoend.SocketRuntime
 import pocketbert.core.model.Runner
 import pocketbert.core.model.RunnerOptions
 import pocketbert.core.model.Runtime
+import pocketbert.core.model.SharedPool
 import java.io.File
 import java.util.concurrent.CountDownLatch
 import java.util.concurrent.atomic.AtomicInteger
@@ -153,6 +154,24 @@ internal class Resident(private val inner: Runtime, private val count: AtomicInt
             override fun close() {
                 runner.close()
                 count.decrementAndGet()
+            }
+        }
+    }
+}
+
+/** A runtime whose models share one pool of threads, as ExecuTorch's do in a process; those behind the socket have one each. */
+internal class Pooled(private val inner: Runtime) : Runtime by inner {
+    private val pool = SharedPool(inner.name)
+
+    override fun open(model: Model, options: RunnerOptions): Runner {
+        val hold = pool.hold(options.threads)
+        val runner = inner.open(model, options)
+        return object : Runner by runner {
+            override val poolThreads get() = hold.threads
+
+            override fun close() {
+                runner.close()
+                hold.close()
             }
         }
     }

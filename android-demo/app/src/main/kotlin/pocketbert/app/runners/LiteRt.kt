@@ -1,11 +1,11 @@
 package pocketbert.app.runners
 
-import android.content.res.AssetManager
 import com.google.ai.edge.litert.Accelerator
 import com.google.ai.edge.litert.CompiledModel
+import com.google.ai.edge.litert.Environment
 import com.google.ai.edge.litert.LiteRtException
 import com.google.ai.edge.litert.TensorBuffer
-import pocketbert.app.AssetFiles
+import pocketbert.app.CopiedModels
 import pocketbert.core.contract.Function
 import pocketbert.core.contract.Model
 import pocketbert.core.contract.PaddedRow
@@ -14,31 +14,36 @@ import pocketbert.core.model.RunnerFailed
 import pocketbert.core.model.RunnerOptions
 import pocketbert.core.model.RunnerRefused
 import pocketbert.core.model.Runtime
+import java.io.IOException
 
 /**
- * LiteRT's compiled models: one entry point a length, on the CPU by XNNPACK, on the GPU, or on an NPU. The file is mapped
- * where it lies in the APK.
+ * LiteRT's compiled models: one entry point a length, on the CPU by XNNPACK or on the GPU.
+ *
+ * A file is mapped from a copy outside of the APK. Opened as an asset it would be copied into memory, each time
+ * (`litert_compiled_model_jni.cc` of v2.2.0: `OwningBufferRef`), and runs from a pushed file would need less than others.
  */
-class LiteRt(private val assets: AssetManager) : Runtime {
+class LiteRt(private val copies: CopiedModels) : Runtime {
     override val name = "LiteRT"
     override val version = VERSION
     override val backend = "litert"
 
+    // One a process: a model without makes its own, which looks for the GPU's libraries again.
+    private val environment by lazy { Environment.create() }
+
     override fun open(model: Model, options: RunnerOptions): Runner {
-        val units = options.computeUnits ?: UNITS.first()
-        val accelerator = Accelerator.entries.firstOrNull { it.name == units && units in UNITS }
-            ?: throw RunnerRefused("there are no compute units $units; there are $UNITS")
+        val units = options.computeUnits ?: model.computeUnits.first()
+        val accelerator = UNITS[units] ?: throw RunnerRefused("LiteRT has no compute units $units here; it has ${UNITS.keys.joinToString()}")
         val chosen = CompiledModel.Options(accelerator)
-        // Several entry points share their weights: without a cache each packs its own copy for XNNPACK.
-        chosen.cpuOptions = CompiledModel.CpuOptions(numThreads = options.threads, xnnPackWeightCachePath = IN_MEMORY)
+        if (accelerator == Accelerator.CPU) {
+            // Several entry points share their weights: without a cache each packs its own copy for XNNPACK.
+            chosen.cpuOptions = CompiledModel.CpuOptions(numThreads = options.threads, xnnPackWeightCachePath = IN_MEMORY)
+        }
         return try {
-            val pushed = model.onDisk
-            val compiled = if (pushed != null) {
-                CompiledModel.create(pushed.path, chosen)
-            } else {
-                CompiledModel.create(assets, "${AssetFiles.ROOT}/${model.file}", chosen)
-            }
-            LiteRtRunner(compiled, units)
+            if (accelerator !in environment.getAvailableAccelerators()) throw RunnerRefused("LiteRT finds no $units on this phone")
+            val file = model.onDisk ?: copies.file(model)
+            LiteRtRunner(CompiledModel.create(file.path, chosen, environment), model, units)
+        } catch (error: IOException) {
+            throw RunnerFailed("${model.file} cannot be copied out of the app: ${error.message}", error)
         } catch (error: LiteRtException) {
             throw RunnerFailed("LiteRT cannot open ${model.file} on $units: ${error.message}", error)
         } catch (error: LinkageError) {
@@ -48,23 +53,46 @@ class LiteRt(private val assets: AssetManager) : Runtime {
 
     companion object {
         /** Of the library that the app is built with; it does not tell itself. As in `gradle/libs.versions.toml`. */
-        const val VERSION = "2.1.5"
-        val UNITS = listOf("CPU", "GPU", "NPU")
+        const val VERSION = "2.2.0"
+
+        /**
+         * No NPU: asked for alone it silently gets the CPU beside it (`Model.kt` of v2.2.0), and nothing in the Kotlin API says
+         * which of the two has run an operation.
+         */
+        private val UNITS = mapOf("CPU" to Accelerator.CPU, "GPU" to Accelerator.GPU)
 
         /** XNNPACK's name for a cache that is no file. */
         private const val IN_MEMORY = ":memory:"
     }
 }
 
-private class LiteRtRunner(private val compiled: CompiledModel, private val units: String) : Runner {
+/**
+ * Weights are packed when a model is compiled (`xnn_create_runtime_v4` in `xnnpack_delegate.cc`), buffers are made here; the
+ * memory of an entry point is planned in its first run (`AllocateTensors` in `compiled_model.cc`), and no call asks for that
+ * alone.
+ */
+private class LiteRtRunner(private val compiled: CompiledModel, model: Model, private val units: String) : Runner {
     private class Buffers(val inputs: Map<String, TensorBuffer>, val outputs: Map<String, TensorBuffer>)
 
-    private val buffers = HashMap<String, Buffers>()
+    private val buffers = try {
+        model.signature.functions.associate { it.name to buffers(it) }
+    } catch (error: LiteRtException) {
+        compiled.close()
+        throw error
+    }
     override val delegate get() = if (units == "CPU") "XNNPACK" else units
-    override val operations: Pair<Int, Int>? = null
+
+    /**
+     * Without the CPU among the accelerators a model is compiled only where others take all its operations ("Some ops are not
+     * accelerated", `compiled_model.cc` of v2.2.0); with it alone no other is applied.
+     */
+    override val shareByUnit = mapOf(units to 1.0)
+
+    // XNNPACK's pool belongs to the compiled model.
+    override val poolThreads: Int? = null
 
     override fun run(row: PaddedRow): Map<String, FloatArray> = try {
-        val (inputs, outputs) = buffers.getOrPut(row.function.name) { buffers(row.function) }.let { it.inputs to it.outputs }
+        val (inputs, outputs) = buffers.getValue(row.function.name).let { it.inputs to it.outputs }
         row.inputs.forEach { (name, values) -> inputs.getValue(name).writeInt(values) }
         compiled.run(inputs, outputs, row.function.name)
         outputs.mapValues { it.value.readFloat() }

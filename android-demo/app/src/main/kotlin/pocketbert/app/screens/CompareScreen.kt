@@ -42,9 +42,9 @@ private const val PAUSE_MS = 400L
 private const val WIDE_DP = 560
 private const val LARGE_LETTERS = 1.5f
 
-/** Two models on the same text, side by side: how long each takes, and how large it is. */
+/** Two models on the same text, side by side: how long each takes, and how large it is. @param quiet see [TryScreen]. */
 @Composable
-fun CompareScreen(model: CompareModel) {
+fun CompareScreen(model: CompareModel, quiet: suspend () -> Unit) {
     val form by model.form.collectAsStateWithLifecycle()
     if (form.sides.isEmpty()) {
         Cards { Notice(stringResource(R.string.two_models)) }
@@ -55,6 +55,7 @@ fun CompareScreen(model: CompareModel) {
         lifecycle.repeatOnLifecycle(Lifecycle.State.STARTED) {
             // Whoever writes is waited for; what was measured is not measured again where the phone is turned.
             delay(PAUSE_MS)
+            quiet()
             if (model.form.value.let { now -> !now.isRunning && now.sides.all { it.samples.isEmpty() } }) model.run()
         }
     }

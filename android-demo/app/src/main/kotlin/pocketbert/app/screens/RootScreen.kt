@@ -116,8 +116,8 @@ private fun Shown(tab: Tab, made: Screens, desk: Desk) {
     Column {
         if (made.shelf.usesUnsigned) Banner(stringResource(R.string.unsigned))
         when (tab) {
-            Tab.TRY -> TryScreen(made.tries)
-            Tab.COMPARE -> CompareScreen(made.compare)
+            Tab.TRY -> TryScreen(made.tries) { made.benchmark.settled() }
+            Tab.COMPARE -> CompareScreen(made.compare) { made.benchmark.settled() }
             Tab.SELF_TEST -> SelfTestScreen(made.selfTest)
             Tab.BENCHMARK -> BenchmarkScreen(made.benchmark, desk)
         }

@@ -36,9 +36,13 @@ import java.io.FileNotFoundException
 /** Whoever writes is waited for, so that not every letter is asked for. */
 private const val PAUSE_MS = 250L
 
-/** Asks one model what a person writes, while it is written. */
+/**
+ * Asks one model what a person writes, while it is written.
+ *
+ * @param quiet waits until what another screen has measured has ended: a benchmark that is left ends some time later.
+ */
 @Composable
-fun TryScreen(model: TryModel) {
+fun TryScreen(model: TryModel, quiet: suspend () -> Unit) {
     val form by model.form.collectAsStateWithLifecycle()
     val set by model.search.set.collectAsStateWithLifecycle()
     val lifecycle = LocalLifecycleOwner.current.lifecycle
@@ -46,6 +50,7 @@ fun TryScreen(model: TryModel) {
         // Nothing is asked in the background; coming back asks again.
         lifecycle.repeatOnLifecycle(Lifecycle.State.STARTED) {
             delay(PAUSE_MS)
+            quiet()
             model.ask()
         }
     }

@@ -102,6 +102,7 @@ class Benchmark(
     }
 
     private fun coolDown(request: BenchmarkRequest, deadline: Long) {
+        if (request.startBelowC == null && request.startThermal == null) return
         while (true) {
             val (wanted, found) = tooHot(request, phone.moment()) ?: return
             tell(true, 0.0, "waiting for $wanted, at $found")
@@ -222,7 +223,8 @@ class Benchmark(
         val (_, ms) = timed { runner.run(row) }
         val cpuAfter = phone.cpuMs()
         wall.add(ms)
-        cpu.add(if (cpuBefore == null || cpuAfter == null) null else cpuAfter - cpuBefore)
+        val isCoarse = ms < LEAST_CPU_STEPS * phone.cpuStepMs
+        cpu.add(if (cpuBefore == null || cpuAfter == null || isCoarse) null else cpuAfter - cpuBefore)
         return ms
     }
 
@@ -295,6 +297,9 @@ class Benchmark(
         /** A year: a clock in nanoseconds has an end. */
         const val LONGEST_S = 3.2e7
         const val NANOS_IN_MS = 1e6
+
+        /** A run that is shorter has no processor time: a step of its clock would be more than a twentieth of it. */
+        const val LEAST_CPU_STEPS = 20
         const val COOLING_PAUSE_MS = 1000L
         const val LENGTHS_SHARE = 0.8
 

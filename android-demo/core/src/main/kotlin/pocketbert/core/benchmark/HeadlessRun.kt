@@ -65,11 +65,11 @@ class HeadlessRun(
             State.FAILED to "there is not enough memory: ${error.message}"
         } catch (error: WrongJson) {
             State.FAILED to "the record does not fit its schema: ${error.message}"
-        } catch (error: RuntimeException) {
-            // A runtime's own exceptions are not known here, and whoever waits has to learn of them.
-            State.FAILED to "${error.javaClass.simpleName}: ${error.message}"
         } catch (error: LinkageError) {
             State.FAILED to "the runtime's library cannot be loaded: ${error.message}"
+        } catch (error: Throwable) {
+            // A runtime's own exceptions are not known here, and whoever waits has to learn of all of them.
+            State.FAILED to "${error.javaClass.simpleName}: ${error.message}"
         }
         status.end(state, message)
     }

@@ -70,6 +70,9 @@ interface Phone {
 
     /** Processor time of the process, all threads; null where the system does not tell. */
     fun cpuMs(): Double?
+
+    /** The steps in which [cpuMs] counts: a difference of two is off by up to one of them. */
+    val cpuStepMs: Double
 }
 
 /** Times of full rows of one length. */

@@ -37,6 +37,8 @@ class HostPhone(private val temperatures: List<Double>, private val thermals: Li
     override val processToReadyMs = System.currentTimeMillis() - ManagementFactory.getRuntimeMXBean().startTime.toDouble()
     override val memoryKind = "rss"
 
+    override var cpuStepMs = 0.0
+
     override fun moment() = Moment(
         thermal = thermals.getOrNull(asked) ?: thermals.lastOrNull(),
         temperatureC = temperatures.getOrNull(asked++) ?: temperatures.lastOrNull(),

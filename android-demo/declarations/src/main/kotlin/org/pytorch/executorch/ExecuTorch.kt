@@ -3,15 +3,20 @@
 package org.pytorch.executorch
 
 import java.io.Closeable
+import java.nio.IntBuffer
 
 private fun declared(): Nothing = error("ExecuTorch is not in this build; Gradle's has it")
 
-class Tensor private constructor() {
-    val dataAsFloatArray: FloatArray get() = declared()
+abstract class Tensor internal constructor(shape: LongArray) {
+    open val dataAsFloatArray: FloatArray get() = declared()
 
     companion object {
         @JvmStatic
-        fun fromBlob(data: IntArray, shape: LongArray): Tensor = declared()
+        fun allocateIntBuffer(numElements: Int): IntBuffer = declared()
+
+        /** @throws IllegalArgumentException the buffer is not direct, or has another capacity than the shape. */
+        @JvmStatic
+        fun fromBlob(data: IntBuffer, shape: LongArray): Tensor = declared()
     }
 }
 
@@ -20,27 +25,32 @@ class EValue private constructor() {
 
     companion object {
         @JvmStatic
-        fun from(value: Tensor): EValue = declared()
+        fun from(tensor: Tensor): EValue = declared()
     }
 }
 
-class MethodMetadata private constructor() {
-    val backends: Array<String> get() = declared()
-}
+class MethodMetadata internal constructor(val name: String, val backends: Array<String>)
 
 open class Module private constructor() : Closeable {
-    fun execute(methodName: String, vararg inputs: EValue): Array<EValue> = declared()
+    /** @throws IllegalStateException it was closed. */
+    open fun execute(methodName: String, vararg inputs: EValue): Array<EValue> = declared()
 
-    fun loadMethod(methodName: String): Unit = declared()
+    /** @throws RuntimeException it cannot be loaded; [execute] would load it. */
+    open fun loadMethod(methodName: String): Unit = declared()
 
-    fun getMethodMetadata(name: String): MethodMetadata = declared()
+    /** @throws IllegalArgumentException there is no such method. */
+    open fun getMethodMetadata(name: String): MethodMetadata = declared()
 
+    /** @throws IllegalStateException a method runs in another thread. */
     override fun close() = declared()
 
     companion object {
+        const val LOAD_MODE_FILE = 0
         const val LOAD_MODE_MMAP = 1
 
+        /** @throws IllegalArgumentException there is no such file. */
         @JvmStatic
-        fun load(modelPath: String?, loadMode: Int, numThreads: Int): Module = declared()
+        @JvmOverloads
+        fun load(modelPath: String?, loadMode: Int = LOAD_MODE_FILE, numThreads: Int = 0): Module = declared()
     }
 }
