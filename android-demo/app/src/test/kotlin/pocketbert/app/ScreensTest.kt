@@ -5,6 +5,8 @@ import android.content.Intent
 import android.graphics.Bitmap
 import android.graphics.Canvas
 import android.os.Looper
+import androidx.activity.compose.setContent
+import androidx.compose.material3.Surface
 import androidx.compose.ui.semantics.SemanticsNode
 import androidx.compose.ui.semantics.SemanticsProperties
 import androidx.compose.ui.test.SemanticsMatcher
@@ -39,8 +41,17 @@ import org.robolectric.RuntimeEnvironment
 import org.robolectric.Shadows.shadowOf
 import org.robolectric.annotation.Config
 import org.robolectric.annotation.GraphicsMode
+import pocketbert.app.screens.AnswerBlock
+import pocketbert.app.screens.Cards
+import pocketbert.app.screens.PocketBertTheme
 import pocketbert.core.contract.Folder
 import pocketbert.core.contract.Headless
+import pocketbert.core.output.Found
+import pocketbert.models.Answer
+import pocketbert.models.Question
+import pocketbert.models.Reply
+import pocketbert.models.SearchModel
+import pocketbert.models.TryModel
 import java.io.File
 import java.io.FileOutputStream
 import java.time.Duration
@@ -121,7 +132,7 @@ class ScreensTest {
         photograph(scenario, "compare-$form")
         tab("Self-test")
         rule.onNodeWithText("Test all models").performClick()
-        await(120) { isThere("All 10 models give the same answers as the reference.") }
+        await(300) { isThere("All 10 models give the same answers as the reference.") }
         photograph(scenario, "self-test-$form")
         rule.onNodeWithTag("tested-near/litert-int8_dynamic").performScrollTo().performClick()
         photograph(scenario, "self-test-details-$form")
@@ -259,6 +270,23 @@ class ScreensTest {
             assertTrue(textOf("comparison"), says.matches(textOf("comparison")))
             photograph(scenario, "compare-random")
         }
+    }
+
+    @Test
+    fun `a guess does not look like a hit, nor sound like one`() = launched { scenario ->
+        await { isThere("Self-test") }
+        val text = "Just landed in Lisbon with Anna Berg, on my way to the Apple store."
+        val found = listOf("Lisbon" to 0.97, "Anna Berg" to 0.56, "Apple" to 0.27).map { (name, score) ->
+            Found(text.indexOf(name), text.indexOf(name) + name.length, score, if (' ' in name) "person" else "location")
+        }
+        val reply = Reply(Answer.Entities(found), 9.2, 0.1, 18, 32, null, 100.0, listOf("CPU"))
+        val form = TryModel.Form(null, text, "", TryModel.State.Answered(Question(text), reply))
+        scenario.onActivity { activity ->
+            activity.setContent { PocketBertTheme { Surface { Cards { AnswerBlock(form, SearchModel.Set(emptyList())) } } } }
+        }
+        await { isThere("location, unsure, 27%") }
+        assertTrue(isThere("location, 97%") && isThere("person, 56%"))
+        photograph(scenario, "confidence")
     }
 
     @Test

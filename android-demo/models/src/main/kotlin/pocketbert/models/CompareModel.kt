@@ -34,7 +34,7 @@ class CompareModel(val models: List<ShelvedModel>, private val scope: CoroutineS
     /**
      * How the two compare.
      *
-     * @property student the one that the headline is about: the first whose weights are trained.
+     * @property student see [Form.student].
      */
     data class Verdict(val student: Side, val other: Side) {
         /** How many times the student's time the other takes. */
@@ -46,11 +46,14 @@ class CompareModel(val models: List<ShelvedModel>, private val scope: CoroutineS
         /** Whether a side takes two texts. */
         val takesTwo get() = sides.any { it.model.task == Task.VALUE || it.model.task == Task.ANSWER }
 
+        /** The one that the comparison is about: the first whose weights are trained. */
+        val student get() = sides.firstOrNull { !it.model.model.hasRandomWeights } ?: sides.firstOrNull()
+
         /** Null before both have run. */
         val verdict: Verdict?
             get() {
-                if (sides.size != 2 || sides.any { (it.medianMs ?: 0.0) <= 0 }) return null
-                val student = sides.firstOrNull { !it.model.model.hasRandomWeights } ?: sides[0]
+                val student = student
+                if (student == null || sides.size != 2 || sides.any { (it.medianMs ?: 0.0) <= 0 }) return null
                 return Verdict(student, sides.first { it !== student })
             }
     }

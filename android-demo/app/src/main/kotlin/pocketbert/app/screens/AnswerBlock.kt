@@ -2,8 +2,7 @@ package pocketbert.app.screens
 
 import androidx.compose.foundation.layout.Arrangement
 import androidx.compose.foundation.layout.Column
-import androidx.compose.foundation.layout.ExperimentalLayoutApi
-import androidx.compose.foundation.layout.FlowRow
+import androidx.compose.foundation.layout.Row
 import androidx.compose.foundation.layout.fillMaxWidth
 import androidx.compose.foundation.layout.height
 import androidx.compose.foundation.layout.padding
@@ -12,6 +11,7 @@ import androidx.compose.material3.MaterialTheme
 import androidx.compose.material3.Text
 import androidx.compose.runtime.Composable
 import androidx.compose.ui.Modifier
+import androidx.compose.ui.graphics.Color
 import androidx.compose.ui.platform.testTag
 import androidx.compose.ui.res.stringResource
 import androidx.compose.ui.semantics.clearAndSetSemantics
@@ -75,7 +75,8 @@ private fun Said(question: Question, answer: Answer, set: SearchModel.Set, modif
         is Answer.Span -> {
             val found = answer.found
             val passage = question.second.orEmpty()
-            Text(found?.let { passage.substring(it.from, it.to) } ?: stringResource(R.string.no_answer), modifier, style = sentence)
+            val says = found?.let { passage.substring(it.from, it.to) } ?: stringResource(R.string.no_answer)
+            Text(says, modifier, if (found == null) Color.Unspecified else LocalAccents.current.student, style = sentence)
             if (found != null) Marked(passage, listOf(found), MaterialTheme.typography.bodyMedium) { Confidence.SURE }
         }
         is Answer.Entities -> Entities(question.first, answer.found, modifier)
@@ -92,12 +93,11 @@ private fun Entities(text: String, found: List<Found>, modifier: Modifier) {
     val style = if (found.isEmpty()) MaterialTheme.typography.bodyLarge else MaterialTheme.typography.answer
     Marked(text, found, style, if (found.isEmpty()) Modifier else modifier) { Confidence.of(it.score) }
     for (one in found) {
-        Pair {
-            val name = text.substring(one.from, one.to)
-            Marked(name, listOf(Found(0, name.length, one.score)), MaterialTheme.typography.bodyLarge, Modifier.padding(start = 3.dp)) {
-                Confidence.of(it.score)
+        val name = text.substring(one.from, one.to)
+        Pair(words().entity(one), MaterialTheme.typography.bodyMedium) {
+            Marked(name, listOf(Found(0, name.length, one.score)), MaterialTheme.typography.bodyLarge, it.padding(start = 3.dp)) { part ->
+                Confidence.of(part.score)
             }
-            Text(words().entity(one), style = MaterialTheme.typography.bodyMedium.tabular())
         }
     }
 }
@@ -108,23 +108,29 @@ private fun Rated(name: String, number: String, share: Double, style: TextStyle,
     val isAnswer = style != MaterialTheme.typography.bodyLarge
     val color = if (isAnswer) LocalAccents.current.student else MaterialTheme.colorScheme.onSurface
     Column(modifier.fillMaxWidth().semantics(mergeDescendants = true) {}, Arrangement.spacedBy(6.dp)) {
-        Pair {
-            Text(name, style = style, color = color)
-            Text(number, style = MaterialTheme.typography.run { if (isAnswer) titleLarge else bodyLarge }.tabular())
+        Pair(number, MaterialTheme.typography.run { if (isAnswer) titleLarge else bodyLarge }) {
+            Text(name, it, color, style = style)
         }
         Meter(share.toFloat(), if (isAnswer) 10.dp else 6.dp)
     }
 }
 
-/** A long name and a short value, the value at the end; one below the other where they do not fit beside each other. */
-@OptIn(ExperimentalLayoutApi::class)
+/** A long name and a short value at its end; one below the other where letters are large. */
 @Composable
-private fun Pair(content: @Composable () -> Unit) = FlowRow(
-    Modifier.fillMaxWidth().semantics(mergeDescendants = true) {},
-    Arrangement.SpaceBetween,
-    verticalArrangement = Arrangement.Center,
-    content = { content() },
-)
+private fun Pair(value: String, style: TextStyle, name: @Composable (Modifier) -> Unit) {
+    val modifier = Modifier.fillMaxWidth().semantics(mergeDescendants = true) {}
+    if (hasLargeLetters()) {
+        Column(modifier) {
+            name(Modifier)
+            Text(value, style = style.tabular())
+        }
+        return
+    }
+    Row(modifier, Arrangement.spacedBy(12.dp)) {
+        name(Modifier.weight(1f).alignByBaseline())
+        Text(value, Modifier.alignByBaseline(), style = style.tabular())
+    }
+}
 
 @Composable
 private fun Meter(share: Float, height: Dp) = LinearProgressIndicator(

@@ -20,7 +20,6 @@ import androidx.compose.runtime.getValue
 import androidx.compose.ui.Modifier
 import androidx.compose.ui.draw.clip
 import androidx.compose.ui.graphics.Color
-import androidx.compose.ui.platform.LocalDensity
 import androidx.compose.ui.platform.testTag
 import androidx.compose.ui.res.pluralStringResource
 import androidx.compose.ui.res.stringResource
@@ -40,7 +39,6 @@ private const val PAUSE_MS = 400L
 
 /** From this width on, and with letters that are not large, the two stand beside each other. */
 private const val WIDE_DP = 560
-private const val LARGE_LETTERS = 1.5f
 
 /** Two models on the same text, side by side: how long each takes, and how large it is. @param quiet see [TryScreen]. */
 @Composable
@@ -77,7 +75,7 @@ fun CompareScreen(model: CompareModel, quiet: suspend () -> Unit) {
             }
         }
         BoxWithConstraints {
-            val isWide = maxWidth.value >= WIDE_DP && LocalDensity.current.fontScale < LARGE_LETTERS
+            val isWide = maxWidth.value >= WIDE_DP && !hasLargeLetters()
             if (isWide) {
                 Row(horizontalArrangement = Arrangement.spacedBy(GAP)) {
                     for (place in form.sides.indices) Box(Modifier.weight(1f)) { Side(model, form, place) }
@@ -111,11 +109,16 @@ private fun Verdict(form: CompareModel.Form) {
         Text(headline, Modifier.announced(isFinal).testTag("headline"), color, style = MaterialTheme.typography.answer.tabular())
         if (verdict != null) {
             val comparison = words.comparison(verdict, names[form.sides.indexOf(verdict.other)])
-            Text(comparison, Modifier.announced(true).testTag("comparison"), MaterialTheme.colorScheme.onSurfaceVariant)
+            Text(
+                comparison,
+                Modifier.announced(true).testTag("comparison"),
+                MaterialTheme.colorScheme.onSurfaceVariant,
+                style = MaterialTheme.typography.bodyMedium,
+            )
         }
         for ((place, side) in form.sides.withIndex()) {
             val share = side.medianMs?.let { (it / checkNotNull(longest)).toFloat() } ?: 0f
-            Bar(side, names[place], share, if (side.model.model.hasRandomWeights || place == 1) accents.reference else accents.student)
+            Bar(side, names[place], share, if (side === form.student) accents.student else accents.reference)
         }
         val runs = form.sides.maxOf { it.runs }
         val kept = form.sides.maxOf { it.samples.size }
@@ -159,7 +162,6 @@ private fun Side(model: CompareModel, form: CompareModel.Form, place: Int) {
                 is Answer.Entities -> answer.found.forEach { Fact(form.first.substring(it.from, it.to), words().entity(it)) }
                 is Answer.Embedding -> Unit
             }
-            Fact(stringResource(R.string.opened), Formats.ms(reply.openedMs))
         }
         Fact(stringResource(R.string.size), Formats.megabytes(side.model.model.entry.bytes))
     }

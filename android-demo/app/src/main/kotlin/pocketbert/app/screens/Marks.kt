@@ -96,8 +96,8 @@ private fun DrawScope.mark(line: Rect, confidence: Confidence, colors: MarkColor
 }
 
 private const val LINE_HEIGHT = 1.45f
-private val SIDE = 3.dp
+private val SIDE = 2.dp
 private val GAP_BETWEEN = 1.5.dp
-private val CORNER = 6.dp
+private val CORNER = 5.dp
 private val DASH = 4.dp
 private val STROKE = 1.5.dp

@@ -31,6 +31,7 @@ import androidx.compose.runtime.setValue
 import androidx.compose.ui.Alignment
 import androidx.compose.ui.Modifier
 import androidx.compose.ui.graphics.Color
+import androidx.compose.ui.platform.LocalDensity
 import androidx.compose.ui.platform.testTag
 import androidx.compose.ui.semantics.LiveRegionMode
 import androidx.compose.ui.semantics.liveRegion
@@ -39,6 +40,12 @@ import androidx.compose.ui.unit.dp
 import pocketbert.models.ShelvedModel
 
 val GAP = 16.dp
+
+private const val LARGE_LETTERS = 1.5f
+
+/** Whether letters are so large that two things hardly stand beside each other. */
+@Composable
+fun hasLargeLetters() = LocalDensity.current.fontScale >= LARGE_LETTERS
 
 /** A screen of cards that scrolls, so that nothing is cut where text is large. */
 @Composable
