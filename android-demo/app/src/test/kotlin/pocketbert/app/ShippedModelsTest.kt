@@ -1,6 +1,8 @@
 package pocketbert.app
 
+import android.app.Activity
 import android.content.Context
+import androidx.core.content.FileProvider
 import org.junit.Assert.assertEquals
 import org.junit.Assert.assertFalse
 import org.junit.Assert.assertNull
@@ -9,6 +11,7 @@ import org.junit.Assert.assertTrue
 import org.junit.Assume.assumeTrue
 import org.junit.Test
 import org.junit.runner.RunWith
+import org.robolectric.Robolectric
 import org.robolectric.RobolectricTestRunner
 import org.robolectric.RuntimeEnvironment
 import org.robolectric.annotation.Config
@@ -50,12 +53,37 @@ class ShippedModelsTest {
     }
 
     @Test
+    fun `a record can be handed to another app, wherever the runs lie`() {
+        for (root in listOf(context.getExternalFilesDir(null), context.filesDir)) {
+            val record = File(root, "runs/one/record.json").apply {
+                parentFile?.mkdirs()
+                writeText("{}")
+            }
+            assertEquals("record.json", FileProvider.getUriForFile(context, "pocketbert.app.records", record).lastPathSegment)
+        }
+    }
+
+    @Test
+    fun `the app is in front until its last activity is stopped, and a phone that is turned changes nothing`() {
+        val phone = AndroidPhone(context)
+        val activity = Robolectric.buildActivity(Activity::class.java).setup()
+        assertTrue(phone.isInFront())
+        activity.recreate()
+        assertTrue(phone.isInFront())
+        activity.pause().stop()
+        assertFalse(phone.isInFront())
+        activity.restart().start()
+        assertTrue(phone.isInFront())
+    }
+
+    @Test
     fun `the phone tells what it knows, and null for the rest`() {
         val phone = AndroidPhone(context)
         assertEquals("android", phone.machine.platform)
         assertTrue(phone.machine.cores > 0)
         val moment = phone.moment()
         assertNull(moment.loadAverage)
+        assertTrue(moment.thermal, moment.thermal in phone.thermalStates)
         assertTrue(checkNotNull(phone.residentBytes()) > 0 && checkNotNull(phone.peakBytes()) > 0)
         assertTrue(phone.versions.keys.containsAll(listOf("app", "build", "LiteRT", "ExecuTorch")))
     }
