@@ -77,7 +77,9 @@ fun BenchmarkScreen(model: BenchmarkModel, desk: Desk) {
         }
         val shown = (form.state as? BenchmarkModel.State.Ended)?.record?.run
         val earlier = form.records.filter { it.run != shown }
-        if (earlier.isNotEmpty()) Text(stringResource(R.string.earlier), Modifier.semantics { heading() }, style = MaterialTheme.typography.titleMedium)
+        if (earlier.isNotEmpty()) {
+            Text(stringResource(R.string.earlier), Modifier.semantics { heading() }, style = MaterialTheme.typography.titleMedium)
+        }
         for (record in earlier) Record(record, model, desk)
     }
 }

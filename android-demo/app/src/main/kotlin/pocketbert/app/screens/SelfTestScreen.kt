@@ -121,7 +121,9 @@ private fun Details(row: SelfTestModel.Row) {
 private fun Measured(report: SelfTestModel.Report) {
     val words = words()
     for (one in report.differences.drop(1)) Text(words.difference(one), color = MaterialTheme.colorScheme.error)
-    report.worstCosine?.let { Fact(stringResource(R.string.least_similar), bounded(Formats.cosine(it), report.minCosine?.let(Formats::cosine))) }
+    report.worstCosine?.let {
+        Fact(stringResource(R.string.least_similar), bounded(Formats.cosine(it), report.minCosine?.let(Formats::cosine)))
+    }
     report.sqnrDb?.let { Fact(stringResource(R.string.noise), bounded(words.decibels(it), report.minSqnrDb?.let(words::decibels))) }
     Fact(stringResource(R.string.same_tokens), stringResource(R.string.of, report.sameTokens, report.rows))
 }

@@ -90,7 +90,8 @@ class Words(private val resources: Resources) {
     /** Returns a name for each side: the recipe's, and where both read alike more of it. */
     fun names(sides: List<CompareModel.Side>): List<String> {
         val ways = listOf<(ShelvedModel) -> String>({ it.name }, ::model, ::modelAndRuntime)
-        return ways.map { way -> sides.map { way(it.model) } }.let { all -> all.firstOrNull { it.distinct().size == it.size } ?: all.last() }
+        val all = ways.map { way -> sides.map { way(it.model) } }
+        return all.firstOrNull { it.distinct().size == it.size } ?: all.last()
     }
 
     fun headline(verdict: CompareModel.Verdict, student: String): String {
