@@ -163,6 +163,5 @@ private fun Side(model: CompareModel, form: CompareModel.Form, place: Int) {
                 is Answer.Embedding -> Unit
             }
         }
-        Fact(stringResource(R.string.size), Formats.megabytes(side.model.model.entry.bytes))
     }
 }
