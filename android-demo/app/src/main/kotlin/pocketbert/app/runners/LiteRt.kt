@@ -32,14 +32,17 @@ class LiteRt(private val copies: CopiedModels) : Runtime {
 
     override fun open(model: Model, options: RunnerOptions): Runner {
         val units = options.computeUnits ?: model.computeUnits.first()
-        val accelerator = UNITS[units] ?: throw RunnerRefused("LiteRT has no compute units $units here; it has ${UNITS.keys.joinToString()}")
+        val accelerator = UNITS[units]
+            ?: throw RunnerRefused("LiteRT has no compute units $units here; it has ${UNITS.keys.joinToString()}")
         val chosen = CompiledModel.Options(accelerator)
         if (accelerator == Accelerator.CPU) {
             // Several entry points share their weights: without a cache each packs its own copy for XNNPACK.
             chosen.cpuOptions = CompiledModel.CpuOptions(numThreads = options.threads, xnnPackWeightCachePath = IN_MEMORY)
         }
         return try {
-            if (accelerator !in environment.getAvailableAccelerators()) throw RunnerRefused("LiteRT finds no $units on this phone")
+            if (accelerator != Accelerator.CPU && accelerator !in environment.getAvailableAccelerators()) {
+                throw RunnerRefused("LiteRT finds no $units on this phone")
+            }
             val file = model.onDisk ?: copies.file(model)
             LiteRtRunner(CompiledModel.create(file.path, chosen, environment), model, units)
         } catch (error: IOException) {
