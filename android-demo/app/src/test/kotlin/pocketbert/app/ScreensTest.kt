@@ -265,7 +265,7 @@ class ScreensTest {
             choose("mood", "First model")
             choose("near", "Second model")
             await { hasTag("comparison") }
-            assertTrue(textOf("headline"), Regex("near answers in [0-9.]+ ms").matches(textOf("headline")))
+            assertTrue(textOf("headline"), Regex("near answers in [0-9.]+\u00a0ms").matches(textOf("headline")))
             val says = Regex("mood takes [0-9.]+ ms: .*\\. Its weights are random: only its time means something\\.")
             assertTrue(textOf("comparison"), says.matches(textOf("comparison")))
             photograph(scenario, "compare-random")

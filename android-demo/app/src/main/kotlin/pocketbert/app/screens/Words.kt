@@ -96,7 +96,8 @@ class Words(private val resources: Resources) {
 
     fun headline(verdict: CompareModel.Verdict, student: String): String {
         val answers = if (verdict.student.isRandom) R.string.takes else R.string.answers_in
-        return text(answers, student, Formats.ms(checkNotNull(verdict.student.medianMs)))
+        // A number and its unit stay on one line.
+        return text(answers, student, Formats.ms(checkNotNull(verdict.student.medianMs)).replace(' ', '\u00a0'))
     }
 
     /** Returns how the other side compares, and what its time is worth. */
