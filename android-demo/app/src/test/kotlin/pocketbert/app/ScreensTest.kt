@@ -97,8 +97,7 @@ class ScreensTest {
 
     private fun textOf(tag: String) = text(rule.onNodeWithTag(tag).fetchSemanticsNode())
 
-    private fun isAnnounced(tag: String) =
-        SemanticsProperties.LiveRegion in rule.onNodeWithTag(tag).fetchSemanticsNode().config
+    private fun isAnnounced(tag: String) = SemanticsProperties.LiveRegion in rule.onNodeWithTag(tag).fetchSemanticsNode().config
 
     private fun choose(model: String, picker: String = "Model") {
         await { hasTag("picker-$picker") }
