@@ -18,6 +18,7 @@ import pocketbert.models.Equipment
 import pocketbert.models.HeadlessModel
 import pocketbert.models.LinkedRuntime
 import pocketbert.models.RunFolders
+import pocketbert.models.Screens
 import pocketbert.models.SearchModel
 import pocketbert.models.SelfTestModel
 import pocketbert.models.Shelf
@@ -61,17 +62,9 @@ class Desk(
     private val scope: CoroutineScope,
     private val onRead: (Shelf) -> Unit,
 ) {
-    class Models(
-        val shelf: Shelf,
-        val tries: TryModel,
-        val compare: CompareModel,
-        val selfTest: SelfTestModel,
-        val benchmark: BenchmarkModel,
-    )
-
     val shelf = ShelfModel(equipment)
-    private val made = MutableStateFlow<Models?>(null)
-    val models: StateFlow<Models?> = made.asStateFlow()
+    private val made = MutableStateFlow<Screens?>(null)
+    val models: StateFlow<Screens?> = made.asStateFlow()
     private val headless = HashMap<String, HeadlessModel>()
 
     /** Reads the models, where that was not done yet. */
@@ -82,7 +75,7 @@ class Desk(
             withContext(Dispatchers.IO) { onRead(read) }
             // A phone that is turned meanwhile asks twice.
             if (made.value != null) return@launch
-            made.value = Models(
+            made.value = Screens(
                 read,
                 TryModel(read.usable, SearchModel(storage), scope),
                 CompareModel(read.usable, scope),
@@ -92,8 +85,17 @@ class Desk(
         }
     }
 
+    /** Ends what screens do in the background; a run that a computer has started goes on, and says that it was there. */
+    fun stop() {
+        made.value?.stop()
+    }
+
     /** Returns the run of a name, which is started once and goes on while the phone is turned. */
-    fun headless(run: String): HeadlessModel = headless.getOrPut(run) { HeadlessModel(run, equipment, scope).also { it.start() } }
+    fun headless(run: String): HeadlessModel = headless.getOrPut(run) {
+        // Its record tells the app's memory, in which no other model is to lie.
+        made.value?.leave()
+        HeadlessModel(run, equipment, scope).also { it.start() }
+    }
 
     /** Forgets a run that has ended, so that one of its name can be started again. */
     fun forget(run: String) = headless.remove(run)

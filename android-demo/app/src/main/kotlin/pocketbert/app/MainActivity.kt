@@ -29,6 +29,12 @@ class MainActivity : ComponentActivity() {
         show()
     }
 
+    override fun onStop() {
+        super.onStop()
+        // A phone that is turned stays in front.
+        if (!isChangingConfigurations) (application as App).desk.stop()
+    }
+
     private fun show() {
         val desk = (application as App).desk
         val run = intent.getStringExtra(Headless.RUN)

@@ -5,10 +5,16 @@ import android.content.Intent
 import android.graphics.Bitmap
 import android.graphics.Canvas
 import android.os.Looper
+import androidx.activity.compose.setContent
+import androidx.compose.material3.Surface
+import androidx.compose.ui.semantics.SemanticsNode
+import androidx.compose.ui.semantics.SemanticsProperties
+import androidx.compose.ui.test.SemanticsMatcher
 import androidx.compose.ui.test.assertHeightIsAtLeast
 import androidx.compose.ui.test.assertIsDisplayed
 import androidx.compose.ui.test.hasClickAction
 import androidx.compose.ui.test.hasText
+import androidx.compose.ui.test.isHeading
 import androidx.compose.ui.test.junit4.createEmptyComposeRule
 import androidx.compose.ui.test.onAllNodesWithTag
 import androidx.compose.ui.test.onAllNodesWithText
@@ -18,6 +24,10 @@ import androidx.compose.ui.test.performClick
 import androidx.compose.ui.test.performScrollTo
 import androidx.compose.ui.test.performTextReplacement
 import androidx.compose.ui.unit.dp
+import androidx.core.graphics.Insets
+import androidx.core.view.ViewCompat
+import androidx.core.view.WindowInsetsCompat
+import androidx.lifecycle.Lifecycle
 import androidx.test.core.app.ActivityScenario
 import org.junit.Assert.assertEquals
 import org.junit.Assert.assertTrue
@@ -31,8 +41,17 @@ import org.robolectric.RuntimeEnvironment
 import org.robolectric.Shadows.shadowOf
 import org.robolectric.annotation.Config
 import org.robolectric.annotation.GraphicsMode
+import pocketbert.app.screens.AnswerBlock
+import pocketbert.app.screens.Cards
+import pocketbert.app.screens.PocketBertTheme
 import pocketbert.core.contract.Folder
 import pocketbert.core.contract.Headless
+import pocketbert.core.output.Found
+import pocketbert.models.Answer
+import pocketbert.models.Question
+import pocketbert.models.Reply
+import pocketbert.models.SearchModel
+import pocketbert.models.TryModel
 import java.io.File
 import java.io.FileOutputStream
 import java.time.Duration
@@ -74,9 +93,15 @@ class ScreensTest {
         rule.onNode(hasText(title) and hasClickAction()).performClick()
     }
 
-    private fun choose(model: String) {
-        await { hasTag("picker-Model") }
-        rule.onNodeWithTag("picker-Model").performScrollTo().performClick()
+    private fun text(node: SemanticsNode) = node.config[SemanticsProperties.Text].joinToString("") { it.text }
+
+    private fun textOf(tag: String) = text(rule.onNodeWithTag(tag).fetchSemanticsNode())
+
+    private fun isAnnounced(tag: String) = SemanticsProperties.LiveRegion in rule.onNodeWithTag(tag).fetchSemanticsNode().config
+
+    private fun choose(model: String, picker: String = "Model") {
+        await { hasTag("picker-$picker") }
+        rule.onNodeWithTag("picker-$picker").performScrollTo().performClick()
         rule.onNodeWithTag("model-$model/litert-int8_dynamic").performScrollTo().performClick()
         rule.waitForIdle()
     }
@@ -98,16 +123,18 @@ class ScreensTest {
         await { isThere("Self-test") }
         for (model in listOf("near", "mood", "names", "ask", "alike")) {
             choose(model)
-            await { hasTag("answer") }
+            await { isThere("warm median") }
             photograph(scenario, "try-$model-$form")
         }
         tab("Compare")
-        await { isThere("time") && !isThere("Measuring") }
+        await { hasTag("comparison") }
         photograph(scenario, "compare-$form")
         tab("Self-test")
         rule.onNodeWithText("Test all models").performClick()
-        await(120) { isThere("All 10 models compute here what was verified.") }
+        await(300) { isThere("All 10 models give the same answers as the reference.") }
         photograph(scenario, "self-test-$form")
+        rule.onNodeWithTag("tested-alike/litert-int8_dynamic").performScrollTo().performClick()
+        photograph(scenario, "self-test-details-$form")
         tab("Benchmark")
         photograph(scenario, "benchmark-$form")
     }
@@ -122,6 +149,10 @@ class ScreensTest {
     @Test
     @Config(qualifiers = "w892dp-h412dp-land")
     fun landscape() = walk("landscape")
+
+    @Test
+    @Config(qualifiers = "w320dp-h568dp")
+    fun small() = walk("small")
 
     @Test
     fun `letters of twice the size`() {
@@ -164,7 +195,8 @@ class ScreensTest {
             await(30) { isThere("length 16, round") }
             photograph(scenario, "benchmark-running")
             rule.onNodeWithText("Stop").performScrollTo().performClick()
-            await { isThere("It was cancelled.") }
+            await { isThere("The run was stopped.") }
+            photograph(scenario, "benchmark-stopped")
         }
         // Shorter than the screen offers: a test need not wait a minute.
         val app = context as TestApp
@@ -174,7 +206,7 @@ class ScreensTest {
         launched(Headless.RUN to "short") { headless ->
             await { isThere("Run short") }
             photograph(headless, "headless")
-            await(60) { isThere("It finished, and wrote its record.") }
+            await(60) { isThere("The run finished, and wrote its record.") }
             photograph(headless, "headless-finished")
         }
         launched { again ->
@@ -187,7 +219,7 @@ class ScreensTest {
 
     @Test
     fun `a run without a request is refused`() = launched(Headless.RUN to "nothing") { scenario ->
-        await { isThere("It was refused: request.json: it is missing.") }
+        await { isThere("The run was refused: request.json: it is missing.") }
         photograph(scenario, "headless-refused")
     }
 
@@ -218,12 +250,124 @@ class ScreensTest {
     }
 
     @Test
+    fun `a comparison is about the one that was trained`() {
+        val models = File(context.cacheDir, "random")
+        File(Students.folder, "models").copyRecursively(models, overwrite = true)
+        val folder = File(models, "mood/litert-int8_dynamic")
+        File(folder, "model.sig").apply { setWritable(true) }.delete()
+        val shipped = File(folder, "shipped.json").apply { setWritable(true) }
+        shipped.writeText(shipped.readText().replace("\"random_weights\": false", "\"random_weights\": true"))
+        TestApp.files = Folder(models)
+        TestApp.unsigned = true
+        launched { scenario ->
+            tab("Compare")
+            choose("mood", "First model")
+            choose("near", "Second model")
+            await { hasTag("comparison") }
+            assertTrue(textOf("headline"), Regex("near answers in [0-9.]+\u00a0ms").matches(textOf("headline")))
+            val says = Regex("mood takes [0-9.]+ ms: .*\\. Its weights are random: only its time means something\\.")
+            assertTrue(textOf("comparison"), says.matches(textOf("comparison")))
+            photograph(scenario, "compare-random")
+        }
+    }
+
+    @Test
+    fun `a guess does not look like a hit, nor sound like one`() = launched { scenario ->
+        await { isThere("Self-test") }
+        val text = "Just landed in Lisbon with Anna Berg, on my way to the Apple store."
+        val found = listOf("Lisbon" to 0.97, "Anna Berg" to 0.56, "Apple" to 0.27).map { (name, score) ->
+            Found(text.indexOf(name), text.indexOf(name) + name.length, score, if (' ' in name) "person" else "location")
+        }
+        val reply = Reply(Answer.Entities(found), 9.2, 0.1, 18, 32, null, 100.0, listOf("CPU"))
+        val form = TryModel.Form(null, text, "", TryModel.State.Answered(Question(text), reply))
+        scenario.onActivity { activity ->
+            activity.setContent { PocketBertTheme { Surface { Cards { AnswerBlock(form, SearchModel.Set(emptyList())) } } } }
+        }
+        await { isThere("location, unsure, 27%") }
+        assertTrue(isThere("location, 97%") && isThere("person, 56%"))
+        photograph(scenario, "confidence")
+    }
+
+    @Test
+    fun `only a final figure is announced`() = launched {
+        choose("mood")
+        await { isThere("warm median") }
+        for (tag in listOf("said", "caption")) assertTrue(tag, isAnnounced(tag))
+        tab("Compare")
+        var measuring = 0
+        await {
+            val node = rule.onAllNodesWithTag("headline").fetchSemanticsNodes().singleOrNull()
+            if (node != null && SemanticsProperties.LiveRegion !in node.config) measuring++
+            val says = node?.let(::text).orEmpty()
+            assertTrue(says, node == null || (SemanticsProperties.LiveRegion in node.config) == ("answers in" in says))
+            "answers in" in says
+        }
+        assertTrue("it was not looked at while it measured", measuring > 0)
+        assertTrue(isAnnounced("comparison"))
+    }
+
+    @Test
+    fun `a screen is read from the title over the input to the answer, its caption and what can be done`() = launched {
+        choose("near")
+        await { isThere("warm median") }
+        val nodes = listOf(
+            rule.onNode(hasText("Try") and isHeading()),
+            rule.onNodeWithTag("picker-Model"),
+            rule.onNodeWithTag("first"),
+            rule.onNodeWithTag("said"),
+            rule.onNodeWithTag("caption"),
+            rule.onNode(hasText("Edit the", substring = true)),
+        ).map { it.fetchSemanticsNode() }
+        // TalkBack goes by place, unless an index says otherwise.
+        val all = rule.onAllNodes(SemanticsMatcher.keyIsDefined(SemanticsProperties.TraversalIndex)).fetchSemanticsNodes()
+        assertTrue("$all", all.all { it.config[SemanticsProperties.TraversalIndex] == 0f })
+        val tops = nodes.map { it.positionInRoot.y }
+        assertEquals(tops.sorted(), tops)
+        assertEquals(tops.size, tops.toSet().size)
+    }
+
+    @Test
+    fun `the keyboard covers no field`() = launched { scenario ->
+        choose("ask")
+        await { hasTag("answer") }
+        rule.onNodeWithTag("second").performScrollTo().performClick()
+        var height = 0
+        scenario.onActivity { activity ->
+            val view = activity.window.decorView
+            height = view.height
+            val insets = WindowInsetsCompat.Builder().setInsets(WindowInsetsCompat.Type.ime(), Insets.of(0, 0, 0, height * 6 / 10))
+                .setVisible(WindowInsetsCompat.Type.ime(), true).build()
+            ViewCompat.dispatchApplyWindowInsets(view, insets)
+        }
+        await {
+            val field = rule.onNodeWithTag("second").fetchSemanticsNode()
+            // What a screen that scrolls cuts off is not in its bounds.
+            field.boundsInRoot.bottom <= height * 4 / 10f && field.boundsInRoot.height >= field.size.height - 1
+        }
+        photograph(scenario, "keyboard")
+    }
+
+    @Test
+    fun `a benchmark goes on where the phone is turned, and ends where the app is left`() = launched { scenario ->
+        tab("Benchmark")
+        rule.onNodeWithText("Measure").performScrollTo().performClick()
+        await(30) { isThere("length 16, round") }
+        scenario.recreate()
+        await { hasTag("progress") }
+        scenario.moveToState(Lifecycle.State.CREATED)
+        scenario.moveToState(Lifecycle.State.RESUMED)
+        await { isThere("The run was stopped.") }
+    }
+
+    @Test
     fun `what a finger hits is large enough`() = launched {
         await { isThere("Self-test") }
         for (title in listOf("Try", "Compare", "Self-test", "Benchmark")) {
             tab(title)
             rule.waitForIdle()
             for (node in rule.onAllNodes(hasClickAction()).fetchSemanticsNodes()) {
+                // What the edge of a screen that scrolls cuts is hit where it is whole.
+                if (node.boundsInRoot.height < node.size.height - 1) continue
                 val height = node.touchBoundsInRoot.height / node.layoutInfo.density.density
                 assertTrue("$title: ${node.config} is $height dp high", height >= 47.9f)
             }

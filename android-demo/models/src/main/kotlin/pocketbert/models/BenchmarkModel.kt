@@ -29,6 +29,9 @@ class BenchmarkModel(val models: List<ShelvedModel>, private val equipment: Equi
 
         data class Ended(val progress: RunProgress, val record: RunRecord?) : State()
 
+        /** It did not begin: a length has to be chosen. */
+        data object NoLength : State()
+
         /** It did not begin; the message is a sentence. */
         data class Failed(val why: String) : State()
     }
@@ -101,7 +104,7 @@ class BenchmarkModel(val models: List<ShelvedModel>, private val equipment: Equi
         val chosen = form.chosen ?: return
         if (form.state is State.Running) return
         if (form.lengths.isEmpty()) {
-            current.update { it.copy(state = State.Failed("Choose a length, at least one.")) }
+            current.update { it.copy(state = State.NoLength) }
             return
         }
         val first = RunProgress(pocketbert.core.contract.State.RUNNING, 0.0, "reading the texts")
@@ -139,6 +142,9 @@ class BenchmarkModel(val models: List<ShelvedModel>, private val equipment: Equi
     fun cancel() {
         asked?.cancel()
     }
+
+    /** Ends the run: nothing measures behind another screen. */
+    fun leave() = cancel()
 
     /** Waits for what goes on. */
     suspend fun settled() = work?.join()

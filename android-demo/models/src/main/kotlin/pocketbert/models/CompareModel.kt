@@ -15,6 +15,7 @@ class CompareModel(val models: List<ShelvedModel>, private val scope: CoroutineS
      * One of the two, with what it has shown on this text.
      *
      * @property samples latencies of the last runs, in ms.
+     * @property missing what it is to be asked and was not written.
      * @property problem why it did not answer, in a sentence.
      * @property runs how often it has run on this text, the first time apart.
      */
@@ -22,6 +23,7 @@ class CompareModel(val models: List<ShelvedModel>, private val scope: CoroutineS
         val model: ShelvedModel,
         val samples: List<Double> = emptyList(),
         val reply: Reply? = null,
+        val missing: Missing? = null,
         val problem: String? = null,
         val runs: Int = 0,
     ) {
@@ -29,13 +31,31 @@ class CompareModel(val models: List<ShelvedModel>, private val scope: CoroutineS
         val medianMs get() = Formats.median(samples)
     }
 
+    /**
+     * How the two compare.
+     *
+     * @property student see [Form.student].
+     */
+    data class Verdict(val student: Side, val other: Side) {
+        /** How many times the student's time the other takes. */
+        val ratio get() = checkNotNull(other.medianMs) / checkNotNull(student.medianMs)
+    }
+
     /** What the screen shows. */
     data class Form(val sides: List<Side>, val first: String, val second: String, val isRunning: Boolean = false) {
         /** Whether a side takes two texts. */
         val takesTwo get() = sides.any { it.model.task == Task.VALUE || it.model.task == Task.ANSWER }
 
-        /** How much less time the first needs than the second, or how much more; null before both have run. */
-        val verdict get() = if (sides.size == 2) Formats.percentLess(sides[0].medianMs, sides[1].medianMs) else null
+        /** The one that the comparison is about: the first whose weights are trained. */
+        val student get() = sides.firstOrNull { !it.model.model.hasRandomWeights } ?: sides.firstOrNull()
+
+        /** Null before both have run. */
+        val verdict: Verdict?
+            get() {
+                val student = student
+                if (student == null || sides.size != 2 || sides.any { (it.medianMs ?: 0.0) <= 0 }) return null
+                return Verdict(student, sides.first { it !== student })
+            }
     }
 
     private val current = MutableStateFlow(Form(emptyList(), "", ""))
@@ -57,9 +77,7 @@ class CompareModel(val models: List<ShelvedModel>, private val scope: CoroutineS
     }
 
     private fun set(both: List<ShelvedModel>) {
-        cancel()
-        workers.forEach(Worker::close)
-        workers = both.map { Worker(it) }
+        leave()
         val example = Examples.question(both.first().task)
         val sides = both.map { Side(it) }
         current.update { if (it.first.isEmpty()) Form(sides, example.first, example.second.orEmpty()) else it.copy(sides = sides) }
@@ -74,11 +92,13 @@ class CompareModel(val models: List<ShelvedModel>, private val scope: CoroutineS
         cancel()
         val (first, second) = current.value.let { it.first to it.second }
         current.update { form -> form.copy(sides = form.sides.map { Side(it.model) }, isRunning = true) }
+        if (workers.isEmpty()) workers = current.value.sides.map { Worker(it.model) }
         val workers = workers
         work = scope.launch {
             for (number in 0..RUNS) {
                 for ((place, worker) in workers.withIndex()) {
-                    if (current.value.sides[place].problem == null) run(worker, place, first, second, isFirst = number == 0)
+                    val side = current.value.sides[place]
+                    if (side.problem == null && side.missing == null) run(worker, place, first, second, isFirst = number == 0)
                 }
             }
             current.update { it.copy(isRunning = false) }
@@ -89,7 +109,7 @@ class CompareModel(val models: List<ShelvedModel>, private val scope: CoroutineS
         val task = worker.shelved.task
         val question = if (task == Task.VALUE || task == Task.ANSWER) Question(first, second) else Question(first)
         question.missing(task)?.let { missing ->
-            update(place) { it.copy(problem = missing) }
+            update(place) { it.copy(missing = missing) }
             return
         }
         try {
@@ -124,6 +144,18 @@ class CompareModel(val models: List<ShelvedModel>, private val scope: CoroutineS
         work?.cancel()
         work = null
         current.update { it.copy(isRunning = false) }
+    }
+
+    /** Gives up what goes on with what it has measured so far, which is half of a comparison. */
+    fun pause() {
+        if (current.value.isRunning) forget()
+    }
+
+    /** Gives the models' memory back as well; the next run opens them again. */
+    fun leave() {
+        pause()
+        workers.forEach(Worker::close)
+        workers = emptyList()
     }
 
     /** Waits for what goes on. */

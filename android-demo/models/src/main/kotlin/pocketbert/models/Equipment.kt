@@ -68,16 +68,13 @@ class ShelvedModel(val model: Model, val linked: LinkedRuntime, internal val equ
 
     /** The recipe's name, which is what its maker calls it. */
     val name get() = model.entry.recipe
-
-    /** What tells it from the other files of the same recipe. */
-    val detail get() = "${linked.runtime.name} · ${model.signature.scheme} · ${Formats.megabytes(model.entry.bytes)}"
 }
 
 /** A model that cannot be used, and the reason in a sentence. */
 class RefusedModel(val entry: Entry, val why: String)
 
 /** No model was shipped into the app. */
-class NoModels : Exception("No model has been shipped into this app. Run `pocketbert ship` with your recipe, and build the app again.")
+class NoModels : Exception("no model has been shipped into this app")
 
 /** What lies in an app's folder of models. */
 class Shelf(val usable: List<ShelvedModel>, val refused: List<RefusedModel>) {

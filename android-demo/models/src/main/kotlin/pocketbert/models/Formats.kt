@@ -1,7 +1,6 @@
 package pocketbert.models
 
 import java.util.Locale
-import kotlin.math.abs
 
 /** How numbers are written on every screen. */
 object Formats {
@@ -11,42 +10,39 @@ object Formats {
     private const val SECONDS_FROM_MS = 10_000.0
     private const val BYTES_IN_MB = 1e6
     private const val PERCENT = 100.0
-    private const val ALIKE = 0.5
 
-    /** Returns a latency with three digits or so, since more than that is noise; a dash where there is none. */
-    fun ms(ms: Double?): String = when {
-        ms == null || !ms.isFinite() -> "–"
+    /** Returns a latency as it is read beside an answer: with one digit behind the point, since what follows is noise. */
+    fun ms(ms: Double): String = latency(ms, if (ms < 1) 2 else 1)
+
+    /** Returns a latency of a record, with three digits or so. */
+    fun recordMs(ms: Double): String = latency(ms, if (ms < SMALL) 2 else 1)
+
+    private fun latency(ms: Double, digits: Int) = when {
         ms >= SECONDS_FROM_MS -> "${fixed(ms / MS_IN_S, 1)} s"
         ms >= LARGE -> "${fixed(ms, 0)} ms"
-        else -> "${fixed(ms, if (ms < SMALL) 2 else 1)} ms"
+        else -> "${fixed(ms, digits)} ms"
     }
 
     /** Returns a size in MB of a million bytes, as the pipeline reports it. */
     fun megabytes(bytes: Long): String = (bytes / BYTES_IN_MB).let { "${fixed(it, if (it < SMALL) 2 else 1)} MB" }
 
-    /** Returns how much less time one latency is than another, or how much more; null where there is nothing to compare. */
-    fun percentLess(time: Double?, other: Double?): String? {
-        if (time == null || other == null || !time.isFinite() || !other.isFinite() || time <= 0 || other <= 0) return null
-        val percent = PERCENT * (1 - time / other)
-        if (abs(percent) < ALIKE) return "the same time"
-        return "${fixed(abs(percent), 0)}% ${if (percent > 0) "less" else "more"} time"
-    }
+    /** Returns how many times as long something takes. */
+    fun times(ratio: Double): String = fixed(ratio, if (ratio < SMALL) 1 else 0)
 
     /** Returns a probability in percent. */
     fun percent(share: Double): String = "${fixed(PERCENT * share, 1)}%"
 
+    /** Returns a share in whole percent. */
+    fun wholePercent(share: Double): String = "${fixed(PERCENT * share, 0)}%"
+
     /** Returns a cosine with the digits that a quantised file moves. */
-    fun cosine(cosine: Double?): String = cosine?.let { fixed(it, 5) } ?: "–"
+    fun cosine(cosine: Double): String = fixed(cosine, 5)
 
     /** Returns the value of a regression. */
     fun value(value: Float): String = fixed(value.toDouble(), 3)
 
     /** Returns a ratio of signal to noise. */
-    fun decibels(decibels: Double?): String = when {
-        decibels == null -> "–"
-        decibels.isInfinite() -> "no noise"
-        else -> "${fixed(decibels, 1)} dB"
-    }
+    fun decibels(decibels: Double): String = "${fixed(decibels, 1)} dB"
 
     /** Returns the middle one of some latencies, null where there is none: for a screen, not for a record. */
     fun median(samples: List<Double>): Double? {

@@ -28,18 +28,6 @@ import kotlin.concurrent.thread
  * @property message why it ended, where it did not finish.
  */
 data class RunProgress(val state: State, val done: Double, val doing: String, val message: String? = null) {
-    /** What is going on, or how it ended, in a sentence. */
-    val sentence: String
-        get() = when (state) {
-            State.COOLING, State.RUNNING -> doing
-            State.FINISHED -> "It finished, and wrote its record."
-            State.REFUSED -> "It was refused: ${message ?: "nobody says why"}."
-            State.FAILED -> "It failed: ${message ?: "nobody says why"}."
-            State.CANCELLED -> "It was cancelled."
-            State.OUT_OF_TIME -> "It ran out of time: ${message ?: "the limit passed"}."
-            State.TOO_HOT -> "The phone is too hot: ${message ?: "it did not cool down"}."
-        }
-
     companion object {
         /** Reads the last status that was written into a run's folder; null where there is none yet. */
         internal fun read(folder: File): RunProgress? = runCatching {

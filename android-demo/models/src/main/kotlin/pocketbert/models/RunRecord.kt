@@ -13,29 +13,33 @@ import pocketbert.core.benchmark.Percentiles
 import pocketbert.core.benchmark.Statistics
 import pocketbert.core.contract.Headless
 import java.io.File
+import java.time.Instant
+import java.time.OffsetDateTime
 
 /**
  * What a screen shows of a `record.json`.
  *
  * @property file the record itself, for sharing.
- * @property started when it began, as the record writes it: texts of that form sort as times do.
+ * @property started when it began.
+ * @property model the folder of the model, as the request beside the record names it; null where there is none.
+ * @property ranOn compute units that ran the file, as the runtime confirmed it, the largest share first.
  * @property textMs the mean over the texts of each one's median.
- * @property tokenizeMs the same of their tokenisation.
- * @property operations those that the delegate computes, and all; null where the runtime does not tell.
+ * @property peakBytes null where no phone was measured: a computer's process holds much beside the app.
  */
 class RunRecord private constructor(
     val file: File,
     val run: String,
-    val started: String,
-    val model: String,
+    val started: Instant,
+    val model: String?,
     val runtime: String,
+    val version: String,
+    val ranOn: List<String>,
+    val threads: Int,
     val lengths: List<Length>,
     val textMs: Double,
-    val tokenizeMs: Double,
     val loadMs: Double,
     val firstMs: Double,
     val peakBytes: Long?,
-    val operations: Pair<Int, Int>?,
 ) {
     /**
      * Full rows of one length.
@@ -49,31 +53,32 @@ class RunRecord private constructor(
         fun read(folder: File): RunRecord {
             val file = File(folder, Headless.RECORD)
             val json = Json.parseToJsonElement(file.readText()).jsonObject
-            val (backend, timing, model) = listOf("backend", "timing", "model").map(json::child)
+            val (backend, timing) = listOf("backend", "timing").map(json::child)
             val texts = timing.child("texts")
-            val passes = texts.whole("passes")
-            val units = listOf("delegate", "compute_units").mapNotNull { backend.present(it)?.jsonPrimitive?.content }
-            val runtime = listOf("${backend.text("runtime")} ${backend.text("version")}") + units + "${backend.whole("threads")} threads"
-            val (delegated, all) = listOf("ops_delegated", "ops_total").map { backend.present(it)?.jsonPrimitive?.int }
+            val shares = backend.present("share_by_unit")?.jsonObject.orEmpty().mapValues { it.value.jsonPrimitive.double }
             return RunRecord(
                 file,
                 json.text("run_id"),
-                json.text("started_utc"),
-                "${model.text("id")}, ${Formats.megabytes(model.getValue("bytes").jsonPrimitive.long)}",
-                runtime.joinToString(" · "),
+                OffsetDateTime.parse(json.text("started_utc")).toInstant(),
+                runCatching { Json.parseToJsonElement(File(folder, Headless.REQUEST).readText()).jsonObject.text("model") }.getOrNull(),
+                backend.text("runtime"),
+                backend.text("version"),
+                shares.confirmed(),
+                backend.whole("threads"),
                 timing.getValue("lengths").jsonArray.map { it.jsonObject }.map {
                     Length(it.whole("seq_len"), it.whole("ran_at"), Statistics.percentiles(it.numbers("latencies_ms")))
                 },
-                Statistics.meanOfMedians(texts.numbers("latencies_ms"), passes),
-                Statistics.meanOfMedians(texts.numbers("tokenise_ms"), passes),
+                Statistics.meanOfMedians(texts.numbers("latencies_ms"), texts.whole("passes")),
                 timing.getValue("load_ms").jsonPrimitive.double,
                 timing.getValue("first_inference_ms").jsonPrimitive.double,
-                json.child("memory").present("peak_bytes")?.jsonPrimitive?.long,
-                if (delegated == null || all == null) null else delegated to all,
+                json.child("memory").present("peak_bytes")?.jsonPrimitive?.long?.takeIf { json.text("source") == "device" },
             )
         }
     }
 }
+
+/** Returns the units that ran some of a file, the largest share first. */
+internal fun Map<String, Double>.confirmed() = entries.filter { it.value > 0 }.sortedByDescending { it.value }.map { it.key }
 
 private fun JsonObject.present(name: String) = this[name]?.takeUnless { it is JsonNull }
 

@@ -23,17 +23,33 @@ class SearchModel(private val storage: File? = null) {
     /** A sentence that was found. */
     data class Neighbour(val place: Int, val text: String, val cosine: Float)
 
+    /** What went wrong with a set. */
+    sealed class Problem {
+        /** A file cannot be read; the message is a sentence. */
+        data class Unreadable(val why: String) : Problem()
+
+        data class TooLarge(val file: String, val mostBytes: Long) : Problem()
+
+        data class NotText(val file: String) : Problem()
+
+        /** Only the first lines of a set were taken. */
+        data class Cut(val taken: Int, val lines: Int) : Problem()
+
+        /** The next start of the app finds the set that was there before; the message is a sentence. */
+        data class NotKept(val why: String) : Problem()
+    }
+
     /**
      * What the screen shows.
      *
      * @property embedded how many sentences have their embedding; null while none is being computed.
-     * @property problem what went wrong with the set, in a sentence.
+     * @property problem what went wrong with the set.
      */
     data class Set(
         val sentences: List<String>,
         val found: List<Neighbour> = emptyList(),
         val embedded: Int? = null,
-        val problem: String? = null,
+        val problem: Problem? = null,
     )
 
     private val current = MutableStateFlow(
@@ -65,16 +81,16 @@ class SearchModel(private val storage: File? = null) {
         val bytes = try {
             withContext(Dispatchers.IO) { open().use { it.readAtMost(MOST_FILE_BYTES) } }
         } catch (error: IOException) {
-            current.update { it.copy(problem = error.sentence) }
+            current.update { it.copy(problem = Problem.Unreadable(error.sentence)) }
             return
         } catch (error: SecurityException) {
-            current.update { it.copy(problem = error.sentence) }
+            current.update { it.copy(problem = Problem.Unreadable(error.sentence)) }
             return
         }
         val text = bytes?.let { runCatching { Charsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(it)).toString() }.getOrNull() }
         when {
-            bytes == null -> current.update { it.copy(problem = "$name is larger than ${Formats.megabytes(MOST_FILE_BYTES.toLong())}.") }
-            text == null -> current.update { it.copy(problem = "$name is no text in UTF-8.") }
+            bytes == null -> current.update { it.copy(problem = Problem.TooLarge(name, MOST_FILE_BYTES.toLong())) }
+            text == null -> current.update { it.copy(problem = Problem.NotText(name)) }
             else -> replace(text)
         }
     }
@@ -115,12 +131,12 @@ class SearchModel(private val storage: File? = null) {
     private fun keep(new: List<String>) {
         val sentences = new.take(MOST_SENTENCES)
         embeddings.keys.retainAll(sentences.toSet())
-        val problem = "Only the first $MOST_SENTENCES lines of ${new.size} were taken.".takeIf { new.size > MOST_SENTENCES }
+        val problem = Problem.Cut(MOST_SENTENCES, new.size).takeIf { new.size > MOST_SENTENCES }
         current.value = Set(sentences, problem = problem)
         try {
             storage?.replaceBy(sentences.joinToString("\n"))
         } catch (error: IOException) {
-            current.update { it.copy(problem = "The set could not be kept: ${error.sentence}") }
+            current.update { it.copy(problem = Problem.NotKept(error.sentence)) }
         }
     }
 

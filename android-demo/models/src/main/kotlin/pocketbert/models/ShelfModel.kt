@@ -13,6 +13,9 @@ class ShelfModel(val equipment: Equipment) {
     sealed class State {
         data object Loading : State()
 
+        /** No model was shipped into the app. */
+        data object Empty : State()
+
         /** There is nothing to show; the message is a sentence. */
         data class Failed(val why: String) : State()
 
@@ -36,6 +39,8 @@ class ShelfModel(val equipment: Equipment) {
         } catch (cancelled: CancellationException) {
             // Whoever asked has gone; it is asked again when somebody looks.
             throw cancelled
+        } catch (_: NoModels) {
+            State.Empty
         } catch (error: Exception) {
             State.Failed(error.sentence)
         }

@@ -14,15 +14,26 @@ import java.io.InputStream
  * One model at a time is asked what a person writes. Used from one thread, the one of [scope].
  *
  * @property search the set that is searched, where the chosen model embeds texts.
+ * @property warmRuns how often an answered question is run again for its warm median.
  */
-class TryModel(val models: List<ShelvedModel>, val search: SearchModel, private val scope: CoroutineScope) {
+class TryModel(
+    val models: List<ShelvedModel>,
+    val search: SearchModel,
+    private val scope: CoroutineScope,
+    private val warmRuns: Int = WARM_RUNS,
+) {
     sealed class State {
-        /** Nothing was asked, or something is missing; the sentence says what. */
-        data class Idle(val missing: String? = null) : State()
+        /** Nothing was asked, or something is missing. */
+        data class Idle(val missing: Missing? = null) : State()
 
         data object Working : State()
 
-        data class Answered(val question: Question, val reply: Reply) : State()
+        /**
+         * The model has answered, in its first run of this question.
+         *
+         * @property warmMs the median of the runs after it; null until they have ended.
+         */
+        data class Answered(val question: Question, val reply: Reply, val warmMs: Double? = null) : State()
 
         data class Failed(val why: String) : State()
     }
@@ -49,10 +60,7 @@ class TryModel(val models: List<ShelvedModel>, val search: SearchModel, private 
         val model = models.firstOrNull { it.id == id } ?: return
         val before = current.value.chosen
         if (model.id == before?.id) return
-        cancel()
-        worker?.close()
-        val worker = Worker(model).also { worker = it }
-        search.use(worker)
+        leave()
         val example = Examples.question(model.task)
         current.update {
             val same = model.task == before?.task
@@ -71,10 +79,13 @@ class TryModel(val models: List<ShelvedModel>, val search: SearchModel, private 
         else -> Question(form.first)
     }
 
-    /** Asks the chosen model; what was asked before and is not answered yet is cancelled. */
+    /** Asks the chosen model, and measures it on what it has answered; what was asked before is cancelled. */
     fun ask() {
         cancel()
-        val worker = worker ?: return
+        val worker = worker ?: Worker(current.value.chosen ?: return).also {
+            worker = it
+            search.use(it)
+        }
         val question = question(current.value, worker.shelved.task)
         question.missing(worker.shelved.task)?.let { missing ->
             current.update { it.copy(state = State.Idle(missing)) }
@@ -82,24 +93,33 @@ class TryModel(val models: List<ShelvedModel>, val search: SearchModel, private 
         }
         current.update { it.copy(state = State.Working) }
         work = scope.launch {
-            val state = try {
+            try {
                 val reply = worker.ask(question)
                 (reply.answer as? Answer.Embedding)?.let { search.find(it.embedding) }
-                State.Answered(question, reply)
+                val answered = State.Answered(question, reply)
+                current.update { it.copy(state = answered) }
+                val warm = List(warmRuns) { worker.ask(question).inferenceMs }
+                current.update { it.copy(state = answered.copy(warmMs = Formats.median(warm))) }
             } catch (cancelled: CancellationException) {
                 throw cancelled
             } catch (error: Exception) {
-                State.Failed(error.sentence)
+                current.update { it.copy(state = State.Failed(error.sentence)) }
             }
-            current.update { it.copy(state = state) }
         }
     }
 
-    /** Gives up what goes on. */
+    /** Gives up what goes on; an answer stays. */
     fun cancel() {
         work?.cancel()
         work = null
         current.update { if (it.state == State.Working) it.copy(state = State.Idle()) else it }
+    }
+
+    /** Gives the model's memory back as well; the next question opens it again. */
+    fun leave() {
+        cancel()
+        worker?.close()
+        worker = null
     }
 
     /** Replaces the set that is searched by the lines of a text file; see [SearchModel.importFrom]. Outlives a screen. */
@@ -107,4 +127,8 @@ class TryModel(val models: List<ShelvedModel>, val search: SearchModel, private 
 
     /** Waits for what goes on. */
     suspend fun settled() = work?.join()
+
+    companion object {
+        const val WARM_RUNS = 10
+    }
 }

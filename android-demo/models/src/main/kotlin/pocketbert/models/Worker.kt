@@ -7,6 +7,7 @@ import pocketbert.core.Cancellation
 import pocketbert.core.contract.Golden
 import pocketbert.core.model.Answered
 import pocketbert.core.model.GoldenVerdict
+import pocketbert.core.model.Runner
 import pocketbert.core.model.RunnerFailed
 import pocketbert.core.model.RunnerOptions
 import pocketbert.core.model.RunnerRefused
@@ -42,7 +43,7 @@ internal suspend fun <T> Background.run(work: (Cancellation) -> T): T = suspendC
  * when it is released or closed.
  */
 class Worker(val shelved: ShelvedModel, private val options: RunnerOptions = RunnerOptions(shelved.linked.threads.first)) : AutoCloseable {
-    private class Opened(val student: Student, val tokenizer: Tokenizer, val tookMs: Double)
+    private class Opened(val student: Student, val runner: Runner, val tokenizer: Tokenizer, val tookMs: Double)
 
     private val background = Background()
     private val inMemory = shelved.equipment.inMemory
@@ -73,23 +74,28 @@ class Worker(val shelved: ShelvedModel, private val options: RunnerOptions = Run
             answered.length,
             limit.takeIf { cut },
             opened.tookMs,
+            opened.runner.shareByUnit.orEmpty().confirmed(),
         )
     }
 
     /** Runs the golden rows that were shipped with the model; compute units on which they hold may be used from then on. */
-    suspend fun check(): Pair<Golden, GoldenVerdict> = background.run { cancellation ->
+    suspend fun check(): Checked = background.run { cancellation ->
         val golden = shelved.model.golden()
-        val verdict = open().student.check(golden, cancellation)
-        if (verdict.failures.isEmpty()) options.computeUnits?.let { shelved.equipment.selfTested.add(shelved.model, it) }
-        golden to verdict
+        val opened = open()
+        val verdict = opened.student.check(golden, cancellation)
+        val units = options.computeUnits
+        // LiteRT takes what a unit cannot run to the CPU without a word: equal answers say nothing of the unit then.
+        val confirms = units == null || units == CPU || units in opened.runner.shareByUnit.orEmpty().confirmed()
+        if (units != null && confirms && verdict.failures.isEmpty()) shelved.equipment.selfTested.add(shelved.model, units)
+        Checked(golden, verdict, confirms)
     }
 
     private fun open(): Opened = opened ?: run {
         inMemory.add(this)
         val began = System.nanoTime()
         val tokenizer = shelved.model.tokenizer()
-        val student = Student(shelved.model, tokenizer, shelved.linked.runtime.open(shelved.model, options))
-        Opened(student, tokenizer, (System.nanoTime() - began) / NANOS_IN_MS).also { opened = it }
+        val runner = shelved.linked.runtime.open(shelved.model, options)
+        Opened(Student(shelved.model, tokenizer, runner), runner, tokenizer, (System.nanoTime() - began) / NANOS_IN_MS).also { opened = it }
     }
 
     /** Gives the memory back behind what was asked before, and waits for that; the next question opens the model again. */
@@ -120,8 +126,19 @@ class Worker(val shelved: ShelvedModel, private val options: RunnerOptions = Run
 
     private companion object {
         const val NANOS_IN_MS = 1e6
+        const val CPU = "CPU"
     }
 }
+
+/**
+ * What the golden rows have shown.
+ *
+ * @property confirms whether the runtime confirms that the compute units that were asked for ran the file.
+ */
+class Checked(val golden: Golden, val verdict: GoldenVerdict, val confirms: Boolean)
+
+/** What a person has to write before a model can be asked. */
+enum class Missing { TEXT, TWO_TEXTS, QUESTION_AND_PASSAGE }
 
 /**
  * The workers that hold a model in memory. A benchmark measures alone: other models would count among its memory, take its
@@ -166,12 +183,12 @@ internal class InMemory {
  */
 data class Question(val first: String, val second: String? = null) {
     /** Says what is missing for a task, or null. */
-    fun missing(task: Task): String? {
+    fun missing(task: Task): Missing? {
         val both = first.isNotBlank() && !second.isNullOrBlank()
         return when (task) {
-            Task.ANSWER -> "Write a question and a passage.".takeUnless { both }
-            Task.VALUE -> "Write two texts to compare.".takeUnless { both }
-            Task.LABELS, Task.SEARCH, Task.ENTITIES -> "Write a text.".takeUnless { first.isNotBlank() }
+            Task.ANSWER -> Missing.QUESTION_AND_PASSAGE.takeUnless { both }
+            Task.VALUE -> Missing.TWO_TEXTS.takeUnless { both }
+            Task.LABELS, Task.SEARCH, Task.ENTITIES -> Missing.TEXT.takeUnless { first.isNotBlank() }
         }
     }
 
@@ -208,6 +225,7 @@ sealed class Answer {
  * @property length at which it ran.
  * @property cutAt how many tokens the file takes, where the text has more and its end was not read.
  * @property openedMs how long opening the model took, when it was opened.
+ * @property ranOn compute units that run the file, as the runtime confirms it, the largest share first.
  */
 data class Reply(
     val answer: Answer,
@@ -217,4 +235,5 @@ data class Reply(
     val length: Int,
     val cutAt: Int?,
     val openedMs: Double,
+    val ranOn: List<String>,
 )

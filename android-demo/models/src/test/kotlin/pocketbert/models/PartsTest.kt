@@ -12,7 +12,6 @@ import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
 import pocketbert.core.contract.Headless
-import pocketbert.core.contract.State
 import pocketbert.core.model.RunnerRefused
 import pocketbert.core.output.Found
 import java.io.File
@@ -24,17 +23,13 @@ class PartsTest {
 
     @Test
     fun `numbers have the digits that one reads`() {
-        val written = listOf(0.8412, 8.41, 84.12, 841.2, 12_345.0, null, Double.NaN).map(Formats::ms)
-        assertEquals(listOf("0.84 ms", "8.41 ms", "84.1 ms", "841 ms", "12.3 s", "–", "–"), written)
+        val times = listOf(0.8412, 3.04, 15.12, 841.2, 12_345.0)
+        assertEquals(listOf("0.84 ms", "3.0 ms", "15.1 ms", "841 ms", "12.3 s"), times.map(Formats::ms))
+        assertEquals(listOf("0.84 ms", "3.04 ms", "15.1 ms", "841 ms", "12.3 s"), times.map(Formats::recordMs))
         assertEquals(listOf("0.94 MB", "22.6 MB", "438.0 MB"), listOf(940_000L, 22_600_000, 438_000_000).map(Formats::megabytes))
-        assertEquals("71% less time", Formats.percentLess(29.0, 100.0))
-        assertEquals("50% more time", Formats.percentLess(150.0, 100.0))
-        assertEquals("the same time", Formats.percentLess(100.2, 100.0))
-        assertNull(Formats.percentLess(null, 100.0))
-        assertNull(Formats.percentLess(1.0, 0.0))
-        assertEquals("98.8%", Formats.percent(0.9876))
-        assertEquals("0.99987", Formats.cosine(0.999_87))
-        assertEquals(listOf("no noise", "31.0 dB", "–"), listOf(Double.POSITIVE_INFINITY, 31.04, null).map(Formats::decibels))
+        assertEquals(listOf("1.3", "13"), listOf(1.34, 13.4).map(Formats::times))
+        assertEquals("98.8%" to "27%", Formats.percent(0.9876) to Formats.wholePercent(0.269))
+        assertEquals("0.99987" to "31.0 dB", Formats.cosine(0.999_87) to Formats.decibels(31.04))
         val medians = listOf(listOf(3.0, 1.0, 2.0), listOf(4.0, 1.0, 2.0, 3.0), emptyList()).map(Formats::median)
         assertEquals(listOf(2.0, 2.5, null), medians)
     }
@@ -42,7 +37,6 @@ class PartsTest {
     @Test
     fun `errors are sentences`() {
         assertEquals("There are no compute units npu here.", RunnerRefused("there are no compute units npu here").sentence)
-        assertEquals(NoModels().message, NoModels().sentence)
         assertEquals("IllegalStateException happened, and does not say why.", IllegalStateException().sentence)
     }
 
@@ -87,11 +81,30 @@ class PartsTest {
     }
 
     @Test
-    fun `a run says how it ended`() {
-        val ends = State.entries.filter { it.isFinal }.map { RunProgress(it, 0.5, it.word, "why").sentence }
-        assertEquals(6, ends.toSet().size)
-        assertTrue(ends.all { it.endsWith(".") && it[0].isUpperCase() }, "$ends")
-        assertEquals("length 16, round 2 of 3", RunProgress(State.RUNNING, 0.1, "length 16, round 2 of 3").sentence)
+    fun `a guess is not a hit`() {
+        val confidences = listOf(1.0, 0.8, 0.799, 0.5, 0.499, 0.0).map(Confidence::of)
+        assertEquals(List(6) { Confidence.entries[it / 2] }, confidences)
+    }
+
+    @Test
+    fun `a record names the units that ran it, and no memory of a computer`() {
+        val texts = """{"passes": 1, "latencies_ms": [3.0], "tokenise_ms": [0.1]}"""
+        val timing = """{"load_ms": 1.0, "first_inference_ms": 2.0, "lengths": [], "texts": $texts}"""
+        val record = { source: String, shares: String ->
+            val backend = """{"runtime": "LiteRT", "version": "2.1.5", "threads": 1, "share_by_unit": $shares}"""
+            val folder = File(home, "run").also { it.mkdirs() }
+            File(folder, Headless.RECORD).writeText(
+                """{"run_id": "run", "started_utc": "2026-11-25T10:49:48+00:00", "source": "$source", "backend": $backend,
+                    "timing": $timing, "memory": {"peak_bytes": 1076100000}}""",
+            )
+            RunRecord.read(folder)
+        }
+        val device = record("device", """{"CPU": 0.25, "GPU": 0.75, "NPU": 0.0}""")
+        assertEquals(listOf("GPU", "CPU") to 1_076_100_000L, device.ranOn to device.peakBytes)
+        assertEquals("2026-11-25T10:49:48Z" to null, device.started.toString() to device.model)
+        File(home, "run/${Headless.REQUEST}").writeText("""{"model": "near/litert-fp32"}""")
+        val host = record("host", "null")
+        assertEquals(Triple(emptyList<String>(), null, "near/litert-fp32"), Triple(host.ranOn, host.peakBytes, host.model))
     }
 
     @Test
@@ -110,8 +123,8 @@ class PartsTest {
     fun `a question says what it misses`() {
         assertNull(Question("A text.").missing(Task.LABELS))
         assertNull(Question("A question?", "A passage.").missing(Task.ANSWER))
-        assertEquals("Write a question and a passage.", Question("A question?", " \n").missing(Task.ANSWER))
-        assertEquals("Write two texts to compare.", Question("A text.").missing(Task.VALUE))
-        assertEquals("Write a text.", Question(" ").missing(Task.ENTITIES))
+        assertEquals(Missing.QUESTION_AND_PASSAGE, Question("A question?", " \n").missing(Task.ANSWER))
+        assertEquals(Missing.TWO_TEXTS, Question("A text.").missing(Task.VALUE))
+        assertEquals(Missing.TEXT, Question(" ").missing(Task.ENTITIES))
     }
 }

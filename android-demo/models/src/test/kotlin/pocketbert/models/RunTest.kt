@@ -56,12 +56,15 @@ class RunTest {
         assertTrue(first === model.form.value.state, "a run that goes on is not begun again")
         model.settled()
         val ended = model.form.value.state as BenchmarkModel.State.Ended
-        assertEquals(State.FINISHED, ended.progress.state, ended.progress.sentence)
+        assertEquals(State.FINISHED, ended.progress.state, ended.progress.message)
         val found = checkNotNull(ended.record)
         assertEquals(listOf(16, 128), found.lengths.map { it.length })
         assertTrue(found.lengths.all { one -> one.latencies.let { it.n >= 30 && (it.p50 ?: 0.0) > 0 && (it.p90 ?: 0.0) > 0 } })
-        assertTrue(found.textMs > 0 && found.tokenizeMs > 0 && found.loadMs > 0 && (found.peakBytes ?: 0) > 0)
-        assertTrue("ExecuTorch" in found.runtime && "2 threads" in found.runtime, found.runtime)
+        assertTrue(found.textMs > 0 && found.loadMs > 0 && found.firstMs > 0)
+        assertEquals("ExecuTorch" to 2, found.runtime to found.threads)
+        assertEquals("mood/executorch-int8_dynamic" to listOf("CPU"), found.model to found.ranOn)
+        // A computer's process is no app.
+        assertEquals(null, found.peakBytes)
         val records = model.form.value.records
         assertEquals(found.run, records.first().run)
         model.remove(found)
@@ -90,7 +93,7 @@ class RunTest {
         other.close()
         benchmark.settled()
         val ended = benchmark.form.value.state as BenchmarkModel.State.Ended
-        assertEquals(State.FINISHED, ended.progress.state, ended.progress.sentence)
+        assertEquals(State.FINISHED, ended.progress.state, ended.progress.message)
         val record = Json.parseToJsonElement(checkNotNull(ended.record).file.readText()).jsonObject
         assertEquals("2", "${record.getValue("backend").jsonObject["pool_threads"]}")
         assertEquals((before.answer as Answer.Labels).shares, (worker.ask(question).answer as Answer.Labels).shares)
@@ -109,7 +112,7 @@ class RunTest {
         val folder = Served.runs.folder(case.text("run"))
         File(folder, Headless.REQUEST).writeText(case.text("request"))
         val end = HeadlessModel(case.text("run"), Served.equipment(phone = broken), this).also { it.start() }.settled()
-        assertEquals(State.FAILED to "It failed: StackOverflowError: deep.", end.state to end.sentence)
+        assertEquals(State.FAILED to "StackOverflowError: deep", end.state to end.message)
     }
 
     @Test
@@ -123,7 +126,6 @@ class RunTest {
         model.settled()
         val ended = model.form.value.state as BenchmarkModel.State.Ended
         assertEquals(State.CANCELLED to null, ended.progress.state to ended.record)
-        assertEquals("It was cancelled.", ended.progress.sentence)
     }
 
     @Test
@@ -132,14 +134,14 @@ class RunTest {
         model.choose("near/litert-int8_dynamic")
         for (length in listOf(32, 128)) model.chooseLength(length, false)
         model.start()
-        assertEquals(BenchmarkModel.State.Failed("Choose a length, at least one."), model.form.value.state)
+        assertEquals(BenchmarkModel.State.NoLength, model.form.value.state)
         model.chooseLength(32, true)
         model.chooseUnits("NPU")
         model.start()
         model.settled()
         val ended = model.form.value.state as BenchmarkModel.State.Ended
         assertEquals(State.REFUSED to null, ended.progress.state to ended.record)
-        assertTrue("there are no compute units NPU" in ended.progress.sentence, ended.progress.sentence)
+        assertTrue("there are no compute units NPU" in ended.progress.message.orEmpty(), ended.progress.message)
     }
 
     @Test
@@ -149,7 +151,7 @@ class RunTest {
             model.start()
             val end = model.settled()
             assertEquals(State.REFUSED, end.state)
-            assertTrue("is no name of a run" in end.message.orEmpty(), end.sentence)
+            assertTrue("is no name of a run" in end.message.orEmpty(), end.message)
         }
     }
 
@@ -178,18 +180,18 @@ class RunTest {
         val nothing = File(home, "nothing").also { it.mkdirs() }
         val equipment = Served.equipment(models = nothing)
         val without = HeadlessModel(name, equipment, this).also { it.start() }.settled()
-        assertEquals(State.REFUSED, without.state, without.sentence)
+        assertEquals(State.REFUSED, without.state, without.message)
         Served.models.copyRecursively(File(folder, Headless.MODELS))
         File(folder, Headless.MODELS).walk().forEach { it.setWritable(true) }
         val end = HeadlessModel(name, equipment, this).also { it.start() }.settled()
-        assertEquals(State.FINISHED, end.state, end.sentence)
+        assertEquals(State.FINISHED, end.state, end.message)
         assertTrue(RunRecord.read(folder).lengths.isNotEmpty())
         assertFalse(File("${Served.runs.root}-pushed").exists())
         val unsigned = File(folder, Headless.MODELS).walk().filter { it.name == "model.sig" }.onEach { it.delete() }.count()
         assertTrue(unsigned > 0)
         val refused = HeadlessModel(name, equipment, this).also { it.start() }.settled()
-        assertEquals(State.REFUSED, refused.state, refused.sentence)
-        assertTrue("(unsigned)" in refused.message.orEmpty(), refused.sentence)
+        assertEquals(State.REFUSED, refused.state, refused.message)
+        assertTrue("(unsigned)" in refused.message.orEmpty(), refused.message)
         folder.deleteRecursively()
     }
 

@@ -1,7 +1,6 @@
 package pocketbert.models
 
 import org.junit.jupiter.api.Assertions.assertEquals
-import org.junit.jupiter.api.Assertions.assertNotNull
 import org.junit.jupiter.api.Assertions.assertNull
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
@@ -19,7 +18,7 @@ class SearchTest {
         Served.orSkip()
         val halting = Halting(Served.runtime("executorch"), isOpen = true)
         val search = SearchModel()
-        val model = TryModel(Served.usable(mapOf("executorch" to halting)), search, this)
+        val model = TryModel(Served.usable(mapOf("executorch" to halting)), search, this, warmRuns = 0)
         model.choose("near/executorch-int8_dynamic")
         search.replace("The shop closes at six.\nA man is playing a guitar.\nIt rained all day.")
         model.writeFirst("The store shuts at six o'clock.")
@@ -74,13 +73,13 @@ class SearchTest {
         assertEquals(search.set.value.sentences, SearchModel(file).set.value.sentences)
         assertEquals(listOf(file.name), home.list().orEmpty().toList())
         search.importFrom("odd.txt") { byteArrayOf(-1, -2, 0x41).inputStream() }
-        assertEquals("odd.txt is no text in UTF-8.", search.set.value.problem)
+        assertEquals(SearchModel.Problem.NotText("odd.txt"), search.set.value.problem)
         search.importFrom("large.txt") { Endless }
-        assertEquals("large.txt is larger than 8.39 MB.", search.set.value.problem)
+        assertEquals(SearchModel.Problem.TooLarge("large.txt", 8L shl 20), search.set.value.problem)
         assertEquals(3, search.set.value.sentences.size)
         search.replace((0..5_001).joinToString("\n") { "Line $it." })
         assertEquals(SearchModel.MOST_SENTENCES, search.set.value.sentences.size)
-        assertEquals("Only the first 5000 lines of 5002 were taken.", search.set.value.problem)
+        assertEquals(SearchModel.Problem.Cut(5_000, 5_002), search.set.value.problem)
         search.reset()
         assertNull(search.set.value.problem)
     }
@@ -90,8 +89,7 @@ class SearchTest {
         val search = SearchModel(File(home, "no such folder/sentences.txt"))
         search.replace("One.")
         assertEquals(listOf("One."), search.set.value.sentences)
-        assertNotNull(search.set.value.problem)
-        assertTrue(checkNotNull(search.set.value.problem).startsWith("The set could not be kept: "), search.set.value.problem)
+        assertTrue(search.set.value.problem is SearchModel.Problem.NotKept, "${search.set.value.problem}")
     }
 
     /** A file without an end. */

@@ -83,13 +83,19 @@ internal object Served {
     }
 
     /** Copies the students, and says of one that nobody trained it; then its signature is gone too. */
-    fun copyWithRandom(place: File, model: String) = copy(place) { all ->
+    fun copyWithRandom(place: File, model: String) = copyWith(place, model, "\"random_weights\": false", "\"random_weights\": true")
+
+    /** Copies the students, and says of one that its file is untried on a GPU. */
+    fun copyWithUntried(place: File, model: String, known: String) =
+        copyWith(place, model, "\"untried_units\": {}", "\"untried_units\": {\"GPU\": \"$known\"}")
+
+    private fun copyWith(place: File, model: String, instead: String, said: String) = copy(place) { all ->
         val folder = File(all, model)
         File(folder, "model.sig").delete()
         val file = File(folder, "shipped.json")
-        val said = file.readText()
-        check("\"random_weights\": false" in said)
-        file.writeText(said.replace("\"random_weights\": false", "\"random_weights\": true"))
+        val text = file.readText()
+        check(instead in text)
+        file.writeText(text.replace(instead, said))
     }
 
     /** Runs a test in one thread, as view models run in an app's main thread; it ends when all that it has started has. */
@@ -119,6 +125,38 @@ internal class Halting(private val inner: Runtime, override val version: String 
 
     /** Lets all runs go on. */
     fun release() = sign.countDown()
+}
+
+/**
+ * A runtime with a GPU, which may compute wrongly, or leave the work to the CPU without a word as LiteRT does.
+ *
+ * @property share of the graph that the GPU confirms.
+ * @property factor by which the first number of an output is wrong there.
+ */
+internal class WithGpu(private val inner: Runtime, private val share: Double, private val factor: Float = 1f) : Runtime by inner {
+    override fun open(model: Model, options: RunnerOptions): Runner {
+        if (options.computeUnits != "GPU") return inner.open(model, options)
+        val runner = inner.open(model, RunnerOptions(options.threads))
+        return object : Runner by runner {
+            override val shareByUnit = mapOf("GPU" to share, "CPU" to 1 - share)
+
+            override fun run(row: PaddedRow) = runner.run(row).onEach { (_, values) -> values[0] *= factor }
+        }
+    }
+}
+
+/** A runtime that counts the models that are open. */
+internal class Resident(private val inner: Runtime, private val count: AtomicInteger) : Runtime by inner {
+    override fun open(model: Model, options: RunnerOptions): Runner {
+        val runner = inner.open(model, options)
+        count.incrementAndGet()
+        return object : Runner by runner {
+            override fun close() {
+                runner.close()
+                count.decrementAndGet()
+            }
+        }
+    }
 }
 
 /** A runtime whose models share one pool of threads, as ExecuTorch's do in a process; those behind the socket have one each. */

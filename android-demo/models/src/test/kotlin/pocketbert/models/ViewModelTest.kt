@@ -3,19 +3,21 @@ package pocketbert.models
 import kotlinx.coroutines.CoroutineStart
 import kotlinx.coroutines.async
 import kotlinx.coroutines.cancelAndJoin
+import kotlinx.coroutines.delay
 import kotlinx.coroutines.launch
 import kotlinx.coroutines.yield
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertFalse
 import org.junit.jupiter.api.Assertions.assertNotEquals
-import org.junit.jupiter.api.Assertions.assertNotNull
 import org.junit.jupiter.api.Assertions.assertNull
+import org.junit.jupiter.api.Assertions.assertSame
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.BeforeEach
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
 import pocketbert.core.contract.Files
 import pocketbert.core.contract.Folder
+import pocketbert.core.contract.State
 import java.io.File
 import java.io.InputStream
 import java.util.concurrent.CountDownLatch
@@ -41,8 +43,7 @@ class ViewModelTest {
 
     @Test
     fun `an empty app says what to do`() = Served.test {
-        val why = (opened(Served.equipment(models = home)) as ShelfModel.State.Failed).why
-        assertTrue("Run `pocketbert ship`" in why, why)
+        assertEquals(ShelfModel.State.Empty, opened(Served.equipment(models = home)))
     }
 
     @Test
@@ -118,7 +119,7 @@ class ViewModelTest {
     @Test
     fun `a new request cancels the one before`() = Served.test {
         val (halting, models) = Served.halting()
-        val model = TryModel(models, SearchModel(), this)
+        val model = TryModel(models, SearchModel(), this, warmRuns = 0)
         model.choose("mood/litert-int8_dynamic")
         model.writeFirst("A charming film.")
         model.ask()
@@ -153,13 +154,105 @@ class ViewModelTest {
     }
 
     @Test
+    fun `an answer stands at once, and the warm median of the same row follows`() = Served.test {
+        val (halting, models) = Served.halting()
+        halting.free = 1
+        val model = TryModel(models, SearchModel(), this)
+        model.choose("mood/litert-int8_dynamic")
+        model.ask()
+        eventually("it has answered and runs again") { halting.runs == 2 }
+        val first = model.form.value.state as TryModel.State.Answered
+        assertNull(first.warmMs)
+        assertEquals(listOf("CPU"), first.reply.ranOn)
+        halting.release()
+        model.settled()
+        val warm = model.form.value.state as TryModel.State.Answered
+        assertSame(first.reply, warm.reply)
+        assertEquals(1 + TryModel.WARM_RUNS, halting.runs)
+        assertTrue(checkNotNull(warm.warmMs) > 0)
+    }
+
+    @Test
+    fun `the runs for a warm median end where the app is left, and the answer stays`() = Served.test {
+        val (halting, models) = Served.halting()
+        halting.free = 1
+        val model = TryModel(models, SearchModel(), this)
+        model.choose("mood/litert-int8_dynamic")
+        model.ask()
+        eventually("it has answered and runs again") { halting.runs == 2 }
+        model.cancel()
+        halting.release()
+        model.settled()
+        delay(50)
+        assertEquals(2, halting.runs)
+        assertNull((model.form.value.state as TryModel.State.Answered).warmMs)
+    }
+
+    @Test
+    fun `a screen that is left holds no model, and comes back as it was`() = Served.test {
+        val count = AtomicInteger()
+        val runtimes = listOf("litert", "executorch").associateWith { Resident(Served.runtime(it), count) }
+        val equipment = Served.equipment(runtimes)
+        val shelf = Shelf.open(equipment)
+        val screens = Screens(
+            shelf,
+            TryModel(shelf.usable, SearchModel(), this),
+            CompareModel(shelf.usable, this),
+            SelfTestModel(shelf, this),
+            BenchmarkModel(shelf.usable, equipment, this),
+        )
+        screens.tries.choose("mood/litert-int8_dynamic")
+        screens.tries.writeFirst("Mine.")
+        screens.tries.ask()
+        screens.tries.settled()
+        assertEquals(1, count.get())
+        screens.show(Screens.Screen.COMPARE)
+        eventually("Try holds nothing") { count.get() == 0 }
+        screens.compare.run()
+        eventually("both run") { screens.compare.form.value.sides.all { it.runs > 0 } }
+        assertEquals(2, count.get())
+        // In the background half of a comparison is forgotten, and the models stay.
+        screens.stop()
+        assertTrue(screens.compare.form.value.let { form -> !form.isRunning && form.sides.all { it.samples.isEmpty() } })
+        screens.show(Screens.Screen.BENCHMARK)
+        eventually("Compare holds nothing") { count.get() == 0 }
+        screens.show(Screens.Screen.TRY)
+        assertEquals("Mine.", screens.tries.form.value.first)
+        screens.tries.ask()
+        screens.tries.settled()
+        assertTrue(screens.tries.form.value.state is TryModel.State.Answered)
+        assertEquals(1, count.get())
+        screens.tries.leave()
+        eventually("nothing is held") { count.get() == 0 }
+    }
+
+    @Test
+    fun `a benchmark ends where its screen is left`() = Served.test {
+        val equipment = Served.equipment()
+        val shelf = Shelf.open(equipment)
+        val screens = Screens(
+            shelf,
+            TryModel(shelf.usable, SearchModel(), this),
+            CompareModel(shelf.usable, this),
+            SelfTestModel(shelf, this),
+            BenchmarkModel(shelf.usable, equipment, this),
+        )
+        screens.benchmark.chooseMinutes(10.0)
+        screens.benchmark.start()
+        screens.show(Screens.Screen.SELF_TEST)
+        screens.benchmark.settled()
+        val ended = screens.benchmark.form.value.state as BenchmarkModel.State.Ended
+        assertEquals(State.CANCELLED, ended.progress.state)
+    }
+
+    @Test
     fun `what is missing and what fails is said`() = Served.test {
         val model = TryModel(Served.usable(), SearchModel(), this)
         model.choose("ask/litert-int8_dynamic")
         assertTrue(model.form.value.second.isNotEmpty())
         model.writeSecond(" ")
         model.ask()
-        assertEquals(TryModel.State.Idle("Write a question and a passage."), model.form.value.state)
+        assertEquals(TryModel.State.Idle(Missing.QUESTION_AND_PASSAGE), model.form.value.state)
         val broken = TryModel(Served.usable(mapOf("litert" to Served.goneRuntime("litert"))), SearchModel(), this)
         broken.choose("mood/litert-int8_dynamic")
         broken.ask()
@@ -198,7 +291,7 @@ class ViewModelTest {
             val selfTest = SelfTestModel(Shelf(models.take(1), emptyList()), this)
             selfTest.run()
             selfTest.settled()
-            assertEquals(SelfTestModel.State.Failed(sentence), selfTest.table.value.rows.single().state)
+            assertEquals(SelfTestModel.State.Failed(sentence), selfTest.table.value.rows.single().units.single().state)
         }
     }
 
@@ -257,11 +350,19 @@ class ViewModelTest {
         model.settled()
         val form = model.form.value
         assertFalse(form.isRunning)
-        assertNotNull(form.verdict)
+        // The headline is about the one that was trained, whichever side it stands on.
+        val verdict = checkNotNull(form.verdict)
+        assertEquals("mood" to "near", verdict.student.model.name to verdict.other.model.name)
+        assertEquals(checkNotNull(form.sides[1].medianMs) / checkNotNull(form.sides[0].medianMs), verdict.ratio)
         assertTrue(form.sides.all { it.samples.size == 20 && it.runs == CompareModel.RUNS && it.problem == null })
         assertEquals(2, (form.sides[0].reply?.answer as Answer.Labels).shares.size)
         assertEquals(Answer.Hidden, form.sides[1].reply?.answer)
         model.choose("near/litert-int8_dynamic", 0)
+        model.choose("mood/litert-int8_dynamic", 1)
+        model.run()
+        model.settled()
+        assertEquals("mood", model.form.value.verdict?.student?.model?.name)
+        model.choose("near/litert-int8_dynamic", 1)
         assertEquals(List(2) { "near/litert-int8_dynamic" }, model.form.value.sides.map { it.model.id })
         assertTrue(model.form.value.sides.all { it.samples.isEmpty() })
     }
@@ -286,7 +387,7 @@ class ViewModelTest {
         model.writeSecond("")
         model.run()
         eventually("it runs") { halting.runs == 1 }
-        assertEquals("Write a question and a passage.", model.form.value.sides[0].problem)
+        assertEquals(Missing.QUESTION_AND_PASSAGE, model.form.value.sides[0].missing)
         model.cancel()
         assertFalse(model.form.value.isRunning)
         halting.release()
@@ -295,27 +396,61 @@ class ViewModelTest {
         assertEquals(20, model.form.value.sides[1].samples.size)
         assertNull(model.form.value.verdict)
         model.forget()
-        assertTrue(model.form.value.sides.all { it.samples.isEmpty() && it.reply == null && it.problem == null })
+        assertTrue(model.form.value.sides.all { it.samples.isEmpty() && it.reply == null && it.missing == null })
     }
 
     // --- the self-test -------------------------------------------------------------------------------------------------
 
+    private fun SelfTestModel.Row.reports() = units.map { (it.state as SelfTestModel.State.Done).report }
+
     @Test
-    fun `the self-test holds`() = Served.test {
+    fun `the self-test finds the same answers`() = Served.test {
         val model = SelfTestModel(Shelf.open(Served.equipment()), this)
         assertNull(model.table.value.verdict)
         model.run()
         model.settled()
         val table = model.table.value
-        assertEquals("All 10 models compute here what was verified.", table.verdict)
-        val reports = table.rows.map { (it.state as SelfTestModel.State.Done).report }
+        assertEquals(SelfTestModel.Verdict(0, 10), table.verdict)
+        assertTrue(table.rows.all { row -> row.units.map { it.unit } == listOf("CPU") && row.agrees == true && row.differing == null })
+        val reports = table.rows.flatMap { it.reports() }
         for (report in reports) {
             assertEquals(report.rows, report.sameTokens)
-            assertEquals(MinimumVersion.ENOUGH, report.version)
             assertTrue((report.worstCosine ?: 0.0) > (report.minCosine ?: 0.9))
         }
-        assertTrue(table.rows.all { it.signature.startsWith("Signed with the key ") })
         println("self-test: ${reports.sumOf { it.rows }} cases of ${reports.size} files, none differs")
+    }
+
+    @Test
+    fun `an untried unit is offered where its self-test has passed, and nowhere else`() = Served.test {
+        val id = "mood/litert-int8_dynamic"
+        val models = Served.copyWithUntried(File(home, "models"), id, "Nobody has tried it.")
+        val differences = mapOf(
+            WithGpu(Served.runtime("litert"), share = 1.0) to emptyList<SelfTestModel.Difference>(),
+            // As LiteRT does where nothing is delegated: every answer is right, and the CPU's.
+            WithGpu(Served.runtime("litert"), share = 0.0) to listOf(SelfTestModel.Difference.NotConfirmed("GPU")),
+            WithGpu(Served.runtime("litert"), share = 1.0, factor = -1f) to null,
+            Served.runtime("litert") to null,
+        ).map { (runtime, wanted) ->
+            val equipment = Served.equipment(mapOf("litert" to runtime), models = models, unsigned = true)
+            val shelf = Shelf.open(equipment)
+            val mood = shelf.usable.first { it.id == id }
+            assertEquals(listOf("CPU"), mood.computeUnits)
+            val model = SelfTestModel(Shelf(listOf(mood), emptyList()), this)
+            model.run()
+            model.settled()
+            val row = model.table.value.rows.single()
+            assertEquals(listOf("CPU" to null, "GPU" to "Nobody has tried it."), row.units.map { it.unit to it.known })
+            // An untried unit does not spoil the verdict on the file.
+            assertEquals(true, row.agrees)
+            val found = (row.units[1].state as? SelfTestModel.State.Done)?.report?.differences
+            if (wanted != null) assertEquals(wanted, found)
+            assertEquals(if (found?.isEmpty() == true) listOf("CPU", "GPU") else listOf("CPU"), mood.computeUnits)
+            val benchmark = BenchmarkModel(shelf.usable, equipment, this)
+            benchmark.choose(id)
+            assertEquals(mood.computeUnits, benchmark.form.value.chosen?.computeUnits)
+            found?.firstOrNull()?.javaClass?.simpleName
+        }
+        assertEquals(listOf(null, "NotConfirmed", "Noisier", null), differences)
     }
 
     @Test
@@ -327,12 +462,11 @@ class ViewModelTest {
         model.run()
         model.settled()
         val table = model.table.value
-        assertEquals("2 of 2 models do not hold.", table.verdict)
-        val states = table.rows.associate { it.model.model.signature.backend to it.state }
-        val report = (states.getValue("litert") as SelfTestModel.State.Done).report
-        assertEquals(listOf("LiteRT 1.1.9 is older than 1.2.0, which the file asks for"), report.failures)
-        assertEquals(MinimumVersion.TOO_OLD, report.version)
-        assertTrue(states.getValue("executorch") is SelfTestModel.State.Failed)
+        assertEquals(SelfTestModel.Verdict(2, 2), table.verdict)
+        val rows = table.rows.associateBy { it.model.model.signature.backend }
+        val differences = rows.getValue("litert").reports().single().differences
+        assertEquals(listOf(SelfTestModel.Difference.OldRuntime("LiteRT", "1.1.9", "1.2.0")), differences)
+        assertTrue(rows.getValue("executorch").differing?.state is SelfTestModel.State.Failed)
     }
 
     @Test
@@ -345,7 +479,7 @@ class ViewModelTest {
         assertFalse(model.table.value.isRunning)
         halting.release()
         model.settled()
-        assertTrue(model.table.value.rows.all { it.state == SelfTestModel.State.Waiting })
+        assertTrue(model.table.value.rows.all { row -> row.units.all { it.state == SelfTestModel.State.Waiting } })
         assertNull(model.table.value.verdict)
     }
 }

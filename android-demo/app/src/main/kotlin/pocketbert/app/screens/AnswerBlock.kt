@@ -6,156 +6,139 @@ import androidx.compose.foundation.layout.Row
 import androidx.compose.foundation.layout.fillMaxWidth
 import androidx.compose.foundation.layout.height
 import androidx.compose.foundation.layout.padding
-import androidx.compose.material3.HorizontalDivider
 import androidx.compose.material3.LinearProgressIndicator
 import androidx.compose.material3.MaterialTheme
 import androidx.compose.material3.Text
 import androidx.compose.runtime.Composable
 import androidx.compose.ui.Modifier
+import androidx.compose.ui.graphics.Color
 import androidx.compose.ui.platform.testTag
 import androidx.compose.ui.res.stringResource
-import androidx.compose.ui.semantics.LiveRegionMode
-import androidx.compose.ui.semantics.liveRegion
+import androidx.compose.ui.semantics.clearAndSetSemantics
 import androidx.compose.ui.semantics.semantics
-import androidx.compose.ui.text.AnnotatedString
-import androidx.compose.ui.text.SpanStyle
-import androidx.compose.ui.text.buildAnnotatedString
-import androidx.compose.ui.text.font.FontWeight
-import androidx.compose.ui.text.withStyle
+import androidx.compose.ui.text.TextStyle
+import androidx.compose.ui.unit.Dp
 import androidx.compose.ui.unit.dp
 import pocketbert.app.R
 import pocketbert.core.output.Found
-import pocketbert.core.output.Share
 import pocketbert.models.Answer
+import pocketbert.models.Confidence
 import pocketbert.models.Formats
 import pocketbert.models.Question
-import pocketbert.models.Reply
 import pocketbert.models.SearchModel
-import pocketbert.models.Segment
 import pocketbert.models.TryModel
 
-/** What the model said, and how long it took. */
+/** What the model said; below it, in small letters, how long that took. */
 @Composable
 fun AnswerBlock(form: TryModel.Form, set: SearchModel.Set) {
-    set.problem?.let { Notice(it, isError = true) }
+    set.problem?.let { Notice(words().problem(it), Tone.ERROR) }
     when (val state = form.state) {
-        is TryModel.State.Idle -> state.missing?.let { Notice(it) }
-        is TryModel.State.Failed -> Notice(state.why, isError = true)
-        TryModel.State.Working -> Block {
-            val embedded = set.embedded
-            Text(
-                if (embedded ==
-                    null
-                ) {
-                    stringResource(R.string.working)
-                } else {
-                    stringResource(R.string.embedding, embedded, set.sentences.size)
-                },
-            )
-            if (embedded == null) {
-                LinearProgressIndicator(Modifier.fillMaxWidth())
-            } else {
-                LinearProgressIndicator({ embedded.toFloat() / set.sentences.size }, Modifier.fillMaxWidth())
-            }
-        }
-        is TryModel.State.Answered -> Block(Modifier.testTag("answer").semantics { liveRegion = LiveRegionMode.Polite }) {
-            Headline(state.reply)
-            Said(state.question, state.reply.answer, set)
-            HorizontalDivider(color = MaterialTheme.colorScheme.outlineVariant)
-            Facts(state.reply)
+        is TryModel.State.Idle -> state.missing?.let { Notice(words().missing(it)) }
+        is TryModel.State.Failed -> Notice(state.why, Tone.ERROR)
+        TryModel.State.Working -> Working(set)
+        is TryModel.State.Answered -> Block(Modifier.testTag("answer")) {
+            // Spoken when no figure of it will change any more.
+            val isFinal = state.warmMs != null
+            Said(state.question, state.reply.answer, set, Modifier.announced(isFinal).testTag("said"))
+            form.chosen?.let { Caption(words().caption(state, it), Modifier.announced(isFinal).testTag("caption")) }
+            state.reply.cutAt?.let { Notice(stringResource(R.string.cut, it)) }
         }
     }
 }
 
 @Composable
-private fun Said(question: Question, answer: Answer, set: SearchModel.Set) {
+private fun Working(set: SearchModel.Set) = Block {
+    val embedded = set.embedded
+    if (embedded == null) {
+        Text(stringResource(R.string.working))
+        LinearProgressIndicator(Modifier.fillMaxWidth())
+    } else {
+        Text(stringResource(R.string.embedding, embedded, set.sentences.size))
+        LinearProgressIndicator({ embedded.toFloat() / set.sentences.size }, Modifier.fillMaxWidth())
+    }
+}
+
+/** @param modifier of what one came for, which stands first and largest. */
+@Composable
+private fun Said(question: Question, answer: Answer, set: SearchModel.Set, modifier: Modifier) {
+    val (figure, sentence) = MaterialTheme.typography.let { it.figure to it.answer }
     when (answer) {
-        Answer.Hidden -> Text(stringResource(R.string.hidden))
-        is Answer.Labels -> Shares(answer.shares)
-        is Answer.Value -> Fact(stringResource(R.string.value), Formats.value(answer.value))
+        Answer.Hidden -> Text(stringResource(R.string.hidden), modifier)
+        is Answer.Labels -> for ((place, one) in answer.shares.withIndex()) {
+            val style = if (place == 0) figure else MaterialTheme.typography.bodyLarge
+            Rated(words().label(one.label), Formats.percent(one.share), one.share, style, if (place == 0) modifier else Modifier)
+        }
+        is Answer.Value -> Column(modifier.semantics(mergeDescendants = true) {}) {
+            Text(Formats.value(answer.value), style = figure, color = LocalAccents.current.student)
+            Text(stringResource(R.string.value), color = MaterialTheme.colorScheme.onSurfaceVariant)
+        }
         is Answer.Span -> {
             val found = answer.found
-            if (found == null) {
-                Text(stringResource(R.string.no_answer))
-            } else {
-                val passage = question.second.orEmpty()
-                Text(passage.substring(found.from, found.to), style = MaterialTheme.typography.titleLarge)
-                Text(marked(passage, listOf(found)), style = MaterialTheme.typography.bodyMedium)
-            }
+            val passage = question.second.orEmpty()
+            val says = found?.let { passage.substring(it.from, it.to) } ?: stringResource(R.string.no_answer)
+            Text(says, modifier, if (found == null) Color.Unspecified else LocalAccents.current.student, style = sentence)
+            if (found != null) Marked(passage, listOf(found), MaterialTheme.typography.bodyMedium) { Confidence.SURE }
         }
-        is Answer.Entities -> {
-            if (answer.found.isEmpty()) Text(stringResource(R.string.no_entities))
-            Text(marked(question.first, answer.found), style = MaterialTheme.typography.bodyLarge)
-            for (one in answer.found) {
-                Fact(question.first.substring(one.from, one.to), "${one.kind}  ${Formats.percent(one.score)}")
-            }
-        }
-        is Answer.Embedding -> for (one in set.found) {
-            Column(verticalArrangement = Arrangement.spacedBy(4.dp)) {
-                Row(Modifier.fillMaxWidth().semantics(mergeDescendants = true) {}, Arrangement.SpaceBetween) {
-                    Text(one.text, Modifier.weight(1f))
-                    Text(
-                        Formats.value(one.cosine),
-                        Modifier.padding(start = 12.dp),
-                        style = MaterialTheme.typography.bodyMedium.tabular(),
-                        color = MaterialTheme.colorScheme.onSurfaceVariant,
-                    )
-                }
-                Meter(one.cosine)
-            }
+        is Answer.Entities -> Entities(question.first, answer.found, modifier)
+        is Answer.Embedding -> for ((place, one) in set.found.withIndex()) {
+            val style = if (place == 0) sentence else MaterialTheme.typography.bodyLarge
+            Rated(one.text, Formats.value(one.cosine), one.cosine.toDouble(), style, if (place == 0) modifier else Modifier)
         }
     }
 }
 
 @Composable
-private fun Shares(shares: List<Share>) {
-    for ((place, one) in shares.withIndex()) {
-        Column(verticalArrangement = Arrangement.spacedBy(4.dp)) {
-            Row(Modifier.fillMaxWidth().semantics(mergeDescendants = true) {}, Arrangement.SpaceBetween) {
-                val weight = if (place == 0) FontWeight.SemiBold else FontWeight.Normal
-                Text(one.label, Modifier.weight(1f), fontWeight = weight)
-                Text(Formats.percent(one.share), style = MaterialTheme.typography.bodyLarge.tabular(), fontWeight = weight)
+private fun Entities(text: String, found: List<Found>, modifier: Modifier) {
+    if (found.isEmpty()) Text(stringResource(R.string.no_entities), modifier, style = MaterialTheme.typography.answer)
+    val style = if (found.isEmpty()) MaterialTheme.typography.bodyLarge else MaterialTheme.typography.answer
+    Marked(text, found, style, if (found.isEmpty()) Modifier else modifier) { Confidence.of(it.score) }
+    for (one in found) {
+        val name = text.substring(one.from, one.to)
+        Pair(words().entity(one), MaterialTheme.typography.bodyMedium) {
+            Marked(name, listOf(Found(0, name.length, one.score)), MaterialTheme.typography.bodyLarge, it.padding(start = 3.dp)) { part ->
+                Confidence.of(part.score)
             }
-            Meter(one.share.toFloat())
         }
     }
 }
 
+/** A name with a number that a bar shows as well; the first one, in larger letters, is the answer. */
 @Composable
-private fun Meter(share: Float) = LinearProgressIndicator(
+private fun Rated(name: String, number: String, share: Double, style: TextStyle, modifier: Modifier) {
+    val isAnswer = style != MaterialTheme.typography.bodyLarge
+    val color = if (isAnswer) LocalAccents.current.student else MaterialTheme.colorScheme.onSurface
+    Column(modifier.fillMaxWidth().semantics(mergeDescendants = true) {}, Arrangement.spacedBy(6.dp)) {
+        Pair(number, MaterialTheme.typography.run { if (isAnswer) titleLarge else bodyLarge }) {
+            Text(name, it, color, style = style)
+        }
+        Meter(share.toFloat(), if (isAnswer) 10.dp else 6.dp)
+    }
+}
+
+/** A long name and a short value at its end; one below the other where letters are large. */
+@Composable
+private fun Pair(value: String, style: TextStyle, name: @Composable (Modifier) -> Unit) {
+    val modifier = Modifier.fillMaxWidth().semantics(mergeDescendants = true) {}
+    if (hasLargeLetters()) {
+        Column(modifier) {
+            name(Modifier)
+            Text(value, style = style.tabular())
+        }
+        return
+    }
+    Row(modifier, Arrangement.spacedBy(12.dp)) {
+        name(Modifier.weight(1f).alignByBaseline())
+        Text(value, Modifier.alignByBaseline(), style = style.tabular())
+    }
+}
+
+@Composable
+private fun Meter(share: Float, height: Dp) = LinearProgressIndicator(
     { share.coerceIn(0f, 1f) },
-    Modifier.fillMaxWidth().height(6.dp),
+    // The number beside it says the same.
+    Modifier.fillMaxWidth().height(height).clearAndSetSemantics {},
     color = LocalAccents.current.student,
     trackColor = MaterialTheme.colorScheme.surfaceVariant,
     gapSize = 0.dp,
     drawStopIndicator = {},
 )
-
-/** The text with what was found set off. */
-@Composable
-private fun marked(text: String, found: List<Found>): AnnotatedString {
-    val colors = MaterialTheme.colorScheme
-    val style = SpanStyle(colors.onSecondaryContainer, fontWeight = FontWeight.SemiBold, background = colors.secondaryContainer)
-    return buildAnnotatedString {
-        for (segment in Segment.split(text, found)) {
-            if (segment.found == null) append(segment.text) else withStyle(style) { append(segment.text) }
-        }
-    }
-}
-
-/** How long it took stands first: a list of what was found may be long. */
-@Composable
-private fun Headline(reply: Reply) {
-    Column(Modifier.semantics(mergeDescendants = true) {}) {
-        Text(Formats.ms(reply.inferenceMs), style = MaterialTheme.typography.figure, color = LocalAccents.current.student)
-        Text(stringResource(R.string.inference), color = MaterialTheme.colorScheme.onSurfaceVariant)
-    }
-}
-
-@Composable
-private fun Facts(reply: Reply) {
-    Fact(stringResource(R.string.tokenisation), Formats.ms(reply.tokenizeMs))
-    Fact(stringResource(R.string.tokens), stringResource(R.string.tokens_of, reply.tokens, reply.length))
-    Fact(stringResource(R.string.opened), Formats.ms(reply.openedMs))
-    reply.cutAt?.let { Notice(stringResource(R.string.cut, it)) }
-}

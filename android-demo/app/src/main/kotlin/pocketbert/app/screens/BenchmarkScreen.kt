@@ -8,6 +8,7 @@ import androidx.compose.foundation.layout.FlowRow
 import androidx.compose.foundation.layout.Row
 import androidx.compose.foundation.layout.fillMaxWidth
 import androidx.compose.foundation.layout.heightIn
+import androidx.compose.foundation.selection.toggleable
 import androidx.compose.material3.Button
 import androidx.compose.material3.FilterChip
 import androidx.compose.material3.LinearProgressIndicator
@@ -18,19 +19,22 @@ import androidx.compose.material3.Text
 import androidx.compose.material3.TextButton
 import androidx.compose.runtime.Composable
 import androidx.compose.runtime.LaunchedEffect
-import androidx.compose.runtime.collectAsState
 import androidx.compose.runtime.getValue
 import androidx.compose.ui.Alignment
 import androidx.compose.ui.Modifier
 import androidx.compose.ui.platform.LocalContext
 import androidx.compose.ui.platform.testTag
 import androidx.compose.ui.res.stringResource
+import androidx.compose.ui.semantics.Role
 import androidx.compose.ui.semantics.contentDescription
+import androidx.compose.ui.semantics.heading
 import androidx.compose.ui.semantics.semantics
 import androidx.compose.ui.unit.dp
 import androidx.core.content.FileProvider
+import androidx.lifecycle.compose.collectAsStateWithLifecycle
 import pocketbert.app.Desk
 import pocketbert.app.R
+import pocketbert.core.contract.State
 import pocketbert.models.BenchmarkModel
 import pocketbert.models.Formats
 import pocketbert.models.RunRecord
@@ -41,7 +45,7 @@ private const val COOL_C = 37
 /** Measures a model, and keeps the records. */
 @Composable
 fun BenchmarkScreen(model: BenchmarkModel, desk: Desk) {
-    val form by model.form.collectAsState()
+    val form by model.form.collectAsStateWithLifecycle()
     LaunchedEffect(Unit) { model.readRecords() }
     Cards {
         Block {
@@ -54,19 +58,28 @@ fun BenchmarkScreen(model: BenchmarkModel, desk: Desk) {
         }
         when (val state = form.state) {
             BenchmarkModel.State.Idle -> Unit
-            is BenchmarkModel.State.Failed -> Notice(state.why, isError = true)
+            BenchmarkModel.State.NoLength -> Notice(stringResource(R.string.no_length))
+            is BenchmarkModel.State.Failed -> Notice(state.why, Tone.ERROR)
             is BenchmarkModel.State.Running -> Block(Modifier.testTag("progress")) {
                 LinearProgressIndicator({ state.progress.done.toFloat() }, Modifier.fillMaxWidth())
-                Text(state.progress.sentence)
+                Text(words().run(state.progress), style = MaterialTheme.typography.bodyLarge.tabular())
             }
             is BenchmarkModel.State.Ended -> {
                 val record = state.record
-                if (record == null) Notice(state.progress.sentence, isError = true) else Record(record, model, desk)
+                if (record != null) {
+                    Record(record, model, desk)
+                } else {
+                    // Whoever has stopped it knows why.
+                    val isWanted = state.progress.state == State.CANCELLED
+                    Notice(words().run(state.progress), if (isWanted) Tone.NEUTRAL else Tone.ERROR)
+                }
             }
         }
         val shown = (form.state as? BenchmarkModel.State.Ended)?.record?.run
         val earlier = form.records.filter { it.run != shown }
-        if (earlier.isNotEmpty()) Text(stringResource(R.string.earlier), style = MaterialTheme.typography.titleMedium)
+        if (earlier.isNotEmpty()) {
+            Text(stringResource(R.string.earlier), Modifier.semantics { heading() }, style = MaterialTheme.typography.titleMedium)
+        }
         for (record in earlier) Record(record, model, desk)
     }
 }
@@ -78,17 +91,16 @@ private fun Choices(model: BenchmarkModel, form: BenchmarkModel.Form) {
     val linked = chosen.linked
     if (chosen.computeUnits.size > 1) {
         Group(stringResource(R.string.compute_units)) {
-            Chip(stringResource(R.string.runtimes_choice), form.computeUnits == null) { model.chooseUnits(null) }
-            for (units in chosen.computeUnits) Chip(units, form.computeUnits == units) { model.chooseUnits(units) }
+            val now = form.computeUnits ?: chosen.computeUnits.first()
+            for (units in chosen.computeUnits) Chip(units, now == units) { model.chooseUnits(units) }
         }
     }
     if (linked.threads.first < linked.threads.last) {
         Row(Modifier.fillMaxWidth(), Arrangement.SpaceBetween, Alignment.CenterVertically) {
-            Text("${stringResource(R.string.threads)}  ${form.threads}", style = MaterialTheme.typography.bodyLarge.tabular())
-            Row {
-                val (fewer, more) = stringResource(R.string.fewer) to stringResource(R.string.more)
-                OutlinedButton({ model.chooseThreads(form.threads - 1) }, Modifier.semantics { contentDescription = fewer }) { Text("−") }
-                OutlinedButton({ model.chooseThreads(form.threads + 1) }, Modifier.semantics { contentDescription = more }) { Text("+") }
+            Text(words().threads(form.threads), style = MaterialTheme.typography.bodyLarge.tabular())
+            Row(horizontalArrangement = Arrangement.spacedBy(8.dp)) {
+                Step("−", stringResource(R.string.fewer), form.threads > linked.threads.first) { model.chooseThreads(form.threads - 1) }
+                Step("+", stringResource(R.string.more), form.threads < linked.threads.last) { model.chooseThreads(form.threads + 1) }
             }
         }
     }
@@ -101,12 +113,18 @@ private fun Choices(model: BenchmarkModel, form: BenchmarkModel.Form) {
         }
     }
     if (model.tellsTemperature) {
-        Row(Modifier.fillMaxWidth().heightIn(min = 48.dp), Arrangement.SpaceBetween, Alignment.CenterVertically) {
+        val isWaiting = form.startBelowC != null
+        val toggle = Modifier.toggleable(isWaiting, role = Role.Switch) { model.chooseStart(if (it) COOL_C.toDouble() else null) }
+        Row(toggle.fillMaxWidth().heightIn(min = 48.dp), Arrangement.SpaceBetween, Alignment.CenterVertically) {
             Text(stringResource(R.string.wait_cool, COOL_C), Modifier.weight(1f))
-            Switch(form.startBelowC != null, { model.chooseStart(if (it) COOL_C.toDouble() else null) })
+            Switch(isWaiting, null)
         }
     }
 }
+
+@Composable
+private fun Step(sign: String, says: String, isPossible: Boolean, onStep: () -> Unit) =
+    OutlinedButton(onStep, Modifier.semantics { contentDescription = says }, isPossible) { Text(sign) }
 
 @OptIn(ExperimentalLayoutApi::class)
 @Composable
@@ -124,26 +142,18 @@ private fun Chip(text: String, isChosen: Boolean, onChoose: () -> Unit) =
 @OptIn(ExperimentalLayoutApi::class)
 @Composable
 private fun Record(record: RunRecord, model: BenchmarkModel, desk: Desk) {
+    val words = words()
     Block(Modifier.testTag("record")) {
         Column {
-            Text(record.model, style = MaterialTheme.typography.titleMedium)
-            val small = MaterialTheme.typography.bodySmall
-            Text(record.runtime, style = small, color = MaterialTheme.colorScheme.onSurfaceVariant)
-            Text(record.started, style = small, color = MaterialTheme.colorScheme.onSurfaceVariant)
+            val measured = model.models.firstOrNull { it.id == record.model }
+            Text(measured?.let(words::modelAndRuntime) ?: record.run, style = MaterialTheme.typography.titleMedium)
+            Caption(words.made(record))
         }
-        for (one in record.lengths) {
-            val found = one.latencies
-            Fact(
-                stringResource(R.string.length_n, one.length),
-                stringResource(R.string.percentiles, Formats.ms(found.p50), Formats.ms(found.p90), Formats.ms(found.p99), found.n),
-            )
-        }
-        Fact(stringResource(R.string.real_texts), Formats.ms(record.textMs))
-        Fact(stringResource(R.string.tokenisation), Formats.ms(record.tokenizeMs))
-        Fact(stringResource(R.string.opened), Formats.ms(record.loadMs))
-        Fact(stringResource(R.string.first_inference), Formats.ms(record.firstMs))
+        for (one in record.lengths) words.length(one)?.let { Text(it, style = MaterialTheme.typography.bodyLarge.tabular()) }
+        Fact(stringResource(R.string.real_texts), Formats.recordMs(record.textMs))
+        Fact(stringResource(R.string.opened), Formats.recordMs(record.loadMs))
+        Fact(stringResource(R.string.first_run), Formats.recordMs(record.firstMs))
         record.peakBytes?.let { Fact(stringResource(R.string.most_memory), Formats.megabytes(it)) }
-        record.operations?.let { (delegated, all) -> Fact(stringResource(R.string.delegated), stringResource(R.string.of, delegated, all)) }
         FlowRow(horizontalArrangement = Arrangement.spacedBy(8.dp)) {
             val context = LocalContext.current
             Button({

@@ -15,21 +15,20 @@ import androidx.compose.material3.Button
 import androidx.compose.material3.MaterialTheme
 import androidx.compose.material3.Text
 import androidx.compose.runtime.Composable
-import androidx.compose.runtime.DisposableEffect
 import androidx.compose.runtime.LaunchedEffect
-import androidx.compose.runtime.collectAsState
 import androidx.compose.runtime.getValue
 import androidx.compose.ui.Modifier
 import androidx.compose.ui.draw.clip
 import androidx.compose.ui.graphics.Color
-import androidx.compose.ui.platform.LocalDensity
 import androidx.compose.ui.platform.testTag
+import androidx.compose.ui.res.pluralStringResource
 import androidx.compose.ui.res.stringResource
-import androidx.compose.ui.semantics.LiveRegionMode
-import androidx.compose.ui.semantics.contentDescription
-import androidx.compose.ui.semantics.liveRegion
 import androidx.compose.ui.semantics.semantics
 import androidx.compose.ui.unit.dp
+import androidx.lifecycle.Lifecycle
+import androidx.lifecycle.compose.LocalLifecycleOwner
+import androidx.lifecycle.compose.collectAsStateWithLifecycle
+import androidx.lifecycle.repeatOnLifecycle
 import kotlinx.coroutines.delay
 import pocketbert.app.R
 import pocketbert.models.Answer
@@ -40,22 +39,24 @@ private const val PAUSE_MS = 400L
 
 /** From this width on, and with letters that are not large, the two stand beside each other. */
 private const val WIDE_DP = 560
-private const val LARGE_LETTERS = 1.5f
 
-/** Two models on the same text, side by side: how long each takes, and how large it is. */
+/** Two models on the same text, side by side: how long each takes, and how large it is. @param quiet see [TryScreen]. */
 @Composable
-fun CompareScreen(model: CompareModel) {
-    val form by model.form.collectAsState()
+fun CompareScreen(model: CompareModel, quiet: suspend () -> Unit) {
+    val form by model.form.collectAsStateWithLifecycle()
     if (form.sides.isEmpty()) {
         Cards { Notice(stringResource(R.string.two_models)) }
         return
     }
-    LaunchedEffect(form.sides.map { it.model.id }, form.first, form.second) {
-        // Whoever writes is waited for; what was measured is not measured again where the phone is turned.
-        delay(PAUSE_MS)
-        if (form.sides.all { it.samples.isEmpty() }) model.run()
+    val lifecycle = LocalLifecycleOwner.current.lifecycle
+    LaunchedEffect(lifecycle, form.sides.map { it.model.id }, form.first, form.second) {
+        lifecycle.repeatOnLifecycle(Lifecycle.State.STARTED) {
+            // Whoever writes is waited for; what was measured is not measured again where the phone is turned.
+            delay(PAUSE_MS)
+            quiet()
+            if (model.form.value.let { now -> !now.isRunning && now.sides.all { it.samples.isEmpty() } }) model.run()
+        }
     }
-    DisposableEffect(Unit) { onDispose(model::cancel) }
     Cards {
         Verdict(form)
         Block {
@@ -74,7 +75,7 @@ fun CompareScreen(model: CompareModel) {
             }
         }
         BoxWithConstraints {
-            val isWide = maxWidth.value >= WIDE_DP && LocalDensity.current.fontScale < LARGE_LETTERS
+            val isWide = maxWidth.value >= WIDE_DP && !hasLargeLetters()
             if (isWide) {
                 Row(horizontalArrangement = Arrangement.spacedBy(GAP)) {
                     for (place in form.sides.indices) Box(Modifier.weight(1f)) { Side(model, form, place) }
@@ -93,44 +94,50 @@ fun CompareScreen(model: CompareModel) {
 private fun Verdict(form: CompareModel.Form) {
     val accents = LocalAccents.current
     val longest = form.sides.mapNotNull { it.medianMs }.maxOrNull()
-    Block(Modifier.testTag("verdict").semantics { liveRegion = LiveRegionMode.Polite }) {
-        val verdict = form.verdict
+    val words = words()
+    val names = words.names(form.sides)
+    // While it is measured the bars move, and nothing is said.
+    val verdict = form.verdict.takeUnless { form.isRunning }
+    val isFinal = verdict != null
+    Block(Modifier.testTag("verdict")) {
+        val headline = when {
+            verdict != null -> words.headline(verdict, names[form.sides.indexOf(verdict.student)])
+            form.isRunning -> stringResource(R.string.measuring_both)
+            else -> stringResource(R.string.not_compared)
+        }
+        val color = if (isFinal) accents.student else MaterialTheme.colorScheme.onSurfaceVariant
+        Text(headline, Modifier.announced(isFinal).testTag("headline"), color, style = MaterialTheme.typography.answer.tabular())
         if (verdict != null) {
-            val isLess = (form.sides[0].medianMs ?: 0.0) <= (form.sides[1].medianMs ?: 0.0)
+            val comparison = words.comparison(verdict, names[form.sides.indexOf(verdict.other)])
             Text(
-                verdict,
-                style = MaterialTheme.typography.figure,
-                color = if (isLess) accents.student else MaterialTheme.colorScheme.onSurface,
+                comparison,
+                Modifier.announced(true).testTag("comparison"),
+                MaterialTheme.colorScheme.onSurfaceVariant,
+                style = MaterialTheme.typography.bodyMedium,
             )
-            Text(
-                stringResource(R.string.than, form.sides[0].model.name, form.sides[1].model.name),
-                color = MaterialTheme.colorScheme.onSurfaceVariant,
-            )
-        } else {
-            Text(stringResource(R.string.working), style = MaterialTheme.typography.figure)
         }
         for ((place, side) in form.sides.withIndex()) {
             val share = side.medianMs?.let { (it / checkNotNull(longest)).toFloat() } ?: 0f
-            Bar(side, share, if (place == 0) accents.student else accents.reference)
+            Bar(side, names[place], share, if (side === form.student) accents.student else accents.reference)
         }
-        if (form.isRunning) {
-            Text(
-                stringResource(R.string.measuring, form.sides.maxOf { it.runs }, CompareModel.RUNS),
-                style = MaterialTheme.typography.bodySmall.tabular(),
-                color = MaterialTheme.colorScheme.onSurfaceVariant,
-            )
+        val runs = form.sides.maxOf { it.runs }
+        val kept = form.sides.maxOf { it.samples.size }
+        when {
+            form.isRunning -> Caption(pluralStringResource(R.plurals.measuring, CompareModel.RUNS, runs, CompareModel.RUNS))
+            kept > 0 -> Caption(pluralStringResource(R.plurals.medians_of, kept, kept))
         }
     }
 }
 
 @Composable
-private fun Bar(side: CompareModel.Side, share: Float, color: Color) {
+private fun Bar(side: CompareModel.Side, name: String, share: Float, color: Color) {
     val length by animateFloatAsState(share)
-    val says = stringResource(R.string.bar, side.model.name, Formats.ms(side.medianMs))
-    Column(Modifier.semantics(mergeDescendants = true) { contentDescription = says }, verticalArrangement = Arrangement.spacedBy(4.dp)) {
+    val time = side.medianMs?.let(Formats::ms)
+    Column(Modifier.semantics(mergeDescendants = true) {}, verticalArrangement = Arrangement.spacedBy(4.dp)) {
         Row(Modifier.fillMaxWidth(), Arrangement.SpaceBetween) {
-            Text(side.model.name, Modifier.weight(1f))
-            Text(Formats.ms(side.medianMs), style = MaterialTheme.typography.bodyLarge.tabular())
+            val random = if (side.model.model.hasRandomWeights) " · ${stringResource(R.string.random_weights)}" else ""
+            Text(name + random, Modifier.weight(1f))
+            if (time != null) Text(time, style = MaterialTheme.typography.bodyLarge.tabular())
         }
         Box(Modifier.fillMaxWidth().height(18.dp).clip(RoundedCornerShape(6.dp)).background(MaterialTheme.colorScheme.surfaceVariant)) {
             Box(Modifier.fillMaxWidth(length).height(18.dp).clip(RoundedCornerShape(6.dp)).background(color))
@@ -144,18 +151,15 @@ private fun Side(model: CompareModel, form: CompareModel.Form, place: Int) {
     Block {
         val title = if (place == 0) R.string.left_model else R.string.right_model
         ModelPicker(stringResource(title), model.models, side.model) { model.choose(it, place) }
-        side.problem?.let { Notice(it, isError = true) }
-        Fact(stringResource(R.string.median_of, side.samples.size), Formats.ms(side.medianMs))
-        Fact(stringResource(R.string.size), Formats.megabytes(side.model.model.entry.bytes))
+        side.missing?.let { Notice(words().missing(it)) }
+        side.problem?.let { Notice(it, Tone.ERROR) }
         side.reply?.let { reply ->
-            Fact(stringResource(R.string.tokenisation), Formats.ms(reply.tokenizeMs))
-            Fact(stringResource(R.string.opened), Formats.ms(reply.openedMs))
             when (val answer = reply.answer) {
-                Answer.Hidden -> Notice(stringResource(R.string.hidden))
-                is Answer.Labels -> answer.shares.firstOrNull()?.let { Fact(it.label, Formats.percent(it.share)) }
+                Answer.Hidden -> Unit
+                is Answer.Labels -> answer.shares.firstOrNull()?.let { Fact(words().label(it.label), Formats.percent(it.share)) }
                 is Answer.Value -> Fact(stringResource(R.string.value), Formats.value(answer.value))
                 is Answer.Span -> Text(answer.found?.let { form.second.substring(it.from, it.to) } ?: stringResource(R.string.no_answer))
-                is Answer.Entities -> answer.found.forEach { Fact(form.first.substring(it.from, it.to), it.kind.orEmpty()) }
+                is Answer.Entities -> answer.found.forEach { Fact(form.first.substring(it.from, it.to), words().entity(it)) }
                 is Answer.Embedding -> Unit
             }
         }

@@ -32,7 +32,7 @@ fun HeadlessScreen(run: String, progress: RunProgress, onCancel: () -> Unit) {
             Text(stringResource(R.string.headless, run), style = MaterialTheme.typography.headlineMedium, textAlign = TextAlign.Center)
             Text(stringResource(R.string.headless_says), textAlign = TextAlign.Center, color = MaterialTheme.colorScheme.onSurfaceVariant)
             LinearProgressIndicator({ progress.done.toFloat() }, Modifier.fillMaxWidth())
-            Text(progress.sentence, textAlign = TextAlign.Center)
+            Text(words().run(progress), textAlign = TextAlign.Center)
             if (!progress.state.isFinal) OutlinedButton(onCancel) { Text(stringResource(R.string.stop)) }
         }
     }

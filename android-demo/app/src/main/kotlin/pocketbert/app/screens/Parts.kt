@@ -31,6 +31,7 @@ import androidx.compose.runtime.setValue
 import androidx.compose.ui.Alignment
 import androidx.compose.ui.Modifier
 import androidx.compose.ui.graphics.Color
+import androidx.compose.ui.platform.LocalDensity
 import androidx.compose.ui.platform.testTag
 import androidx.compose.ui.semantics.LiveRegionMode
 import androidx.compose.ui.semantics.liveRegion
@@ -39,6 +40,12 @@ import androidx.compose.ui.unit.dp
 import pocketbert.models.ShelvedModel
 
 val GAP = 16.dp
+
+private const val LARGE_LETTERS = 1.5f
+
+/** Whether letters are so large that two things hardly stand beside each other. */
+@Composable
+fun hasLargeLetters() = LocalDensity.current.fontScale >= LARGE_LETTERS
 
 /** A screen of cards that scrolls, so that nothing is cut where text is large. */
 @Composable
@@ -64,17 +71,31 @@ fun Block(
     }
 }
 
+/** What a notice is about: an error alone is red. */
+enum class Tone { NEUTRAL, ERROR }
+
 /** A sentence that has to be seen, and is read out. */
 @Composable
-fun Notice(text: String, isError: Boolean = false) {
+fun Notice(text: String, tone: Tone = Tone.NEUTRAL) {
     val colors = MaterialTheme.colorScheme
-    Block(
-        Modifier.semantics { liveRegion = LiveRegionMode.Polite },
-        if (isError) colors.errorContainer else colors.tertiaryContainer,
-    ) {
-        Text(text, color = if (isError) colors.onErrorContainer else colors.onTertiaryContainer)
+    val (ground, letters) = when (tone) {
+        Tone.NEUTRAL -> colors.surfaceVariant to colors.onSurfaceVariant
+        Tone.ERROR -> colors.errorContainer to colors.onErrorContainer
     }
+    Block(Modifier.announced(true), ground) { Text(text, color = letters) }
 }
+
+/** Small letters below a figure. */
+@Composable
+fun Caption(text: String, modifier: Modifier = Modifier) = Text(
+    text,
+    modifier,
+    style = MaterialTheme.typography.bodySmall.tabular(),
+    color = MaterialTheme.colorScheme.onSurfaceVariant,
+)
+
+/** Read out once it is final: a figure that changes is not spoken each time. */
+fun Modifier.announced(isFinal: Boolean) = if (isFinal) semantics { liveRegion = LiveRegionMode.Polite } else this
 
 /** A name and a value; one below the other where they do not fit beside each other. */
 @OptIn(ExperimentalLayoutApi::class)
@@ -113,6 +134,7 @@ fun Input(label: String, text: String, onChange: (String) -> Unit, tag: String, 
 @Composable
 fun ModelPicker(label: String, models: List<ShelvedModel>, chosen: ShelvedModel?, onChoose: (String) -> Unit) {
     var isOpen by remember { mutableStateOf(false) }
+    val words = words()
     ExposedDropdownMenuBox(isOpen, { isOpen = it }) {
         OutlinedTextField(
             chosen?.name.orEmpty(),
@@ -120,7 +142,7 @@ fun ModelPicker(label: String, models: List<ShelvedModel>, chosen: ShelvedModel?
             Modifier.menuAnchor(MenuAnchorType.PrimaryNotEditable).fillMaxWidth().testTag("picker-$label"),
             readOnly = true,
             label = { Text(label) },
-            supportingText = { Text(chosen?.detail.orEmpty()) },
+            supportingText = { Text(chosen?.let(words::detail).orEmpty()) },
             trailingIcon = { ExposedDropdownMenuDefaults.TrailingIcon(isOpen) },
             shape = RoundedCornerShape(12.dp),
         )
@@ -131,7 +153,7 @@ fun ModelPicker(label: String, models: List<ShelvedModel>, chosen: ShelvedModel?
                         Column(Modifier.padding(vertical = 6.dp)) {
                             Text(model.name)
                             Text(
-                                model.detail,
+                                words.detail(model),
                                 style = MaterialTheme.typography.bodySmall,
                                 color = MaterialTheme.colorScheme.onSurfaceVariant,
                             )

@@ -5,8 +5,10 @@ import androidx.compose.foundation.layout.Box
 import androidx.compose.foundation.layout.BoxWithConstraints
 import androidx.compose.foundation.layout.Column
 import androidx.compose.foundation.layout.Row
+import androidx.compose.foundation.layout.consumeWindowInsets
 import androidx.compose.foundation.layout.fillMaxSize
 import androidx.compose.foundation.layout.fillMaxWidth
+import androidx.compose.foundation.layout.imePadding
 import androidx.compose.foundation.layout.padding
 import androidx.compose.foundation.layout.safeDrawingPadding
 import androidx.compose.foundation.rememberScrollState
@@ -26,7 +28,7 @@ import androidx.compose.material3.Text
 import androidx.compose.material3.TopAppBar
 import androidx.compose.runtime.Composable
 import androidx.compose.runtime.CompositionLocalProvider
-import androidx.compose.runtime.collectAsState
+import androidx.compose.runtime.LaunchedEffect
 import androidx.compose.runtime.getValue
 import androidx.compose.runtime.mutableIntStateOf
 import androidx.compose.runtime.saveable.rememberSaveable
@@ -42,32 +44,42 @@ import androidx.compose.ui.text.style.TextAlign
 import androidx.compose.ui.text.style.TextOverflow
 import androidx.compose.ui.unit.Density
 import androidx.compose.ui.unit.dp
+import androidx.lifecycle.compose.collectAsStateWithLifecycle
 import pocketbert.app.Desk
 import pocketbert.app.R
+import pocketbert.models.Screens
+import pocketbert.models.Screens.Screen
 import pocketbert.models.ShelfModel
 
-private enum class Tab(val title: Int, val icon: Int) {
-    TRY(R.string.try_title, R.drawable.tab_try),
-    COMPARE(R.string.compare_title, R.drawable.tab_compare),
-    SELF_TEST(R.string.self_test_title, R.drawable.tab_self_test),
-    BENCHMARK(R.string.benchmark_title, R.drawable.tab_benchmark),
+private enum class Tab(val screen: Screen, val title: Int, val icon: Int) {
+    TRY(Screen.TRY, R.string.try_title, R.drawable.tab_try),
+    COMPARE(Screen.COMPARE, R.string.compare_title, R.drawable.tab_compare),
+    SELF_TEST(Screen.SELF_TEST, R.string.self_test_title, R.drawable.tab_self_test),
+    BENCHMARK(Screen.BENCHMARK, R.string.benchmark_title, R.drawable.tab_benchmark),
 }
 
 /** All screens, or why there is none. */
 @OptIn(ExperimentalMaterial3Api::class)
 @Composable
 fun RootScreen(desk: Desk) {
-    val shelf by desk.shelf.state.collectAsState()
-    val models by desk.models.collectAsState()
+    val shelf by desk.shelf.state.collectAsStateWithLifecycle()
+    val models by desk.models.collectAsStateWithLifecycle()
     var chosen by rememberSaveable { mutableIntStateOf(0) }
     val made = models
     if (made == null) {
         Surface(Modifier.fillMaxSize(), color = MaterialTheme.colorScheme.background) {
-            Opening((shelf as? ShelfModel.State.Failed)?.why, desk::open)
+            val why = when (val state = shelf) {
+                ShelfModel.State.Empty -> stringResource(R.string.no_models)
+                is ShelfModel.State.Failed -> state.why
+                else -> null
+            }
+            Opening(why, desk::open)
         }
         return
     }
     val tab = Tab.entries[chosen]
+    // What another screen holds in memory goes; turning the phone leaves none.
+    LaunchedEffect(made, tab) { made.show(tab.screen) }
     BoxWithConstraints {
         // A phone that lies on its side has no height to give away.
         if (maxHeight < LOW_DP.dp) {
@@ -91,18 +103,21 @@ fun RootScreen(desk: Desk) {
                         }
                     }
                 },
-            ) { padding -> Box(Modifier.padding(padding)) { Shown(tab, made, desk) } }
+            ) { padding ->
+                // The keyboard lies over the bar below, so that only what is higher has to go.
+                Box(Modifier.padding(padding).consumeWindowInsets(padding).imePadding()) { Shown(tab, made, desk) }
+            }
         }
     }
 }
 
 @Composable
-private fun Shown(tab: Tab, made: Desk.Models, desk: Desk) {
+private fun Shown(tab: Tab, made: Screens, desk: Desk) {
     Column {
         if (made.shelf.usesUnsigned) Banner(stringResource(R.string.unsigned))
         when (tab) {
-            Tab.TRY -> TryScreen(made.tries)
-            Tab.COMPARE -> CompareScreen(made.compare)
+            Tab.TRY -> TryScreen(made.tries) { made.benchmark.settled() }
+            Tab.COMPARE -> CompareScreen(made.compare) { made.benchmark.settled() }
             Tab.SELF_TEST -> SelfTestScreen(made.selfTest)
             Tab.BENCHMARK -> BenchmarkScreen(made.benchmark, desk)
         }
@@ -113,7 +128,7 @@ private fun Shown(tab: Tab, made: Desk.Models, desk: Desk) {
 private fun Title(tab: Tab) = Text(
     stringResource(tab.title),
     Modifier.semantics { heading() },
-    style = MaterialTheme.typography.headlineMedium,
+    style = MaterialTheme.typography.titleLarge,
     maxLines = 1,
     overflow = TextOverflow.Ellipsis,
 )

@@ -16,9 +16,9 @@ import androidx.compose.ui.unit.sp
 
 /** Colours that Material has no role for: the two sides of a comparison, and what was found in a text. */
 @Immutable
-class Accents(val student: Color, val reference: Color, val good: Color)
+class Accents(val student: Color, val reference: Color, val good: Color, val marks: MarkColors)
 
-val LocalAccents = staticCompositionLocalOf { Accents(Color.Unspecified, Color.Unspecified, Color.Unspecified) }
+val LocalAccents = staticCompositionLocalOf<Accents> { error("there are no accents outside of PocketBertTheme") }
 
 private val LIGHT = lightColorScheme(
     primary = Color(0xFF1D4E89),
@@ -72,9 +72,24 @@ private val DARK = darkColorScheme(
     errorContainer = Color(0xFF6B1F1B),
     onErrorContainer = Color(0xFFF9DEDC),
 )
+private val LIGHT_MARKS = MarkColors(
+    sure = Color(0xFF0B7A72),
+    onSure = Color.White,
+    likely = Color(0xFFCDEBE7),
+    onLikely = Color(0xFF06413C),
+    outline = Color(0xFF6F747C),
+)
+private val DARK_MARKS = MarkColors(
+    sure = Color(0xFF5ED3C8),
+    onSure = Color(0xFF00302C),
+    likely = Color(0xFF124E49),
+    onLikely = Color(0xFFCDEBE7),
+    outline = Color(0xFF9AA0AB),
+)
 private val TYPE = Typography().run {
     copy(
         headlineMedium = headlineMedium.copy(fontWeight = FontWeight.SemiBold),
+        titleLarge = titleLarge.copy(fontWeight = FontWeight.SemiBold),
         titleMedium = titleMedium.copy(fontWeight = FontWeight.SemiBold),
     )
 }
@@ -85,13 +100,16 @@ fun TextStyle.tabular() = copy(fontFeatureSettings = "tnum")
 /** The one number that a screen is about. */
 val Typography.figure get() = displaySmall.copy(fontWeight = FontWeight.SemiBold, letterSpacing = (-0.5).sp).tabular()
 
+/** An answer that is a sentence. */
+val Typography.answer get() = headlineSmall.copy(fontWeight = FontWeight.SemiBold)
+
 @Composable
 fun PocketBertTheme(content: @Composable () -> Unit) {
     val isDark = isSystemInDarkTheme()
     val accents = if (isDark) {
-        Accents(student = Color(0xFF5ED3C8), reference = Color(0xFF7F8896), good = Color(0xFF7BD88F))
+        Accents(student = Color(0xFF5ED3C8), reference = Color(0xFF7F8896), good = Color(0xFF7BD88F), DARK_MARKS)
     } else {
-        Accents(student = Color(0xFF0B8A80), reference = Color(0xFF9AA1AB), good = Color(0xFF1E7B34))
+        Accents(student = Color(0xFF0B7A72), reference = Color(0xFF9AA1AB), good = Color(0xFF1E7B34), LIGHT_MARKS)
     }
     CompositionLocalProvider(LocalAccents provides accents) {
         MaterialTheme(colorScheme = if (isDark) DARK else LIGHT, typography = TYPE, content = content)

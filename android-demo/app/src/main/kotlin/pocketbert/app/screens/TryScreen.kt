@@ -4,27 +4,28 @@ import android.net.Uri
 import androidx.activity.compose.rememberLauncherForActivityResult
 import androidx.activity.result.contract.ActivityResultContracts
 import androidx.compose.foundation.layout.Arrangement
-import androidx.compose.foundation.layout.Column
 import androidx.compose.foundation.layout.ExperimentalLayoutApi
 import androidx.compose.foundation.layout.FlowRow
-import androidx.compose.foundation.layout.fillMaxWidth
 import androidx.compose.foundation.layout.heightIn
 import androidx.compose.material3.Button
 import androidx.compose.material3.OutlinedButton
 import androidx.compose.material3.Text
 import androidx.compose.material3.TextButton
 import androidx.compose.runtime.Composable
-import androidx.compose.runtime.DisposableEffect
 import androidx.compose.runtime.LaunchedEffect
-import androidx.compose.runtime.collectAsState
 import androidx.compose.runtime.getValue
 import androidx.compose.runtime.mutableStateOf
 import androidx.compose.runtime.saveable.rememberSaveable
 import androidx.compose.runtime.setValue
 import androidx.compose.ui.Modifier
 import androidx.compose.ui.platform.LocalContext
+import androidx.compose.ui.res.pluralStringResource
 import androidx.compose.ui.res.stringResource
 import androidx.compose.ui.unit.dp
+import androidx.lifecycle.Lifecycle
+import androidx.lifecycle.compose.LocalLifecycleOwner
+import androidx.lifecycle.compose.collectAsStateWithLifecycle
+import androidx.lifecycle.repeatOnLifecycle
 import kotlinx.coroutines.delay
 import pocketbert.app.R
 import pocketbert.models.SearchModel
@@ -35,17 +36,24 @@ import java.io.FileNotFoundException
 /** Whoever writes is waited for, so that not every letter is asked for. */
 private const val PAUSE_MS = 250L
 
-/** Asks one model what a person writes, while it is written. */
+/**
+ * Asks one model what a person writes, while it is written.
+ *
+ * @param quiet waits until what another screen has measured has ended: a benchmark that is left ends some time later.
+ */
 @Composable
-fun TryScreen(model: TryModel) {
-    val form by model.form.collectAsState()
-    val set by model.search.set.collectAsState()
-    LaunchedEffect(form.chosen?.id, form.first, form.second, set.sentences) {
-        delay(PAUSE_MS)
-        model.ask()
+fun TryScreen(model: TryModel, quiet: suspend () -> Unit) {
+    val form by model.form.collectAsStateWithLifecycle()
+    val set by model.search.set.collectAsStateWithLifecycle()
+    val lifecycle = LocalLifecycleOwner.current.lifecycle
+    LaunchedEffect(lifecycle, form.chosen?.id, form.first, form.second, set.sentences) {
+        // Nothing is asked in the background; coming back asks again.
+        lifecycle.repeatOnLifecycle(Lifecycle.State.STARTED) {
+            delay(PAUSE_MS)
+            quiet()
+            model.ask()
+        }
     }
-    // Whoever measures on another screen is not to share the processor with this one; coming back asks again.
-    DisposableEffect(Unit) { onDispose(model::cancel) }
     Cards {
         Block {
             ModelPicker(stringResource(R.string.model), model.models, form.chosen, model::choose)
@@ -58,9 +66,9 @@ fun TryScreen(model: TryModel) {
             }
             Input(stringResource(first), form.first, model::writeFirst, "first")
             second?.let { Input(stringResource(it), form.second, model::writeSecond, "second", lines = 8) }
-            if (form.chosen?.task == Task.SEARCH) Sentences(model, set)
         }
         AnswerBlock(form, set)
+        if (form.chosen?.task == Task.SEARCH) Sentences(model, set)
     }
 }
 
@@ -71,7 +79,7 @@ private fun Sentences(model: TryModel, set: SearchModel.Set) {
     var isOpen by rememberSaveable { mutableStateOf(false) }
     if (!isOpen) {
         TextButton({ isOpen = true }, Modifier.heightIn(min = 48.dp)) {
-            Text(stringResource(R.string.edit_sentences, set.sentences.size))
+            Text(pluralStringResource(R.plurals.edit_sentences, set.sentences.size, set.sentences.size))
         }
         return
     }
@@ -84,7 +92,7 @@ private fun Sentences(model: TryModel, set: SearchModel.Set) {
         }
         isOpen = false
     }
-    Column(Modifier.fillMaxWidth(), verticalArrangement = Arrangement.spacedBy(8.dp)) {
+    Block {
         Input(stringResource(R.string.sentences), written, { written = it }, "sentences", lines = 12)
         FlowRow(horizontalArrangement = Arrangement.spacedBy(8.dp)) {
             Button({

@@ -112,7 +112,8 @@ object Outputs {
     }
 
     /**
-     * Tags each word of a text by its first token, and joins the tags into entities.
+     * Tags each word of a text by its first token, and joins the tags into entities, without the punctuation at their ends: the
+     * comma of `Berlin,` is no part of the city.
      *
      * @param text the text.
      * @param labels `B-person`, `I-person`, `O` …, in the order of the logits.
@@ -147,6 +148,16 @@ object Outputs {
                 }
             }
         }
-        return found
+        return found.map { withoutPunctuation(text, it) }
+    }
+
+    /** Returns an entity less the punctuation at its ends; one that is all punctuation stays as it is. */
+    private fun withoutPunctuation(text: String, one: Found): Found {
+        val punctuation = checkNotNull(CharacterTables.category("P")) { "characters.txt has no punctuation" }
+        var (from, to) = one.from to one.to
+        while (from < to && text.codePointAt(from) in punctuation) from += Character.charCount(text.codePointAt(from))
+        if (from == to) return one
+        while (text.codePointBefore(to) in punctuation) to -= Character.charCount(text.codePointBefore(to))
+        return one.copy(from = from, to = to)
     }
 }

@@ -96,6 +96,19 @@ class OutputsTest {
     }
 
     @Test
+    fun `an entity ends without punctuation`() {
+        // U+10100 is punctuation of two code units.
+        val found = { text: String ->
+            val words = Outputs.words(text)
+            val (from, to) = words.map { it.first }.toIntArray() to words.map { it.last + 1 }.toIntArray()
+            Outputs.entities(text, listOf("I-person", "O"), from, to, List(words.size) { floatArrayOf(1f, 0f) })
+                .map { text.substring(it.from, it.to) }
+        }
+        val texts = listOf("Anna Berg,", "(Ana)", "\uD800\uDD00Łódź\uD800\uDD00", "…!", "O'Neill's", "«")
+        assertEquals(listOf("Anna Berg", "Ana", "Łódź", "…!", "O'Neill's", "«"), texts.flatMap(found))
+    }
+
+    @Test
     fun `the nearest come first`() {
         val among = listOf(floatArrayOf(0f, 1f), floatArrayOf(1f, 0f), floatArrayOf(0.6f, 0.8f))
         assertEquals(listOf(1, 2), Outputs.nearest(floatArrayOf(1f, 0f), among, top = 2).map { it.first })
