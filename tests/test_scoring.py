@@ -180,6 +180,12 @@ def test_punctuation_at_its_ends_is_no_part_of_an_entity(text, entity):
     assert text[found.start : found.end] == entity
 
 
+def test_a_word_of_punctuation_alone_ends_no_entity():
+    text = "Rio de – now"
+    (found,) = entities(text, ["B-place", "I-place", "I-place", "O"], [1.0] * 4, word_spans(text))
+    assert text[found.start : found.end] == "Rio de"
+
+
 def test_a_label_may_be_an_empty_text():
     text = "a b c d e f"
     found = entities(text, ["", "", "B-", "I-", "O", ""], [0.5, 0.7, 1, 0.6, 1, 0.4], word_spans(text))

@@ -168,8 +168,9 @@ def entities(text: str, tags: Sequence[str], scores: Sequence[float], spans: Seq
 
 def _without_punctuation(text: str, entity: Entity) -> Entity:
     """Return an entity less the punctuation at its ends; one that is all punctuation stays as it is."""
+    # Spaces too: `Anna —` may be two words of one entity.
     inside = [
-        at for at in range(entity.start, entity.end) if not unicodedata.category(text[at]).startswith("P")
+        at for at in range(entity.start, entity.end) if unicodedata.category(text[at])[0] != "P" and text[at].strip()
     ] or range(entity.start, entity.end)
     return replace(entity, start=inside[0], end=inside[-1] + 1)
 

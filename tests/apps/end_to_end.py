@@ -24,6 +24,7 @@ from pipeline.text.bundled import everyday_sentences, verification_texts
 FOLDER = students.FOLDER / "endtoend"
 SOCKET = students.FOLDER / "runtime.sock"
 _TEXTS, _ASKED = 60, 33
+_LEAST_FOUND = 20
 _TRAPS = (
     "I\u0307stanbul'da 3 Ana met two Bobs.",
     "Zürich — Crème brûlée for 12,5 € 👩‍👩‍👧 and Pelé!",
@@ -37,6 +38,9 @@ def write(folder: Path = FOLDER) -> int:
     """Make the students, and write what Python answers; return the number of answers."""
     keys = students.make(folder)
     rows = [row for name, backend in _models() for row in _answers(name, backend)]
+    # Lists without an entity are equal whoever wrote them.
+    found = [row for row in rows if row["model"].startswith("names/") and row["answer"]]
+    assert len(found) >= _LEAST_FOUND, f"{len(found)} texts have an entity: train the student longer"
     document = {"keys": keys, "rows": rows, "runs": _runs()} | runtime_server.versions()
     (folder / "cases.json").write_text(json.dumps(document), encoding="utf-8")
     return len(rows)

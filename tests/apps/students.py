@@ -122,7 +122,7 @@ def _students() -> Iterator[tuple[str, str, dict[str, Any]]]:
     sentences = [_tagged(text) for text in everyday_sentences()]
     split = 9 * len(sentences) // 10
     files = _files("names", ".conll", "\n\n".join(sentences[:split]), "\n\n".join(sentences[split:]))
-    yield "names", "token_classification", {"train": train | files | {"epochs": 3}}
+    yield "names", "token_classification", {"train": train | files | {"epochs": 40}}
     questions = json.loads((TEXTS / "questions.json").read_text(encoding="utf-8"))
     (article,) = questions["data"]
     paragraphs = article["paragraphs"]

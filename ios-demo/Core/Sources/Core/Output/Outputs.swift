@@ -184,12 +184,14 @@ public enum Outputs {
     /// Returns an entity less the punctuation at its ends; one that is all punctuation stays as it is.
     private static func withoutPunctuation(_ found: Found, _ units: [UInt16]) -> Found {
         guard let punctuation = CharacterTables.category("P") else { return found }
+        let spaces = CharacterTables.set("text_space")
         var inside: Range<Int>?
         var at = found.from
         while at < found.to {
             let code = AlignedText.code(units, at)
             let next = at + (code > 0xFFFF ? 2 : 1)
-            if !punctuation.contains(code) { inside = (inside?.lowerBound ?? at)..<next }
+            // Spaces too: `Anna —` may be two words of one entity.
+            if !punctuation.contains(code), !spaces.contains(code) { inside = (inside?.lowerBound ?? at)..<next }
             at = next
         }
         return inside.map { Found($0.lowerBound, $0.upperBound, found.score, found.kind) } ?? found

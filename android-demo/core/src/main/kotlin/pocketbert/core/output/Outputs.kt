@@ -154,10 +154,14 @@ object Outputs {
     /** Returns an entity less the punctuation at its ends; one that is all punctuation stays as it is. */
     private fun withoutPunctuation(text: String, one: Found): Found {
         val punctuation = checkNotNull(CharacterTables.category("P")) { "characters.txt has no punctuation" }
+        val spaces = CharacterTables.set("text_space")
+
+        // Spaces too: `Anna —` may be two words of one entity.
+        fun outside(code: Int) = code in punctuation || code in spaces
         var (from, to) = one.from to one.to
-        while (from < to && text.codePointAt(from) in punctuation) from += Character.charCount(text.codePointAt(from))
+        while (from < to && outside(text.codePointAt(from))) from += Character.charCount(text.codePointAt(from))
         if (from == to) return one
-        while (text.codePointBefore(to) in punctuation) to -= Character.charCount(text.codePointBefore(to))
+        while (outside(text.codePointBefore(to))) to -= Character.charCount(text.codePointBefore(to))
         return one.copy(from = from, to = to)
     }
 }
