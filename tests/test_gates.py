@@ -260,6 +260,14 @@ def leak_padding(case: Case) -> Case:
     return case.with_found(padded_outputs=changed(case.found.padded_outputs, 2, lambda value: value + 0.5, 0))
 
 
+def leak_much_padding(case: Case, every: int = 10, by: float = 0.045) -> Case:
+    """Let padding change a little in one row of so many."""
+    outputs = case.found.padded_outputs
+    for row in range(0, len(case.found.padded), every):
+        outputs = changed(outputs, row, lambda value: value + by, 0)
+    return case.with_found(padded_outputs=outputs)
+
+
 def break_threads(case: Case) -> Case:
     """Let two threads give another number."""
     again = case.found.repeated
@@ -307,11 +315,27 @@ FIRINGS: dict[str, Firing] = {
     "max_mean_shift": Firing("value", 0.01, shift_all, "mean over all rows"),
     "max_all_pad_error": Firing("embedding", 1e-6, leak_into_all_pad, "all padding"),
     "max_pad_difference": Firing("embedding", 0.1, leak_padding, f"worst on {text_id(6)} "),
+    "max_usual_pad_difference": Firing("embedding", 0.01, leak_much_padding, "but the 2 %"),
     "max_thread_difference": Firing("logits", 0.1, break_threads, "two threads"),
     "max_kl": Firing("logits", 1e-4, sharpen_logits, "mean over all rows"),
     "max_task_drop": Firing("embedding", 0.01, shuffle_all, "fell to"),
     "max_bytes_per_parameter": Firing("logits", 4.3, grow, "larger than its scheme promises"),
 }
+
+
+@pytest.mark.parametrize("kind", ["embedding", "token_logits"])
+def test_one_padded_row_may_flip_an_activation_and_many_may_not(kind, seed):
+    case = clean(kind, seed, "int8_dynamic")
+    gates = SCHEMES["int8_dynamic"].gates[kind]
+    measures = case.judge(gates).measures
+    assert measures is not None
+    unit = measures.unit
+    once = leak_much_padding(case, every=len(case.found.padded), by=0.045 * unit)
+    assert once.judge(gates).verdict == "passed"
+    often = leak_much_padding(case, every=4, by=0.045 * unit).judge(gates)
+    assert [gate.name for gate in often.gates if not gate.passed] == ["max_usual_pad_difference"]
+    far = leak_much_padding(case, every=len(case.found.padded), by=0.16 * unit).judge(gates)
+    assert "max_pad_difference" in [gate.name for gate in far.gates if not gate.passed]
 
 
 @pytest.mark.parametrize(

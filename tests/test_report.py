@@ -115,6 +115,7 @@ def parity_of(
         mean_shift=None,
         max_all_pad_error=0.0 if kind == "cosine" else None,
         max_pad_difference=error / 2,
+        usual_pad_difference=error / 2,
         deterministic=True,
         max_thread_difference=0.0 if backend != "coreml" else None,
         agreement=None if kind == "cosine" else 0.99,

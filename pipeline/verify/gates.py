@@ -9,7 +9,17 @@ from pipeline.metrics import scoring
 from pipeline.metrics.scoring import Labels
 from pipeline.schemes import SCHEMES, Gates
 from pipeline.student.reference import Reference
-from pipeline.verify.measure import Measured, describe, evaluations, groups, measure_all, score, task_score, worst
+from pipeline.verify.measure import (
+    Measured,
+    describe,
+    evaluations,
+    groups,
+    measure_all,
+    pad_differences,
+    score,
+    task_score,
+    worst,
+)
 from pipeline.verify.record import (
     EXEMPT,
     Asked,
@@ -192,6 +202,12 @@ def _bound_gates(
         ("max_all_pad_error", gates.max_all_pad_error, measures.max_all_pad_error, "on a row that is all padding"),
         ("max_pad_difference", gates.max_pad_difference, measures.max_pad_difference, _blame_padding(truth, measured)),
         (
+            "max_usual_pad_difference",
+            gates.max_usual_pad_difference,
+            measures.usual_pad_difference,
+            "all padded rows but the 2 % that differ most",
+        ),
+        (
             "max_thread_difference",
             gates.max_thread_difference,
             measures.max_thread_difference,
@@ -286,9 +302,8 @@ def _control_gates(signature: Signature, gates: Gates, truth: Reference, control
 def _blame_padding(truth: Reference, measured: Measured) -> str:
     if not measured.padded:
         return "no padded row was run"
-    unpadded = measured.outputs.take([run.row for run in measured.padded])
-    errors = [np.abs(a - b).max() for a, b in zip(unpadded, measured.padded_outputs, strict=True)]
-    return f"worst on {describe(truth, measured.padded[int(np.argmax(errors))], None).short()}"
+    worst = int(np.argmax(pad_differences(measured)))
+    return f"worst on {describe(truth, measured.padded[worst], None).short()}"
 
 
 def _at_least(signature: Signature, name: str, bound: float, found: float, why: str) -> GateResult:

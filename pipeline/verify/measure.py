@@ -36,6 +36,8 @@ _WORST_KEPT = 8
 _EXACT_DB = 999.0
 _OPPOSITE = -1.0
 """The worst cosine: what an undefined one counts as. JSON has no NaN."""
+_USUAL = 0.98
+"""Share of the padded rows among which the usual difference by padding is the largest."""
 _HAS_WINNER = ("logits", "token_logits")
 
 Scores = NDArray[np.float64]
@@ -300,7 +302,7 @@ def _row_sqnr_db(truth: RowOutputs, values: RowOutputs) -> Scores:
 
 def measure_all(signature: Signature, truth: Reference, measured: Measured, scored: Scored) -> Measures:
     """Return the figures over the verification texts."""
-    unpadded = measured.outputs.take([run.row for run in measured.padded]).values
+    by_padding = pad_differences(measured)
     again = measured.repeated
     known = again.outputs.values
     threaded = None if again.threaded is None else measures.max_abs_error(known, again.threaded.values) / scored.unit
@@ -321,12 +323,20 @@ def measure_all(signature: Signature, truth: Reference, measured: Measured, scor
         max_abs_error=measures.max_abs_error(scored.truth.values, scored.outputs.values) / scored.unit,
         mean_shift=_mean_shift(scored) if signature.output_kind == "value" else None,
         max_all_pad_error=all_pad if signature.output_kind == "embedding" else None,
-        max_pad_difference=measures.max_abs_error(unpadded, measured.padded_outputs.values) / scored.unit,
+        max_pad_difference=float(by_padding.max()) / scored.unit,
+        usual_pad_difference=float(np.quantile(by_padding, _USUAL, method="lower")) / scored.unit,
         deterministic=known.tobytes() == again.again.values.tobytes(),
         max_thread_difference=threaded,
         agreement=_agreement(signature.output_kind, scored),
         kl=_kl(signature.output_kind, scored),
     )
+
+
+def pad_differences(measured: Measured) -> Scores:
+    """Return each padded run's largest absolute difference from the row at its own length; 0 if none was run."""
+    unpadded = measured.outputs.take([run.row for run in measured.padded])
+    found = [np.abs(a - b).max() for a, b in zip(unpadded, measured.padded_outputs, strict=True)]
+    return np.array(found or [0.0], np.float64)
 
 
 def _mean_shift(scored: Scored) -> float:

@@ -123,6 +123,8 @@ class Measures(_Frozen):
     max_all_pad_error: float | None
     """None for all but embeddings: elsewhere a row of padding has no defined answer beyond being finite."""
     max_pad_difference: float
+    usual_pad_difference: float
+    """Of all padded rows but the 2 % that differ most."""
     deterministic: bool
     """Whether the fresh session gave the same bytes."""
     max_thread_difference: float | None

@@ -30,6 +30,7 @@ _QUANTITIES = {
     "max_mean_shift": Quantity("mean shift", "standard deviations"),
     "max_all_pad_error": Quantity("largest number"),
     "max_pad_difference": Quantity("largest difference by padding"),
+    "max_usual_pad_difference": Quantity("largest difference by padding but for 2 % of the texts"),
     "max_thread_difference": Quantity("largest difference between runs"),
     "max_kl": Quantity("Kullback-Leibler divergence", "nats"),
     "max_task_drop": Quantity("drop of the task metric"),
@@ -41,7 +42,7 @@ _QUANTITIES = {
     ),
     "every_length_worst_row_db": Quantity("SQNR of the worst row over all lengths", "dB"),
 }
-_RELATIVE = ("max_abs_error", "max_pad_difference", "max_thread_difference")
+_RELATIVE = ("max_abs_error", "max_pad_difference", "max_usual_pad_difference", "max_thread_difference")
 """Differences that are divided by the reference's root mean square, but for embeddings, whose length is 1."""
 RELATIVE = "of the reference's root mean square"
 
