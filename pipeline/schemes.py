@@ -394,8 +394,8 @@ SCHEMES: dict[str, Scheme] = {
                 error=None,
                 drop=0.01,
                 # An activation at the edge of two steps flips when a sum comes out a last bit apart, as it does in
-                # ExecuTorch at another length: in one padded text of 200, by up to .045 on a clean tagger (LOG.md). Planted
-                # faults begin at .16, and change nearly every padded text.
+                # ExecuTorch at another length: in one padded text of 200, by up to .045 on a clean tagger (LOG.md).
+                # Planted faults begin at .16, and change nearly every padded text.
                 pad=1e-1,
                 usual_pad=1e-2,
                 threads=3e-2,
