@@ -78,7 +78,7 @@ class ScreensTest {
     }
 
     /** Waits; what is delayed in the main thread is due only where its clock is moved. */
-    private fun await(seconds: Int = 60, found: () -> Boolean) = rule.waitUntil(seconds * 1000L) {
+    private fun await(seconds: Int = 180, found: () -> Boolean) = rule.waitUntil(seconds * 1000L) {
         shadowOf(Looper.getMainLooper()).idleFor(Duration.ofMillis(50))
         found()
     }
@@ -331,18 +331,19 @@ class ScreensTest {
         choose("ask")
         await { hasTag("answer") }
         rule.onNodeWithTag("second").performScrollTo().performClick()
-        var height = 0
+        var top = 0
         scenario.onActivity { activity ->
             val view = activity.window.decorView
-            height = view.height
-            val insets = WindowInsetsCompat.Builder().setInsets(WindowInsetsCompat.Type.ime(), Insets.of(0, 0, 0, height * 6 / 10))
+            val keyboard = view.height * 6 / 10
+            top = view.height - keyboard
+            val insets = WindowInsetsCompat.Builder().setInsets(WindowInsetsCompat.Type.ime(), Insets.of(0, 0, 0, keyboard))
                 .setVisible(WindowInsetsCompat.Type.ime(), true).build()
             ViewCompat.dispatchApplyWindowInsets(view, insets)
         }
         await {
             val field = rule.onNodeWithTag("second").fetchSemanticsNode()
             // The screen ends above the keyboard, and scrolls there to the line that is written.
-            field.boundsInRoot.bottom <= height * 4 / 10f && field.boundsInRoot.height >= field.size.height / 3
+            field.boundsInRoot.bottom <= top && field.boundsInRoot.height >= field.size.height / 3
         }
         photograph(scenario, "keyboard")
     }
