@@ -37,7 +37,7 @@ class Gates(BaseModel):
     max_pad_difference: float | None = None
     """Largest absolute difference between the same text at its own length and padded to another, likewise."""
     max_usual_pad_difference: float | None = None
-    """The same over all padded texts but the 2 % that differ most."""
+    """The same over all padded texts but the 2 % that differ most, of few texts but one."""
     max_thread_difference: float | None = None
     """Largest absolute difference between one thread and two, likewise."""
     max_task_drop: float | None = None
@@ -394,10 +394,10 @@ SCHEMES: dict[str, Scheme] = {
                 error=None,
                 drop=0.01,
                 # An activation at the edge of two steps flips when a sum comes out a last bit apart, as it does in
-                # ExecuTorch at another length: in one padded text of 200, by up to .045 on a clean tagger (LOG.md).
-                # Planted faults begin at .16, and change nearly every padded text.
-                pad=1e-1,
-                usual_pad=1e-2,
+                # ExecuTorch at another length: on clean students by up to .071, and by .011 but for 2 % of the padded
+                # texts (LOG.md). Planted faults begin at .16, and change nearly every padded text.
+                pad=1.5e-1,
+                usual_pad=3e-2,
                 threads=3e-2,
                 size=1.2,
                 shift=0.1,

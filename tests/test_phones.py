@@ -240,6 +240,22 @@ def test_what_disturbed_one_turn_has_disturbed_the_whole(turn: int) -> None:
     assert unfit(pool([_clean()] * 3, "all")) is None
 
 
+def test_a_unit_is_confirmed_as_far_as_every_turn_confirms_it() -> None:
+    def turn(**shares: float) -> BenchmarkRecord:
+        return _clean(backend__compute_units="CPU_AND_GPU", backend__share_by_unit=shares or None)
+
+    # A compute plan is made anew by each turn's process.
+    whole = pool([turn(GPU=0.9, CPU=0.1), turn(GPU=0.8999, CPU=0.1001)], "all")
+    assert whole.backend.share_by_unit == {"GPU": 0.8999, "CPU": 0.1}
+    assert unfit(whole) is None
+    assert pool([turn(GPU=0.9, CPU=0.1), turn()], "all").backend.share_by_unit is None
+    assert "GPU ran none of it" in str(unfit(pool([turn(GPU=0.9, CPU=0.1), turn(GPU=0.0, CPU=1.0)], "all")))
+    changed = pool(
+        [_clean(backend__pool_threads=1), _clean(backend__pool_threads=4), _clean(backend__pool_threads=1)], "all"
+    )
+    assert "pool had 4" in str(unfit(changed))
+
+
 def _shipped(**changes: Any) -> Shipped:
     given = {name: None for name in ("evaluator", "licence")} | {
         "recipe": "tiny", "target": "coreml-fp16", "backend": "coreml", "scheme": "fp16", "task": "embedding",
@@ -254,14 +270,24 @@ PHONE = Device.model_validate({"name": "pixel", "transport": "adb", "summary": "
 
 def test_units_on_which_no_such_file_has_passed_are_not_asked_for() -> None:
     coreml, litert = Target("coreml", "fp16"), Target("litert", "fp32")
+    told: list[str] = []
+
+    def units(target: Target, shipped: Shipped, device: Device) -> list[str | None]:
+        return list(phones._units(target, shipped, device, lambda what, _: told.append(what)))
+
     every = _shipped(compute_units=["ALL", "CPU_AND_NE", "CPU_AND_GPU", "CPU_ONLY"])
-    assert phones._units(coreml, every, IPHONE) == ["ALL", "CPU_AND_NE", "CPU_AND_GPU", "CPU_ONLY"]
+    assert units(coreml, every, IPHONE) == ["ALL", "CPU_AND_NE", "CPU_AND_GPU", "CPU_ONLY"]
+    assert units(litert, _shipped(compute_units=["CPU"]), PHONE) == [None]
+    assert not told
     few = _shipped(compute_units=["CPU_ONLY"], untried_units={"CPU_AND_NE": "Nobody tried."})
-    assert phones._units(coreml, few, IPHONE) == ["CPU_ONLY"]
-    # None of the row's units: the file's default, which an app takes.
+    assert units(coreml, few, IPHONE) == ["CPU_ONLY"]
+    # None of the row's units: the file's default, under its own name.
     ane = IPHONE.model_copy(update={"compute_units": ("CPU_AND_NE",)})
-    assert phones._units(coreml, few, ane) == [None]
-    assert list(phones._units(litert, _shipped(compute_units=["CPU"]), PHONE)) == [None]
+    assert units(coreml, few, ane) == ["CPU_ONLY"]
+    assert told == [
+        "coreml-fp16 is not measured on ALL, CPU_AND_NE, CPU_AND_GPU: no such file has passed there",
+        "coreml-fp16 is not measured on CPU_AND_NE: no such file has passed there",
+    ]
 
 
 def test_a_request_says_until_when_a_phone_cools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -315,7 +341,8 @@ class Watched:
         self.looked.append(self.now)
         ran = min(self.now, self.dies_at or self.now) - self.began
         state: State = "cooling" if ran < 30 else "running" if ran < 330 else "finished"
-        done = max(0.0, min(1.0, (ran - 30) / 300))
+        # Nothing is done yet in the first round.
+        done = 0.0 if ran < 90 else min(1.0, (ran - 30) / 300)
         status = BenchmarkStatus(run_id=run, state=state, done=done, doing=state, message=None, beats=int(ran / 5))
         return status.model_dump_json().encode()
 

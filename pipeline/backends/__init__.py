@@ -70,6 +70,8 @@ class Evaluator:
     """Whether it heeds the number of threads."""
     stands_in: str | None = None
     """What its verdict does not cover, if it stands in for a runtime that this machine lacks."""
+    unit: str | None = None
+    """The compute units on which it runs files, where it is one of several of the same runtime."""
     load_flushed: Callable[[Path, Signature], Session] | None = None
     """Opens a file so that subnormal numbers of half precision are zero, as on some units; None where it cannot."""
 

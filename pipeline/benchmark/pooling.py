@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import median
 
-from pipeline.benchmark.record import BenchmarkRecord, Conditions, LengthTiming, TextTiming, Timing
+from pipeline.benchmark.record import BackendInfo, BenchmarkRecord, Conditions, LengthTiming, TextTiming, Timing
 
 _COOLEST_FIRST = (
     *("none", "nominal", "light", "fair", "moderate"),
@@ -31,7 +31,7 @@ def pool(parts: Sequence[BenchmarkRecord], run_id: str) -> BenchmarkRecord:
         for name, one, other in (
             ("model", first.model, part.model),
             ("device", first.device, part.device),
-            ("runtime", first.backend, part.backend),
+            ("runtime", _runtime(first), _runtime(part)),
             ("app", first.app, part.app),
             ("set of texts", first.timing.texts_sha256, part.timing.texts_sha256),
             ("list of lengths", _lengths(first), _lengths(part)),
@@ -54,10 +54,34 @@ def pool(parts: Sequence[BenchmarkRecord], run_id: str) -> BenchmarkRecord:
                 texts_sha256=first.timing.texts_sha256,
                 sustained=next((one.sustained for one in timings if one.sustained is not None), None),
             ),
+            "backend": _backend([part.backend for part in parts]),
             "memory": max((part.memory for part in parts), key=lambda memory: memory.peak_bytes or 0),
             "conditions": _conditions([part.conditions for part in parts]),
             "errors": [error for part in parts for error in part.errors],
             "turns": len(parts),
+        }
+    )
+
+
+def _runtime(record: BenchmarkRecord) -> tuple[object, ...]:
+    backend = record.backend
+    return backend.runtime, backend.version, backend.compute_units, backend.threads
+
+
+def _backend(parts: Sequence[BackendInfo]) -> BackendInfo:
+    """Return what all turns confirmed: each plans anew, and a unit's share is the least that any of them gave it."""
+    first = parts[0]
+    shares = [part.share_by_unit for part in parts]
+    known = [one for one in shares if one is not None]
+    least = {unit: min(one.get(unit, 0.0) for one in known) for unit in known[0]} if len(known) == len(shares) else None
+    counts = first.ops_by_unit if all(part.ops_by_unit == first.ops_by_unit for part in parts) else None
+    pools = [part.pool_threads for part in parts]
+    changed = next((one for one in pools if one != first.threads), first.threads)
+    return first.model_copy(
+        update={
+            "share_by_unit": least,
+            "ops_by_unit": counts,
+            "pool_threads": None if None in pools else changed,
         }
     )
 

@@ -303,15 +303,10 @@ def unfit(record: BenchmarkRecord, *, throttled: bool = False) -> str | None:
         return f"it has fewer than {LEAST_SAMPLES} samples at {', '.join(map(str, few)) or 'every length'}"
     if record.conditions.thermal_after in HOT and not throttled:
         return f"the phone was throttled: its thermal state after the run is {record.conditions.thermal_after}"
-    return misleading(record)
+    return disturbed(record) or _elsewhere(record.backend)
 
 
-def misleading(record: BenchmarkRecord) -> str | None:
-    """Say why a run's times are not those of what was asked for, however many there are, or return None."""
-    return _disturbed(record) or _elsewhere(record.backend)
-
-
-def _disturbed(record: BenchmarkRecord) -> str | None:
+def disturbed(record: BenchmarkRecord) -> str | None:
     """Say what changed the speed of the run from outside, or return None."""
     backend, conditions = record.backend, record.conditions
     if conditions.foreground is False:

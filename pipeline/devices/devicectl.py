@@ -146,6 +146,9 @@ class DevicectlPhone:
         before = self._pull(run, STATUS)
         if _state(before) == "refused":
             return before
+        if before is not None:
+            # A run that was killed on the way left its request, and would go on.
+            self.remove(run)
         self.start(run)
         until = time.monotonic() + self.open_s
         while _state(status := self._pull(run, STATUS)) not in FINAL or status == before:

@@ -73,9 +73,21 @@ def _found() -> list[tuple[Attached, Callable[[Device, str], Transport]]]:
             "there is neither xcrun, which comes with Xcode on a Mac, nor pymobiledevice3, in an environment of its "
             f"own: {usbmux_remote.INSTALL}."
         )
-    served = devicectl.attached() if by_mac else []
+    errors: list[DeviceError] = []
+
+    def seen(ask: Callable[[], list[Attached]]) -> list[Attached]:
+        """Return the phones of one tool; that it fails hides none of the other's."""
+        try:
+            return ask()
+        except DeviceError as error:
+            errors.append(error)
+            return []
+
+    served = seen(devicectl.attached) if by_mac else []
     known = {plain(one.serial) for one in served}
-    others = [one for one in usbmux_remote.attached() if plain(one.serial) not in known] if by_cable else []
+    others = [one for one in seen(usbmux_remote.attached) if plain(one.serial) not in known] if by_cable else []
+    if errors and not served and not others:
+        raise errors[0]
     # Those that devicectl cannot name are among the others.
     return [(one, devicectl.DevicectlPhone) for one in served if one.state != BEYOND or not others] + [
         (one, usbmux_remote.RemoteUsbmuxPhone) for one in others

@@ -145,10 +145,9 @@ def _watch(
 
 def _pause_s(status: BenchmarkStatus | None, watched_s: float, patience: Patience) -> float:
     """Return how long to leave the phone alone: shortly while it starts or cools, and where its end is expected."""
-    if status is None or status.state != "running" or status.done <= 0:
-        left_s = 0.0
-    else:
-        left_s = watched_s * (1 - status.done) / status.done
+    if status is None or status.state != "running":
+        return patience.quick_s
+    left_s = watched_s * (1 - status.done) / status.done if status.done > 0 else patience.poll_s
     return min(max(left_s, patience.quick_s), patience.poll_s)
 
 

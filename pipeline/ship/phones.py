@@ -16,10 +16,10 @@ from pipeline import artifact, strict
 from pipeline.artifact import Artifact, digest_of
 from pipeline.backends import signature
 from pipeline.benchmark.pooling import pool
-from pipeline.benchmark.record import LEAST_SAMPLES, BenchmarkRecord, misleading, texts_digest, unfit
+from pipeline.benchmark.record import LEAST_SAMPLES, BenchmarkRecord, disturbed, texts_digest, unfit
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import choose_targets, finished_model
-from pipeline.devices.headless import MODELS, BenchmarkRequest, ComputeUnits
+from pipeline.devices.headless import MODELS, BenchmarkRequest
 from pipeline.devices.table import Device
 from pipeline.devices.transport import PATIENCE, DeviceError, Patience, Transport, carry_out
 from pipeline.errors import ArtifactError, InputError
@@ -96,7 +96,7 @@ def measure(
             requests_of(recipe.benchmark, model, said, texts, device, sustained_s, units),
         )
         for target, model, said in zip(targets, models, shipped, strict=True)
-        for units in _units(target, said, device)
+        for units in _units(target, said, device, tell)
     ]
     return in_turns(asked, out, device.name, transport, tell, key=key, patience=patience)
 
@@ -234,14 +234,17 @@ def _finished(recipe: Recipe, folder: Path) -> list[Target]:
     return [target for target in choose_targets(recipe, []) if (folder / str(target) / "model").exists()]
 
 
-def _units(target: Target, shipped: placing.Shipped, device: Device) -> Sequence[ComputeUnits | None]:
+def _units(target: Target, shipped: placing.Shipped, device: Device, tell: Tell) -> Sequence[str | None]:
     """Return the compute units that are asked for, each with a record; None alone where a runtime has no choice.
 
-    Units on which no file of the scheme has passed yet are left out: an app refuses them.
+    Units on which no file of the scheme has passed yet are left out, and told of: an app refuses them. Where that are
+    all of the row's, the file's default is measured under its own name.
     """
     if target.backend != "coreml":
         return (None,)
-    return [units for units in device.compute_units if units in shipped.compute_units] or [None]
+    if left := [units for units in device.compute_units if units not in shipped.compute_units]:
+        tell(f"{target} is not measured on {', '.join(left)}: no such file has passed there", 0.0)
+    return [units for units in device.compute_units if units in shipped.compute_units] or shipped.compute_units[:1]
 
 
 def _name(target: str, units: str | None) -> str:
@@ -257,7 +260,7 @@ def requests_of(
     texts: Sequence[str],
     device: Device,
     sustained_s: float = 0.0,
-    units: ComputeUnits | None = None,
+    units: str | None = None,
 ) -> list[BenchmarkRequest]:
     """Return what is asked of a model in each turn; the names are for exactly this model and these requests.
 
@@ -345,7 +348,8 @@ def _fault(record: BenchmarkRecord, request: BenchmarkRequest, model: Artifact) 
             for sample in samples
         ),
     }
-    return next((said for said, holds in checks.items() if not holds), None) or misleading(record)
+    # What another unit ran is kept: no table takes it, and the phone will do the same the next time.
+    return next((said for said, holds in checks.items() if not holds), None) or disturbed(record)
 
 
 def _kept(place: Path, request: BenchmarkRequest, model: Artifact) -> BenchmarkRecord | None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline import backends
 from pipeline.backends.signature import Signature
 from pipeline.metrics import scoring
 from pipeline.metrics.scoring import Labels
@@ -263,12 +264,21 @@ def _deterministic_gate(measures: Measures) -> GateResult:
 
 
 def _other_gates(signature: Signature, gates: Gates, others: list[Evaluation]) -> list[GateResult]:
-    """Hold the real runtime to the scheme's bound wherever it stands beside the evaluator of the verdict."""
+    """Hold the real runtime to the scheme's bound wherever it stands beside the evaluator of the verdict.
+
+    On units that an app does not offer, what it gives is in the record alone.
+    """
     bound = gates.min_sqnr_db
     why = "the runtime differs from the evaluator of the verdict"
     if bound is None:
         return []
-    return [_at_least(signature, f"min_sqnr_db:{one.evaluator}", bound, one.sqnr_db, why) for one in others]
+    _, untried = backends.compute_units(signature.backend, signature.scheme)
+    unused = {one.name for one in backends.get(signature.backend).evaluators() if one.unit in untried}
+    return [
+        _at_least(signature, f"min_sqnr_db:{one.evaluator}", bound, one.sqnr_db, why)
+        for one in others
+        if one.evaluator not in unused
+    ]
 
 
 def _control_gates(signature: Signature, gates: Gates, truth: Reference, control: Control) -> list[GateResult]:

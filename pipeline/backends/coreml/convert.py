@@ -161,8 +161,8 @@ def _hold_floors_up(exported: Any, *, half: bool, ios: int) -> None:
     aten = torch.ops.aten
     graph = exported.graph_module.graph
     for node in list(graph.nodes):
-        if node.target is aten.clamp.default and len(node.args) == 2 and not node.kwargs:
-            floor = max(node.args[1], SMALLEST_NORMAL) if half else node.args[1]
+        if node.target is aten.clamp.default and len(node.args) == 2 and not node.kwargs and _is_float(node):
+            floor = SMALLEST_NORMAL if half and 0 < node.args[1] < SMALLEST_NORMAL else node.args[1]
             with graph.inserting_before(node):
                 least = graph.call_function(aten.full.default, ([], float(floor)))
                 new = graph.call_function(aten.maximum.default, (node.args[0], least))
@@ -176,6 +176,10 @@ def _hold_floors_up(exported: Any, *, half: bool, ios: int) -> None:
         node.replace_all_uses_with(new)
         graph.erase_node(node)
     exported.graph_module.recompile()
+
+
+def _is_float(node: Any) -> bool:
+    return bool(node.meta["val"].dtype.is_floating_point)
 
 
 @functools.lru_cache(maxsize=1)

@@ -80,6 +80,7 @@ def _on(units: ComputeUnits) -> Evaluator:
         f"Core ML {units} (macOS {platform.mac_ver()[0]})",
         lambda file, signature, threads: load_compute_unit(file, signature, units),
         uses_threads=False,
+        unit=units,
     )
 
 

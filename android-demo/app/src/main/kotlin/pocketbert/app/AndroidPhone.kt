@@ -55,7 +55,7 @@ class AndroidPhone(private val context: Context) : Phone {
     /** [Process.getElapsedCpuTime] counts whole milliseconds, and no call of Android gives a process's nanoseconds. */
     override val cpuStepMs = 1.0
 
-    override fun isInFront() = front.isInFront
+    override fun isInFront() = front.stayed()
 
     override fun moment(): Moment {
         val power = context.getSystemService(PowerManager::class.java)
@@ -132,6 +132,17 @@ private class Front(context: Context) : Application.ActivityLifecycleCallbacks {
         private set
     private val started = HashSet<Activity>()
 
+    // One that left and came back between two looks has left.
+    @Volatile
+    private var left = false
+
+    /** Whether the app is in front, and was so since the last look. */
+    fun stayed(): Boolean {
+        val hasLeft = left
+        left = false
+        return isInFront && !hasLeft
+    }
+
     init {
         (context.applicationContext as Application).registerActivityLifecycleCallbacks(this)
     }
@@ -150,7 +161,10 @@ private class Front(context: Context) : Application.ActivityLifecycleCallbacks {
     override fun onActivityStopped(activity: Activity) {
         started.remove(activity)
         // A phone that is turned stops the activity, and starts another one.
-        if (started.isEmpty() && !activity.isChangingConfigurations) isInFront = false
+        if (started.isEmpty() && !activity.isChangingConfigurations) {
+            isInFront = false
+            left = true
+        }
     }
 
     override fun onActivitySaveInstanceState(activity: Activity, outState: Bundle) = Unit

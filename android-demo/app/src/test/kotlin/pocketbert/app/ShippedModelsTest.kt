@@ -74,6 +74,10 @@ class ShippedModelsTest {
         assertFalse(phone.isInFront())
         activity.restart().start()
         assertTrue(phone.isInFront())
+        // Between two looks.
+        activity.stop().restart().start()
+        assertFalse(phone.isInFront())
+        assertTrue(phone.isInFront())
     }
 
     @Test

@@ -41,21 +41,25 @@ data class RunProgress(val state: State, val done: Double, val doing: String, va
 
 /** Carries out the run of a folder, as a computer or the screen has asked for it there. */
 object RunInFolder {
-    private const val PAUSE_MS = 200L
+    /** The first look comes early; each one draws the screen anew, beside what is measured. */
+    private const val FIRST_MS = 1_000L
+    private const val LATER_MS = 10_000L
 
     /**
      * Runs to an end and returns it. Models that screens hold in memory are given back first.
      *
      * @param cancellation asks it to end; it then writes that into its folder, and has ended.
-     * @param tell is called with where it stands, some times a second: what the folder says, as a computer would read it.
+     * @param tell is called with where it stands, after a second and then every ten: what the folder says, as a computer would read it.
      */
     suspend fun carryOut(folder: File, equipment: Equipment, cancellation: Cancellation, tell: (RunProgress) -> Unit): RunProgress =
         coroutineScope {
             // What an earlier run of this name left says nothing of this one.
             withContext(Dispatchers.IO) { for (name in listOf(Headless.STATUS, Headless.RECORD)) File(folder, name).delete() }
             val watch = launch {
+                var pause = FIRST_MS
                 while (true) {
-                    delay(PAUSE_MS)
+                    delay(pause)
+                    pause = LATER_MS
                     withContext(Dispatchers.IO) { RunProgress.read(folder) }?.takeUnless { it.state.isFinal }?.let(tell)
                 }
             }

@@ -86,7 +86,9 @@ class Worker(val shelved: ShelvedModel, private val options: RunnerOptions = Run
         val units = options.computeUnits
         // LiteRT takes what a unit cannot run to the CPU without a word: equal answers say nothing of the unit then.
         val confirms = units == null || units == CPU || units in opened.runner.shareByUnit.orEmpty().confirmed()
-        if (units != null && confirms && verdict.failures.isEmpty()) shelved.equipment.selfTested.add(shelved.model, units)
+        // An older runtime may be wrong on other rows.
+        val isOld = MinimumVersion.of(shelved.model.signature.minimumRuntime, shelved.linked.runtime.version) == MinimumVersion.TOO_OLD
+        if (units != null && confirms && !isOld && verdict.failures.isEmpty()) shelved.equipment.selfTested.add(shelved.model, units)
         Checked(golden, verdict, confirms)
     }
 

@@ -54,6 +54,8 @@ class Benchmark(
     fun run(request: BenchmarkRequest, model: Model, units: String): JsonObject {
         val deadline = System.nanoTime() + (request.timeLimitS.coerceAtMost(LONGEST_S) * NANOS_IN_S).toLong()
         coolDown(request, deadline)
+        // What it was left for until now is no part of the run.
+        phone.isInFront()
         val started = utc()
         val before = phone.moment()
         val baseline = phone.residentBytes()
@@ -127,10 +129,10 @@ class Benchmark(
         tell(false, 0.0, "opening ${model.entry.folder}")
         val (tokenizer, tokenizerMs) = timed { model.tokenizer() }
         val (runner, loadMs) = timed { runtime.open(model, RunnerOptions(request.threads, units)) }
-        val first = model.pad(tokenizer.encode(request.texts.first(), maxLength = model.signature.maxLength))
         val (_, firstMs) = try {
+            val first = model.pad(tokenizer.encode(request.texts.first(), maxLength = model.signature.maxLength))
             timed { runner.run(first) }
-        } catch (error: Exception) {
+        } catch (error: Throwable) {
             runner.close()
             throw error
         }

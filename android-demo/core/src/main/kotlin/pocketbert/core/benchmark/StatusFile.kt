@@ -65,7 +65,7 @@ internal class StatusFile(private val folder: File) : AutoCloseable {
 
     private companion object {
         const val NANOS_IN_MS = 1_000_000L
-        const val PAUSE_NS = 250 * NANOS_IN_MS
+        const val PAUSE_NS = 2_000 * NANOS_IN_MS
 
         /** With the time between two looks, less than [Headless.HEARTBEAT_S]. */
         const val SILENCE_NS = 2_500 * NANOS_IN_MS
