@@ -127,9 +127,11 @@ def test_there_and_back(mac: Mac, tiny_line: TinyLine, tmp_path: Path) -> None:
     fetched = [call for call in mac.calls() if call[1:4] == ["device", "copy", "from"]]
     assert all(call[call.index("--user") + 1] == "mobile" for call in (*sent, *fetched))
     where = [call[call.index("--destination") + 1] for call in sent]
-    # The models, the request, and at the end nothing in their place.
-    assert where == [f"Documents/runs/{run}", f"Documents/runs/{run}/request.json", f"Documents/runs/{run}"]
-    assert verbs.index("device process launch") < verbs.index("device copy to")
+    # What the earlier run left is emptied; then the models, the request, and at the end nothing in their place.
+    folder = f"Documents/runs/{run}"
+    assert where == [folder, folder, f"{folder}/request.json", folder]
+    copies = [number for number, verb in enumerate(verbs) if verb == "device copy to"]
+    assert copies[0] < verbs.index("device process launch") < copies[1]
     left = {
         str(file.relative_to(mac.home / "container/Documents/runs" / run)): file.stat().st_size
         for file in (mac.home / "container/Documents/runs" / run).rglob("*")
@@ -208,6 +210,37 @@ def test_a_run_is_told_from_an_earlier_one_of_its_name(mac: Mac) -> None:
     assert phone.read("run", "status.json") is None
     status.write_text(json.dumps(finished))
     assert phone.read("run", "status.json") == status.read_bytes()
+
+
+def test_a_run_that_was_killed_on_the_way_begins_anew(mac: Mac) -> None:
+    """Its request still lies there, and the app would go on with it."""
+    running = {"schema_version": 1, "run_id": "run", "state": "running", "done": 0.5, "doing": "length 8",
+               "message": None, "beats": 7}  # fmt: skip
+    folder = mac.home / "container/Documents/runs/run"
+    folder.mkdir(parents=True)
+    (folder / "status.json").write_text(json.dumps(running))
+    (folder / "request.json").write_text('{"run_id": "run"}')
+    phone = iphone.reach(Device.model_validate({"name": "mine", "transport": "ios", "summary": "a phone"}))
+    phone.put("run", {"request.json": b"{}"}, lambda what, share: None)
+    assert (folder / "request.json").read_bytes() == b"{}"
+    launches = [number for number, call in enumerate(mac.calls()) if call[1:4] == ["device", "process", "launch"]]
+    emptied = [number for number, call in enumerate(mac.calls()) if call[1:4] == ["device", "copy", "to"]]
+    assert emptied[0] < launches[0]
+
+
+def test_a_tool_that_fails_hides_no_phone_of_the_other_one(mac: Mac, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> list[Attached]:
+        raise DeviceError("it is of another release")
+
+    old = Attached(serial="f" * 40, state=iphone.READY, model="iPhone X")
+    monkeypatch.setattr(usbmux_remote, "interpreter", lambda: sys.executable)
+    monkeypatch.setattr(usbmux_remote, "attached", fails)
+    assert [one.serial for one in iphone.attached()] == [UDID]
+    monkeypatch.setattr(devicectl, "attached", fails)
+    with pytest.raises(DeviceError, match="of another release"):
+        iphone.attached()
+    monkeypatch.setattr(usbmux_remote, "attached", lambda: [old])
+    assert iphone.attached() == [old]
 
 
 def test_a_phone_that_devicectl_cannot_serve(mac: Mac, monkeypatch: pytest.MonkeyPatch) -> None:
