@@ -23,7 +23,7 @@ from pipeline.devices.transport import DeviceError, Tell
 
 APP = "pocketbert.app"
 _ACTIVITY = f"{APP}/.MainActivity"
-_SHELL_S, _CONNECT_S, _PROGRAM_S, _OPEN_S = 20.0, 10.0, 600.0, 20.0
+_SHELL_S, _CONNECT_S, _PROGRAM_S, _OPEN_S, _SETTLE_S = 20.0, 10.0, 600.0, 20.0, 0.2
 _COPY_BYTES_PER_S = 10_000_000
 """Slower than any phone's storage: how long a copy on the phone may take."""
 TEMPORARY = "/data/local/tmp"
@@ -69,8 +69,7 @@ class AndroidPhone:
 
         self.name = device.name
         if device.address:
-            with _words(device.name):
-                AdbClient(socket_timeout=_SHELL_S).connect(device.address, timeout=_CONNECT_S)
+            _connect(device.name, device.address)
         serial = _choose(device, attached())
         self._storage = device.storage
         self._device = AdbClient(socket_timeout=_SHELL_S).device(serial)
@@ -234,6 +233,28 @@ class AndroidPhone:
     def _call(self, act: Callable[[], _Found]) -> _Found:
         with _words(self.name):
             return act()
+
+
+def _connect(name: str, address: str) -> None:
+    """Connect to a phone in the network, and wait until it has answered: until then adb calls it offline.
+
+    A connection that broke stays in adb's list under the same name, and is given up once for a new one.
+    """
+    from adbutils import AdbClient
+
+    began, again = time.monotonic(), False
+    with _words(name):
+        AdbClient(socket_timeout=_SHELL_S).connect(address, timeout=_CONNECT_S)
+        while any(one.serial == address and one.state in ("offline", "authorizing") for one in attached()):
+            waited_s = time.monotonic() - began
+            if waited_s > _CONNECT_S:
+                return
+            if waited_s > _CONNECT_S / 3 and not again:
+                again = True
+                client = AdbClient(socket_timeout=_SHELL_S)
+                client.disconnect(address)
+                client.connect(address, timeout=_CONNECT_S)
+            time.sleep(_SETTLE_S)
 
 
 def _choose(device: Device, found: list[Attached]) -> str:

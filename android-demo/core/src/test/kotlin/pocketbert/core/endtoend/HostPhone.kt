@@ -17,7 +17,9 @@ class HostPhone(private val temperatures: List<Double>, private val thermals: Li
 
     /** The number of the look at which the app is not in front. */
     var leftAt: Int? = null
-    private var looks = 0
+
+    // The look before the run is no part of it.
+    private var looks = -1
     override val thermalStates = listOf("none", "light", "moderate", "severe", "critical", "emergency", "shutdown")
     override val source = "host"
     override val machine = Machine(
