@@ -86,6 +86,7 @@ def runs(phone: Phone, target: Target) -> bool:
 
 def _shipped(name: str, model: Artifact) -> Shipped:
     claimed, metrics = signature.read(model.path), model.manifest.metrics
+    offered, untried = compute_units(claimed.backend, claimed.scheme)
     return Shipped(
         recipe="compare",
         target=name,
@@ -100,6 +101,6 @@ def _shipped(name: str, model: Artifact) -> Shipped:
         digest=model.digest,
         files=model.manifest.files,
         bytes=sum(entry.bytes for entry in model.manifest.files),
-        compute_units=compute_units(claimed.backend, claimed.scheme)[0],
-        untried_units=compute_units(claimed.backend, claimed.scheme)[1],
+        compute_units=offered,
+        untried_units=untried,
     )

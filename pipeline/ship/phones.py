@@ -237,8 +237,8 @@ def _finished(recipe: Recipe, folder: Path) -> list[Target]:
 def _units(target: Target, shipped: placing.Shipped, device: Device, tell: Tell) -> Sequence[str | None]:
     """Return the compute units that are asked for, each with a record; None alone where a runtime has no choice.
 
-    Units on which no file of the scheme has passed yet are left out, and told of: an app refuses them. Where that are
-    all of the row's, the file's default is measured under its own name.
+    Units on which no file of the scheme has passed yet are left out, and told of: an app refuses them. If none of
+    the row's units is left, the file's default is measured under its own name.
     """
     if target.backend != "coreml":
         return (None,)

@@ -124,7 +124,7 @@ class Measures(_Frozen):
     """None for all but embeddings: elsewhere a row of padding has no defined answer beyond being finite."""
     max_pad_difference: float
     usual_pad_difference: float
-    """Of all padded rows but the 2 % that differ most."""
+    """Largest difference by padding over all padded rows but the 2 % that differ most."""
     deterministic: bool
     """Whether the fresh session gave the same bytes."""
     max_thread_difference: float | None

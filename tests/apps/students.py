@@ -70,6 +70,7 @@ def model_of(name: str, backend: str) -> Artifact:
 
 def _said(model: Artifact) -> Shipped:
     claimed = signature.read(model.path)
+    offered, untried = compute_units(claimed.backend, claimed.scheme)
     return Shipped(
         recipe=model.path.parents[1].name,
         target=f"{claimed.backend}-{claimed.scheme}",
@@ -83,8 +84,8 @@ def _said(model: Artifact) -> Shipped:
         digest=model.digest,
         files=model.manifest.files,
         bytes=sum(entry.bytes for entry in model.manifest.files),
-        compute_units=compute_units(claimed.backend, claimed.scheme)[0],
-        untried_units=compute_units(claimed.backend, claimed.scheme)[1],
+        compute_units=offered,
+        untried_units=untried,
     )
 
 
