@@ -22,13 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import peer_exports, peer_sessions
-from pipeline import artifact
+from pipeline import architectures, artifact
 from pipeline.artifact import Artifact
 from pipeline.benchmark.record import BenchmarkRecord
 from pipeline.benchmark.stage import measure, of_student, of_target
 from pipeline.benchmark.timed import open_variant, outputs, prepare
 from pipeline.benchmark.variants import Variant
-from pipeline.checkpoint import architectures
 from pipeline.cli.progress import Progress, print_error
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import finished_model

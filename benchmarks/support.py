@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.support_cases import BUILD, CASES, REPOSITORY, Case, slug, write_source
-from pipeline import artifact, backends
+from pipeline import architectures, artifact, backends
 from pipeline.artifact import Artifact
 from pipeline.benchmark import record
-from pipeline.checkpoint import architectures
 from pipeline.cli.progress import Progress
 from pipeline.convert.stage import Target, targets
 from pipeline.devices import host

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline import tasks
+from pipeline import architectures, tasks
 from pipeline.artifact import write_aside
-from pipeline.checkpoint import architectures
 from pipeline.checkpoint import source as students
 from pipeline.recipe import loading as recipes
 

@@ -225,7 +225,7 @@ import shutil, sys
 import numpy, torch, transformers
 from pathlib import Path
 from pipeline.checkpoint import source
-from pipeline.checkpoint.architectures import ARCHITECTURES
+from pipeline.architectures import ARCHITECTURES
 from pipeline.recipe import loading
 place = Path(sys.argv[1])
 torch.manual_seed(0)

@@ -1,52 +1,64 @@
-"""The keys of a recipe in `docs/recipes.md`, generated from the models of a recipe.
+"""Parts of the pages that are generated from the code: a recipe's keys, and the architectures.
 
-`python -m docs.keys` writes them, and `python -m docs.keys --check` fails if the page is older than the models.
+`python -m docs.keys` writes them, and `python -m docs.keys --check` fails if a page is older than the code.
 """
 
 import argparse
 import dataclasses
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from pipeline.architectures import ARCHITECTURES
 from pipeline.recipe import reference
 
-PAGE = Path(__file__).with_name("recipes.md")
-BEGIN = "<!-- keys: begin. "
-END = "<!-- keys: end -->"
+DOCS = Path(__file__).parent
 
 
-def main(given: Sequence[str] | None = None, page: Path = PAGE) -> int:
-    """Write the page, or compare it with the models; return the exit code."""
+def main(given: Sequence[str] | None = None, folder: Path = DOCS) -> int:
+    """Write the pages, or compare them with the code; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m docs.keys", description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if the page is stale")
     options = parser.parse_args(given)
-    before = page.read_text(encoding="utf-8")
-    after = with_keys(before)
-    if options.check and after != before:
-        print(f"{page} is older than the models of a recipe; `make docs` writes it.", file=sys.stderr)
-        return 1
-    if after != before:
-        page.write_text(after, encoding="utf-8")
-    return 0
+    stale = 0
+    for name, (part, lines) in PAGES.items():
+        page = folder / name
+        before = page.read_text(encoding="utf-8")
+        after = with_part(before, part, lines())
+        if after == before:
+            continue
+        if options.check:
+            print(f"{page} is older than the code; `make docs` writes it.", file=sys.stderr)
+            stale = 1
+        else:
+            page.write_text(after, encoding="utf-8")
+    return stale
 
 
-def with_keys(text: str) -> str:
-    """Return a page with the generated lines between its two marks.
+def with_part(text: str, part: str, lines: Iterable[str]) -> str:
+    """Return a page with generated lines between the two marks of a part.
 
     Raises:
         ValueError: the page lacks a mark.
     """
-    head, begin, rest = text.partition(BEGIN)
+    first, last = f"<!-- {part}: begin. ", f"<!-- {part}: end -->"
+    head, begin, rest = text.partition(first)
     comment, end_of_comment, _ = rest.partition("\n")
-    _, end, tail = rest.partition(END)
+    _, end, tail = rest.partition(last)
     if not (begin and end_of_comment and end):
-        raise ValueError(f"the page needs the lines {BEGIN!r} and {END!r}, between which the keys are written")
-    return "\n".join((f"{head}{begin}{comment}", "", *lines(), "", f"{END}{tail}"))
+        raise ValueError(f"the page needs the lines {first!r} and {last!r}, between which the {part} are written")
+    return "\n".join((f"{head}{begin}{comment}", "", *lines, "", f"{last}{tail}"))
 
 
-def lines() -> Iterator[str]:
+def architecture_lines() -> Iterator[str]:
+    """Yield a table of the architectures."""
+    yield from ("| architecture (`model_type`) | students | what cannot be made smaller |", "|---|---|---|")
+    for name, row in ARCHITECTURES.items():
+        yield f"| `{name}` | {_cell(row.students)} | {_cell(row.kept_whole)} |"
+
+
+def key_lines() -> Iterator[str]:
     """Yield a heading and a table for each section of a recipe."""
     for number, (name, meaning, keys) in enumerate(map(dataclasses.astuple, reference.sections().values())):
         if number:
@@ -75,6 +87,13 @@ def _default(value: str | None) -> str:
 def _cell(text: str) -> str:
     """Return a text that does not end the cell of a table, or begin a tag."""
     return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+PAGES: dict[str, tuple[str, Callable[[], Iterable[str]]]] = {
+    "recipes.md": ("keys", key_lines),
+    "formats.md": ("architectures", architecture_lines),
+}
+"""By page: the name of its generated part, and what makes the lines."""
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ from store import Store, code_and_tools
 from warm import Workers, session
 
 from pipeline import tasks
+from pipeline.architectures import ARCHITECTURES
 from pipeline.checkpoint import source as student
-from pipeline.checkpoint.architectures import ARCHITECTURES
 from pipeline.cli import app as cli
 from pipeline.convert import stage as convert
 from pipeline.devices import host

@@ -17,11 +17,11 @@ from store import Store
 from warm import session
 
 from pipeline import backends, mil, tasks
+from pipeline.architectures import ARCHITECTURES
 from pipeline.artifact import Artifact, Order, build, read_manifest
 from pipeline.backends import coreml, litert
 from pipeline.backends.litert.deduplicate import share_constants
 from pipeline.checkpoint import source as student
-from pipeline.checkpoint.architectures import ARCHITECTURES
 from pipeline.checkpoint.loading import example_inputs, export_graph, load_checkpoint
 from pipeline.convert.model import Model
 from pipeline.convert.stage import Target, make

@@ -20,7 +20,7 @@ from conftest import COMMAND, Outcome, TinyLine, environment, recipe_file, run_c
 from processors import SETTINGS
 
 from pipeline import artifact, backends
-from pipeline.checkpoint.architectures import ARCHITECTURES, UNSUPPORTED
+from pipeline.architectures import ARCHITECTURES, UNSUPPORTED
 from pipeline.devices.table import read_devices
 from pipeline.graph.store import remove
 from pipeline.recipe import loading as recipe

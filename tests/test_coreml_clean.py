@@ -15,9 +15,9 @@ from mil_programs import coremltools_worker, write_weights
 from test_mil_constants import block, edit
 
 from pipeline import mil
+from pipeline.architectures import ARCHITECTURES
 from pipeline.backends import ConvertRequest, coreml
 from pipeline.backends.signature import Signature
-from pipeline.checkpoint.architectures import ARCHITECTURES
 from pipeline.errors import InputError
 from pipeline.metrics import measures
 from pipeline.mil.values import SMALLEST_NORMAL

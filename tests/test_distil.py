@@ -23,10 +23,10 @@ from faults.students import Student
 from pydantic import ValidationError
 
 from pipeline import tasks
-from pipeline.checkpoint import layers, shapes
+from pipeline.architectures import ARCHITECTURES, layers
 from pipeline.checkpoint import loading as checkpoint
+from pipeline.checkpoint import shapes
 from pipeline.checkpoint import source as student
-from pipeline.checkpoint.architectures import ARCHITECTURES
 from pipeline.compress.distil import checks, dataset, masked_lm, models, stage
 from pipeline.compress.distil.dataset import DistilData
 from pipeline.compress.start import stage as starts

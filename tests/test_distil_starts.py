@@ -12,10 +12,10 @@ from faults import students
 from faults.students import Student
 
 from pipeline import tasks
-from pipeline.checkpoint import layers, shapes
+from pipeline.architectures import ARCHITECTURES, layers
 from pipeline.checkpoint import loading as checkpoint
+from pipeline.checkpoint import shapes
 from pipeline.checkpoint import source as student
-from pipeline.checkpoint.architectures import ARCHITECTURES
 from pipeline.compress.start import kinds
 from pipeline.compress.start import stage as starts
 from pipeline.errors import PipelineError, RecipeError, StudentError

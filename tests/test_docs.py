@@ -107,20 +107,25 @@ def test_pictures_are_small() -> None:
 # --- keys and recipes --------------------------------------------------------------------------------------------
 
 
-def test_the_keys_on_the_page_are_those_of_the_models() -> None:
+def test_the_generated_parts_of_pages_are_those_of_the_code() -> None:
     assert keys.main(["--check"]) == 0
 
 
-def test_a_page_that_is_older_than_the_models_fails_and_is_mended(tmp_path: Path) -> None:
-    page = tmp_path / "recipes.md"
-    right = keys.PAGE.read_text(encoding="utf-8")
-    stale = right.replace("| `max_length` |", "| `longest` |")
+@pytest.mark.parametrize(
+    ("name", "here", "wrong"), [("recipes.md", "`max_length`", "`longest`"), ("formats.md", "`mpnet`", "`mp`")]
+)
+def test_a_page_that_is_older_than_the_code_fails_and_is_mended(
+    name: str, here: str, wrong: str, tmp_path: Path
+) -> None:
+    right = {page: (keys.DOCS / page).read_text(encoding="utf-8") for page in keys.PAGES}
+    stale = right | {name: right[name].replace(f"| {here} |", f"| {wrong} |")}
     assert stale != right
-    page.write_text(stale, encoding="utf-8")
-    assert keys.main(["--check"], page) == 1
-    assert page.read_text(encoding="utf-8") == stale
-    assert keys.main([], page) == 0
-    assert page.read_text(encoding="utf-8") == right
+    for page, text in stale.items():
+        (tmp_path / page).write_text(text, encoding="utf-8")
+    assert keys.main(["--check"], tmp_path) == 1
+    assert (tmp_path / name).read_text(encoding="utf-8") == stale[name]
+    assert keys.main([], tmp_path) == 0
+    assert {page: (tmp_path / page).read_text(encoding="utf-8") for page in keys.PAGES} == right
 
 
 def test_every_key_says_what_it_means() -> None:
@@ -129,7 +134,7 @@ def test_every_key_says_what_it_means() -> None:
 
 
 def test_every_section_and_key_is_on_the_page() -> None:
-    text = "\n".join(keys.lines())
+    text = "\n".join(keys.key_lines())
     for field in Recipe.model_fields:
         assert f"| `{field}` |" in text
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from pipeline import tasks
-from pipeline.checkpoint import layers
+from pipeline.architectures import COMPRESSIBLE, layers
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.source import Source
@@ -26,7 +26,6 @@ from pipeline.recipe.compression import FactoriseSection
 from pipeline.text.bundled import everyday_sentences
 
 TEXTS = everyday_sentences()[:40]
-COMPRESSIBLE = sorted(layers.LAYOUTS)
 
 
 def random(*shape: int, seed: int) -> torch.Tensor:

@@ -12,9 +12,9 @@ import pytest
 from conftest import LABELS
 
 from pipeline import backends, tasks
+from pipeline.architectures import ARCHITECTURES
 from pipeline.checkpoint import inspection
 from pipeline.checkpoint import source as student
-from pipeline.checkpoint.architectures import ARCHITECTURES
 from pipeline.cli import app as cli
 from pipeline.errors import InputError, RecipeError, StudentError
 from pipeline.recipe import init as drafting
@@ -77,7 +77,7 @@ def test_a_draft_evens_outliers_out_before_int8_dynamic_and_only_there(tiny_stud
     parsed, _ = recipe.read(str(draft(checkpoint, tmp_path / "recipe.toml").file))
     assert parsed.quantize == QuantizeSection()
     assert "# Evens outliers out" in (tmp_path / "recipe.toml").read_text()
-    monkeypatch.setattr(drafting, "_DRAFTED", {"litert": "fp32", "coreml": "int8_weight_only"})
+    monkeypatch.setattr(backends.get("litert"), "DRAFTED", ("fp32", True))
     parsed, _ = recipe.read(str(draft(checkpoint, tmp_path / "other.toml").file))
     assert parsed.quantize is None
 

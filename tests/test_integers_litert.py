@@ -14,11 +14,11 @@ from store import Store
 from test_backends import converting, student_artifact
 
 from pipeline import backends
+from pipeline.architectures import ARCHITECTURES
 from pipeline.artifact import Artifact, read_manifest
 from pipeline.backends.litert import container, scales
 from pipeline.backends.litert.bounds import check as check_bounds
 from pipeline.checkpoint import integers as stored_integers
-from pipeline.checkpoint.architectures import ARCHITECTURES
 from pipeline.checkpoint.integers import Integers
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.parameters import model_structure

@@ -22,9 +22,8 @@ from mil_programs import (
 )
 from test_mil_constants import block, edit
 
-from pipeline import mil, tasks
+from pipeline import architectures, mil, tasks
 from pipeline.backends import ConvertRequest, coreml
-from pipeline.checkpoint import architectures
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.cli import app as cli
 from pipeline.errors import ArtifactError, InputError, ToolchainError

@@ -16,9 +16,10 @@ import transformers
 from conftest import check_trial
 from warm import session
 
-from pipeline import tasks
+from pipeline import architectures, tasks
+from pipeline.architectures import layers
 from pipeline.artifact import sha256_file
-from pipeline.checkpoint import architectures, layers, shapes
+from pipeline.checkpoint import shapes
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.compress import factorise, prune

@@ -7,9 +7,8 @@ from typing import get_args
 import pytest
 from conftest import LABELS, recipe_file, recipe_values
 
-from pipeline import backends, tasks
-from pipeline.checkpoint import architectures
-from pipeline.checkpoint.architectures import ARCHITECTURES
+from pipeline import architectures, backends, tasks
+from pipeline.architectures import ARCHITECTURES
 from pipeline.convert.stage import Target, targets
 from pipeline.data import datasets as data
 from pipeline.errors import RecipeError
@@ -242,7 +241,7 @@ def test_a_tiny_student_of_every_architecture_loads_for_every_task(architecture,
     folder, row = tiny_student(architecture, task), ARCHITECTURES[architecture]
     model = load_checkpoint(folder, TASKS[task])
     assert sum(parameter.numel() for parameter in model.parameters()) < 5_000_000
-    assert isinstance(getattr(model.config, row.max_length_key), int)
+    assert isinstance(getattr(model.config, row.keys.max_positions), int)
     if TASKS[task].has_labels:
         assert tuple(model.config.id2label.values()) == LABELS
     graph = export_graph(folder, TASKS[task])

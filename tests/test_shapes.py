@@ -13,12 +13,10 @@ from faults.students import Student
 from torch import nn
 
 from pipeline import tasks
-from pipeline.checkpoint import layers, shapes
-from pipeline.checkpoint.architectures import ARCHITECTURES
+from pipeline.architectures import ARCHITECTURES, COMPRESSIBLE, layers
+from pipeline.checkpoint import shapes
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.errors import StudentError
-
-COMPRESSIBLE = sorted(layers.LAYOUTS)
 
 
 def lively(architecture: str, task: str, place: Path) -> Any:
@@ -39,12 +37,13 @@ def cut_columns(linear: nn.Linear, columns: slice) -> None:
 
 
 def compress(model: Any) -> None:
-    """Take heads and rows away, other numbers in each layer; split the table and one feed-forward."""
+    """Take neurons and, where they can go, heads away, other numbers in each layer; split the table and a linear."""
     for number, layer in enumerate(layers.layers(model)):
-        kept = slice(0, layer.head_size * (1 + number))
-        for part in ("query", "key", "value"):
-            cut_rows(layer.get(part), kept)
-        cut_columns(layer.get("attention_output"), kept)
+        if not layer.layout.fixed_heads:
+            kept = slice(0, layer.head_size * (1 + number))
+            for part in ("query", "key", "value"):
+                cut_rows(layer.get(part), kept)
+            cut_columns(layer.get("attention_output"), kept)
         rows = slice(0, 48 + 16 * number)
         cut_rows(layer.get("intermediate"), rows)
         cut_columns(layer.get("output"), rows)

@@ -13,7 +13,7 @@ from faults.students import Student
 from torch import nn
 
 from pipeline import tasks
-from pipeline.checkpoint import layers
+from pipeline.architectures import ARCHITECTURES, COMPRESSIBLE, layers
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.source import Source
@@ -26,7 +26,7 @@ from pipeline.recipe.compression import FactoriseSection, ShareSection
 from pipeline.text import tokenizers
 from pipeline.text.bundled import everyday_sentences
 
-UNTIED = sorted(set(layers.LAYOUTS) - {"albert"})
+UNTIED = sorted(name for name in COMPRESSIBLE if not ARCHITECTURES[name].shares_layers)
 EMBEDDING = tasks.get("embedding")
 
 

@@ -15,9 +15,10 @@ from test_backends import convert, converting, student_artifact
 from test_training import Stop, job_of, recipe_of, silent, stop_after, write_toy
 
 from pipeline import backends, tasks
+from pipeline.architectures import layers
 from pipeline.artifact import sha256_file
 from pipeline.backends.structure import Structure
-from pipeline.checkpoint import layers, shapes
+from pipeline.checkpoint import shapes
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.parameters import model_structure
 from pipeline.compress import prune

@@ -13,12 +13,11 @@ from conftest import Outcome, recipe_file
 from faults import students
 from faults.students import Student
 
-from pipeline import tasks
+from pipeline import architectures, tasks
+from pipeline.architectures import ARCHITECTURES
 from pipeline.backends import signature
 from pipeline.backends.signature import Signature
 from pipeline.backends.structure import Constant, Structure
-from pipeline.checkpoint import architectures
-from pipeline.checkpoint.architectures import ARCHITECTURES
 from pipeline.checkpoint.loading import export_graph, load_checkpoint
 from pipeline.checkpoint.source import inspect_folder
 from pipeline.convert import stage as convert

@@ -10,8 +10,8 @@ import torch
 from conftest import check_trial
 
 from pipeline import tasks
+from pipeline.architectures import ARCHITECTURES
 from pipeline.checkpoint import source as student
-from pipeline.checkpoint.architectures import ARCHITECTURES
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.compress.distil.models import begin_student
 from pipeline.errors import StudentError

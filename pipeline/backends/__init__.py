@@ -18,6 +18,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.backends.runners import PhoneRunner
 from pipeline.backends.signature import Function, Signature
 from pipeline.backends.structure import Structure
 from pipeline.runtimes import version_numbers
@@ -80,6 +81,18 @@ class Backend(Protocol):
     """What a backend module offers."""
 
     TITLE: str
+    DELEGATE: str
+    """What runs most of a file's operations."""
+    RUNTIME: str | None
+    """The Python distribution of the runtime; None where the runtime comes with the system."""
+    CONVERT_SECONDS: float
+    """Seconds that a conversion of MiniLM took on two cores; for estimates, and for what to begin first."""
+    APPS: tuple[str, ...]
+    """The systems whose demo app runs its files: `android`, `ios`."""
+    DRAFTED: tuple[str, bool]
+    """The scheme that a drafted recipe names, and whether it is a target or a comment that suggests one."""
+    PHONE_RUNNER: PhoneRunner | None
+    """The runtime's own program for Android phones; None where there is none."""
     FILE: str
     """Name of the model file or package."""
     DISTRIBUTIONS: tuple[str, ...]

@@ -16,8 +16,6 @@ from pipeline.benchmark.timed import Timed
 from pipeline.convert.model import Model
 from pipeline.text.encoding import Encoder, Row
 
-_RUNTIMES = {"litert": "ai-edge-litert", "executorch": "executorch"}
-
 
 @dataclass(frozen=True)
 class Variant:
@@ -98,7 +96,7 @@ class TimedCheckpoint:
 
 
 def _inputs_of(model: object) -> tuple[str, ...]:
-    from pipeline.checkpoint import architectures
+    from pipeline import architectures
 
     return architectures.get(model.config.model_type).inputs  # type: ignore[attr-defined]  # any Hugging Face model
 
@@ -127,12 +125,13 @@ def of_target(model: Artifact, student: str = "") -> Variant:
     claimed = signature.read(model.path)
     found = model.manifest.metrics
     fixed = all(function.fixed for function in claimed.functions)
+    backend = backends.get(claimed.backend)
     return Variant(
         id="-".join(filter(None, (student, claimed.backend, claimed.scheme))),
         scheme=claimed.scheme,
-        runtime=backends.get(claimed.backend).TITLE,
-        distribution=_RUNTIMES.get(claimed.backend),
-        delegate="Core ML" if claimed.backend == "coreml" else "XNNPACK",
+        runtime=backend.TITLE,
+        distribution=backend.RUNTIME,
+        delegate=backend.DELEGATE,
         open_with_threads=partial(TimedModel, model.path),
         import_runtime=partial(import_backend, claimed.backend),
         file=model.path / claimed.file,

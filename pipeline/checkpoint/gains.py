@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from pipeline.checkpoint import layers
+from pipeline.architectures import layers
 from pipeline.checkpoint.ranges import INPUT_GAIN, OUTPUT_GAIN
 from pipeline.checkpoint.source import GAINS
 from pipeline.errors import StudentError

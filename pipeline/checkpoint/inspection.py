@@ -139,7 +139,7 @@ def summarise(source: Source, named: str) -> Summary:
         vocabulary=vocabulary,
         rows=_integer(config, "vocab_size"),
         max_length=source.max_length,
-        position_rows=int(config[source.architecture.max_length_key]),
+        position_rows=int(config[source.architecture.keys.max_positions]),
         trained_length=_trained_length(source.folder),
         numbers=len(labels) if labels else None,
         labels=labels,

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from pipeline.checkpoint import architectures, gains, shapes
+from pipeline import architectures
+from pipeline.checkpoint import gains, shapes
 from pipeline.checkpoint.source import BUFFERS, Source
 from pipeline.errors import StudentError
 from pipeline.tasks import Task
@@ -125,14 +126,29 @@ class ExportGraph(torch.nn.Module):
     additive mask through as it is.
     """
 
-    def __init__(self, model: Any, task: Task, *, index_dtype: torch.dtype = torch.int32) -> None:
-        """Wrap a model; inside the graph the ids are cast to `index_dtype`."""
+    def __init__(
+        self,
+        model: Any,
+        task: Task,
+        *,
+        index_dtype: torch.dtype = torch.int32,
+        score_bias: torch.Tensor | None = None,
+    ) -> None:
+        """Wrap a model.
+
+        Args:
+            model: with its architecture's patches.
+            task: whose outputs the graph gives.
+            index_dtype: to which the graph casts the ids.
+            score_bias: see `Architecture.score_bias`.
+        """
         super().__init__()
         self.model = model
         self.task = task
         self.index_dtype = index_dtype
-        row = architectures.get(model.config.model_type)
-        self.padding = int(model.config.pad_token_id) if row.positions_after_padding else None
+        self._row = architectures.get(model.config.model_type)
+        self.score_bias: torch.Tensor | None
+        self.register_buffer("score_bias", score_bias)
 
     def compute(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None
@@ -143,18 +159,15 @@ class ExportGraph(torch.nn.Module):
         inputs = {"input_ids": ids}
         if token_type_ids is not None:
             inputs["token_type_ids"] = token_type_ids.to(self.index_dtype)
-        if self.padding is not None:
-            inputs |= _position_inputs(ids, self.padding)
-        output = self.model(**inputs, attention_mask=(1.0 - mask)[:, None, None, :] * MASKED)  # (batch, 1, 1, seq_len)
+        if self._row.graph_inputs is not None:
+            inputs |= self._row.graph_inputs(ids, int(self.model.config.pad_token_id))
+        scores = (1.0 - mask)[:, None, None, :] * MASKED  # (batch, 1, 1, seq_len)
+        if self.score_bias is not None:
+            length = ids.shape[1]
+            scores = scores + self.score_bias[:, :, :length, :length]  # (batch, heads, seq_len, seq_len)
+        output = self.model(**inputs, attention_mask=scores)
         results = self.task.finish(output, mask)
         return results[0] if len(results) == 1 else results
-
-
-def _position_inputs(ids: torch.Tensor, padding: int) -> dict[str, torch.Tensor]:
-    """Return positions that start behind the padding id, and token types of zero, which Hugging Face's code gathers."""
-    present = ids.ne(padding).to(ids.dtype)
-    positions = torch.cumsum(present, 1).to(ids.dtype) * present + padding
-    return {"position_ids": positions, "token_type_ids": torch.zeros_like(ids)}
 
 
 class TwoInputs(ExportGraph):
@@ -175,14 +188,27 @@ class ThreeInputs(ExportGraph):
         return self.compute(input_ids, attention_mask, token_type_ids)
 
 
-def export_graph(folder: Path, task: Task, *, index_dtype: torch.dtype = torch.int32) -> ExportGraph:
-    """Load a student, apply its architecture's patches, and wrap it for export."""
+def export_graph(
+    folder: Path, task: Task, *, longest: int | None = None, index_dtype: torch.dtype = torch.int32
+) -> ExportGraph:
+    """Load a student, apply its architecture's patches, and wrap it for export.
+
+    Args:
+        folder: the checkpoint.
+        task: whose outputs the graph gives.
+        longest: the longest row that the graph will take; the checkpoint's own limit unless given.
+        index_dtype: to which the graph casts the ids.
+    """
     model = load_checkpoint(folder, task)
     row = architectures.get(model.config.model_type)
+    score_bias = None
+    if row.score_bias:
+        # One more: to slice a whole constant is to take it as it is, and torch.export refuses what holds of one length.
+        score_bias = row.score_bias(model, 1 + (longest or row.max_length(model.config.to_dict())))
     for patch in row.patches:
         patch(model)
     wrapper = ThreeInputs if "token_type_ids" in row.inputs else TwoInputs
-    return wrapper(model, task, index_dtype=index_dtype).eval()
+    return wrapper(model, task, index_dtype=index_dtype, score_bias=score_bias).eval()
 
 
 class BiasAfter(torch.nn.Module):

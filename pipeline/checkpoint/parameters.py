@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline import architectures
+
 if TYPE_CHECKING:
     import torch
 
@@ -28,8 +30,8 @@ _ACTIVATIONS = {
 """Names by class; any other class of these modules goes by its own name."""
 _FUNCTIONS = {"tanh": "tanh", "relu": "relu", "sigmoid": "sigmoid", "silu": "silu", "gelu": "gelu"}
 """Names by function."""
-_AFFINE = ("NoNorm", "Gain")
-"""MobileBERT's norms, a gain and a shift without mean, variance or epsilon; and the gains of `checkpoint.gains`."""
+_AFFINE = (*architectures.PLAIN_NORMS, "Gain")
+"""Classes with a weight and a bias and nothing else: some architectures' norms, and those of `checkpoint.gains`."""
 _ACTIVATION_MODULES = ("torch.nn.modules.activation", "transformers.activations")
 
 
@@ -114,8 +116,6 @@ class _Trace:
     def run(self, model: Any) -> None:
         """Run three equal tokens through a model."""
         import torch
-
-        from pipeline.checkpoint import architectures
 
         ones = torch.ones((1, 3), dtype=torch.int64)
         tensors = {"input_ids": ones, "attention_mask": ones, "token_type_ids": torch.zeros_like(ones)}

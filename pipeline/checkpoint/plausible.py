@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.architectures.architecture import Architecture
 from pipeline.errors import StudentError
 
 ACTIVATIONS = (
@@ -15,54 +16,63 @@ ACTIVATIONS = (
 """What transformers can compute, `transformers.activations.ACT2FN`; to import that takes seconds."""
 _LAYER = re.compile(r"(?:^|\.)layers?\.(\d+)\.")
 _WORDS = re.compile(r"(?:^|\.)word_embeddings\.weight$")
-_REPEATS = ("num_hidden_groups", "inner_group_num", "num_feedforward_networks")
-"""What is built several times over in ALBERT and MobileBERT, beside their layers."""
 _MOST_REPEATS = 1000
 """Layers that share their tensors are told by no header; ALBERT has up to 24."""
 
 
-def check(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]], *, compressed: bool) -> None:
+def check(
+    folder: Path,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, tuple[int, ...]],
+    architecture: Architecture,
+    *,
+    compressed: bool,
+) -> None:
     """Refuse a config.json that cannot be that of the weights.
 
     Args:
         folder: the checkpoint, for the message.
         config: its config.json.
         tensors: shapes by name, from the header.
+        architecture: the checkpoint's.
         compressed: whether config.json describes layers that share tensors or differ in shape.
 
     Raises:
         StudentError: a key says what no such tensors have; the message names it, what was found and what exists.
     """
-    problem = next(_problems(config, tensors, compressed=compressed), None)
+    problem = next(_problems(config, tensors, architecture, compressed=compressed), None)
     if problem is not None:
         raise StudentError(f"{folder}/config.json has {problem}.")
 
 
-def _problems(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]], *, compressed: bool) -> Iterator[str]:
-    for key in ("hidden_act", "activation"):
-        if key in config and config[key] not in ACTIVATIONS:
-            yield f"{key} {_short(config[key])}, which is no activation; there are: {', '.join(ACTIVATIONS)}"
-    yield from _wrong_layers(config, tensors, compressed=compressed)
+def _problems(
+    config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]], architecture: Architecture, *, compressed: bool
+) -> Iterator[str]:
+    keys = architecture.keys
+    activation = config.get(keys.activation, ACTIVATIONS[0])
+    if activation not in ACTIVATIONS:
+        yield f"{keys.activation} {_short(activation)}, which is no activation; there are: {', '.join(ACTIVATIONS)}"
+    yield from architecture.problems(config)
+    yield from _wrong_layers(config, tensors, architecture, compressed=compressed)
     if compressed:
         return
-    width_key, heads_key = ("dim", "n_heads") if "dim" in config else ("hidden_size", "num_attention_heads")
-    width, heads = config.get(width_key), config.get(heads_key)
-    for key, value in ((width_key, width), (heads_key, heads)):
+    width, heads = config.get(keys.hidden_size), config.get(keys.attention_heads)
+    for key, value in ((keys.hidden_size, width), (keys.attention_heads, heads)):
         if key in config and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             yield f"{key} {_short(value)}, and it has to be a whole number from 1 on"
-    # MobileBERT's heads share out another width.
-    if isinstance(width, int) and isinstance(heads, int) and config.get("model_type") != "mobilebert" and width % heads:
-        yield f"{heads_key} {heads}, which does not divide {width_key} {width}"
-    yield from _wrong_width(config, tensors, width_key)
+    divides = architecture.heads_divide_hidden_size
+    if divides and isinstance(width, int) and isinstance(heads, int) and width % heads:
+        yield f"{keys.attention_heads} {heads}, which does not divide {keys.hidden_size} {width}"
+    yield from _wrong_width(config, tensors, keys.embedding_size or keys.hidden_size)
 
 
 def _wrong_layers(
-    config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]], *, compressed: bool
+    config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]], architecture: Architecture, *, compressed: bool
 ) -> Iterator[str]:
     found = 1 + max((int(match.group(1)) for name in tensors if (match := _LAYER.search(name))), default=-1)
-    shared = compressed or config.get("model_type") == "albert"
+    shared = compressed or architecture.shares_layers
     most = max(found, _MOST_REPEATS) if shared or not found else found
-    for key in ("num_hidden_layers", "n_layers"):
+    for key in dict.fromkeys((architecture.keys.layers, "num_hidden_layers")):
         layers = config.get(key, 1)
         if isinstance(layers, bool) or not isinstance(layers, int) or layers < 1:
             yield f"{key} {_short(layers)}, and it has to be a whole number from 1 on"
@@ -70,16 +80,14 @@ def _wrong_layers(
             yield f"{key} {_short(layers)}, and the weights have " + (
                 f"{found} layers" if most == found else f"layers that share tensors; at most {most} are taken"
             )
-    for key in _REPEATS:
+    for key in architecture.keys.repeats:
         times = config.get(key, 1)
         if not isinstance(times, int) or times > _MOST_REPEATS:
             yield f"{key} {_short(times)}, and at most {_MOST_REPEATS} are taken"
 
 
-def _wrong_width(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]], width_key: str) -> Iterator[str]:
+def _wrong_width(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]], key: str) -> Iterator[str]:
     """Compare the width of the table of words; where the config leaves its key out, the class has a default."""
-    narrow = config.get("model_type") in ("albert", "electra", "mobilebert")
-    key = "embedding_size" if narrow else width_key
     table = next(((name, shape) for name, shape in sorted(tensors.items()) if _WORDS.search(name)), None)
     asked = config.get(key)
     if table is not None and asked is not None and len(table[1]) == 2 and table[1][1] != asked:

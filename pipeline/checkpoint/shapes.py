@@ -25,7 +25,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from pipeline.checkpoint import architectures, layers
+from pipeline import architectures
+from pipeline.architectures import layers
 from pipeline.checkpoint.source import WEIGHTS, Source
 from pipeline.errors import StudentError
 

@@ -15,9 +15,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from pipeline import architectures
+from pipeline.architectures.architecture import Architecture
 from pipeline.artifact import check_size, digest_of, sha256_file
-from pipeline.checkpoint import architectures, plausible, sentences
-from pipeline.checkpoint.architectures import Architecture
+from pipeline.checkpoint import plausible, sentences
 from pipeline.checkpoint.files import read_json
 from pipeline.data.location import hub_errors
 from pipeline.errors import RecipeError, StudentError, no_folder
@@ -292,10 +293,9 @@ def inspect_folder(folder: Path, *, origin: str, licence: str | None) -> Source:
     _check_computation(folder, config)
     model_type = config.get("model_type")
     architecture = architectures.get(model_type if model_type is None else str(model_type))
-    if not isinstance(config.get(architecture.max_length_key), int):
-        key = architecture.max_length_key
+    if not isinstance(config.get(key := architecture.keys.max_positions), int):
         raise StudentError(f"{folder}/config.json has no whole number {key!r}; {architecture.model_type} has one.")
-    plausible.check(folder, config, _header(folder / WEIGHTS), compressed="pocketbert" in config)
+    plausible.check(folder, config, _header(folder / WEIGHTS), architecture, compressed="pocketbert" in config)
     files = {name: sha256_file(folder / name) for name in _TAKEN if (folder / name).is_file()}
     return Source(folder, origin, licence or _card_licence(folder / "README.md"), files, config, architecture)
 

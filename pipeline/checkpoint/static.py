@@ -13,7 +13,7 @@ import torch.ao.quantization.fx._decomposed  # registers the operations
 from torch import nn
 from torch.nn import functional
 
-from pipeline.checkpoint import layers
+from pipeline.architectures import layers
 from pipeline.checkpoint.ranges import INNER, Linear, Ranges
 from pipeline.errors import StudentError
 from pipeline.schemes import SCHEMES

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline import backends, compress
-from pipeline.checkpoint import architectures
-from pipeline.checkpoint.architectures import ARCHITECTURES
+from pipeline import architectures, backends, compress
+from pipeline.architectures import ARCHITECTURES
 from pipeline.checkpoint.source import RECIPE
 from pipeline.data.datasets import DATA_VARIABLE, DATASETS, Dataset
 from pipeline.devices.table import read_devices

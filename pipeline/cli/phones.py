@@ -211,7 +211,7 @@ def plain(recipe: str, target: list[str] | None, device: str, build: Path, *, as
             model = finished_model(build / parsed.name, one)
             claimed = signature.read(model.path)
             lengths = [length for length in parsed.benchmark.lengths if length <= claimed.max_length]
-            program = row.runners["litert" if one.backend == "litert" else "executorch"]
+            program = row.runners[one.backend]
             found += runners.measure(
                 phone, program, str(one), model.path, claimed, lengths, partial(progress.advanced, label)
             )

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import artifact, tasks
+from pipeline import artifact, backends, tasks
 from pipeline.artifact import Artifact, Order
 from pipeline.backends import signature
 from pipeline.compat import environments, trials
@@ -237,7 +237,7 @@ def _file(target: Target, model: Artifact) -> File:
 
 
 def _promised(target: Target, model: Artifact) -> ExecuTorchFile:
-    made_with = model.manifest.tools["executorch"]
+    made_with = model.manifest.tools[str(backends.get(target.backend).RUNTIME)]
     major, minor = version_numbers(made_with)[:2]
     return ExecuTorchFile(
         target=str(target),

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline import architectures
 from pipeline.artifact import digest_of
-from pipeline.checkpoint import architectures
 from pipeline.checkpoint.source import Made, Source
 from pipeline.data import calibration
 from pipeline.data.calibration import Batches

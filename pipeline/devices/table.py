@@ -35,7 +35,7 @@ class Device(BaseModel):
     """`HOST:PORT` of a phone that is reached through the network."""
     storage: str = "/sdcard"
     """Where the phone shows the storage that its user sees; a work profile has another."""
-    runners: dict[Literal["litert", "executorch"], Path] = {}
+    runners: dict[str, Path] = {}
     """Programs of the runtimes, built for the phone: LiteRT's `benchmark_model`, ExecuTorch's `executor_runner`."""
     start_below_c: float | None = None
     """A phone is waited for until it is cooler than this, in degrees Celsius; iOS tells an app no temperature."""

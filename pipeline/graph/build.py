@@ -43,8 +43,6 @@ STAGES: tuple[Until, ...] = get_args(Until)
 """In order; `ship` stands apart, since it writes outside the build folder."""
 _EVERY = 10**9
 """More texts than there are."""
-_SECONDS = {"litert": 45.0, "coreml": 20.0, "executorch": 40.0}
-"""What a conversion of MiniLM took on two cores; for estimates, and for what to begin first."""
 
 
 @dataclass
@@ -360,7 +358,7 @@ def opened(folder: Path) -> Artifact:
 
 def _convert_seconds(weights: int, target: Target, *, made_from_base: bool) -> float:
     """Estimate a conversion from what MiniLM, 90 MB, took."""
-    return (3.0 if made_from_base else _SECONDS[target.backend]) * max(0.2, weights / 90e6)
+    return (3.0 if made_from_base else backends.get(target.backend).CONVERT_SECONDS) * max(0.2, weights / 90e6)
 
 
 def _verify(files: _Files, target: Target) -> Node:

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline import artifact, compress, tasks
+from pipeline import architectures, artifact, compress, tasks
 from pipeline.artifact import Artifact
-from pipeline.checkpoint import architectures
 from pipeline.checkpoint.files import read_json
 from pipeline.checkpoint.source import RECIPE, Source, check_weights, find, fine_tuned, inspect_folder
 from pipeline.checkpoint.source import at as checkpoint_at

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pipeline.checkpoint import layers, static
+from pipeline.architectures import layers
+from pipeline.checkpoint import static
 from pipeline.checkpoint.integers import HIGHEST, LOWEST, Integers
 from pipeline.checkpoint.ranges import Activation, Ranges
 from pipeline.errors import StudentError

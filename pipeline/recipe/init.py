@@ -20,10 +20,6 @@ from pipeline.recipe.schema import ConvertSection, CoreMLSection, Recipe, Studen
 from pipeline.schemes import BACKENDS, SCHEMES
 
 TEMPLATE = "recipe.toml.j2"
-_DRAFTED = {"litert": "int8_dynamic", "coreml": "int8_weight_only"}
-"""What apps ship on Android and iOS: a first run makes two files, and a line of the recipe adds more."""
-_SUGGESTED = {"executorch": "int8_dynamic"}
-"""What the other formats' sections, which are comments, name."""
 _OTHERS_TOKENIZER = 0.9
 """Tables have rows to spare, to a multiple of 64 or so; a tokenizer with far fewer tokens is of another model."""
 _LADDER = (16, 32, 64, 128, 256)
@@ -93,8 +89,9 @@ def draft(
         "why": why,
         "lengths": lengths_for(chosen, summary),
         "limit_reason": _limit_reason(summary),
-        "drafted": _DRAFTED,
-        "suggested": _SUGGESTED,
+        # A first run makes a file for Android and one for iOS, and a line of the recipe adds more.
+        "drafted": _drafted(target=True),
+        "suggested": _drafted(target=False),
         "schemes": {backend: _schemes(backend) for backend in BACKENDS},
         "titles": {backend: backends.get(backend).TITLE for backend in BACKENDS},
         "minimum_ios": CoreMLSection.model_fields["minimum_ios"].default,
@@ -118,6 +115,12 @@ def draft(
         notes=notes,
         next=f"make run RECIPE={shlex.quote(str(output))}",
     )
+
+
+def _drafted(*, target: bool) -> dict[str, str]:
+    """Return the scheme of each backend that a recipe begins with, as a target or in a comment."""
+    rows = {name: backends.get(name).DRAFTED for name in BACKENDS}
+    return {name: scheme for name, (scheme, is_target) in rows.items() if is_target == target}
 
 
 def _probe(source: str) -> Recipe:

@@ -11,7 +11,7 @@ from pipeline.convert.stage import Target
 from pipeline.convert.targets import finished_model
 from pipeline.errors import ArtifactError, GateFailed, InputError, no_folder
 from pipeline.recipe.schema import Recipe
-from pipeline.schemes import SCHEMES
+from pipeline.schemes import BACKENDS, SCHEMES
 from pipeline.ship import placing, signing
 from pipeline.ship.placing import Shipped
 from pipeline.ship.record import OTHER_INPUTS, check_thorough
@@ -19,7 +19,8 @@ from pipeline.verify import record as parity_record
 from pipeline.verify.record import Parity
 
 ANDROID, IOS = "android-demo/app/src/main/assets/model", "ios-demo/App/Resources/Model"
-DESTINATIONS = {"litert": (ANDROID, IOS), "executorch": (ANDROID, IOS), "coreml": (IOS,)}
+_PLACES = {"android": ANDROID, "ios": IOS}
+DESTINATIONS = {name: tuple(_PLACES[app] for app in backends.get(name).APPS) for name in BACKENDS}
 """Where the apps that run a backend's files look for models."""
 
 

@@ -112,7 +112,7 @@ def front_matter(bundle: Bundle) -> str:
     from huggingface_hub import ModelCardData
 
     base = _REPOSITORY.fullmatch(bundle.student.origin)
-    quantised = any(member.scheme != "fp32" for member in bundle.targets)
+    quantised = any(SCHEMES[member.scheme].weights != "float32" for member in bundle.targets)
     formats = list(dict.fromkeys(member.backend for member in bundle.targets))
     kind = PIPELINE_TAGS[bundle.task]
     data_ = ModelCardData(

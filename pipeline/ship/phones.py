@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipeline import artifact, strict
+from pipeline import artifact, backends, strict
 from pipeline.artifact import Artifact, digest_of
 from pipeline.backends import signature
 from pipeline.benchmark.pooling import pool
@@ -240,7 +240,7 @@ def _units(target: Target, shipped: placing.Shipped, device: Device, tell: Tell)
     Units on which no file of the scheme has passed yet are left out, and told of: an app refuses them. If none of
     the row's units is left, the file's default is measured under its own name.
     """
-    if target.backend != "coreml":
+    if len(backends.get(target.backend).COMPUTE_UNITS) == 1:
         return (None,)
     if left := [units for units in device.compute_units if units not in shipped.compute_units]:
         tell(f"{target} is not measured on {', '.join(left)}: no such file has passed there", 0.0)

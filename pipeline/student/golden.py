@@ -8,8 +8,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 from tokenizers import Tokenizer
 
-from pipeline import strict
-from pipeline.checkpoint import architectures
+from pipeline import architectures, strict
 from pipeline.metrics.measures import Floats
 from pipeline.metrics.outputs import overlap
 from pipeline.schemes import Gates

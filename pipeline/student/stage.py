@@ -4,8 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from pipeline import tasks
-from pipeline.checkpoint import architectures
+from pipeline import architectures, tasks
 from pipeline.checkpoint.source import TOKENIZER_FILES, WEIGHTS, Source
 from pipeline.errors import StudentError
 from pipeline.recipe.schema import Recipe

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.checkpoint import architectures
+from pipeline import architectures
 from pipeline.errors import StudentError
 from pipeline.metrics.outputs import RowOutputs
 from pipeline.tasks import Task

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline import tasks
-from pipeline.checkpoint import layers
+from pipeline.architectures import layers
 from pipeline.checkpoint.source import Source
 from pipeline.data.datasets import DATASETS, Dataset, Labelled, data_folder_note, sample
 from pipeline.data.files import ENDINGS, TRAINED
@@ -163,9 +163,8 @@ def has_head(task: Task, source: Source) -> bool:
 
 def has_masked_lm_head(source: Source) -> bool:
     """Return whether the checkpoint was saved with a masked-LM head."""
-    # ELECTRA's pre-training head detects replaced tokens and predicts none.
     name = class_of(source)
-    return name.endswith((MASKED_LM_SUFFIX, "ForPreTraining")) and name != "ElectraForPreTraining"
+    return name.endswith((MASKED_LM_SUFFIX, "ForPreTraining")) and name not in source.architecture.without_masked_lm
 
 
 def class_of(source: Source) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from pydantic import BaseModel
 
-from pipeline.checkpoint import architectures, shapes
+from pipeline import architectures
+from pipeline.checkpoint import shapes
 from pipeline.checkpoint.loading import is_finite, quieten
 from pipeline.checkpoint.source import Source
 from pipeline.errors import StudentError
@@ -87,7 +88,8 @@ def load_model(spec: LoadSpec) -> tuple[Any, list[str]]:
     new -= {name for name in of_head if id(every[name]) in encoder}
     _check(spec, model, new, backbone)
     _draw(model, auto, new, spec)
-    architectures.zero_padding_by_hook(model)
+    if patch := architectures.get(model.config.model_type).training_patch:
+        patch(model)
     return model, sorted(new)
 
 

@@ -15,7 +15,7 @@ from accelerate import Accelerator
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from pipeline.checkpoint import architectures
+from pipeline import architectures
 from pipeline.schemes import OutputKind
 from pipeline.text import tokenizers
 from pipeline.text.encoding import Encoder

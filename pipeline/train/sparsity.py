@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from pipeline.checkpoint import layers
+from pipeline import architectures
+from pipeline.architectures import layers
 from pipeline.errors import RecipeError
 from pipeline.recipe.fields import GradualSparse, Sparse
 from pipeline.schemes import SPARSE_STORAGE
@@ -112,7 +113,7 @@ def sparsity_metrics(model: Any) -> dict[str, Any]:
 
 def metrics_if_sparse(model: Any) -> dict[str, Any]:
     """Return the `sparsity_metrics` of a trained student, or nothing for a dense one."""
-    if model.config.model_type not in layers.LAYOUTS:
+    if model.config.model_type not in architectures.COMPRESSIBLE:
         return {}
     result = sparsity_metrics(model)
     return result if result["sparsity"] >= _SPARSE_FROM else {}
@@ -252,6 +253,6 @@ def zeros_in_training(model: Any, settings: GradualSparse | None) -> FixedZeros 
     """Return what controls a model's zeros during training, or None for a dense model without `sparse` settings."""
     if settings is not None:
         return GradualPruning(model, settings)
-    if model.config.model_type not in layers.LAYOUTS:
+    if model.config.model_type not in architectures.COMPRESSIBLE:
         return None
     return FixedZeros(model) if zero_fraction(list(layer_matrices(model).values())) >= _SPARSE_FROM else None

@@ -14,12 +14,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import backends
+from pipeline import architectures, backends
 from pipeline.backends import Evaluator, Session
 from pipeline.backends import signature as signature_of
 from pipeline.backends.signature import Function, Signature
 from pipeline.backends.structure import Structure
-from pipeline.checkpoint import architectures
 from pipeline.convert.model import Model
 from pipeline.schemes import SCHEMES
 from pipeline.student.reference import Reference
@@ -124,8 +123,9 @@ def _vocabulary(folder: Path, signature: Signature) -> Vocabulary:
     cut = (len(empty) + 1) // 2
     takes_types = "token_type_ids" in {tensor.name for tensor in signature.functions[0].inputs}
     types = int(config.get("type_vocab_size", 1)) if takes_types else 1
-    # RoBERTa counts positions by it; MobileBERT's graph gives it zeros, so that a row ends before its padding.
-    special = architectures.get(config["model_type"]).positions_after_padding or config.get("trigram_input")
+    # Positions are counted by it, or the graph gives it zeros, so that a row ends before its padding.
+    row = architectures.get(config["model_type"])
+    special = row.positions_after_padding or row.seen_behind(config)
     padding = signature.pad_token_id if special else None
     return Vocabulary(int(config["vocab_size"]), types, padding, empty[:cut], empty[cut:])
 
@@ -146,9 +146,8 @@ def _masked(model: Model, folder: Path, made: Probes, vocabulary: Vocabulary) ->
     In single precision by nothing at all: the exponential of a masked score is zero. A mask that is too weak lets
     little through on texts that nearly fill their length, and half precision hides that.
     """
-    # A token of MobileBERT sees the one behind it before any mask applies, in Hugging Face's code as well.
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    behind = 1 if config.get("trigram_input") else 0
+    behind = architectures.get(config["model_type"]).seen_behind(config)
     drawn = np.random.default_rng(0)
     found: dict[Probe, float] = {}
     for probe, function in _hiding(model.signature, made, behind):

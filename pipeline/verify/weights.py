@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline import architectures
 from pipeline.backends.structure import Constant, Steps
 from pipeline.checkpoint.parameters import content_digest
 from pipeline.checkpoint.source import GAINS, WEIGHTS
@@ -101,6 +102,8 @@ class Form:
     """Checkpoint names of what was multiplied or added in."""
     prefix: bool = False
     """Whether the first rows alone will do."""
+    corner: bool = False
+    """Whether the first rows and as many columns of each matrix alone will do."""
     rounding: Rounding | None = None
     """How it is rounded to int8, where that is not the backend's way."""
 
@@ -143,6 +146,8 @@ class Expected:
     """Whether all rows of such a linear's weight share a scale."""
     rounded: frozenset[str] | None = None
     """The names of the tensors that were chosen as integers; None where none was."""
+    constants: Mapping[str, Array] = field(default_factory=dict)
+    """What a graph holds in the place of some tensors, see `Architecture.constants`."""
 
     @classmethod
     def read(cls, student: Path, structure: Mapping[str, Any]) -> "Expected":
@@ -161,13 +166,17 @@ class Expected:
         feeds = {name: tuple(makers) for name, makers in structure["feeds"].items()}
         epsilons, activations = tuple(structure["epsilons"]), tuple(structure["activations"])
         calls = tuple((name, tuple(needs)) for name, needs in structure["calls"])
-        return cls(tensors, frozenset(structure["positions"]), feeds, epsilons, activations, calls)
+        config = json.loads((student / "config.json").read_text(encoding="utf-8"))
+        make = architectures.get(config["model_type"]).constants
+        constants = make(tensors) if make else {}
+        return cls(tensors, frozenset(structure["positions"]), feeds, epsilons, activations, calls, constants=constants)
 
     @cached_property
     def forms(self) -> tuple[Form, ...]:
         """Every form of every tensor, the plain ones first."""
         plain = [self._plain(name, values) for name, values in self.tensors.items()]
-        return (*plain, *self._folded())
+        made = [Form(name, "as it is added to scores", values, corner=True) for name, values in self.constants.items()]
+        return (*plain, *made, *self._folded())
 
     def _plain(self, name: str, values: Array) -> Form:
         """Return a tensor as it is; of a static linear with our own rounding, its bias in steps of the products."""
@@ -304,8 +313,11 @@ def _fits(shape: tuple[int, ...], form: Form, *, turned: bool) -> bool:
     wanted = tuple(size for size in form.shape if size != 1)
     if turned:
         return len(shape) == 2 and shape[::-1] == wanted
-    shorter = form.prefix and len(shape) == len(wanted) == 2 and shape[1] == wanted[1] and shape[0] < wanted[0]
-    return shape == wanted or shorter
+    if len(shape) != len(wanted) or len(shape) < 2:
+        return shape == wanted
+    if form.corner:
+        return shape[:-2] == wanted[:-2] and shape[-1] == shape[-2] <= wanted[-1]
+    return shape == wanted or (form.prefix and len(shape) == 2 and shape[1] == wanted[1] and shape[0] < wanted[0])
 
 
 def _sample(values: Array) -> tuple[NDArray[np.int64], ...]:
@@ -333,6 +345,8 @@ def _compare(values: Array, form: Form, stored: Stored, precision: Precision) ->
     wanted = form.values
     if form.prefix and values.ndim == 2:
         wanted = wanted[: len(values)]
+    elif form.corner:
+        wanted = wanted[..., : values.shape[-1], : values.shape[-1]]
     values = values.reshape(wanted.shape)
     storage = precision.of(form, stored)
     # Beside weights of int4, int8 was chosen as they were.

@@ -19,7 +19,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from apps import end_to_end, lanes, pbxproj, toolchains, words, xcode
-from pipeline.backends.executorch import session
+from pipeline.backends.executorch import facts
 
 HOME, MODELS = xcode.HOME, xcode.HOME / "AppModels"
 _DECLARED = ("Darwin", "UIKit", "CoreML", "ExecuTorch", "Combine", "UniformTypeIdentifiers", "SwiftUI", "Charts")
@@ -171,7 +171,7 @@ def _check_versions(spec: Mapping[str, Any]) -> None:
     linked = spec["remote_packages"]["executorch"]["version"]
     runner = (HOME / "App" / "Runners" / "ExecuTorchRuntime.swift").read_text("utf-8")
     said = re.findall(r'static let release = "(.*)"', runner)
-    assert [linked] == said == [session.MINIMUM_RUNTIME], f"{linked}, {said} and {session.MINIMUM_RUNTIME}"
+    assert [linked] == said == [facts.MINIMUM_RUNTIME], f"{linked}, {said} and {facts.MINIMUM_RUNTIME}"
 
 
 def _check_colours() -> int:
@@ -201,8 +201,8 @@ def threads() -> str:
     library = package.origin if package else None
     assert library is not None, "there is no library of ExecuTorch"
     missing = asked - _symbols("-D", "--defined-only", library)
-    assert not missing, f"ExecuTorch {session.MINIMUM_RUNTIME} has no {missing}"
-    return f"{len(asked)} functions, all of them in ExecuTorch {session.MINIMUM_RUNTIME}"
+    assert not missing, f"ExecuTorch {facts.MINIMUM_RUNTIME} has no {missing}"
+    return f"{len(asked)} functions, all of them in ExecuTorch {facts.MINIMUM_RUNTIME}"
 
 
 def _symbols(*arguments: str) -> set[str]:

@@ -11,9 +11,12 @@ What the runtime refuses is `{"error": "…"}`. Each connection is a process of 
 import importlib.metadata
 import json
 import os
+import signal
 import socketserver
-import threading
-from collections.abc import Iterator
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,8 @@ from pipeline.errors import PipelineError
 _DISTRIBUTIONS = {"litert": "ai-edge-litert", "executorch": "executorch"}
 _LONGEST_PATH = 100
 """A socket's path has room for 108 bytes on Linux, and 104 on macOS."""
+_PATIENCE_S = 120.0
+"""A process that imports what sessions need begins to serve within seconds."""
 
 
 def versions() -> dict[str, str]:
@@ -36,9 +41,13 @@ def versions() -> dict[str, str]:
 
 
 class _Server(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
-    """Forks before a runtime is imported, so that each connection has its own."""
+    """Forks a process that has one thread and no runtime yet, so that each connection has its own.
 
-    models: dict[str, Artifact]
+    A fork of a process with threads may copy a lock that another thread holds, for which the copy waits for ever.
+    """
+
+    models: Mapping[str, Mapping[str, Any]]
+    """By the folder in the index: `path`, `ops_delegated` and `ops_total`."""
 
 
 class _Connection(socketserver.StreamRequestHandler):
@@ -49,9 +58,10 @@ class _Connection(socketserver.StreamRequestHandler):
         try:
             asked = json.loads(self.rfile.readline())
             model = self.server.models[asked["folder"]]
-            claimed = signature.read(model.path)
+            path = Path(model["path"])
+            claimed = signature.read(path)
             backend = backends.get(claimed.backend)
-            session = backend.load(model.path / claimed.file, claimed, threads=asked["threads"])
+            session = backend.load(path / claimed.file, claimed, threads=asked["threads"])
         except (PipelineError, KeyError, ValueError) as error:
             self._say({"error": f"{type(error).__name__}: {error}"})
             return
@@ -60,8 +70,8 @@ class _Connection(socketserver.StreamRequestHandler):
                 "runtime": backend.TITLE,
                 "version": versions()[claimed.backend],
                 "delegate": "XNNPACK",
-                "ops_delegated": model.manifest.metrics.get("ops_delegated"),
-                "ops_total": model.manifest.metrics.get("ops_total"),
+                "ops_delegated": model["ops_delegated"],
+                "ops_total": model["ops_total"],
             }
         )
         functions = {function.name: function for function in claimed.functions}
@@ -80,9 +90,16 @@ class _Connection(socketserver.StreamRequestHandler):
         self.wfile.flush()
 
 
+def serve(place: Path, models: Mapping[str, Mapping[str, Any]]) -> None:
+    """Serve models at a socket until the process is ended."""
+    with _Server(str(place), _Connection) as server:
+        server.models = models
+        server.serve_forever()
+
+
 @contextmanager
-def serving(place: Path, models: dict[str, Artifact]) -> Iterator[None]:
-    """Serve models, by their folders in the index, while the context is open.
+def serving(place: Path, models: Mapping[str, Artifact]) -> Iterator[None]:
+    """Serve models, by their folders in the index, in a process of its own while the context is open.
 
     Args:
         place: of the socket; where the languages are tested in a tree of their own, both sides see it there.
@@ -91,13 +108,29 @@ def serving(place: Path, models: dict[str, Artifact]) -> Iterator[None]:
     if len(os.fsencode(place)) > _LONGEST_PATH:
         raise OSError(f"{place} is too long for a socket; check the project out nearer to the root")
     place.unlink(missing_ok=True)
-    with _Server(str(place), _Connection) as server:
-        server.models = models
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            server.shutdown()
-            thread.join()
-            place.unlink(missing_ok=True)
+    described = {
+        name: {
+            "path": str(model.path),
+            "ops_delegated": model.manifest.metrics.get("ops_delegated"),
+            "ops_total": model.manifest.metrics.get("ops_total"),
+        }
+        for name, model in models.items()
+    }
+    command = [sys.executable, "-m", "apps.runtime_server", str(place), json.dumps(described)]
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        deadline = time.monotonic() + _PATIENCE_S
+        while not place.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise OSError(f"the runtimes are not served at {place}")
+            time.sleep(0.05)
+        yield
+    finally:
+        # The connections' processes as well.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        place.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]), json.loads(sys.argv[2]))

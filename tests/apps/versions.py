@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from apps import apk, toolchains
-from pipeline.backends.executorch import session
+from pipeline.backends.executorch import facts
 
 DEMO = toolchains.REPOSITORY / "android-demo"
 _SPACE = "{http://maven.apache.org/POM/4.0.0}"
@@ -43,7 +43,7 @@ def check() -> int:
         source = DEMO / "app/src/main/kotlin/pocketbert/app/runners" / runner
         said = _only(source, r'const val VERSION = "([^"]+)"')
         assert said == versions[key], f"{runner} says {said}, and Gradle takes {versions[key]}"
-    wanted = session.MINIMUM_RUNTIME
+    wanted = facts.MINIMUM_RUNTIME
     assert versions["executorch"] == wanted, (
         f"the app has ExecuTorch {versions['executorch']}, and files ask for {wanted}"
     )

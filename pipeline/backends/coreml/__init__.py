@@ -13,11 +13,19 @@ from pipeline.backends.coreml.convert import (
     lengths_in_file,
     operations,
 )
+from pipeline.backends.coreml.facts import (
+    APPS,
+    COMPUTE_UNITS,
+    CONVERT_SECONDS,
+    DELEGATE,
+    DRAFTED,
+    MINIMUM_RUNTIME,
+    PHONE_RUNNER,
+    RUNTIME,
+    TITLE,
+)
 from pipeline.backends.coreml.reader import claims, inspect, structure
 from pipeline.backends.coreml.session import (
-    COMPUTE_UNITS,
-    MINIMUM_RUNTIME,
-    TITLE,
     evaluators,
     import_runtime,
     load,
@@ -28,12 +36,18 @@ from pipeline.backends.coreml.session import (
 )
 
 __all__ = [
+    "APPS",
     "BASE_SCHEME",
     "COMPUTE_UNITS",
     "CONVERTS",
+    "CONVERT_SECONDS",
+    "DELEGATE",
     "DISTRIBUTIONS",
+    "DRAFTED",
     "FILE",
     "MINIMUM_RUNTIME",
+    "PHONE_RUNNER",
+    "RUNTIME",
     "TITLE",
     "VERSION",
     "claims",

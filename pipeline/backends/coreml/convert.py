@@ -59,7 +59,7 @@ def _convert_one(request: ConvertRequest, length: int, ios: int) -> Any:
     scheme = SCHEMES[request.scheme]
     support = scheme.support["coreml"]
     static = scheme.activations == "static_int8"
-    model = _float_model(request.student, request.task, support.base.upper(), length, ios, static)
+    model = _float_model(request.student, request.task, support.base.upper(), length, request.lengths[-1], ios, static)
     sparse = support.sparse_ios is not None and ios >= support.sparse_ios
     sparse = sparse and bool(sparsity.sparse_matrices(request.student))
     if sparse:
@@ -73,7 +73,9 @@ def _convert_one(request: ConvertRequest, length: int, ios: int) -> Any:
 
 
 @functools.lru_cache(maxsize=16)
-def _float_model(student: Path, task_name: str, precision: str, length: int, minimum_ios: int, static: bool) -> Any:
+def _float_model(
+    student: Path, task_name: str, precision: str, length: int, longest: int, minimum_ios: int, static: bool
+) -> Any:
     """Convert without compression. Kept for the next scheme of the same run: int8 starts from the fp16 model.
 
     With `static`, what linears read is rounded to int8 over the checkpoint's ranges.
@@ -83,7 +85,7 @@ def _float_model(student: Path, task_name: str, precision: str, length: int, min
 
     from pipeline.checkpoint.loading import example_inputs, input_names
 
-    graph = _graph(student, task_name, static)
+    graph = _graph(student, task_name, longest, static)
     examples = example_inputs(input_names(student), length)
     exported = torch.export.export(graph, examples, strict=False).run_decompositions({})
     _drop_aliases(exported)
@@ -183,13 +185,13 @@ def _is_float(node: Any) -> bool:
 
 
 @functools.lru_cache(maxsize=1)
-def _graph(student: Path, task_name: str, static: bool) -> Any:
+def _graph(student: Path, task_name: str, longest: int, static: bool) -> Any:
     """Load the student once for all lengths."""
     from pipeline.checkpoint import ranges
     from pipeline.checkpoint.loading import export_graph
     from pipeline.checkpoint.static import insert
 
-    loaded = export_graph(student, tasks.get(task_name))
+    loaded = export_graph(student, tasks.get(task_name), longest=longest)
     if static:
         insert(loaded.model, ranges.read(student), "later")
     return loaded

@@ -16,9 +16,6 @@ from pipeline.devices.headless import ComputeUnits
 from pipeline.errors import InputError, ToolchainError
 from pipeline.mil.constants import Expression, constants
 
-TITLE = "Core ML"
-COMPUTE_UNITS = ("ALL", "CPU_AND_NE", "CPU_AND_GPU", "CPU_ONLY")
-MINIMUM_RUNTIME = "iOS 18 / macOS 15 (recipe: minimum_ios)"
 _STANDS_IN = (
     "It does not exercise Core ML's compiler, kernels and compute units, nor their speed: only a Mac or an iPhone does."
 )

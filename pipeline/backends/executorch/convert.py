@@ -37,7 +37,7 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
 
     longest = request.lengths[-1]
     task = tasks.get(request.task)
-    graph = export_graph(request.student, task, index_dtype=torch.int64)
+    graph = export_graph(request.student, task, longest=longest, index_dtype=torch.int64)
     _quantize(graph, request.scheme, request.student)
     names = input_names(request.student)
     constants: dict[str, Any] = {

@@ -11,15 +11,10 @@ import numpy as np
 from pipeline.backends import Evaluator, Inputs, Outputs, Session, native_log_hidden, runtime_evaluator
 from pipeline.backends.executorch import bounds
 from pipeline.backends.executorch.control import write_control
+from pipeline.backends.executorch.facts import MINIMUM_RUNTIME, TITLE
 from pipeline.backends.signature import Function, Signature
 from pipeline.errors import InputError, ToolchainError
 from pipeline.runtimes import require_version
-
-TITLE = "ExecuTorch"
-COMPUTE_UNITS = ("CPU",)
-MINIMUM_RUNTIME = "1.4.1"
-"""The release that wrote the file: older runtimes are not promised to read it."""
-_DISTRIBUTION = "executorch"
 
 
 def no_runtime() -> str | None:
@@ -53,8 +48,8 @@ def load(file: Path, signature: Signature, *, threads: int) -> Session:
         ArtifactError: the file is damaged.
         ToolchainError: the runtime is absent or too old, or the file is not a program.
     """
-    require_version(_DISTRIBUTION, MINIMUM_RUNTIME)
-    require_version(_DISTRIBUTION, signature.minimum_runtime)
+    require_version("executorch", MINIMUM_RUNTIME)
+    require_version("executorch", signature.minimum_runtime)
     bounds.check(file)
     return _ExecuTorchSession(file, threads=threads)
 
@@ -67,7 +62,7 @@ def load_control(file: Path, signature: Signature, scratch: Path) -> Session:
 
 def evaluators() -> list[Evaluator]:
     """Return the runtime itself."""
-    return [runtime_evaluator(TITLE, _DISTRIBUTION, load)]
+    return [runtime_evaluator(TITLE, "executorch", load)]
 
 
 _open: "weakref.WeakSet[_ExecuTorchSession]" = weakref.WeakSet()

@@ -13,11 +13,19 @@ from pipeline.backends.litert.convert import (
     lengths_in_file,
     operations,
 )
+from pipeline.backends.litert.facts import (
+    APPS,
+    COMPUTE_UNITS,
+    CONVERT_SECONDS,
+    DELEGATE,
+    DRAFTED,
+    MINIMUM_RUNTIME,
+    PHONE_RUNNER,
+    RUNTIME,
+    TITLE,
+)
 from pipeline.backends.litert.reader import claims, inspect, structure
 from pipeline.backends.litert.session import (
-    COMPUTE_UNITS,
-    MINIMUM_RUNTIME,
-    TITLE,
     evaluators,
     import_runtime,
     load,
@@ -26,12 +34,18 @@ from pipeline.backends.litert.session import (
 )
 
 __all__ = [
+    "APPS",
     "BASE_SCHEME",
     "COMPUTE_UNITS",
     "CONVERTS",
+    "CONVERT_SECONDS",
+    "DELEGATE",
     "DISTRIBUTIONS",
+    "DRAFTED",
     "FILE",
     "MINIMUM_RUNTIME",
+    "PHONE_RUNNER",
+    "RUNTIME",
     "TITLE",
     "VERSION",
     "claims",

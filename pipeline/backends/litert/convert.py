@@ -102,7 +102,7 @@ def _export(request: ConvertRequest, path: Path, change: Callable[[Any], object]
     from pipeline.checkpoint import ranges, static
     from pipeline.checkpoint.loading import example_inputs, export_graph, input_names, named_outputs
 
-    loaded = export_graph(request.student, tasks.get(request.task))
+    loaded = export_graph(request.student, tasks.get(request.task), longest=request.lengths[-1])
     if SCHEMES[request.scheme].activations == "static_int8":
         change = partial(static.insert, ranges=ranges.read(request.student), weights="floats")
     if change is not None:

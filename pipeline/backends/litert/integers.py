@@ -16,9 +16,9 @@ import torch.ao.quantization.fx._decomposed  # registers the operations
 from torch import nn
 from torch.nn import functional
 
+from pipeline.architectures import layers
 from pipeline.backends.litert import container
 from pipeline.backends.litert.scales import packed
-from pipeline.checkpoint import layers
 from pipeline.checkpoint.integers import HIGHEST, LOWEST, Integers
 from pipeline.errors import StudentError, ToolchainError
 

@@ -11,15 +11,11 @@ import numpy as np
 from pipeline.backends import Evaluator, Inputs, Outputs, Session, native_log_hidden, runtime_evaluator
 from pipeline.backends.litert import bounds
 from pipeline.backends.litert.control import write_control
+from pipeline.backends.litert.facts import MINIMUM_RUNTIME, TITLE
 from pipeline.backends.signature import Function, Signature, Tensor
 from pipeline.errors import InputError, ToolchainError
 from pipeline.runtimes import require_version
 
-TITLE = "LiteRT"
-COMPUTE_UNITS = ("CPU",)
-MINIMUM_RUNTIME = "1.2.0"
-"""The newest of the releases from which on each scheme is right, see `right_from` in `schemes.SCHEMES`."""
-_DISTRIBUTION = "ai-edge-litert"
 _IN_MEMORY = ":memory:"
 
 
@@ -41,8 +37,8 @@ def load(file: Path, signature: Signature, *, threads: int) -> Session:
         ArtifactError: the file is damaged.
         ToolchainError: the runtime is absent or too old, or the file is not a model.
     """
-    require_version(_DISTRIBUTION, MINIMUM_RUNTIME)
-    require_version(_DISTRIBUTION, signature.minimum_runtime)
+    require_version("ai-edge-litert", MINIMUM_RUNTIME)
+    require_version("ai-edge-litert", signature.minimum_runtime)
     bounds.check(file)
     return _LiteRTSession(file, signature, threads=threads)
 
@@ -55,7 +51,7 @@ def load_control(file: Path, signature: Signature, scratch: Path) -> Session:
 
 def evaluators() -> list[Evaluator]:
     """Return the runtime itself."""
-    return [runtime_evaluator(TITLE, _DISTRIBUTION, load)]
+    return [runtime_evaluator(TITLE, "ai-edge-litert", load)]
 
 
 class _LiteRTSession:

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pipeline import architectures
 from pipeline.artifact import digest_of, write_aside
-from pipeline.checkpoint import architectures
 from pipeline.compress.distil import checks, masked_lm, models
 from pipeline.compress.distil.models import DistilJob
 from pipeline.compress.distil.outputs import shards

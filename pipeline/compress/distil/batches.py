@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pipeline.checkpoint import architectures
+from pipeline import architectures
 from pipeline.compress.distil import augmentation, checks, dataset, masked_lm
 from pipeline.compress.distil.losses import LossContext
 from pipeline.compress.distil.models import DistilJob

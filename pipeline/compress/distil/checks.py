@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.checkpoint.layers import Layer, width
+from pipeline.architectures.layers import Layer, width
 from pipeline.checkpoint.source import Source
 from pipeline.compress.distil import dataset
 from pipeline.compress.distil.dataset import DistilData

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from pipeline import tasks
-from pipeline.checkpoint import architectures, shapes
+from pipeline import architectures, tasks
+from pipeline.checkpoint import shapes
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.source import Source, inspect_folder
 from pipeline.compress.distil.dataset import DistilData, head_labels
@@ -96,7 +96,8 @@ def load_teacher(checkpoint: Path | Source, task: Task, section: DistilSection) 
         model, _ = load_masked_lm(checkpoint, keeps_head=has_masked_lm_head(source), seed=section.seed)
     else:
         model = load_checkpoint(checkpoint, task)
-        architectures.zero_padding_by_hook(model)
+        if patch := architectures.get(model.config.model_type).training_patch:
+            patch(model)
     return model.eval().requires_grad_(False)
 
 

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pipeline.architectures import layers
 from pipeline.artifact import digest_of, write_aside
-from pipeline.checkpoint import layers
 from pipeline.recipe.compression import DistilSection
 from pipeline.recipe.losses import LOSSES, Output
 from pipeline.tasks import Task

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import tasks
-from pipeline.checkpoint import layers
+from pipeline.architectures import layers
 from pipeline.checkpoint.source import Source, inspect_folder
 from pipeline.compress.common import SOURCE, Context, Stage, Work
 from pipeline.compress.distil import checks, dataset

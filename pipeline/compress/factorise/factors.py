@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from pipeline.checkpoint import layers
+from pipeline.architectures import layers
 from pipeline.compress.factorise.lowrank import (
     Spectrum,
     decompose_linear,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import tasks
+from pipeline import architectures, tasks
 from pipeline.checkpoint.source import Source
 from pipeline.compress.common import (
     SOURCE,
@@ -111,10 +111,11 @@ def check_section(section: FactoriseSection) -> None:
 def _check(context: Context, source: Source) -> None:
     section, start = _section(context), context.recipe.start
     check_section(section)
-    if start and start.kind == "albert" and section.embedding is not None:
+    narrow = start and start.kind in architectures.STARTED and architectures.get(start.kind).keys.embedding_size
+    if start and narrow and section.embedding is not None:
         raise RecipeError(
-            "start.kind = 'albert' puts the embedding table into two factors already. Give start.embedding_size in the "
-            "place of factorise.embedding."
+            f"start.kind = {start.kind!r} puts the embedding table into two factors already. Give "
+            "start.embedding_size in the place of factorise.embedding."
         )
     if section.feed_forward is not None:
         refuse_lost_zeros(context, "factorise")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from pipeline.checkpoint.layers import Layer
+from pipeline.architectures.layers import Layer
 from pipeline.compress.prune.structure import layer_sequence
 from pipeline.data.calibration import Batches
 

@@ -6,7 +6,9 @@ from typing import Any
 
 from torch import nn
 
-from pipeline.checkpoint import architectures, shapes
+from pipeline import architectures
+from pipeline.architectures import layers
+from pipeline.checkpoint import shapes
 from pipeline.compress.prune.structure import (
     KINDS,
     OUTPUT_LINEAR,
@@ -50,6 +52,12 @@ def check(section: PruneSection, model: Any) -> None:
         limit = f"the checkpoint's limit of {longest} positions"
         raise RecipeError(f"prune.max_length = {section.max_length} is beyond {limit}.")
     _check_layers(section, shape, model)
+    fixed = layers.layout_of(config.model_type).fixed_heads
+    if fixed and (section.compute is not None or section.attention_heads is not None):
+        raise StudentError(
+            f"{config.model_type} keeps its attention heads: {fixed}. Use prune.intermediate_size, prune.layers or "
+            "prune.hidden_size."
+        )
     if section.hidden_size is not None:
         _check_hidden(section, shape, model)
     if section.costs == "latency":
@@ -100,12 +108,13 @@ def _check_hidden(section: PruneSection, shape: EncoderShape, model: Any) -> Non
             f"prune.hidden_size = {section.hidden_size}; the checkpoint has {shape.hidden_size} columns: keep 8 or "
             "more of them, and not all."
         )
-    # transformers' ELECTRA leaves the projection out where both are equal, so that it would be lost.
-    if model.config.model_type == "electra" and section.hidden_size == model.config.embedding_size:
+    # transformers' class leaves the projection out where both are equal, so that it would be lost.
+    row = architectures.get(model.config.model_type)
+    if row.projects_unless_equal and section.hidden_size == row.table_width(model.config):
         raise RecipeError(
-            f"prune.hidden_size = {section.hidden_size} is the width of the checkpoint's tables, and ELECTRA has no "
-            f"projection between tables and layers of one width; keep {section.hidden_size - 8} or "
-            f"{section.hidden_size + 8} columns."
+            f"prune.hidden_size = {section.hidden_size} is the width of the checkpoint's tables, and "
+            f"{row.model_type} has no projection between tables and layers of one width; keep "
+            f"{section.hidden_size - 8} or {section.hidden_size + 8} columns."
         )
 
 

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from pipeline.architectures.layers import layers, put
 from pipeline.backends import ConvertRequest, Inputs, Session, litert
 from pipeline.backends.signature import Function, Signature
 from pipeline.checkpoint import shapes
-from pipeline.checkpoint.layers import layers, put
 from pipeline.compress.prune.removal import keep_layers, keep_structures
 from pipeline.compress.prune.structure import (
     KINDS,

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from pipeline.checkpoint import layers
+from pipeline.architectures import layers
 from pipeline.compress.prune.activations import (
     LayerInput,
     first_layer_inputs,

@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from pipeline.checkpoint import layers, shapes
+from pipeline.architectures import layers
+from pipeline.checkpoint import shapes
 from pipeline.compress.prune.optimal_brain_surgeon import columns_of
 from pipeline.compress.prune.search import Kept
 from pipeline.compress.prune.structure import INPUT_LINEARS, OUTPUT_LINEAR, RESIDUAL_NORM, Sublayer

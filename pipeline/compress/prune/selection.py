@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pipeline.checkpoint import layers
+from pipeline.architectures import layers
 from pipeline.compress.prune.activations import (
     LayerInput,
     batch_tensors,

@@ -51,7 +51,8 @@ def make(source: Path, task_name: str, section: PruneSection, texts: Sequence[Un
         StudentError: the checkpoint does not load, or its layers cannot be taken apart.
         InputError: too few texts.
     """
-    from pipeline.checkpoint import architectures, shapes
+    from pipeline import architectures
+    from pipeline.checkpoint import shapes
     from pipeline.checkpoint.loading import load_checkpoint
     from pipeline.compress.prune.checks import check_layers
     from pipeline.compress.prune.pruning import prune_structures

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline import tasks
-from pipeline.checkpoint import layers
-from pipeline.checkpoint.layers import Layer
+from pipeline.architectures import layers
+from pipeline.architectures.layers import Layer
 from pipeline.recipe.compression import COST_LENGTH
 
 if TYPE_CHECKING:

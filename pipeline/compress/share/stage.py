@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pipeline import tasks
-from pipeline.checkpoint import layers
-from pipeline.checkpoint.layers import Layer
+from pipeline import architectures, tasks
+from pipeline.architectures import layers
+from pipeline.architectures.layers import Layer
 from pipeline.checkpoint.source import Source
 from pipeline.compress.common import SOURCE, Context, Stage, Work, refuse_lost_zeros
 from pipeline.compress.prune.structure import SublayerKind
@@ -161,7 +161,8 @@ def _check(context: Context, source: Source) -> None:
     if section.start == "average":
         refuse_lost_zeros(context, "share")
     start, pruned = recipe.start, recipe.prune
-    if start and start.kind in ("albert", "shared"):
+    one_layer = start and start.kind in architectures.STARTED and architectures.get(start.kind).shares_layers
+    if start and (one_layer or start.kind == "shared"):
         raise RecipeError(f"start.kind = {start.kind!r} ties all layers already; leave [share] out.")
     if pruned and pruned.counts and not pruned.uniform:
         raise RecipeError(

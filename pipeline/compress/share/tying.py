@@ -6,8 +6,9 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import nn
 
-from pipeline.checkpoint import layers, shapes
-from pipeline.checkpoint.layers import Layer
+from pipeline.architectures import layers
+from pipeline.architectures.layers import Layer
+from pipeline.checkpoint import shapes
 from pipeline.compress.factorise.lowrank import decompose_linear, dense, linear_pair
 from pipeline.compress.prune.structure import INPUT_LINEARS, OUTPUT_LINEAR, RESIDUAL_NORM, SublayerKind
 
@@ -47,7 +48,9 @@ def tie(group: Sequence[Layer], kind: SublayerKind, start: str) -> float:
         Squared distance of the layers' aligned parameters to those that all use now, relative to their squared norm.
     """
     every = [sublayer_tensors(layer, kind) for layer in group]
-    aligned = [align(tensors, every[0], kind, _columns_each(group[0], kind)) for tensors in every]
+    aligned = every
+    if kind != "attention" or not group[0].layout.fixed_heads:
+        aligned = [align(tensors, every[0], kind, _columns_each(group[0], kind)) for tensors in every]
     shared = aligned[_OWNERS[start](len(group))]
     if start == "average":
         shared = {name: torch.stack([one[name] for one in aligned]).mean(0) for name in shared}

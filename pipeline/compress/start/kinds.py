@@ -6,17 +6,17 @@ from typing import Any
 
 import torch
 
-from pipeline.checkpoint import layers, shapes
+from pipeline import architectures
+from pipeline.architectures import layers
+from pipeline.architectures.architecture import Architecture, Start
+from pipeline.checkpoint import shapes
 from pipeline.checkpoint.loading import quieten
 from pipeline.checkpoint.source import Source
-from pipeline.compress.start import reshaping
 from pipeline.errors import RecipeError, StudentError
 from pipeline.recipe.compression import StartSection
 
-_BERT_LIKE = ("bert",)
-"""Architectures of which DistilBERT and ALBERT can take each tensor."""
-_FROM_PLAIN = ("distilbert", "albert", "width", "random")
-"""Kinds that need a teacher whose config tells the shapes of its layers."""
+_OF_SHAPE = ("width", "random")
+"""Kinds that take the shapes of layers from the teacher's config, beside those that make another architecture."""
 
 
 def load(source: Path | Source) -> Any:
@@ -56,13 +56,22 @@ def begin(model: Any, section: StartSection) -> Any:
         StudentError: another kind of start is for it.
     """
     _check(section, model)
-    return KINDS[section.kind](model, section)
+    start = started_architecture(section)
+    if start is None:
+        return KINDS[section.kind](model, section)
+    return start.make(model, kept_layers(section, int(model.config.num_hidden_layers)), section.embedding_size)
+
+
+def started_architecture(section: StartSection) -> Start | None:
+    """Return how a kind that is named after an architecture makes it of another one; None for the other kinds."""
+    return architectures.get(section.kind).start if section.kind in architectures.STARTED else None
 
 
 def is_compressed(model: Any, source: Path | Source) -> bool:
     """Return whether a student's config alone does not tell the shapes of its layers."""
-    ties = any(one is not None for one in shapes.sharing(model)) and model.config.model_type != "albert"
-    return ties or shapes.compressed(source) is not None
+    ties = any(one is not None for one in shapes.sharing(model))
+    told = architectures.get(model.config.model_type).shares_layers
+    return (ties and not told) or shapes.compressed(source) is not None
 
 
 def kept_layers(section: StartSection, count: int) -> tuple[int, ...]:
@@ -88,15 +97,17 @@ def kept_layers(section: StartSection, count: int) -> tuple[int, ...]:
 def _check(section: StartSection, model: Any) -> None:
     config, kind = model.config, model.config.model_type
     layers.layout_of(kind)
-    if section.kind in ("distilbert", "albert") and kind not in _BERT_LIKE:
-        raise StudentError(f"start.kind = {section.kind!r} is made of {', '.join(_BERT_LIKE)}, and this is {kind}.")
-    if section.kind in _FROM_PLAIN and getattr(config, shapes.KEY, None) is not None:
+    start = started_architecture(section)
+    if start is not None and kind not in start.teachers:
+        raise StudentError(f"start.kind = {section.kind!r} is made of {', '.join(start.teachers)}, and this is {kind}.")
+    if (start is not None or section.kind in _OF_SHAPE) and getattr(config, shapes.KEY, None) is not None:
         raise StudentError(
             f"start.kind = {section.kind!r} is made of a plain checkpoint, and this is a compressed one."
         )
-    if section.kind in ("layers", "shared") and kind == "albert" and section.teacher_layers != "every_other":
+    one_layer = architectures.get(kind).shares_layers
+    if section.kind in ("layers", "shared") and one_layer and section.teacher_layers != "every_other":
         raise RecipeError(
-            "ALBERT's layers are one; name how many are kept by start.teacher_layers = 'every_other' alone."
+            f"the layers of {kind} are one; name how many are kept by start.teacher_layers = 'every_other' alone."
         )
 
 
@@ -121,15 +132,17 @@ def _width(model: Any, section: StartSection) -> Any:
         raise RecipeError("start.kind = 'width' needs start.hidden_size.")
     if new % size or new > old:
         raise RecipeError(f"start.hidden_size = {new} has to be whole heads of {size} columns, up to {old}.")
-    key = _intermediate_key(config)
+    row = architectures.get(config.model_type)
+    key = row.keys.intermediate_size
     setattr(config, key, getattr(config, key) * new // old)
     config.num_attention_heads = new // size
     config.hidden_size = new
-    if config.model_type == "electra" and config.embedding_size == old:
-        # Its class has a projection between tables and layers wherever their widths differ, and the teacher has none.
-        config.embedding_size = new
+    _widen_tables(row, config, old)
     small = type(model)(config)
-    reshaping.copy_first(model, small)
+    theirs = model.state_dict()
+    with torch.no_grad():
+        for name, tensor in small.state_dict().items():
+            tensor.copy_(theirs[name][tuple(slice(0, size) for size in tensor.shape)])
     return small.eval()
 
 
@@ -140,36 +153,23 @@ def _random(model: Any, section: StartSection) -> Any:
     hidden, heads = config.hidden_size, config.num_attention_heads
     config.hidden_size = section.hidden_size or hidden
     config.num_attention_heads = section.attention_heads or heads
+    row = architectures.get(config.model_type)
     if section.intermediate_size is not None:
-        setattr(config, _intermediate_key(config), section.intermediate_size)
+        setattr(config, row.keys.intermediate_size, section.intermediate_size)
     if config.hidden_size % config.num_attention_heads:
         raise RecipeError(
             f"start: a hidden size of {config.hidden_size} has no {config.num_attention_heads} equal attention heads; "
             "choose start.hidden_size and start.attention_heads so that the one is a multiple of the other."
         )
-    if config.model_type == "electra" and config.embedding_size == hidden:
-        config.embedding_size = config.hidden_size
+    _widen_tables(row, config, hidden)
     torch.manual_seed(section.seed)
     return type(model)(config).eval()
 
 
-def _intermediate_key(config: Any) -> str:
-    """Return what an architecture's config calls the intermediate size."""
-    return {"distilbert": "hidden_dim"}.get(config.model_type, "intermediate_size")
-
-
-def _distilbert(model: Any, section: StartSection) -> Any:
-    return reshaping.distilbert(_layers(model, section))
-
-
-def _albert(model: Any, section: StartSection) -> Any:
-    first = kept_layers(section, int(model.config.num_hidden_layers))[0]
-    hidden = int(model.config.hidden_size)
-    if section.embedding_size is not None and section.embedding_size > hidden:
-        raise RecipeError(
-            f"start.embedding_size = {section.embedding_size} is more than the teacher's {hidden} columns."
-        )
-    return reshaping.albert(model, layer=first, embedding_size=section.embedding_size)
+def _widen_tables(row: Architecture, config: Any, before: int) -> None:
+    """Give tables that had the teacher's hidden size the student's, where a projection would begin between them."""
+    if row.projects_unless_equal and row.keys.embedding_size and row.table_width(config) == before:
+        setattr(config, row.keys.embedding_size, config.hidden_size)
 
 
 def _shared(model: Any, section: StartSection) -> Any:
@@ -187,8 +187,6 @@ KINDS: dict[str, Callable[[Any, StartSection], Any]] = {
     "layers": _layers,
     "width": _width,
     "random": _random,
-    "distilbert": _distilbert,
-    "albert": _albert,
     "shared": _shared,
 }
-"""A row for each kind of start."""
+"""A row for each kind of start that keeps the teacher's architecture."""

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from pipeline import architectures
+from pipeline.architectures import STARTED
 from pipeline.checkpoint.source import Source
 from pipeline.compress.common import SOURCE, Context, Stage, Work
 from pipeline.errors import RecipeError
@@ -17,8 +19,8 @@ _KINDS_THAT_READ: dict[str, tuple[str, ...]] = {
     "num_layers": ("random",),
     "attention_heads": ("random",),
     "intermediate_size": ("random",),
-    "embedding_size": ("albert",),
-    "teacher_layers": ("layers", "random", "distilbert", "albert", "shared"),
+    "embedding_size": tuple(name for name in STARTED if architectures.get(name).keys.embedding_size),
+    "teacher_layers": ("layers", "random", *STARTED, "shared"),
 }
 
 

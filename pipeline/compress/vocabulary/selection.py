@@ -8,18 +8,12 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from pipeline.checkpoint.architectures import Architecture
+from pipeline.architectures.architecture import Architecture
 from pipeline.compress.vocabulary.families import FAMILIES
 from pipeline.errors import RecipeError, StudentError
 
 CONFIG_IDS = tuple(f"{role}_token_id" for role in ("pad", "unk", "bos", "eos", "cls", "sep", "mask", "decoder_start"))
 """Keys of config.json that hold ids of tokens."""
-
-
-def padding_id(config: Mapping[str, Any], architecture: Architecture) -> int:
-    """Return a checkpoint's padding id; where config.json has none, that of its class."""
-    given = config.get("pad_token_id")
-    return int(architecture.positions_after_padding) if given is None else int(given)
 
 
 def required_ids(config: Mapping[str, Any], architecture: Architecture) -> set[int]:
@@ -28,7 +22,7 @@ def required_ids(config: Mapping[str, Any], architecture: Architecture) -> set[i
     Where positions are counted from the padding id on, all ids up to it are needed, so that it stays the same.
     """
     named = {int(config[key]) for key in CONFIG_IDS if isinstance(config.get(key), int)}
-    pad = padding_id(config, architecture)
+    pad = architecture.padding_id(config)
     return named | (set(range(pad + 1)) if architecture.positions_after_padding else {pad})
 
 

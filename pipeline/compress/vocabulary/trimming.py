@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
-from pipeline.checkpoint import architectures
+from pipeline import architectures
 from pipeline.checkpoint.files import read_json
 from pipeline.checkpoint.source import WEIGHTS
-from pipeline.compress.vocabulary.selection import CONFIG_IDS, Vocabulary, padding_id, required_ids
+from pipeline.compress.vocabulary.selection import CONFIG_IDS, Vocabulary, required_ids
 from pipeline.errors import StudentError
 from pipeline.text import tokenizers
 
@@ -235,7 +235,7 @@ def keep_tokens(
 
 def _write_config(source: Path, trimmed: Trimmed, out: Path) -> None:
     config = read_json(source / "config.json")
-    config["pad_token_id"] = padding_id(config, architectures.get(config["model_type"]))
+    config["pad_token_id"] = architectures.get(config["model_type"]).padding_id(config)
     config |= {key: trimmed.ids[config[key]] for key in CONFIG_IDS if isinstance(config.get(key), int)}
     config["vocab_size"] = len(trimmed.ids)
     _save(out / "config.json", config)

@@ -12,8 +12,8 @@ from typing import Any
 
 from faults.settings import SETTINGS
 from pipeline import tasks
+from pipeline.architectures import ARCHITECTURES
 from pipeline.checkpoint import source as student
-from pipeline.checkpoint.architectures import ARCHITECTURES
 from pipeline.recipe import loading as recipes
 from pipeline.text import bundled
 

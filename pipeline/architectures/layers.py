@@ -1,96 +1,17 @@
-"""The modules of an encoder that compression works on: one row per layout. Imports nothing heavy.
-
-Several architectures share a layout: RoBERTa, XLM-R and ELECTRA have BERT's.
-"""
+"""The layers of an encoder, whatever its architecture calls their modules. Imports nothing heavy."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pipeline import architectures
+from pipeline.architectures.layout import Layout
 from pipeline.errors import StudentError
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Module paths: the stack's starts at the base model, the others start at a layer."""
-
-    stack: str
-    """Module list of layers; in ALBERT, of groups of one layer each."""
-    query: str
-    key: str
-    value: str
-    attention_output: str
-    """The linear that projects the joined outputs of the attention heads."""
-    attention_norm: str
-    intermediate: str
-    """The linear from hidden size to intermediate size."""
-    output: str
-    """The linear from intermediate size to hidden size."""
-    output_norm: str
-    """The LayerNorm after the feed-forward network."""
-    heads: str
-    """The module that has `attention_head_size`."""
-    inner: str = ""
-    """Path from an entry of the stack to the layer itself."""
-
-    @property
-    def attention(self) -> tuple[str, ...]:
-        """Paths of the attention's modules, its LayerNorm included."""
-        return self.query, self.key, self.value, self.attention_output, self.attention_norm
-
-    @property
-    def feed_forward(self) -> tuple[str, ...]:
-        """Paths of the feed-forward network's modules, its LayerNorm included."""
-        return self.intermediate, self.output, self.output_norm
-
-
-_BERT = Layout(
-    "encoder.layer",
-    query="attention.self.query",
-    key="attention.self.key",
-    value="attention.self.value",
-    attention_output="attention.output.dense",
-    attention_norm="attention.output.LayerNorm",
-    intermediate="intermediate.dense",
-    output="output.dense",
-    output_norm="output.LayerNorm",
-    heads="attention.self",
-)
-_DISTILBERT = Layout(
-    "transformer.layer",
-    query="attention.q_lin",
-    key="attention.k_lin",
-    value="attention.v_lin",
-    attention_output="attention.out_lin",
-    attention_norm="sa_layer_norm",
-    intermediate="ffn.lin1",
-    output="ffn.lin2",
-    output_norm="output_layer_norm",
-    heads="attention",
-)
-_ALBERT = Layout(
-    "encoder.albert_layer_groups",
-    query="attention.query",
-    key="attention.key",
-    value="attention.value",
-    attention_output="attention.dense",
-    attention_norm="attention.LayerNorm",
-    intermediate="ffn",
-    output="ffn_output",
-    output_norm="full_layer_layer_norm",
-    heads="attention",
-    inner="albert_layers.0",
-)
-LAYOUTS = {
-    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "electra"), _BERT),
-    "distilbert": _DISTILBERT,
-    "albert": _ALBERT,
-}
-UNSUPPORTED = {"mobilebert": "its layers have bottlenecks and several feed-forwards, and are thin already"}
-"""Architectures whose layers cannot be compressed here, with the reason."""
+_PARTS = ("query", "key", "value", "attention_output", "attention_norm", "intermediate", "output", "output_norm")
 
 
 class Layer:
@@ -132,10 +53,11 @@ def layout_of(model_type: str) -> Layout:
     Raises:
         StudentError: its layers cannot be compressed here, with the reason.
     """
-    if model_type not in LAYOUTS:
-        known = ", ".join(sorted(LAYOUTS))
-        raise StudentError(f"{model_type} cannot be compressed here: {UNSUPPORTED[model_type]}. There are: {known}.")
-    return LAYOUTS[model_type]
+    layout = architectures.get(model_type).layout
+    if isinstance(layout, str):
+        known = ", ".join(sorted(architectures.COMPRESSIBLE))
+        raise StudentError(f"{model_type} cannot be compressed here: {layout}. There are: {known}.")
+    return layout
 
 
 def check_groups(layout: Layout, total: int, groups: int, inner: int) -> None:
@@ -187,3 +109,9 @@ def put(root: "nn.Module", path: str, module: "nn.Module") -> None:
     """Replace the module at a dotted path."""
     parent, _, name = path.rpartition(".")
     setattr(root.get_submodule(parent) if parent else root, name, module)
+
+
+def copy_layer(source: Layer, target: Layer) -> None:
+    """Copy the tensors of one layer to another of the same shape, whatever their architectures call them."""
+    for part in _PARTS:
+        target.get(part).load_state_dict(source.get(part).state_dict())

@@ -1,0 +1,45 @@
+"""In: a `model_type`. Out: the `Architecture` that knows everything of it, one module each.
+
+To add one, write its module and name its object below.
+May import errors.
+"""
+
+from pipeline.architectures.albert import ALBERT
+from pipeline.architectures.architecture import Architecture
+from pipeline.architectures.bert import BERT
+from pipeline.architectures.distilbert import DISTILBERT
+from pipeline.architectures.electra import ELECTRA
+from pipeline.architectures.mobilebert import MOBILEBERT
+from pipeline.architectures.mpnet import MPNET
+from pipeline.architectures.roberta import ROBERTA, XLM_ROBERTA
+from pipeline.errors import StudentError
+
+ARCHITECTURES: dict[str, Architecture] = {
+    row.model_type: row for row in (BERT, DISTILBERT, ALBERT, ROBERTA, XLM_ROBERTA, ELECTRA, MOBILEBERT, MPNET)
+}
+COMPRESSIBLE = tuple(name for name, row in ARCHITECTURES.items() if not isinstance(row.layout, str))
+"""Architectures whose layers can be compressed."""
+STARTED = tuple(name for name, row in ARCHITECTURES.items() if row.start)
+"""Architectures of which a student can be made of a teacher of another one; kinds of `[start]` go by their names."""
+PLAIN_NORMS = tuple(name for row in ARCHITECTURES.values() for name in row.plain_norms)
+"""Names of the classes of norms without mean, variance and epsilon."""
+
+UNSUPPORTED = {
+    "modernbert": "its local attention needs a second mask and rotary positions, which no graph here builds",
+    "deberta-v2": "its disentangled attention gathers by relative position, which XNNPACK does not run",
+}
+"""Encoders that users bring and that have no module, with the reason."""
+
+
+def get(model_type: str | None) -> Architecture:
+    """Return what is known of a model type.
+
+    Raises:
+        StudentError: there is no such architecture here.
+    """
+    if model_type not in ARCHITECTURES:
+        known = ", ".join(sorted(ARCHITECTURES))
+        reason = UNSUPPORTED.get(model_type or "")
+        why = f"It is not supported: {reason}" if reason else "To add one, write a module in pipeline/architectures"
+        raise StudentError(f"the checkpoint's model_type is {model_type!r}; supported: {known}. {why}.")
+    return ARCHITECTURES[model_type]

@@ -1,0 +1,13 @@
+"""What other rooms ask of Core ML."""
+
+from pipeline.backends.runners import PhoneRunner
+
+TITLE = "Core ML"
+DELEGATE = "Core ML"
+RUNTIME: str | None = None
+CONVERT_SECONDS = 20.0
+APPS = ("ios",)
+DRAFTED: tuple[str, bool] = ("int8_weight_only", True)
+COMPUTE_UNITS = ("ALL", "CPU_AND_NE", "CPU_AND_GPU", "CPU_ONLY")
+MINIMUM_RUNTIME = "iOS 18 / macOS 15 (recipe: minimum_ios)"
+PHONE_RUNNER: PhoneRunner | None = None

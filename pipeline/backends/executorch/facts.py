@@ -1,0 +1,36 @@
+"""What other rooms ask of ExecuTorch.
+
+Its program for phones (examples/portable/executor_runner of pytorch/executorch) says its time in its log, which the
+preset for Android writes to the phone's log and nowhere else (tools/cmake/preset/android.cmake,
+runtime/platform/default/android.cpp of v1.4.1); one that was built with `EXECUTORCH_PAL_DEFAULT=posix` writes it to
+stderr. Both are read.
+"""
+
+import re
+
+from pipeline.backends.runners import RUNS, PhoneRunner, Timings
+
+TITLE = "ExecuTorch"
+DELEGATE = "XNNPACK"
+RUNTIME: str | None = "executorch"
+CONVERT_SECONDS = 40.0
+APPS = ("android", "ios")
+DRAFTED: tuple[str, bool] = ("int8_dynamic", False)
+COMPUTE_UNITS = ("CPU",)
+MINIMUM_RUNTIME = "1.4.1"
+"""The release that wrote the file: older runtimes are not promised to read it."""
+_EXECUTED = re.compile(r"Model executed successfully (\d+) time\(s\) in ([\d.]+) ms")
+
+
+def _command(program: str, model: str, function: str, threads: int) -> list[str]:
+    return [program, f"--model_path={model}", f"--num_executions={RUNS}", f"--cpu_threads={threads}"]
+
+
+def _read(said: str) -> Timings | None:
+    row = _EXECUTED.search(said)
+    return None if row is None else Timings(int(row[1]), float(row[2]) / int(row[1]))
+
+
+PHONE_RUNNER: PhoneRunner | None = PhoneRunner(
+    "executor_runner", inputs="ones", any_length=False, log_tag="ExecuTorch", command=_command, read=_read
+)
