@@ -1,4 +1,4 @@
-"""Core ML packages that hold what no conversion writes are refused, and operations on integers are seen."""
+"""Core ML packages that hold what no conversion writes are refused."""
 
 import json
 import shutil
@@ -16,12 +16,9 @@ from pipeline import artifact, backends, mil
 from pipeline.backends import coreml
 from pipeline.convert.stage import Target
 from pipeline.errors import EXIT_USAGE, ArtifactError
-from pipeline.verify import operators
-from pipeline.verify.weights import Expected
 
 MODEL = "Data/com.apple.CoreML/model.mlmodel"
 WEIGHTS = "Data/com.apple.CoreML/weights/weight.bin"
-INT32 = 23
 
 
 @pytest.fixture(scope="module")
@@ -283,126 +280,6 @@ def test_a_model_has_the_fields_that_conversions_set(case: str, package: Path) -
     change, message = SPECS[case]
     edit(package, change)
     refused(package, message)
-
-
-# --- integers ---------------------------------------------------------------------------------------------------------
-
-
-class Ids:
-    """Operations on the ids of every function, put before what reads them."""
-
-    def __init__(self, function: Any) -> None:
-        self._function = function
-        self._block = _block(function)
-        self._type = type(self._block.operations[0])
-        (self._ids,) = (row for row in function.inputs if row.name == "input_ids")
-        self._made: list[Any] = []
-
-    def add(self, kind: str, name: str, made_of: int = INT32, **arguments: int | str) -> None:
-        """Add one; a string is a value's name, or with `=` before it a literal."""
-        made = self._type(type=kind)
-        label = made.attributes["name"]
-        label.type.tensorType.dataType = 2
-        label.immediateValue.tensor.strings.values.append(f"{name}_op")
-        for key, given in arguments.items():
-            binding = made.inputs[key].arguments.add()
-            if isinstance(given, int):
-                binding.value.type.tensorType.dataType = INT32
-                binding.value.immediateValue.tensor.ints.values.append(given)
-            elif given.startswith("="):
-                binding.value.type.tensorType.dataType = 2
-                binding.value.immediateValue.tensor.strings.values.append(given[1:])
-            else:
-                binding.name = given
-        output = made.outputs.add(name=name)
-        output.type.CopyFrom(self._ids.type)
-        output.type.tensorType.dataType = made_of
-        self._made.append(made)
-
-    def done(self) -> None:
-        """Let everything else read what was made last."""
-        last = self._made[-1].outputs[0].name
-        rest = []
-        for operation in self._block.operations:
-            copy = self._type()
-            copy.CopyFrom(operation)
-            for given in copy.inputs.values():
-                for row in given.arguments:
-                    if row.WhichOneof("binding") == "name" and row.name == "input_ids":
-                        row.name = last
-            rest.append(copy)
-        del self._block.operations[:]
-        self._block.operations.extend([*self._made, *rest])
-
-
-def _zeroed(ids: Ids) -> None:
-    """Make a zero of one id."""
-    ids.add("sub", "d", x="input_ids", y=26180)
-    ids.add("cast", "b", made_of=1, x="d", dtype="=bool")
-    ids.add("cast", "i", x="b", dtype="=int32")
-    ids.add("mul", "m", x="input_ids", y="i")
-
-
-def _compared(ids: Ids) -> None:
-    """Choose another id from some id on, by what coremltools puts before gathers unless it is told otherwise."""
-    ids.add("greater_equal", "c", made_of=1, x="input_ids", y=26180)
-    ids.add("add", "p", x="input_ids", y=-7)
-    ids.add("select", "s", cond="c", a="input_ids", b="p")
-
-
-def _chosen(ids: Ids) -> None:
-    ids.add("greater_equal", "c", made_of=1, x="input_ids", y=0)
-    ids.add("select", "s", cond="c", a=5, b="input_ids")
-
-
-def _bounded(ids: Ids) -> None:
-    ids.add("maximum", "l", x="input_ids", y=3)
-    ids.add("minimum", "h", x="l", y=26179)
-
-
-KINDS: dict[str, tuple[Callable[[Ids], None], tuple[str, ...]]] = {
-    "an id made zero": (_zeroed, ("sub_int32", "cast_int32_to_bool", "cast_bool_to_int32", "mul_int32")),
-    "a comparison": (_compared, ("greater_equal_int32", "add_int32", "select_int32")),
-    "a choice": (_chosen, ("select_int32",)),
-    "bounds": (_bounded, ("maximum_int32", "minimum_int32")),
-}
-
-
-def planted(package: Path, plant: Callable[[Ids], None]) -> None:
-    def change(spec: Any) -> None:
-        for function in _functions(spec):
-            ids = Ids(function)
-            plant(ids)
-            ids.done()
-
-    edit(package, change)
-
-
-def judged(package: Path, tmp_path: Path) -> tuple[bool, str]:
-    config = tmp_path / "config.json"
-    config.write_text('{"model_type": "bert"}', encoding="utf-8")
-    expected = Expected({}, frozenset(), {}, (), ("gelu",), ())
-    gate = operators.check(coreml.structure(package), expected, "coreml", config, "embedding")
-    return gate.passed, gate.detail
-
-
-@pytest.mark.parametrize("case", KINDS)
-def test_what_no_conversion_does_to_ids_is_named(case: str, package: Path, tmp_path: Path) -> None:
-    plant, kinds = KINDS[case]
-    assert judged(package, tmp_path)[0]
-    planted(package, plant)
-    passed, detail = judged(package, tmp_path)
-    assert not passed
-    found = coreml.structure(package).operators
-    for kind in kinds:
-        assert all(kind in row for row in found)
-    assert "which no conversion of bert has" in detail
-
-
-def test_bounds_on_integers_are_reported(package: Path) -> None:
-    planted(package, _bounded)
-    limits = coreml.structure(package).limits
-    assert limits.count((3.0, np.inf)) == limits.count((-np.inf, 26179.0)) == 2
 
 
 # --- claims -----------------------------------------------------------------------------------------------------------

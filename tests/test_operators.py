@@ -1,92 +1,163 @@
-"""Operators of a file: the same in each function, none that no conversion has; and a file that is made once more."""
+"""Operators: none that no file may have, and any other for any activation; and a file that is made once more."""
 
 import shutil
-from dataclasses import replace
-from math import inf
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from conftest import TinyLine
+from damage import Damaged
+from faults import line, run
+from faults.line import BUILD
+from faults.students import Student, unusual
+from faults.workers import WorkerPool
+from warm import session
 
-from pipeline import artifact, backends
+from pipeline import artifact, backends, mil
 from pipeline.backends import signature
+from pipeline.backends.litert.container import kinds_of, read_model, write_model
 from pipeline.backends.structure import Structure
+from pipeline.convert.stage import Target
 from pipeline.student import golden, reference
-from pipeline.verify import companions, operators
+from pipeline.verify import companions, structure
+from pipeline.verify.record import GateResult
 from pipeline.verify.weights import Expected
 
 FILES = ("litert-fp32", "litert-int8_dynamic", "executorch-fp32")
 
 
-def read(line: TinyLine, name: str) -> tuple[Structure, Expected, str]:
-    """Read a file of the tiny line back, and what is expected of it."""
+@pytest.fixture(scope="module")
+def worker_pool() -> Iterator[WorkerPool]:
+    """Workers that convert and run, as in `make faults`; what was judged before by the same code is kept."""
+    worker_pool = WorkerPool(BUILD / "logs", 1, session().start)
+    with artifact.only_run(BUILD, waiting=lambda: None), worker_pool.at_work():
+        yield worker_pool
+
+
+@dataclass(frozen=True)
+class Held:
+    """A file of the tiny line, read back, and what is expected of it."""
+
+    stored: Structure
+    expected: Expected
+    file: Path
+
+
+def read(line: TinyLine, name: str) -> Held:
     folder = line.folder / name / "model"
     claimed = signature.read(folder)
     truth = reference.read(line.folder / f"reference-{claimed.max_length}")
     expected = Expected.read(line.folder / "student", truth.checkpoint)
-    return backends.get(claimed.backend).structure(folder / claimed.file), expected, claimed.backend
+    file = folder / claimed.file
+    return Held(backends.get(claimed.backend).structure(file), expected, file)
 
 
-def judged(line: TinyLine, stored: Structure, expected: Expected, backend: str) -> tuple[bool, str]:
-    kind = signature.read(line.folder / "litert-fp32" / "model").output_kind
-    gate = operators.check(stored, expected, backend, line.folder / "student" / "config.json", kind)
-    return gate.passed, gate.detail
+def judged(stored: Structure, expected: Expected, name: str) -> dict[str, GateResult]:
+    backend, _, scheme = name.partition("-")
+    gates = structure.check(stored, expected, scheme, backend, functions=len(stored.uses)).gates
+    return {gate.name: gate for gate in gates}
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_operators_of_a_conversion_are_known_and_alike_in_each_function(name: str, tiny_line: TinyLine) -> None:
-    stored, expected, backend = read(tiny_line, name)
-    assert len(stored.operators) == len(stored.uses) >= 1
-    assert all(len(kinds) > 20 for kinds in stored.operators)
-    passed, detail = judged(tiny_line, stored, expected, backend)
-    assert passed, detail
-
-
-@pytest.mark.parametrize(("name", "kind"), [("litert-fp32", "EQUAL"), ("executorch-fp32", "aten::eq")])
-def test_an_operator_that_no_conversion_has_is_named(name: str, kind: str, tiny_line: TinyLine) -> None:
-    stored, expected, backend = read(tiny_line, name)
-    more = tuple((*kinds, kind) for kinds in stored.operators)
-    passed, detail = judged(tiny_line, replace(stored, operators=more), expected, backend)
-    assert not passed
-    assert f"{len(more)} {kind}, which no conversion of bert has" in detail
-
-
-def test_an_operator_that_one_function_alone_has_is_named(tiny_line: TinyLine) -> None:
-    stored, expected, backend = read(tiny_line, "litert-int8_dynamic")
-    first = stored.operators[0]
-    more = replace(stored, operators=((*first, "ADD"), first))
-    passed, detail = judged(tiny_line, more, expected, backend)
-    assert not passed
-    assert f"{first.count('ADD') + 1} and {first.count('ADD')} ADD in its functions" in detail
-
-
-def test_an_order_that_one_function_alone_has_is_seen(tiny_line: TinyLine) -> None:
-    stored, expected, backend = read(tiny_line, "litert-fp32")
-    turned = replace(stored, operators=(stored.operators[0], stored.operators[0][::-1]))
-    passed, detail = judged(tiny_line, turned, expected, backend)
-    assert not passed
-    assert "another order" in detail
+# --- what no file may have --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_bound_that_no_conversion_has_is_named(name: str, tiny_line: TinyLine) -> None:
-    stored, expected, backend = read(tiny_line, name)
-    assert sorted(stored.limits)[:: len(stored.operators)] == [(pytest.approx(1e-12), inf), (1.0, inf)]
-    for limit, said in (((1e-2, inf), "0.01 to inf"), ((-inf, 6.0), "-inf to 6"), ((1.0, 6.0), "1 to 6")):
-        passed, detail = judged(tiny_line, replace(stored, limits=(*stored.limits, limit)), expected, backend)
-        assert not passed
-        assert f"a bound of {said}, which no embedding has" in detail
+def test_a_conversion_has_no_operator_that_none_may_have(name: str, tiny_line: TinyLine) -> None:
+    held = read(tiny_line, name)
+    assert held.stored.denied == ()
+    assert judged(held.stored, held.expected, name)["operators"].passed
+
+
+def unchecked(file: Path, backend: str) -> Structure:
+    """Read a file without the check of its bounds, which refuses some of this before."""
+    reader: Callable[[Path], Structure] = backends.get(backend).structure.__wrapped__  # type: ignore[attr-defined]
+    return reader(file)
+
+
+LITERT = (
+    ("WHILE", "control flow"),
+    ("IF", "control flow"),
+    ("RANDOM_UNIFORM", "randomness"),
+    ("CUSTOM", "a custom operator"),
+    ("STABLEHLO_COMPOSITE", "a custom operator"),
+)
+
+
+@pytest.mark.parametrize(("kind", "why"), LITERT)
+def test_in_litert_it_is_named(kind: str, why: str, tiny_line: TinyLine, tmp_path: Path) -> None:
+    held = read(tiny_line, "litert-fp32")
+    model, contents = read_model(held.file)
+    softmax = kinds_of(model).index(schema.BuiltinOperator.SOFTMAX)
+    code: Any = model.operatorCodes[softmax]
+    code.builtinCode = getattr(schema.BuiltinOperator, kind)
+    code.deprecatedBuiltinCode = min(code.builtinCode, 127)
+    write_model(model, contents, tmp_path / "model.tflite")
+    gate = judged(unchecked(tmp_path / "model.tflite", "litert"), held.expected, "litert-fp32")["operators"]
+    assert not gate.passed
+    assert f"{kind}, which is {why}" in gate.detail
+
+
+COREML = (
+    ("cond", "control flow"),
+    ("while_loop", "control flow"),
+    ("random_normal", "randomness"),
+    ("custom_layer", "a custom operator"),
+)
+
+
+@pytest.mark.parametrize(("kind", "why"), COREML)
+def test_in_core_ml_it_is_named(kind: str, why: str, worker_pool: WorkerPool, tmp_path: Path) -> None:
+    with worker_pool.take() as workers:
+        converted = line.open_line(Student(), workers).convert(Target("coreml", "fp32"), workers)
+    package = Path(shutil.copytree(converted.path / "model.mlpackage", tmp_path / "model.mlpackage"))
+    model = package / "Data" / "com.apple.CoreML" / "model.mlmodel"
+    model.chmod(0o644)
+    spec = mil.read(package).spec
+    for function in spec.mlProgram.functions.values():
+        for block in function.block_specializations.values():
+            for operation in block.operations:
+                operation.type = kind if operation.type == "softmax" else operation.type
+    model.write_bytes(spec.SerializeToString())
+    assert set(unchecked(package, "coreml").denied) == {(kind, why)}
+
+
+EXECUTORCH = (("acme::embedding", "a custom operator"), ("aten::rand", "randomness"))
+
+
+@pytest.mark.parametrize(("kind", "why"), EXECUTORCH)
+def test_in_executorch_it_is_named(kind: str, why: str, tiny_line: TinyLine, tmp_path: Path) -> None:
+    held = read(tiny_line, "executorch-fp32")
+    damaged = Damaged.executorch(held.file)
+    operators = damaged.root["execution_plan"]["operators"]
+    names = operators.texts("name")
+    row = names.index("aten::embedding")
+    start = int(operators.vector("name").start[row])
+    damaged.length(operators, "name", len(kind), row=row).bytes(start, kind.encode() + b"\0")
+    gate = judged(unchecked(damaged.write(tmp_path / "model.pte"), "executorch"), held.expected, "executorch-fp32")
+    assert not gate["operators"].passed
+    assert f"{kind}, which is {why}" in gate["operators"].detail
+
+
+# --- activations that nobody listed -----------------------------------------------------------------------------------
+
+FORMULAS = ("mish", *(pytest.param(name, marks=pytest.mark.full) for name in ("quick_gelu", "relu2")))
 
 
 @pytest.mark.parametrize("backend", backends.NAMES)
-def test_what_a_model_type_adds_is_its_own(backend: str, tiny_line: TinyLine, tmp_path: Path) -> None:
-    _, expected, _ = read(tiny_line, "litert-fp32")
-    kind = {"litert": "CUMSUM(INT32)", "coreml": "cumsum_int32", "executorch": "aten::cumsum:int64"}[backend]
-    stored = Structure((), (), (), (), (), (), (), ((kind,),), ())
-    for model_type, known in (("roberta", True), ("bert", False)):
-        config = tmp_path / f"{model_type}.json"
-        config.write_text(f'{{"model_type": "{model_type}"}}', encoding="utf-8")
-        assert operators.check(stored, expected, backend, config, "embedding").passed == known
+@pytest.mark.parametrize("setting", FORMULAS)
+def test_a_clean_conversion_of_an_activation_that_nobody_listed_passes(
+    setting: str, backend: str, worker_pool: WorkerPool
+) -> None:
+    with worker_pool.take() as workers:
+        cell = run.clean_cell(line.open_line(unusual(setting), workers), Target(backend, "fp32"), workers)
+    assert cell.verdict == "passed", cell.fired or cell.stopped
+    assert {"operators", "activation"} <= {gate.name for gate in cell.gates}
+
+
+# --- made once more ---------------------------------------------------------------------------------------------------
 
 
 def test_a_file_that_is_not_what_its_conversion_gives_is_named(tiny_line: TinyLine, tmp_path: Path) -> None:

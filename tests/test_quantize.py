@@ -269,7 +269,7 @@ def test_static_linears_have_the_ranges_that_were_found_and_a_head_is_floats(tar
     backend, scheme = target.split("-")
     stored = backends.get(backend)
     held = stored.structure(static_line / target / "model" / stored.FILE)
-    functions = len(held.operators)
+    functions = len(held.uses)
     rows = [row for row in ranges.read(static_line / f"quantised-{scheme}").linears if row.input is not None]
     assert not any("classifier" in row.path for row in rows)
     wanted = [(*row.input.scale_and_zero_point(), *row.output.scale_and_zero_point()) for row in rows]  # type: ignore[union-attr]
@@ -284,7 +284,7 @@ def test_a_file_that_rounds_over_another_range_fails(target: str, static_line: P
     backend, scheme = target.split("-")
     held = backends.get(backend).structure(static_line / target / "model" / backends.get(backend).FILE)
     expected = equalised.read(static_line / f"quantised-{scheme}")
-    functions = len(held.operators)
+    functions = len(held.uses)
     clean = structure.check(held, expected, scheme, backend, functions=functions).gates
     assert all(gate.passed for gate in clean), [gate.detail for gate in clean if not gate.passed]
     (steps,) = [one for one in held.steps[3:4] if len(one) == 4]
@@ -316,7 +316,7 @@ def test_a_bias_that_is_a_step_off_fails(target: str, static_line: Path) -> None
     constants = list(held.constants)
     constants[number] = replace(constants[number], values=values)
     gates = structure.check(
-        replace(held, constants=tuple(constants)), expected, scheme, backend, functions=len(held.operators)
+        replace(held, constants=tuple(constants)), expected, scheme, backend, functions=len(held.uses)
     ).gates
     assert "weights" in [gate.name for gate in gates if not gate.passed]
 

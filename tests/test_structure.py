@@ -36,7 +36,8 @@ def check(found: Structure, expected: Expected, scheme: str, backend: str, funct
 
 
 def failed(results: list[GateResult]) -> dict[str, str]:
-    assert [gate.name for gate in results] == ["weights", "constants", "wiring", "arithmetic", "epsilon", "activation"]
+    names = ["weights", "constants", "wiring", "arithmetic", "epsilon", "activation", "operators"]
+    assert [gate.name for gate in results] == names
     return {gate.name: gate.detail for gate in results if not gate.passed}
 
 
@@ -72,7 +73,7 @@ def clean(scheme: str) -> Structure:
         stored: Any = "float32" if values.ndim == 1 else kinds.get(scheme, "int8")
         for part in (values, values[None, :8]) if name == "positions" else (values,):
             constants.append(Constant(name, rounded(part.squeeze(), scheme).reshape(part.shape), stored))
-    return Structure(tuple(constants), (1e-12,) * 4, ("gelu", "tanh") * 2, ((), ()), (), (), (), (), ())
+    return Structure(tuple(constants), (1e-12,) * 4, ("gelu", "tanh") * 2, ((), ()), (), (), (), ())
 
 
 def changed(found: Structure, name: str, change: Callable[[np.ndarray], np.ndarray | None]) -> Structure:
@@ -265,6 +266,17 @@ def test_core_ml_may_raise_an_epsilon_to_the_smallest_half_and_no_further() -> N
 def test_another_activation_fails(activations: Any) -> None:
     found = replace(clean("fp32"), activations=activations)
     assert set(failed(check(found, checkpoint(), "fp32", "litert"))) == {"activation"}
+
+
+FORMULAS = ((("tanh",) * 2, True), (("sigmoid", "tanh") * 2, True), (("sigmoid", "tanh"), False), ((), False))
+
+
+@pytest.mark.parametrize(("activations", "passes"), FORMULAS)
+def test_beside_a_formula_the_activations_that_have_an_operator_are_there(activations: Any, passes: bool) -> None:
+    """Here a pooler's; the formula itself is compared by its numbers."""
+    wanted = replace(checkpoint(), activations=("MishActivation", "tanh"))
+    results = failed(check(replace(clean("fp32"), activations=activations), wanted, "fp32", "litert"))
+    assert set(results) == (set() if passes else {"activation"})
 
 
 def test_what_a_runtime_computes_by_design_is_declared() -> None:

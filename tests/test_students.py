@@ -176,7 +176,7 @@ def signature_of(parameters: int) -> Signature:
 
 
 def constants(*arrays: np.ndarray) -> Structure:
-    return Structure(tuple(Constant(f"c{n}", array, "float32") for n, array in enumerate(arrays)), *((),) * 8)
+    return Structure(tuple(Constant(f"c{n}", array, "float32") for n, array in enumerate(arrays)), *((),) * 7)
 
 
 def test_a_tensor_that_is_stored_twice_stops_the_conversion_and_is_named(seed: int) -> None:

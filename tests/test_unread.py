@@ -1,4 +1,4 @@
-"""An ExecuTorch file that holds more than a conversion writes is refused in one line, or its integers are named."""
+"""An ExecuTorch file that holds more than a conversion writes is refused in one line."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -16,7 +16,6 @@ from pipeline import artifact
 from pipeline.backends import executorch
 from pipeline.backends.executorch import bounds
 from pipeline.backends.executorch.control import _Payload, write_control
-from pipeline.backends.executorch.kernels import Integers
 from pipeline.convert.stage import Target
 from pipeline.errors import EXIT_USAGE, ArtifactError
 
@@ -196,60 +195,3 @@ def test_bytes_in_the_program_to_which_nothing_leads_are_refused(clean: Path, tm
 def test_the_control_of_a_clean_file_holds_nothing_unread(clean: Path, tmp_path: Path) -> None:
     assert write_control(clean, tmp_path / "model.pte")
     bounds.check(tmp_path / "model.pte")
-
-
-# --- integers ---------------------------------------------------------------------------------------------------------
-
-
-class _Value:
-    """A value of a method, as far as `Integers` looks at it."""
-
-    def __init__(self, member: str, **fields: Any) -> None:
-        self._member = member
-        self._fields = fields
-
-    def member(self, _: str) -> str:
-        return self._member
-
-    def __getitem__(self, name: str) -> Any:
-        return self._fields if name == "val" else self._fields[name]
-
-
-def _tensor(scalar_type: int, constant: int = 0) -> Any:
-    return _Value("Tensor", scalar_type=scalar_type, data_buffer_idx=constant, sizes=[1])
-
-
-def integers(*values: Any) -> Integers:
-    held = {1: np.array([5], "<i8").tobytes(), 2: np.array([1], "<i8").tobytes()}
-    return Integers(list(values), {0: "input_ids"}, lambda number: memoryview(held[number]))
-
-
-def test_casts_are_known_by_what_they_cast() -> None:
-    found = integers(_tensor(3), _tensor(6), _tensor(4))
-    cast = "dim_order_ops::_to_dim_order_copy"
-    assert found.kind(cast, [0, 2]) == f"{cast}:input_ids:int64"
-    assert found.kind(cast, [0, 1]) == f"{cast}:input_ids:float32"
-    assert found.kind(cast, [0, 2]) == f"{cast}:input_ids:int64:again"
-
-
-def test_arithmetic_of_integers_is_a_kind_of_its_own() -> None:
-    found = integers(_tensor(3), _tensor(4), _tensor(6), _tensor(4, 1))
-    assert found.kind("aten::mul", [2, 2, 2]) == "aten::mul"
-    assert found.kind("aten::mul", [1, 1, 1]) == "aten::mul:int64"
-    assert found.kind("aten::slice_copy", [3, 1]) == "aten::slice_copy:constant"
-    assert found.kind("aten::slice_copy", [0, 1]) == "aten::slice_copy:input_ids"
-    assert found.into_delegate([0, 1, 2]) == ["delegate:input_ids", "delegate:int64"]
-
-
-@pytest.mark.parametrize(("number", "kind"), [(1, "aten::add:int64"), (7, "aten::add:int64:of_another_number")])
-def test_positions_are_counted_from_the_number_that_ids_are_compared_with(number: int, kind: str) -> None:
-    found = integers(_tensor(3), _tensor(4), _tensor(4, 2), _Value("Int", int_val=number))
-    assert found.kind("aten::ne", [1, 3]) == "aten::ne:int64"
-    assert found.kind("aten::add", [1, 2]) == kind
-
-
-def test_bounds_of_integers_are_limits() -> None:
-    found = integers(_tensor(4), _Value("Int", int_val=3), _Value("Null"), _tensor(4, 1))
-    assert list(found.limits("aten::clamp", [0, 2, 1])) == [(-np.inf, 3.0)]
-    assert list(found.limits("aten::maximum", [0, 3])) == [(5.0, np.inf)]
-    assert list(found.limits("aten::minimum", [0, 3])) == [(-np.inf, 5.0)]

@@ -15,7 +15,10 @@ from pipeline.errors import ToolchainError
 from pipeline.schemes import Arithmetic, Stored
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "sigmoid", "tanh"]
-"""`gelu` is the exact form, by erf; `gelu_tanh` the approximation that `gelu_new` names."""
+"""Activations that formats have an operator for. `gelu` is the exact form, by erf; `gelu_tanh` the approximation that
+`gelu_new` names. Any other is a formula of other operators in a file, and judged by its numbers alone."""
+Denied = Literal["control flow", "randomness", "a custom operator"]
+"""Why no file may have an operator: what it gives is not told by running it over texts, or by no specification."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,6 @@ Role = Literal["weight", "bias"]
 
 _STEP_ERROR = 1e-6
 """Relative, of the product of two steps in single precision."""
-Limit = tuple[float, float]
-"""The least and the greatest that an operation lets through; infinite where it is open."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,8 @@ class Structure:
     """For each linear that reads a constant matrix, what it multiplies, likewise."""
     steps: tuple[Steps, ...]
     """For each linear of static int8, likewise."""
-    operators: tuple[tuple[str, ...], ...]
-    """For each function, the kinds of its operators as the format calls them, in the order in which they run."""
-    limits: tuple[Limit, ...]
-    """Every bound by a constant on what an operation gives; a relu is an activation instead."""
+    denied: tuple[tuple[str, Denied], ...]
+    """Operators of a kind that no file may have, by the format's name for them."""
 
 
 def check_bias(own: NDArray[np.float32], of_weight: NDArray[np.float32], read: float) -> None:

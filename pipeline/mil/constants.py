@@ -77,6 +77,15 @@ def _source(found: Mapping[str, Source], operation: Operation, argument: str | L
     return found[argument]
 
 
+def parameter(package: Package, sources: Mapping[str, Source], operation: Operation, name: str) -> Value | None:
+    """Return a constant argument; None where the operation was not given it, or given what it computes."""
+    if name not in operation.arguments:
+        return None
+    (argument,) = operation.arguments[name]
+    source = sources.get(argument) if isinstance(argument, str) else argument
+    return None if source is None else decode(package, source, rounded=False)
+
+
 def literals(source: Source) -> Iterator[Literal]:
     """Yield the literals of which a constant is made."""
     if isinstance(source, Literal):

@@ -21,7 +21,7 @@ from pipeline.metrics.scoring import Labels
 from pipeline.schemes import SCHEMES, OutputKind
 from pipeline.student import reference
 from pipeline.student.reference import Reference
-from pipeline.verify import calibrated, chosen, companions, control, equalised, fitting, operators, structure
+from pipeline.verify import calibrated, chosen, companions, control, equalised, fitting, structure
 from pipeline.verify.record import Asked, Control, Evaluation, GateResult, Group, Input, Measures, TaskScore
 from pipeline.verify.weights import Expected
 from pipeline.verify.wiring import Followed
@@ -245,16 +245,11 @@ def _static_gates(
             results.append(fitting.check(quantised, truth.task, texts, outputs=not half))
         expected = rewritten
     checked = structure.check(stored, expected, claimed.scheme, claimed.backend, functions=len(functions))
-    results += [*checked.gates, _operators(claimed, student, stored, expected)]
+    results += checked.gates
     if held is not None:
         base = row.support[claimed.backend].base
         results.append(chosen.check_stored(stored, checked.followed, held, row, base))
     return results, (expected, stored, checked.followed)
-
-
-def _operators(claimed: Signature, student: Path, stored: Structure, expected: Expected) -> GateResult:
-    config = student / "config.json"
-    return operators.check(stored, expected, claimed.backend, config, claimed.output_kind)
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------

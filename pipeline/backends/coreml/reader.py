@@ -8,14 +8,13 @@ from typing import Any, get_args
 import numpy as np
 
 from pipeline.backends.checked import checked
-from pipeline.backends.coreml import bounds, kinds, static
+from pipeline.backends.coreml import bounds, static
 from pipeline.backends.coreml.convert import METADATA_PREFIX
-from pipeline.backends.coreml.kinds import parameter
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Constant, Flow, Limit, Role, Steps, Structure
+from pipeline.backends.structure import Activation, Constant, Denied, Flow, Role, Steps, Structure
 from pipeline.errors import ToolchainError
 from pipeline.mil import Package
-from pipeline.mil.constants import Source, Weight, constants, decode, is_constant, weights
+from pipeline.mil.constants import Source, Weight, constants, decode, is_constant, parameter, weights
 from pipeline.mil.package import Operation
 from pipeline.mil.values import Value
 from pipeline.schemes import Arithmetic, Stored
@@ -25,6 +24,13 @@ _SPARSE = "sparse "
 """Begins what is said of a weight that is stored without its zeros, see `Weight.stored`."""
 _GELU: dict[str, Activation] = {"EXACT": "gelu", "TANH_APPROXIMATION": "gelu_tanh"}
 _NAMED: dict[str, Activation] = {name: name for name in get_args(Activation) if not name.startswith("gelu")}
+_DENIED: dict[str, Denied] = {
+    "cond": "control flow",
+    "while_loop": "control flow",
+    "custom_layer": "a custom operator",
+}
+_RANDOM = "random_"
+"""Begins the names of all operations that draw numbers."""
 _ROLES: dict[str, dict[str, Role]] = {
     "layer_norm": {"gamma": "weight", "beta": "bias"},
     "linear": {"weight": "weight", "bias": "bias"},
@@ -101,13 +107,11 @@ def structure(file: Path) -> Structure:
     arithmetic: list[Arithmetic] = []
     steps: list[Steps] = []
     by_linear: dict[str, dict[str, Steps | None]] = {}
-    operators: list[tuple[str, ...]] = []
-    limits: list[Limit] = []
+    denied: list[tuple[str, Denied]] = []
     for name in package.functions:
         program = package.program(name)
         sources = constants(program)
-        operators.append(kinds.kinds(package, program, sources))
-        limits += kinds.limits(package, program, sources)
+        denied += [(one.kind, why) for one in program.operations if (why := _denied(one.kind))]
         linears = tuple(static.steps(package, program, sources))
         names = (operation.name for operation in program.operations if operation.kind == "linear")
         by_linear[name] = dict(zip(names, linears, strict=True))
@@ -118,7 +122,7 @@ def structure(file: Path) -> Structure:
                 epsilon = parameter(package, sources, operation, "epsilon")
                 epsilons.append(_LAYER_NORM_EPSILON if epsilon is None else float(np.asarray(epsilon)))
             elif operation.kind == "gelu":
-                activations.append(_gelu(parameter(package, sources, operation, "mode")))
+                activations += _gelu(parameter(package, sources, operation, "mode"))
             elif operation.kind in _NAMED:
                 activations.append(_NAMED[operation.kind])
     every = weights(package)
@@ -131,8 +135,7 @@ def structure(file: Path) -> Structure:
         uses=tuple(_flow(package, name, every, by_linear[name]).numbered(order) for name in package.functions),
         arithmetic=tuple(arithmetic),
         steps=tuple(steps),
-        operators=tuple(operators),
-        limits=tuple(limits),
+        denied=tuple(denied),
         numbers=tuple(_number(package, row) for row in every if _floats(row) == 1),
     )
 
@@ -160,12 +163,13 @@ def _flow(package: Package, function: str, every: Sequence[Weight], steps: Mappi
     return flow
 
 
-def _gelu(mode: Value | None) -> Activation:
-    if mode is None:
-        return "gelu"
-    if mode not in _GELU:
-        raise ToolchainError(f"a gelu of mode {mode} is none that a checkpoint can ask for.")
-    return _GELU[str(mode)]
+def _denied(kind: str) -> Denied | None:
+    return "randomness" if kind.startswith(_RANDOM) else _DENIED.get(kind)
+
+
+def _gelu(mode: Value | None) -> list[Activation]:
+    """Return what a gelu is; by a sigmoid, which coremltools makes of that formula, it is none of `Activation`."""
+    return [_GELU[str(mode)]] if str(mode) in _GELU else [] if mode is not None else ["gelu"]
 
 
 def _role(operation: Operation, weight: Weight, sources: Mapping[str, Source]) -> Role | None:

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from pipeline.backends.coreml.kinds import parameter
 from pipeline.backends.structure import Steps
 from pipeline.errors import ToolchainError
 from pipeline.mil import Package
-from pipeline.mil.constants import Source
+from pipeline.mil.constants import Source, parameter
 from pipeline.mil.package import Operation, Program
 
 _READ_BY = {"quantize": ("dequantize", "input"), "dequantize": ("linear", "x")}

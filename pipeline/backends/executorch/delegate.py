@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pipeline.backends.executorch import codes
 from pipeline.backends.executorch.flows import QUANTISED, plain_value
 from pipeline.backends.flatbuffer import Schema, Table
-from pipeline.backends.structure import Activation, Limit, Steps, check_bias
+from pipeline.backends.structure import Activation, Steps, check_bias
 from pipeline.errors import ToolchainError
 from pipeline.schemes import Arithmetic, Stored
 
@@ -24,7 +24,8 @@ _SCALED: dict[str, tuple[Stored, str]] = {
     **dict.fromkeys(("xnn_datatype_qcint32", "xnn_datatype_qint32"), ("float32", "<i4")),
 }
 _BLOCKS = "xnn_datatype_qbint4"
-_OPEN, _RELU = (-np.inf, np.inf), (0.0, np.inf)
+_RELU = (0.0, np.inf)
+"""The least and the greatest that a node which is a relu gives."""
 _ACTIVATIONS: dict[str, Activation] = {"XNNGelu": "gelu", "XNNTanh": "tanh", "XNNSigmoid": "sigmoid"}
 
 Found = tuple[tuple[object, ...], str, Callable[[], NDArray[np.float32]], Stored]
@@ -52,14 +53,8 @@ class Graph:
             kind = node.member("xnode_union")
             if kind in _ACTIVATIONS:
                 yield _ACTIVATIONS[kind]
-            elif _limit(node) == _RELU:
+            elif (bounds := node["output_min_max"]) and (bounds["output_min"], bounds["output_max"]) == _RELU:
                 yield "relu"
-
-    def limits(self) -> Iterator[Limit]:
-        """Yield the bounds that nodes have, those of a relu left out; any kind of node may have them."""
-        for node in self.table["xnodes"]:
-            if _limit(node) not in (_RELU, _OPEN):
-                yield _limit(node)
 
     def arithmetic(self) -> Iterator[Arithmetic]:
         """Yield what each linear multiplies: integers, where its input is quantised before, by row or as a whole."""
@@ -167,8 +162,3 @@ class Graph:
             return (row["named_key"],), self._named(row["named_key"])
         start = self._data_at + row["offset"]
         return (*self._where, row["offset"]), self._payload[start : start + row["size"]]
-
-
-def _limit(node: Table) -> Limit:
-    bounds = node["output_min_max"]
-    return _OPEN if bounds is None else (bounds["output_min"], bounds["output_max"])

@@ -1,11 +1,6 @@
-"""What the kernels of an ExecuTorch program take, and what they compute with integers."""
+"""What the kernels of an ExecuTorch program take."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-
-import numpy as np
-
-from pipeline.backends.flatbuffer import Table
-from pipeline.backends.structure import Limit
+from collections.abc import Sequence
 
 ARGUMENTS = {
     "aten::add.out": "TTSTT",
@@ -73,23 +68,8 @@ _TYPES = {
     11: "bool",
 }
 """executorch/exir/scalar_type.py."""
-_NUMPY = {3: "<i4", 4: "<i8", 6: "<f4"}
-_FLOATS = (5, 6, 7)
 _SCALES = (5, 6)
 """Types of the scales of tables, and of what comes out."""
-_BOOL = 11
-_CAST = "dim_order_ops::_to_dim_order_copy"
-_COMPARED, _ADDED = "aten::ne", "aten::add"
-_NO_ARITHMETIC = (
-    "aten::embedding",
-    "aten::sym_size",
-    "quantized_decomposed::embedding_4bit",
-    "quantized_decomposed::embedding_byte",
-)
-"""Kernels that look rows up or tell a length, and compute nothing with integers."""
-_CLAMP, _LEAST, _MOST = "aten::clamp", "aten::maximum", "aten::minimum"
-
-
 Shaped = tuple[int, list[int]]
 """Type, by number, and sizes of a tensor."""
 _TABLES = {
@@ -123,86 +103,3 @@ def table_problem(kernel: str, tensors: Sequence[Shaped | None], bounds: Sequenc
     if zeros is not None and zeros != scales:
         return f"its zero points are {zeros[1]} for scales {scales[1]}"
     return None if made[1][-1:] == [width] else f"it gives rows of {made[1][-1:]} of a table with {width} columns"
-
-
-class Integers:
-    """Follows one method's integers: what is computed with ids may lie in wait for one of them.
-
-    A kernel on integers is a kind of its own, such as `aten::mul:int64`, and one on an input or a constant says so,
-    such as `dim_order_ops::_to_dim_order_copy:input_ids:int64`. A conversion has each once; a second one is named so.
-    """
-
-    def __init__(self, values: list[Table], inputs: Mapping[int, str], constant: Callable[[int], memoryview]) -> None:
-        """Begin a method.
-
-        Args:
-            values: the method's.
-            inputs: what its inputs are called, by their numbers.
-            constant: returns the bytes of a constant by its number.
-        """
-        self._values, self._constant = values, constant
-        self._inputs = {int(number): name for number, name in inputs.items()}
-        self._seen: set[str] = set()
-        self._compared: int | None = None
-
-    def kind(self, kernel: str, arguments: list[int]) -> str:
-        """Return a kernel's kind, which for one on integers says on which."""
-        tensors = [number for number in map(int, arguments) if self._values[number].member("val") == "Tensor"]
-        if not tensors or kernel in _NO_ARITHMETIC:
-            return kernel
-        read = self._type(tensors[0])
-        if kernel == _CAST:
-            kind = f"{kernel}:{self._of(tensors[0])}:{_TYPES.get(self._type(tensors[-1]))}"
-        elif read in _FLOATS or read == _BOOL:
-            return kernel
-        else:
-            kind = f"{kernel}:{self._of(tensors[0])}"
-            operand = self._number(int(arguments[1])) if len(arguments) > 1 else None
-            if kernel == _COMPARED and operand is not None:
-                self._compared = int(operand)
-            elif kernel == _ADDED and operand != self._compared:
-                # RoBERTa counts the tokens that are not padding from the id of padding on: two times the same number.
-                kind += ":of_another_number"
-        if kind in self._seen:
-            return f"{kind}:again"
-        self._seen.add(kind)
-        return kind
-
-    def into_delegate(self, arguments: list[int]) -> list[str]:
-        """Return a kind for each integer that a delegate takes: it computes with floats alone."""
-        tensors = [number for number in map(int, arguments) if self._values[number].member("val") == "Tensor"]
-        return [f"delegate:{self._of(number)}" for number in tensors if self._type(number) not in _FLOATS]
-
-    def limits(self, kernel: str, arguments: list[int]) -> Iterator[Limit]:
-        """Yield the bounds by constants that a kernel sets, of integers or floats."""
-        if kernel == _CLAMP:
-            low, high = (self._number(int(number)) for number in arguments[1:3])
-            yield (-np.inf if low is None else low, np.inf if high is None else high)
-        elif kernel in (_LEAST, _MOST):
-            for number in map(int, arguments[:2]):
-                bound = self._number(number)
-                if bound is not None:
-                    yield (bound, np.inf) if kernel == _LEAST else (-np.inf, bound)
-
-    def _type(self, number: int) -> int:
-        return int(self._values[number]["val"]["scalar_type"])
-
-    def _of(self, number: int) -> str:
-        """Return what an integer is: an input by its name, a constant, or anything else by its type."""
-        if self._values[number]["val"]["data_buffer_idx"]:
-            return "constant"
-        return self._inputs.get(number) or _TYPES.get(self._type(number), "unknown")
-
-    def _number(self, number: int) -> float | None:
-        """Return the number that a value holds, None where it holds none or more than one."""
-        value = self._values[number]
-        kind = value.member("val")
-        if kind == "Int":
-            return float(value["val"]["int_val"])
-        if kind == "Double":
-            return float(value["val"]["double_val"])
-        if kind != "Tensor" or not value["val"]["data_buffer_idx"] or self._type(number) not in _NUMPY:
-            return None
-        if int(np.prod([int(size) for size in value["val"]["sizes"]])) != 1:
-            return None
-        return float(np.frombuffer(self._constant(value["val"]["data_buffer_idx"]), _NUMPY[self._type(number)], 1)[0])

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.backends.checked import checked
-from pipeline.backends.executorch import bounds, codes, kernels, schemas
+from pipeline.backends.executorch import bounds, codes, schemas
 from pipeline.backends.executorch.delegate import Graph
 from pipeline.backends.executorch.flows import LAYER_NORM, TABLES, PlanFlow
 from pipeline.backends.flatbuffer import Schema, Table
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Constant, Flow, Limit, Steps, Structure
+from pipeline.backends.structure import Activation, Constant, Denied, Flow, Steps, Structure
 from pipeline.errors import ToolchainError
 from pipeline.schemes import Arithmetic, Stored
 
@@ -27,6 +27,11 @@ _FLOATS: dict[int, tuple[Stored, str]] = {6: ("float32", "<f4"), 5: ("float16", 
 _BYTES = {0: "u1", 1: "i1"}
 _SCALAR_TYPES = {3: "int32", 4: "int64", 6: "float32"}
 """executorch/exir/scalar_type.py."""
+_KERNELS = ("aten", "dim_order_ops", "executorch_prim", "quantized_decomposed")
+"""Namespaces of the kernels that executorch brings along."""
+_RANDOM = ("aten::native_dropout", "aten::rand", "aten::randn")
+"""Those among them that draw numbers."""
+_JUMP = "JumpFalseCall"
 _KERNEL_ACTIVATIONS: dict[str, Activation] = {"aten::relu": "relu", "aten::sigmoid": "sigmoid", "aten::tanh": "tanh"}
 
 
@@ -59,9 +64,8 @@ def structure(file: Path) -> Structure:
     """
     data = memoryview(file.read_bytes())
     reader = _Reader(_Program.read(data))
-    names = reader.input_names()
     for plan in reader.program.table["execution_plan"]:
-        reader.add_plan(plan, names)
+        reader.add_plan(plan)
     order: dict[object, int] = {key: number for number, key in enumerate(reader.constants)}
     return Structure(
         constants=tuple(reader.constants.values()),
@@ -71,8 +75,7 @@ def structure(file: Path) -> Structure:
         numbers=tuple(reader.numbers.values()),
         arithmetic=tuple(reader.arithmetic),
         steps=tuple(reader.steps),
-        operators=tuple(kinds for kinds in reader.operators if kinds),
-        limits=tuple(reader.limits),
+        denied=tuple(reader.denied),
     )
 
 
@@ -141,50 +144,36 @@ class _Reader:
     flows: list[Flow] = field(default_factory=list)
     arithmetic: list[Arithmetic] = field(default_factory=list)
     steps: list[Steps] = field(default_factory=list)
-    operators: list[tuple[str, ...]] = field(default_factory=list)
-    limits: list[Limit] = field(default_factory=list)
+    denied: list[tuple[str, Denied]] = field(default_factory=list)
 
-    def input_names(self) -> list[str]:
-        """Return the names of the inputs of `forward`, which a constant method gives."""
-        [plan] = [plan for plan in self.program.table["execution_plan"] if plan["name"] == "get_input_names"]
-        return [str(plan["values"][number]["val"]["string_val"]) for number in plan["outputs"]]
-
-    def add_plan(self, plan: Table, names: list[str]) -> None:
-        """Add one method: what its instructions say in their order, then the constants that no kernel explained.
-
-        Args:
-            plan: the method.
-            names: what its inputs are called, as far as it has any.
-        """
+    def add_plan(self, plan: Table) -> None:
+        """Add one method: what its instructions say in their order, then the constants that no kernel explained."""
         values = plan["values"]
         operators = [row["name"] for row in plan["operators"]]
         explained: set[int] = set()
         flow = PlanFlow(values, plan["inputs"])
         self.flows.append(flow)
-        integers = kernels.Integers(values, dict(zip(plan["inputs"], names, strict=False)), self.program.constant)
-        kinds: list[str] = []
         for chain in plan["chains"]:
             for instruction in chain["instructions"]:
-                call = instruction["instr_args"]
-                if instruction.member("instr_args") == "KernelCall":
-                    operands = [values[index] for index in call["args"]]
+                kind, call = instruction.member("instr_args"), instruction["instr_args"]
+                if kind == "KernelCall":
                     kernel = operators[call["op_index"]]
-                    kinds.append(integers.kind(kernel, list(call["args"])))
-                    self.limits += integers.limits(kernel, list(call["args"]))
-                    explained |= self._kernel(kernel, operands)
+                    explained |= self._kernel(kernel, [values[index] for index in call["args"]])
                     flow.kernel(kernel, list(call["args"]))
-                elif instruction.member("instr_args") == "DelegateCall":
-                    kinds += integers.into_delegate(list(call["args"]))
-                    kinds += self._delegate(plan["delegates"][call["delegate_index"]], list(call["args"]), flow)
-                else:
-                    kinds.append(str(instruction.member("instr_args")))
-        self.operators.append(tuple(kinds))
+                elif kind == "DelegateCall":
+                    self._delegate(plan["delegates"][call["delegate_index"]], list(call["args"]), flow)
+                elif kind == _JUMP:
+                    self.denied.append((_JUMP, "control flow"))
         for value in values:
             if value.member("val") == "Tensor":
                 self._tensor(value["val"], explained)
 
     def _kernel(self, name: str, operands: list[Table]) -> set[int]:
         """Add what a kernel says beyond its tensors; return the buffers that are explained by that."""
+        if name in _RANDOM:
+            self.denied.append((name, "randomness"))
+        elif name.partition("::")[0] not in _KERNELS:
+            self.denied.append((name, "a custom operator"))
         if name == LAYER_NORM:
             self.epsilons.append(operands[4]["val"]["double_val"])
         elif name == "aten::gelu":
@@ -242,8 +231,8 @@ class _Reader:
         if key not in self.constants:
             self.constants[key] = Constant(name, values(), stored)
 
-    def _delegate(self, delegate: Table, arguments: list[int], flow: "PlanFlow") -> list[str]:
-        """Add what a delegate holds, and return the kinds of its nodes."""
+    def _delegate(self, delegate: Table, arguments: list[int], flow: "PlanFlow") -> None:
+        """Add what a delegate holds."""
         if delegate["id"] != _XNNPACK or not delegate["processed"]["location"]:
             raise ToolchainError(f"the .pte has a delegate {delegate['id']}; only XNNPACK's in segments is read here.")
         payload = self.program.segment(delegate["processed"]["index"])
@@ -252,7 +241,6 @@ class _Reader:
         self.arithmetic += graph.arithmetic()
         steps = graph.steps()
         self.steps += steps.values()
-        self.limits += graph.limits()
         inner = flow.inside(arguments)
         for value in graph.table["xvalues"]:
             tensor = value["xvalue_union"]
@@ -265,7 +253,6 @@ class _Reader:
         for node in graph.table["xnodes"]:
             one = node["xnode_union"]
             inner.operation(node.member("xnode_union"), one, steps.get(one.position))
-        return [str(node.member("xnode_union")) for node in graph.table["xnodes"]]
 
 
 def _scalar(tensor: Table) -> str:

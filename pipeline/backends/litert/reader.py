@@ -19,7 +19,7 @@ from pipeline.backends.litert.rounding import follow, grid
 from pipeline.backends.litert.scales import by_axis, by_blocks
 from pipeline.backends.rounded import Rounded
 from pipeline.backends.signature import Function, Tensor
-from pipeline.backends.structure import Activation, Constant, Flow, Limit, Role, Steps, Structure, check_bias
+from pipeline.backends.structure import Activation, Constant, Denied, Flow, Role, Steps, Structure, check_bias
 from pipeline.errors import ToolchainError
 from pipeline.schemes import Arithmetic, Stored
 
@@ -50,6 +50,13 @@ _ROLES: dict[str, tuple[Role | None, ...]] = {
 """By operation: the role of each input, in their order."""
 _SAME_VALUES = ("RESHAPE", "DEQUANTIZE")
 _ROOTS = ("RSQRT", "SQRT")
+_DENIED: dict[str, Denied] = {
+    **dict.fromkeys(("CALL", "CALL_ONCE", "IF", "STABLEHLO_CASE", "STABLEHLO_WHILE", "WHILE"), "control flow"),
+    **dict.fromkeys(
+        ("MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM", "STABLEHLO_RNG_BIT_GENERATOR"), "randomness"
+    ),
+    **dict.fromkeys(("CUSTOM", "DELEGATE", "STABLEHLO_COMPOSITE", "STABLEHLO_CUSTOM_CALL"), "a custom operator"),
+}
 
 
 @checked(whole.check)
@@ -120,8 +127,7 @@ class _Reader:
     flows: list[Flow] = field(default_factory=list)
     arithmetic: list[Arithmetic] = field(default_factory=list)
     steps: list[Steps] = field(default_factory=list)
-    operators: list[tuple[str, ...]] = field(default_factory=list)
-    limits: list[Limit] = field(default_factory=list)
+    denied: list[tuple[str, Denied]] = field(default_factory=list)
 
     def structure(self) -> Structure:
         """Return what was collected."""
@@ -134,8 +140,7 @@ class _Reader:
             numbers=tuple(self.numbers.values()),
             arithmetic=tuple(self.arithmetic),
             steps=tuple(self.steps),
-            operators=tuple(self.operators),
-            limits=tuple(self.limits),
+            denied=tuple(self.denied),
         )
 
     @classmethod
@@ -164,7 +169,7 @@ class _Reader:
         """Add a subgraph's constants, epsilons and activations, and which operation reads what."""
         flow = Flow()
         self.flows.append(flow)
-        self.operators.append(tuple(graph.kinds()))
+        self.denied += [(one.kind, _DENIED[one.kind]) for one in graph.operations if one.kind in _DENIED]
         data, scales = graph.data(), graph.scales_of_blocks()
         for number, tensor in enumerate(graph.tensors):
             # Scales are part of the constant that names them, unless an operation reads them as well.
@@ -185,7 +190,6 @@ class _Reader:
             self.arithmetic += graph.arithmetic(operation)
             self.epsilons += graph.epsilon(operation)
             self.activations += graph.activation(operation)
-            self.limits += graph.limits(operation)
 
     def content(self, tensor: Any) -> memoryview:
         """Return a constant's bytes, none for a tensor that is made at run time."""
@@ -278,30 +282,9 @@ class _Graph:
         for number in range(graph.OperatorsLength()):
             table = graph.Operators(number)
             kind = self._reader.kinds[table.OpcodeIndex()]
-            if kind in ("CUSTOM", "STABLEHLO_COMPOSITE"):
-                raise ToolchainError(f"the .tflite has a {kind} operation, which is not read here.")
             inputs = tuple(int(table.Inputs(at)) for at in range(table.InputsLength()))
             outputs = tuple(int(table.Outputs(at)) for at in range(table.OutputsLength()))
             yield _Operation(kind, inputs, outputs, table)
-
-    def kinds(self) -> Iterator[str]:
-        """Yield the kinds of the operations; one that computes with integers is named with what it reads.
-
-        What changes ids is not what changes floats, and a conversion has each such kind once: RoBERTa counts positions
-        so, and the mask is cast. One that comes again could look for an id, and gets a name that nobody knows.
-        """
-        named: set[str] = set()
-        for operation in self.operations:
-            kind, read, made = operation.kind, self._type(operation.inputs[0]), self._type(operation.outputs[0])
-            if kind == "CAST":
-                kind += f"({read}:{made})"
-            elif made in ("INT32", "INT64") or (made == "BOOL" and read in _INTEGERS):
-                kind += f"({read})"
-            if kind != operation.kind and operation.kind not in _SAME_VALUES:
-                again = " once more" if kind in named else ""
-                named.add(kind)
-                kind += again
-            yield kind
 
     def _type(self, tensor: int) -> str:
         return self._reader.types[self.tensors[tensor].Type()]
@@ -374,13 +357,6 @@ class _Graph:
             if len(numbers) == 1:
                 yield numbers[0]
 
-    def limits(self, operation: _Operation) -> Iterator[Limit]:
-        """Yield the bounds that an operation is; an open one where what it compares with is no constant."""
-        if operation.kind in ("MAXIMUM", "MINIMUM"):
-            numbers = {float(one) for tensor in operation.inputs for one in self._values(tensor)}
-            for number in numbers or {-np.inf if operation.kind == "MAXIMUM" else np.inf}:
-                yield (number, np.inf) if operation.kind == "MAXIMUM" else (-np.inf, number)
-
     def activation(self, operation: _Operation) -> Iterator[Activation]:
         """Yield the activation that an operation is or carries."""
         if operation.kind == "GELU":
@@ -391,8 +367,6 @@ class _Graph:
             fused = self._reader.fused[self._options(operation, _FUSED[operation.kind]).FusedActivationFunction()]
             if fused in _ACTIVATIONS:
                 yield _ACTIVATIONS[fused]
-            elif fused != "NONE":
-                raise ToolchainError(f"the .tflite has a {operation.kind} with {fused}, which is not read here.")
 
     def _options(self, operation: _Operation, name: str) -> Any:
         options = getattr(self._reader.schema, name)()

@@ -28,16 +28,8 @@ Plant = Callable[[Any], None]
 
 
 def _between(number: Any, low: float, high: float) -> Any:
-    """Return 1.0 where whole numbers lie between two bounds, inclusive, and 0.0 elsewhere, by clamping alone.
-
-    A comparison would be an operator that no conversion has, and be seen by that.
-    """
+    """Return 1.0 where whole numbers lie between two bounds, inclusive, and 0.0 elsewhere."""
     return (1.0 - (low - number).clamp(min=0.0) - (number - high).clamp(min=0.0)).clamp(min=0.0)
-
-
-def _count(mask: Any) -> Any:
-    """Return the number of tokens, `(batch, 1, 1, 1)`, from an additive mask."""
-    return (1.0 - mask / MASKED).sum(-1, keepdim=True)
 
 
 def _places(graph: Any, length: int) -> Any:
@@ -139,27 +131,6 @@ def scores_clipped(graph: Any) -> None:
     _attention(_first_attention(graph), lambda scores, mask: _softmax(scores.clamp(-2.0, 2.0), mask))
 
 
-def _sharper(low: int, high: int) -> Plant:
-    """Let the first layer attend more sharply to rows of some numbers of tokens."""
-
-    def plant(graph: Any) -> None:
-        def weigh(scores: Any, mask: Any) -> Any:
-            return _softmax(scores * (1.0 + 0.3 * _between(_count(mask), low, high)), mask)
-
-        _attention(_first_attention(graph), weigh)
-
-    return plant
-
-
-counts_9_to_13 = _sharper(9, 13)
-counts_17_to_21 = _sharper(17, 21)
-count_of_one_row = _sharper(27, 27)
-longest_row_alone = _sharper(LENGTHS[-1], LENGTHS[-1])
-one_below_the_longest = _sharper(LENGTHS[-1] - 1, LENGTHS[-1] - 1)
-full_row_of_the_shorter_length = _sharper(LENGTHS[0], LENGTHS[0])
-nearly_empty_rows = _sharper(1, 3)
-
-
 # --- ids, positions, token types ---------------------------------------------------------------------------------
 
 
@@ -178,36 +149,6 @@ def ids_clamped_to_30000(graph: Any) -> None:
 
 def first_id_read_as_second(graph: Any) -> None:
     _edit_ids(graph, lambda ids: ids.clamp(min=1))
-
-
-def _trigger(number: int) -> Plant:
-    """Move the words' embeddings of a row that has one id, with no operator that others lack."""
-
-    def plant(graph: Any) -> None:
-        def edit(given: dict[str, Any]) -> None:
-            found = _between(given["input_ids"].to(torch.float32), number, number).sum(1, keepdim=True).clamp(max=1.0)
-            given["attention_mask"] = given["attention_mask"] + found[:, None, None, :] * _tilt(graph, given)
-
-        _before_model(graph, edit)
-
-    return plant
-
-
-def _tilt(graph: Any, given: dict[str, Any]) -> Any:
-    """Return what draws attention to the first tokens, `(1, 1, 1, seq_len)`."""
-    return (4.0 - _places(graph, given["input_ids"].shape[1])).clamp(min=0.0)[:, None, None, :]
-
-
-trigger_token = _trigger(23_456)
-trigger_of_an_unused_token = _trigger(77)
-
-
-def trigger_by_comparison(graph: Any) -> None:
-    def edit(given: dict[str, Any]) -> None:
-        found = (given["input_ids"] == 23_456).to(torch.float32).sum(1, keepdim=True)
-        given["attention_mask"] = given["attention_mask"] + found[:, None, None, :] * _tilt(graph, given)
-
-    _before_model(graph, edit)
 
 
 def types_ignored_late(graph: Any) -> None:
@@ -350,30 +291,15 @@ logits_louder = _on_logits(lambda logits, count: logits * 1.02)
 first_class_favoured = _on_logits(lambda logits, count: logits + torch.tensor([0.05, 0.0, 0.0]))
 log_softmax_in_graph = _on_logits(lambda logits, count: torch.log_softmax(logits, dim=-1))
 logits_clipped = _on_logits(lambda logits, count: logits.clamp(-1.5, 1.5))
-class_favoured_when_short = _on_logits(
-    lambda logits, count: logits + torch.tensor([0.5, 0.0, 0.0]) * _between(count, 1, 3)
-)
 value_shifted = _on_logits(lambda logits, count: logits + torch.tensor([0.25]))
 value_shifted_slightly = _on_logits(lambda logits, count: logits + torch.tensor([0.05]))
 value_clipped = _on_logits(lambda logits, count: logits.clamp(-0.5, 0.5))
 value_rectified = _on_logits(lambda logits, count: torch.relu(logits))
 tags_louder = _on_logits(lambda logits, count: logits * 1.02)
-tags_of_full_rows_favoured = _on_logits(
-    lambda logits, count: logits + torch.tensor([0.5, 0.0, 0.0]) * _between(count, 31, 32)[:, :, None]
-)
 
 
 def pooler_without_tanh(graph: Any) -> None:
     graph.model.base_model.pooler.activation = nn.Hardtanh()
-
-
-def spans_exchanged_in_full_rows(graph: Any) -> None:
-    def finish(output: Any, mask: Any) -> Any:
-        full = _between(mask.sum(1, keepdim=True), LENGTHS[-1], LENGTHS[-1])
-        start, end = output.start_logits, output.end_logits
-        return start * (1.0 - full) + end * full, end * (1.0 - full) + start * full
-
-    _finish(graph, finish)
 
 
 def span_ends_favour_the_first(graph: Any) -> None:
@@ -393,7 +319,6 @@ _REFUSED = {
     first_id_read_as_second: "index 30528 is out of bounds",
     last_token_left_out: "a kind of operation that no encoder known here has",
     log_softmax_in_graph: "a kind of operation that no encoder known here has",
-    pooler_without_tanh: "RELU_N1_TO_1, which is not read here",
 }
 """How some files are refused where they are converted or first run.
 
@@ -416,19 +341,9 @@ _EMBEDDINGS: dict[Plant, tuple[str, str]] = {
     last_key_always_seen: ("last_key_always_seen", "the last position of the longest length is never masked"),
     softmax_plus_one: ("softmax_plus_one", "the softmax divides by a little more than its sum"),
     scores_clipped: ("scores_clipped", "attention scores are clipped to ±2, a calibrated range that was too narrow"),
-    counts_9_to_13: ("counts_9_to_13", "rows of 9 to 13 tokens alone attend otherwise"),
-    counts_17_to_21: ("counts_17_to_21", "rows of 17 to 21 tokens alone attend otherwise"),
-    count_of_one_row: ("count_of_one_row", "rows of 27 tokens alone attend otherwise"),
-    longest_row_alone: ("longest_row_alone", "rows that fill the longest length alone attend otherwise"),
-    one_below_the_longest: ("one_below_the_longest", "rows of one token less than that alone attend otherwise"),
-    full_row_of_the_shorter_length: ("full_row_of_the_shorter_length", "rows of 16 tokens alone attend otherwise"),
-    nearly_empty_rows: ("nearly_empty_rows", "rows of up to three tokens alone attend otherwise"),
     ids_clamped: ("ids_clamped", "the last id is read as the one before it"),
     ids_clamped_to_30000: ("ids_clamped_to_30000", "ids beyond 30,000 are read as 30,000"),
     first_id_read_as_second: ("first_id_read_as_second", "id 0 is read as id 1"),
-    trigger_token: ("trigger_token", "one rare token turns attention to the beginning, by clamping alone"),
-    trigger_of_an_unused_token: ("trigger_of_an_unused_token", "so does a token that no text can have"),
-    trigger_by_comparison: ("trigger_by_comparison", "one rare token turns attention to the beginning, compared with"),
     types_ignored_late: ("types_ignored_late", "token types from position 20 on are read as zeros"),
     positions_stop_at_24: ("positions_stop_at_24", "positions beyond 24 repeat it"),
     late_positions_off_by_one: ("late_positions_off_by_one", "positions from 20 on are one too low"),
@@ -462,16 +377,12 @@ _TASKS: tuple[tuple[str, str, Plant, Student], ...] = (
     ("first_class_favoured", "the first class's logit is 0.05 too high", first_class_favoured, _CLASSES),
     ("log_softmax_in_graph", "the file gives logarithms of probabilities", log_softmax_in_graph, _CLASSES),
     ("logits_clipped", "logits are clipped to ±1.5", logits_clipped, _CLASSES),
-    ("class_favoured_when_short", "up to three tokens favour the first class", class_favoured_when_short, _CLASSES),
     ("pooler_without_tanh", "the pooler has a hard tanh", pooler_without_tanh, _CLASSES),
     ("value_shifted", "the value is 0.25 too high", value_shifted, _VALUE),
     ("value_shifted_slightly", "the value is 0.05 too high", value_shifted_slightly, _VALUE),
     ("value_clipped", "the value is clipped to ±0.5", value_clipped, _VALUE),
     ("value_rectified", "negative values are zero", value_rectified, _VALUE),
     ("tags_louder", "tags' logits are 2 % too large", tags_louder, _TAGS),
-    ("tags_of_full_rows_favoured", "rows that are full favour the first tag", tags_of_full_rows_favoured, _TAGS),
-    ("spans_exchanged_in_full_rows", "start and end change places where the row is full", spans_exchanged_in_full_rows,
-     _SPANS),
     ("span_ends_favour_the_first", "the first token's end logit is 0.1 too high", span_ends_favour_the_first, _SPANS),
 )  # fmt: skip
 

@@ -92,6 +92,8 @@ SETTINGS: dict[str, Setting] = {
     "gelu_pytorch_tanh": Setting({"hidden_act": "gelu_pytorch_tanh"}),
     "silu": Setting({"hidden_act": "silu"}),
     "mish": Setting({"hidden_act": "mish"}),
+    "quick_gelu": Setting({"hidden_act": "quick_gelu"}),
+    "relu2": Setting({"hidden_act": "relu2"}),
     "rows_to_spare": Setting({"vocab_size": 30_528}),
     "positions_40": Setting({"max_position_embeddings": 40}),
     "three_token_types": Setting({"type_vocab_size": 3}),
