@@ -1,4 +1,4 @@
-"""Facts live at home: nobody but an architecture's module, a format's folder or the table of schemes asks for a name."""
+"""Facts live at home: only an architecture's module, a format's folder or the table of schemes asks for a name."""
 
 import ast
 from collections.abc import Iterator

@@ -75,8 +75,9 @@ class Architecture:
     """Inputs of Hugging Face's model that the graph computes from ids `(batch, seq_len)` and the padding id."""
     score_bias: "Callable[[torch.nn.Module, int], torch.Tensor] | None" = None
     """Addend of the attention scores, a constant `(1, heads, length, length)`, for the longest length of a graph."""
-    constants: "Callable[[Mapping[str, NDArray[np.float32]]], Mapping[str, NDArray[np.float32]]] | None" = None
-    """What a graph holds in place of some tensors: by the tensor's name, an array whose corner a file has."""
+    gathered: "Callable[[Mapping[str, tuple[int, ...]]], Mapping[str, NDArray[np.int64]]] | None" = None
+    """Takes the tensors' shapes; says which tensors a graph holds looked up already: by name, for each number of the
+    constant its place in the tensor. A file has the corner of it that its length needs."""
     seen_behind: Callable[[Mapping[str, Any]], int] = lambda config: 0
     """How many tokens behind it a token sees before any mask applies; the graph gives padding zeros for it."""
     heads_divide_hidden_size: bool = True

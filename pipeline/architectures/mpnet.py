@@ -45,12 +45,13 @@ def leave_out_position_bias(model: "torch.nn.Module") -> None:
     encoder.relative_attention_bias = None
 
 
-def _constants(tensors: "Mapping[str, NDArray[np.float32]]") -> "Mapping[str, NDArray[np.float32]]":
-    """Return the table of relative positions as a graph holds it, `(heads, positions, positions)`."""
-    name = next(name for name in tensors if name.endswith(_TABLE))
-    positions = len(next(values for name, values in tensors.items() if name.endswith("position_embeddings.weight")))
+def _gathered(shapes: Mapping[str, tuple[int, ...]]) -> "Mapping[str, NDArray[np.int64]]":
+    """Return the places in the table of relative positions from which `_score_bias` is, `(heads, length, length)`."""
+    name = next(name for name in shapes if name.endswith(_TABLE))
+    positions = next(shape[0] for other, shape in shapes.items() if other.endswith("position_embeddings.weight"))
     distance = np.arange(positions)[:, None] - np.arange(positions)[None, :]
-    return {name: np.ascontiguousarray(tensors[name][_buckets(distance)].transpose(2, 0, 1))}
+    heads = shapes[name][1]
+    return {name: _buckets(distance)[None] * heads + np.arange(heads)[:, None, None]}
 
 
 def _buckets(distance: "NDArray[np.int64]") -> "NDArray[np.int64]":
@@ -97,6 +98,6 @@ MPNET = Architecture(
     positions_after_padding=True,
     graph_inputs=counted_positions,
     score_bias=_score_bias,
-    constants=_constants,
+    gathered=_gathered,
     problems=_problems,
 )

@@ -132,13 +132,17 @@ class _FileWeights:
         if key not in self._tensors:
             own = self.expected.tensors[name]
             values = own if place is None else self.stored.constants[place.constant].values.squeeze()
-            laid_out = values if place is None else _laid_out(values, place.form)
+            laid_out = values if place is None else _laid_out(values, place.form, own)
             self._tensors[key] = torch.from_numpy(np.array(laid_out)).reshape(own.shape)
         return self._tensors[key]
 
 
-def _laid_out(values: Array, form: Form) -> Array:
-    """Return a constant in the layout of its tensor; of a table's first rows, the others are the checkpoint's."""
+def _laid_out(values: Array, form: Form, own: Array) -> Array:
+    """Return a constant in the layout of its tensor; what a file lacks of a table is the checkpoint's own."""
+    if form.places is not None:
+        table = own.copy()
+        table.ravel()[form.places[..., : values.shape[-1], : values.shape[-1]]] = values
+        return table
     wanted = form.values.squeeze()
     if form.prefix and values.ndim == 2 and len(values) < len(wanted):
         return np.concatenate([values, wanted[len(values) :]])

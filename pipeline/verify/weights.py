@@ -102,8 +102,8 @@ class Form:
     """Checkpoint names of what was multiplied or added in."""
     prefix: bool = False
     """Whether the first rows alone will do."""
-    corner: bool = False
-    """Whether the first rows and as many columns of each matrix alone will do."""
+    places: NDArray[np.int64] | None = None
+    """Of a tensor that is looked up beforehand, the place in it of each number. The corner for a length will do."""
     rounding: Rounding | None = None
     """How it is rounded to int8, where that is not the backend's way."""
 
@@ -146,8 +146,8 @@ class Expected:
     """Whether all rows of such a linear's weight share a scale."""
     rounded: frozenset[str] | None = None
     """The names of the tensors that were chosen as integers; None where none was."""
-    constants: Mapping[str, Array] = field(default_factory=dict)
-    """What a graph holds in the place of some tensors, see `Architecture.constants`."""
+    gathered: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    """The tensors that a graph holds looked up already, see `Architecture.gathered`."""
 
     @classmethod
     def read(cls, student: Path, structure: Mapping[str, Any]) -> "Expected":
@@ -167,16 +167,19 @@ class Expected:
         epsilons, activations = tuple(structure["epsilons"]), tuple(structure["activations"])
         calls = tuple((name, tuple(needs)) for name, needs in structure["calls"])
         config = json.loads((student / "config.json").read_text(encoding="utf-8"))
-        make = architectures.get(config["model_type"]).constants
-        constants = make(tensors) if make else {}
-        return cls(tensors, frozenset(structure["positions"]), feeds, epsilons, activations, calls, constants=constants)
+        look_up = architectures.get(config["model_type"]).gathered
+        gathered = look_up({name: values.shape for name, values in tensors.items()}) if look_up else {}
+        return cls(tensors, frozenset(structure["positions"]), feeds, epsilons, activations, calls, gathered=gathered)
 
     @cached_property
     def forms(self) -> tuple[Form, ...]:
         """Every form of every tensor, the plain ones first."""
         plain = [self._plain(name, values) for name, values in self.tensors.items()]
-        made = [Form(name, "as it is added to scores", values, corner=True) for name, values in self.constants.items()]
-        return (*plain, *made, *self._folded())
+        gathered = [
+            Form(name, "looked up", self.tensors[name].ravel()[places], places=places)
+            for name, places in self.gathered.items()
+        ]
+        return (*plain, *gathered, *self._folded())
 
     def _plain(self, name: str, values: Array) -> Form:
         """Return a tensor as it is; of a static linear with our own rounding, its bias in steps of the products."""
@@ -315,7 +318,7 @@ def _fits(shape: tuple[int, ...], form: Form, *, turned: bool) -> bool:
         return len(shape) == 2 and shape[::-1] == wanted
     if len(shape) != len(wanted) or len(shape) < 2:
         return shape == wanted
-    if form.corner:
+    if form.places is not None:
         return shape[:-2] == wanted[:-2] and shape[-1] == shape[-2] <= wanted[-1]
     return shape == wanted or (form.prefix and len(shape) == 2 and shape[1] == wanted[1] and shape[0] < wanted[0])
 
@@ -345,7 +348,7 @@ def _compare(values: Array, form: Form, stored: Stored, precision: Precision) ->
     wanted = form.values
     if form.prefix and values.ndim == 2:
         wanted = wanted[: len(values)]
-    elif form.corner:
+    elif form.places is not None:
         wanted = wanted[..., : values.shape[-1], : values.shape[-1]]
     values = values.reshape(wanted.shape)
     storage = precision.of(form, stored)
