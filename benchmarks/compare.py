@@ -32,10 +32,10 @@ from pipeline.convert.targets import finished_model
 from pipeline.data.datasets import DATASETS
 from pipeline.devices import host
 from pipeline.errors import EXIT_DONE, InputError, PipelineError
-from pipeline.graph import run as running
-from pipeline.graph.build import Request
-from pipeline.graph.worker import Worker
+from pipeline.execution.worker import Worker
 from pipeline.metrics import measures
+from pipeline.planning import run as running
+from pipeline.planning.build import Request
 from pipeline.recipe.schema import Recipe
 
 _PASSED = (BASE, "DistilBERT")
@@ -183,7 +183,7 @@ class _Comparison:
         return BUILD / recipe.name
 
     def _remove(self, case: Case) -> None:
-        from pipeline.graph import cleaning
+        from pipeline.planning import cleaning
 
         cleaning.clean(BUILD, self._recipe(case).name, tell=self._progress.note)
         shutil.rmtree(source_of(case), ignore_errors=True)

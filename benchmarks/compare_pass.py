@@ -17,7 +17,7 @@ from pipeline.convert.stage import Target
 from pipeline.convert.targets import finished_model
 from pipeline.data.datasets import DATASETS
 from pipeline.devices import host
-from pipeline.graph.worker import Worker
+from pipeline.execution.worker import Worker
 
 TARGETS = (Target("litert", "fp32"), Target("litert", "int8_dynamic"), Target("executorch", "int8_dynamic"))
 _PADDED = 128

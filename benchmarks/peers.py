@@ -33,10 +33,10 @@ from pipeline.convert.stage import Target
 from pipeline.convert.targets import finished_model
 from pipeline.data.datasets import DATASETS
 from pipeline.errors import EXIT_DONE, InputError, PipelineError, ToolchainError
-from pipeline.graph.build import Request
-from pipeline.graph.run import run as make
-from pipeline.graph.worker import Worker
+from pipeline.execution.worker import Worker
 from pipeline.metrics import measures
+from pipeline.planning.build import Request
+from pipeline.planning.run import run as make
 from pipeline.recipe import loading
 from pipeline.recipe.schema import BenchmarkSection, Recipe, TargetSection
 from pipeline.text.bundled import everyday_sentences

@@ -23,8 +23,8 @@ from pipeline.compress.prune.structure import EncoderShape, encoder_macs, stored
 from pipeline.convert.stage import Target, targets
 from pipeline.convert.targets import finished_model
 from pipeline.errors import EXIT_DONE, InputError, PipelineError
-from pipeline.graph import run as running
-from pipeline.graph.build import Request
+from pipeline.planning import run as running
+from pipeline.planning.build import Request
 from pipeline.recipe import loading as recipes
 from pipeline.recipe.schema import BenchmarkSection, Recipe
 from pipeline.text.bundled import everyday_sentences

@@ -17,8 +17,8 @@ from pipeline.checkpoint.source import WEIGHTS
 from pipeline.cli.progress import Progress
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import choose_targets
-from pipeline.graph import run as running
-from pipeline.graph.build import Request
+from pipeline.planning import run as running
+from pipeline.planning.build import Request
 from pipeline.recipe import loading
 from pipeline.report.record import Report
 from pipeline.schemes import SCHEMES

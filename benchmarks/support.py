@@ -17,10 +17,10 @@ from pipeline.benchmark import record
 from pipeline.cli.progress import Progress
 from pipeline.convert.stage import Target, targets
 from pipeline.devices import host
-from pipeline.graph import run as running
-from pipeline.graph.build import Request
-from pipeline.graph.checkpoints import Until
-from pipeline.graph.worker import Worker
+from pipeline.execution.worker import Worker
+from pipeline.planning import run as running
+from pipeline.planning.build import Request
+from pipeline.planning.checkpoints import Until
 from pipeline.recipe import loading
 from pipeline.recipe.schema import Recipe
 from pipeline.schemes import SCHEMES, supported

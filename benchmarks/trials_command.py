@@ -16,7 +16,7 @@ from benchmarks.trials_record import Record
 from pipeline.artifact import write_aside
 from pipeline.cli.progress import Progress
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError, PipelineError
-from pipeline.graph.local import share_of_cores
+from pipeline.execution.local import share_of_cores
 
 _out = Console(highlight=False)
 _INTERRUPTED = 130

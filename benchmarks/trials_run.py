@@ -18,13 +18,13 @@ from pipeline.convert.stage import Target, targets
 from pipeline.data import datasets as data
 from pipeline.devices import host
 from pipeline.errors import StudentError
-from pipeline.graph import run as running
-from pipeline.graph.build import Request, build, truth
-from pipeline.graph.checkpoints import Until
-from pipeline.graph.executor import Outcome
-from pipeline.graph.local import Local
-from pipeline.graph.node import versions
+from pipeline.execution.executor import Outcome
+from pipeline.execution.local import Local
+from pipeline.execution.node import versions
 from pipeline.metrics import scoring
+from pipeline.planning import run as running
+from pipeline.planning.build import Request, build, truth
+from pipeline.planning.checkpoints import Until
 from pipeline.recipe.schema import Recipe
 from pipeline.student import reference
 from pipeline.verify import stage as verify

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.graph import store
+from pipeline.execution import store
 
 ROOT = Path(__file__).resolve().parent.parent
 LIST = Path(__file__).with_name("commands.toml")

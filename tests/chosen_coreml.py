@@ -20,7 +20,7 @@ from pipeline.checkpoint.parameters import model_structure
 from pipeline.compress.common import calibration_batches
 from pipeline.convert.stage import Target, make
 from pipeline.data import calibration
-from pipeline.graph.worker import Worker
+from pipeline.execution.worker import Worker
 from pipeline.mil.constants import Expression, Source, constants
 from pipeline.mil.constants import decode as decode_any
 from pipeline.quantize import stage as quantize

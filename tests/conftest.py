@@ -32,10 +32,10 @@ from pipeline.checkpoint import source as student
 from pipeline.cli import app as cli
 from pipeline.convert import stage as convert
 from pipeline.devices import host
-from pipeline.graph import checkpoints
-from pipeline.graph import run as running
-from pipeline.graph.build import Request
-from pipeline.graph.checkpoints import Branch, Finished, Until
+from pipeline.planning import checkpoints
+from pipeline.planning import run as running
+from pipeline.planning.build import Request
+from pipeline.planning.checkpoints import Branch, Finished, Until
 from pipeline.recipe import loading as recipes
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -67,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell that starts this in the background (`make test &`) has commands ignore Ctrl-C, and ours inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # As in a worker, see `pipeline.graph.worker.main`.
+    # As in a worker, see `pipeline.execution.worker.main`.
     gc.set_threshold(100_000, 20, 100)
     config.pluginmanager.register(Durations(config))
     if config.getoption("quick"):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.graph.worker import Worker
+from pipeline.execution.worker import Worker
 
 
 @functools.cache

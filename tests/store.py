@@ -8,7 +8,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from pipeline.graph.store import remove
+from pipeline.execution.store import remove
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 _TOOLS = ("torch", "transformers", "tokenizers", "executorch", "ai-edge-litert", "ai-edge-quantizer", "litert-torch")

@@ -26,7 +26,7 @@ from pipeline.checkpoint.loading import example_inputs, export_graph, load_check
 from pipeline.convert.model import Model
 from pipeline.convert.stage import Target, make
 from pipeline.errors import InputError, ToolchainError
-from pipeline.graph.worker import Worker
+from pipeline.execution.worker import Worker
 from pipeline.metrics import measures
 from pipeline.recipe import loading as recipe
 from pipeline.runtimes import require_version

@@ -22,7 +22,7 @@ from processors import SETTINGS
 from pipeline import artifact, backends
 from pipeline.architectures import ARCHITECTURES, UNSUPPORTED
 from pipeline.devices.table import read_devices
-from pipeline.graph.store import remove
+from pipeline.execution.store import remove
 from pipeline.recipe import loading as recipe
 from pipeline.recipe.compression import DistilSection, PruneSection, ShareSection
 from pipeline.recipe.schema import Recipe
@@ -249,7 +249,7 @@ def test_a_second_run_keeps_everything_says_so_and_imports_no_toolchain(line, tm
     for step in STEPS:
         assert f"kept {step}: nothing changed" in outcome.stderr
     modules = set(record.read_text().split())
-    assert "pipeline.graph.build" in modules
+    assert "pipeline.planning.build" in modules
     assert modules & set(HEAVY) == set()
 
 

@@ -11,8 +11,8 @@ from faults.students import Student
 
 from pipeline.checkpoint.source import Source, inspect_folder
 from pipeline.errors import PipelineError, RecipeError
-from pipeline.graph.checkpoints import Branch
-from pipeline.graph.node import Node, resolve
+from pipeline.execution.node import Node, resolve
+from pipeline.planning.checkpoints import Branch
 from pipeline.student import stage as student_stage
 from pipeline.train.checks import class_of
 

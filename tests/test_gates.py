@@ -15,7 +15,7 @@ from pipeline import tasks
 from pipeline.backends.coreml import session as coreml_session
 from pipeline.backends.signature import Function, Signature, Tensor
 from pipeline.convert.stage import Target
-from pipeline.graph.worker import Worker
+from pipeline.execution.worker import Worker
 from pipeline.metrics import measures
 from pipeline.metrics.outputs import PER_TOKEN, RowOutputs, best_span, word_spans
 from pipeline.metrics.scoring import Labels

@@ -22,12 +22,13 @@ from pipeline import artifact
 from pipeline.artifact import Manifest
 from pipeline.convert.targets import choose_targets
 from pipeline.errors import ArtifactError, InputError
-from pipeline.graph import cleaning, executor, store
-from pipeline.graph import run as running
-from pipeline.graph.build import Request, build
-from pipeline.graph.executor import Job, Step, carry_out
-from pipeline.graph.node import Estimate, External, Graph, Input, Needs, Node, Scratch, resolve
-from pipeline.graph.store import Store
+from pipeline.execution import executor, store
+from pipeline.execution.executor import Job, Step, carry_out
+from pipeline.execution.node import Estimate, External, Graph, Input, Needs, Node, Scratch, resolve
+from pipeline.execution.store import Store
+from pipeline.planning import cleaning
+from pipeline.planning import run as running
+from pipeline.planning.build import Request, build
 from pipeline.recipe import loading
 
 Make = Callable[..., Mapping[str, Any]]
@@ -518,7 +519,7 @@ def test_what_a_view_shows_is_never_removed_and_the_oldest_goes_first(tmp_path: 
 HOLD = """
 import sys, time
 from pathlib import Path
-from pipeline.graph.store import Store
+from pipeline.execution.store import Store
 store = Store(Path(sys.argv[1]))
 with store.running():
     store.use(sys.argv[2])

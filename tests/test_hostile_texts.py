@@ -13,7 +13,7 @@ from pipeline.cli import tables
 from pipeline.convert.model import read_candidates
 from pipeline.convert.private_log import private_log
 from pipeline.errors import InputError, ToolchainError, WorkerDied
-from pipeline.graph.worker import Worker
+from pipeline.execution.worker import Worker
 from pipeline.verify import record
 from pipeline.verify.wording import broken
 

@@ -17,7 +17,7 @@ from pipeline.checkpoint import inspection
 from pipeline.checkpoint import source as student
 from pipeline.cli import app as cli
 from pipeline.errors import InputError, RecipeError, StudentError
-from pipeline.recipe import init as drafting
+from pipeline.planning import draft as drafting
 from pipeline.recipe import loading as recipe
 from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES

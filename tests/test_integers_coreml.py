@@ -36,7 +36,7 @@ from pipeline.checkpoint import integers as stored_integers
 from pipeline.checkpoint.integers import Integers
 from pipeline.convert.stage import Target, make
 from pipeline.errors import ArtifactError, StudentError, ToolchainError
-from pipeline.graph.worker import Worker
+from pipeline.execution.worker import Worker
 from pipeline.mil.constants import Expression
 from pipeline.mil.package import Literal
 from pipeline.schemes import SCHEMES

@@ -27,7 +27,7 @@ from pipeline.checkpoint.parameters import model_structure
 from pipeline.convert.stage import Target, make
 from pipeline.data import calibration
 from pipeline.errors import ToolchainError
-from pipeline.graph.worker import Worker
+from pipeline.execution.worker import Worker
 from pipeline.quantize import stage as quantize
 from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES

@@ -15,7 +15,7 @@ from mil_programs import COMPRESSIONS, coremltools_worker, weight_arrays, write_
 
 from pipeline import mil
 from pipeline.errors import ArtifactError, InputError, ToolchainError
-from pipeline.graph.worker import Worker
+from pipeline.execution.worker import Worker
 from pipeline.mil import package as packages
 from pipeline.mil.constants import constants, decode, weights
 from pipeline.mil.constexpr import lut_to_sparse, sparse_to_dense

@@ -27,7 +27,7 @@ from pipeline.backends import ConvertRequest, coreml
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.cli import app as cli
 from pipeline.errors import ArtifactError, InputError, ToolchainError
-from pipeline.graph.worker import Worker
+from pipeline.execution.worker import Worker
 from pipeline.mil import listing, trial
 from pipeline.student.truth import true_outputs
 from pipeline.text.encoding import Row

@@ -22,7 +22,7 @@ from pipeline.checkpoint.parameters import model_structure
 from pipeline.convert.stage import Target, make
 from pipeline.data import calibration
 from pipeline.errors import StudentError, ToolchainError
-from pipeline.graph.worker import Worker
+from pipeline.execution.worker import Worker
 from pipeline.quantize import palettes
 from pipeline.quantize.activations import of_tokens
 from pipeline.schemes import SCHEMES

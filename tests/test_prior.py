@@ -14,7 +14,7 @@ from pipeline import artifact
 from pipeline.checkpoint import source as student
 from pipeline.cli import inventory
 from pipeline.errors import StudentError
-from pipeline.graph import checkpoints
+from pipeline.planning import checkpoints
 from pipeline.recipe import loading as recipes
 
 OWN = {"train_file": "train.csv", "dev_file": "dev.csv", "max_length": 16}

@@ -28,7 +28,7 @@ from pipeline.checkpoint.ranges import Range, scale_and_zero_point
 from pipeline.checkpoint.source import GAINS, WEIGHTS
 from pipeline.convert.targets import choose_targets
 from pipeline.errors import StudentError, ToolchainError
-from pipeline.graph.build import Request, build
+from pipeline.planning.build import Request, build
 from pipeline.quantize import observers
 from pipeline.quantize import stage as quantize
 from pipeline.quantize.activations import LinearGroup

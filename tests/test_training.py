@@ -31,8 +31,8 @@ from pipeline.data import datasets as data
 from pipeline.data import files
 from pipeline.data.datasets import Columns, Placed
 from pipeline.errors import InputError, RecipeError
-from pipeline.graph.checkpoints import branch
 from pipeline.metrics import scoring
+from pipeline.planning.checkpoints import branch
 from pipeline.recipe import loading as recipes
 from pipeline.schemes import SCHEMES
 from pipeline.tasks import TASKS

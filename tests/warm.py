@@ -19,7 +19,7 @@ import processors
 import pytest
 
 from pipeline.errors import PipelineError, WorkerDied
-from pipeline.graph.worker import Worker, redirect
+from pipeline.execution.worker import Worker, redirect
 
 _TOO_LARGE_BYTES = 3 << 30
 """Toolchains leak with every conversion; a worker beyond this is ended."""

@@ -33,7 +33,7 @@ from pipeline.benchmark.record import (
 )
 from pipeline.benchmark.variants import Variant, of_student, of_target
 from pipeline.devices import host
-from pipeline.graph.worker import Worker
+from pipeline.execution.worker import Worker
 from pipeline.recipe.schema import BenchmarkSection
 
 __all__ = ["VERSION", "BenchmarkRecord", "Variant", "make", "measure", "of_student", "of_target", "read_all"]

@@ -35,7 +35,7 @@ GAINS = "gains.safetensors"
 TOKENIZER_FILES = tuple(name for names in tokenizers.FAMILIES for name in names) + tokenizers.SETTINGS
 _TAKEN = ("config.json", WEIGHTS, *TOKENIZER_FILES, "1_Pooling/config.json", "modules.json")
 RECIPE = "recipe:"
-"""Prefix of a source that is the checkpoint of another recipe, see `pipeline.graph.checkpoints`."""
+"""Prefix of a source that is the checkpoint of another recipe, see `pipeline.planning.checkpoints`."""
 _LOOKED_AT = ("config_sentence_transformers.json", *sentences.TRANSFORMER_CONFIGS)
 """Files that may refuse a checkpoint and say nothing of how it is computed, so that no key depends on them."""
 _MODULE_CONFIGS = "*/config.json"

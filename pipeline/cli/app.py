@@ -35,8 +35,8 @@ from pipeline.errors import (
 
 if TYPE_CHECKING:
     from pipeline.convert.stage import Target
-    from pipeline.graph.checkpoints import Until
-    from pipeline.graph.executor import Executor
+    from pipeline.execution.executor import Executor
+    from pipeline.planning.checkpoints import Until
     from pipeline.recipe.schema import Recipe
 
 app = typer.Typer(
@@ -113,8 +113,8 @@ def _line(
     thorough: bool = False,
 ) -> None:
     """Run, or plan, the stages of a recipe up to one of them; print what happened and leave with the exit code."""
-    from pipeline.graph import run as running
-    from pipeline.graph.build import Request
+    from pipeline.planning import run as running
+    from pipeline.planning.build import Request
     from pipeline.recipe.loading import read
 
     parsed, file = read(recipe)
@@ -138,8 +138,8 @@ def _line(
 
 def _outdated(recipe: "Recipe", file: Path, targets: "list[Target]", build: Path, *, stale: bool) -> Mapping[str, str]:
     """Return the targets of other inputs than the recipe has now, which do not go out; none if `--stale` takes them."""
-    from pipeline.graph import run as running
-    from pipeline.graph.build import Request
+    from pipeline.planning import run as running
+    from pipeline.planning.build import Request
 
     return {} if stale else running.outdated(Request(recipe, file, "verify", targets), build)
 
@@ -148,7 +148,7 @@ def _executor(cluster: str | None) -> "Executor | None":
     """Return where nodes run: on a cluster, or None for this machine."""
     if cluster is None:
         return None
-    from pipeline.graph.ray import Ray
+    from pipeline.execution.ray import Ray
 
     return Ray(cluster)
 
@@ -163,7 +163,7 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Inspect a checkpoint and write a recipe that fits it."""
-    from pipeline.recipe.init import draft
+    from pipeline.planning.draft import draft
 
     with Progress(quiet=as_json) as progress:
         drafted = draft(checkpoint, output, name=name, task=task, force=force, tell=progress.note)
@@ -359,7 +359,7 @@ def predict(
     """Run a converted file on texts: labels, tags, an answer, a number, or nearest neighbours."""
     from pipeline.convert.model import predict_file, read_candidates
     from pipeline.convert.private_log import private_log
-    from pipeline.graph.worker import Worker
+    from pipeline.execution.worker import Worker
 
     candidates = read_candidates(among) if among else None
     texts = [(one, pair) if pair is not None else one for one in text]
@@ -386,7 +386,7 @@ def compat(
     """Try finished LiteRT files on older runtimes, each in an environment of its own."""
     from pipeline import runtimes
     from pipeline.compat import stage as trying
-    from pipeline.graph.executor import Step
+    from pipeline.execution.executor import Step
     from pipeline.recipe.loading import read
 
     parsed, _ = read(recipe)
@@ -446,7 +446,7 @@ def clean(
     as_json: AsJson = False,
 ) -> None:
     """Remove recipes' folders and the artifacts that nothing else shows."""
-    from pipeline.graph import cleaning
+    from pipeline.planning import cleaning
 
     if older_than is not None and recipe is not None:
         raise InputError("give a recipe or --older-than, not both; age concerns the artifacts that no recipe shows.")

@@ -115,8 +115,8 @@ def _make(
 ) -> None:
     """Verify a recipe's smallest file of each backend, and ship those that passed."""
     from pipeline.convert.targets import choose_targets
-    from pipeline.graph import run as running
-    from pipeline.graph.build import Request
+    from pipeline.planning import run as running
+    from pipeline.planning.build import Request
     from pipeline.recipe.loading import read
     from pipeline.ship import apps
 

@@ -11,7 +11,7 @@ import typer
 from pipeline.cli.texts import error_line
 from pipeline.convert.model import NearText, Prediction
 from pipeline.errors import EXIT_DONE
-from pipeline.graph.executor import Step
+from pipeline.execution.executor import Step
 from pipeline.mil.listing import Listing
 from pipeline.mil.trial import Trial
 from pipeline.verify.record import Parity

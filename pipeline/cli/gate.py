@@ -18,7 +18,7 @@ from pipeline.report import wording
 if TYPE_CHECKING:
     from pipeline.artifact import Artifact
     from pipeline.benchmark.in_turns import InTurns
-    from pipeline.graph.executor import Outcome
+    from pipeline.execution.executor import Outcome
     from pipeline.recipe.schema import Recipe
     from pipeline.report.gate import Gate, Row, Unit, Untimed, Verdict
     from pipeline.report.record import Report, TargetReport
@@ -50,8 +50,8 @@ def gate(
 ) -> None:
     """Make what is missing, and fail if a figure is worse than in a stored report by more than [regression] allows."""
     from pipeline.convert.targets import choose_targets
-    from pipeline.graph import run as running
-    from pipeline.graph.build import Request
+    from pipeline.planning import run as running
+    from pipeline.planning.build import Request
     from pipeline.recipe.loading import read
     from pipeline.report import baseline as stored
     from pipeline.report.gate import compare

@@ -11,7 +11,7 @@ from pipeline.architectures import ARCHITECTURES
 from pipeline.checkpoint.source import RECIPE
 from pipeline.data.datasets import DATA_VARIABLE, DATASETS, Dataset
 from pipeline.devices.table import read_devices
-from pipeline.graph.checkpoints import recipe_sources
+from pipeline.planning.checkpoints import recipe_sources
 from pipeline.recipe.loading import names, read
 from pipeline.recipe.losses import LOSSES, PRESETS
 from pipeline.recipe.schema import Recipe

@@ -90,8 +90,8 @@ def benchmark(
     """Make and verify what is missing, and measure it on a phone; `minutes` of a sustained run where there are any."""
     from pipeline.devices.reach import reach
     from pipeline.devices.table import find_device
-    from pipeline.graph import run as running
-    from pipeline.graph.build import Request
+    from pipeline.planning import run as running
+    from pipeline.planning.build import Request
     from pipeline.recipe.loading import read
     from pipeline.ship import phones
     from pipeline.text.bundled import everyday_sentences

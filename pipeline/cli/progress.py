@@ -11,7 +11,7 @@ from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElap
 from rich.progress import Progress as Bars
 
 from pipeline.cli.texts import error_line, plain
-from pipeline.graph.executor import Step
+from pipeline.execution.executor import Step
 from pipeline.report import wording
 
 _err = Console(stderr=True, highlight=False)

@@ -111,9 +111,9 @@ def sensitivity(
     from pipeline.artifact import write_text
     from pipeline.convert.private_log import private_log
     from pipeline.convert.targets import choose_targets
-    from pipeline.graph import run as running
-    from pipeline.graph.build import Request
-    from pipeline.graph.worker import Worker
+    from pipeline.execution.worker import Worker
+    from pipeline.planning import run as running
+    from pipeline.planning.build import Request
     from pipeline.quantize import sensitivity as studies
     from pipeline.recipe.loading import read
     from pipeline.schemes import SCHEMES

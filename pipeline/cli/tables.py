@@ -14,10 +14,10 @@ from pipeline.cli.texts import plain, shortened
 from pipeline.compat.record import Compat, Verdict
 from pipeline.compat.record import Row as CompatRow
 from pipeline.convert.model import NearText, Prediction
-from pipeline.graph.executor import Step
+from pipeline.execution.executor import Step
 from pipeline.mil.listing import Listing
 from pipeline.mil.trial import Trial
-from pipeline.recipe.init import Draft
+from pipeline.planning.draft import Draft
 from pipeline.recipe.reference import SectionKeys
 from pipeline.report import wording
 from pipeline.ship.placing import Shipped

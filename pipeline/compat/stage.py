@@ -24,7 +24,7 @@ from pipeline.compat.trials import Call, Trial, timed_call
 from pipeline.convert.stage import Target
 from pipeline.devices import host
 from pipeline.errors import ArtifactError
-from pipeline.graph.node import versions
+from pipeline.execution.node import versions
 from pipeline.metrics import measures
 from pipeline.recipe.schema import Recipe
 from pipeline.runtimes import Runtime, find, version_numbers

@@ -17,7 +17,7 @@ from pipeline.data import calibration
 from pipeline.data.calibration import Batches
 from pipeline.data.corpus import Unlabelled
 from pipeline.errors import RecipeError
-from pipeline.graph.node import Input
+from pipeline.execution.node import Input
 from pipeline.recipe.compression import FactoriseSection, PruneSection
 from pipeline.recipe.schema import Recipe
 

@@ -14,7 +14,7 @@ from pipeline.convert import opening
 from pipeline.convert.model import Model, Prediction, model_folder
 from pipeline.convert.model import load as load_here
 from pipeline.errors import PipelineError
-from pipeline.graph.worker import Worker
+from pipeline.execution.worker import Worker
 
 PATIENCE_SECONDS = 120.0
 """How long an answer may take. The first one imports a runtime, five seconds on a laptop; a text takes milliseconds."""

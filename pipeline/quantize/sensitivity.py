@@ -28,7 +28,7 @@ from pipeline.checkpoint.integers import Integers
 from pipeline.convert.stage import Target
 from pipeline.convert.stage import make as convert
 from pipeline.data.corpus import Unlabelled
-from pipeline.graph.worker import tell
+from pipeline.execution.worker import tell
 from pipeline.metrics import measures
 from pipeline.quantize import stage
 from pipeline.recipe.schema import QuantizeSection

@@ -13,7 +13,7 @@ from pipeline.checkpoint import ranges
 from pipeline.data import calibration
 from pipeline.data.corpus import Unlabelled
 from pipeline.errors import StudentError, ToolchainError
-from pipeline.graph.worker import tell
+from pipeline.execution.worker import tell
 from pipeline.quantize import policy
 from pipeline.recipe.schema import QuantizeSection, QuantizeTraining
 from pipeline.schemes import SCHEMES, Scheme

@@ -16,7 +16,7 @@ from pipeline.backends import signature
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import finished_model
 from pipeline.errors import ArtifactError, GateFailed, PipelineError, no_folder
-from pipeline.graph.node import versions
+from pipeline.execution.node import versions
 from pipeline.recipe.schema import Recipe
 from pipeline.ship import card, signing
 from pipeline.ship.record import (

@@ -12,7 +12,7 @@ from pipeline.data import files
 from pipeline.data.datasets import DATASETS, Columns, Dataset
 from pipeline.data.location import locate
 from pipeline.errors import RecipeError
-from pipeline.graph.worker import tell
+from pipeline.execution.worker import tell
 from pipeline.recipe.schema import Recipe, TrainSection
 from pipeline.train import checks
 from pipeline.train.job import RECORD_FILE, DevScore, LossPoint, TrainingJob, TrainingRecord

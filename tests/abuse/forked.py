@@ -119,7 +119,7 @@ class ForkedProcess:
 
 
 def _be_worker(connection: int, parent: int, log: int, variables: dict[str, str]) -> NoReturn:
-    from pipeline.graph import worker
+    from pipeline.execution import worker
 
     os.environ.clear()
     os.environ.update(variables)
@@ -135,7 +135,7 @@ def _be_worker(connection: int, parent: int, log: int, variables: dict[str, str]
 
 def _be_command(asked: dict[str, Any]) -> NoReturn:
     from pipeline.cli import app
-    from pipeline.graph import worker
+    from pipeline.execution import worker
 
     os.setsid()
     code = 1
@@ -166,7 +166,7 @@ def _import_everything() -> None:
 
     for name in (
         "torch", "transformers", "safetensors.torch", "ai_edge_litert.interpreter", "rich.table", "jinja2",
-        "pipeline.cli.app", "pipeline.graph.run", "pipeline.graph.cleaning", "pipeline.recipe.init",
+        "pipeline.cli.app", "pipeline.planning.run", "pipeline.planning.cleaning", "pipeline.planning.draft",
         "pipeline.student.stage", "pipeline.checkpoint.loading", "pipeline.convert.model", "pipeline.verify.stage",
         "pipeline.report.stage", "pipeline.benchmark.stage", "pipeline.ship.apps", "pipeline.ship.bundle",
         "pipeline.ship.push", "pipeline.mil.trial", "pipeline.compat.stage", "pipeline.train.stage",

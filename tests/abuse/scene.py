@@ -20,7 +20,7 @@ from store import Store, code_and_tools
 from abuse.findings import BUILD
 from pipeline import artifact
 from pipeline.errors import ArtifactError
-from pipeline.graph.store import remove
+from pipeline.execution.store import remove
 from pipeline.ship.apps import ANDROID, IOS
 
 TARGETS = {"litert": {"schemes": ["fp32", "int8_dynamic"]}}

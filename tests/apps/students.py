@@ -22,9 +22,9 @@ from pipeline import artifact
 from pipeline.artifact import Artifact
 from pipeline.backends import compute_units, signature
 from pipeline.convert.targets import choose_targets
-from pipeline.graph import run as running
-from pipeline.graph.build import Request, build
-from pipeline.graph.store import Store
+from pipeline.execution.store import Store
+from pipeline.planning import run as running
+from pipeline.planning.build import Request, build
 from pipeline.recipe import loading
 from pipeline.ship import placing, signing
 from pipeline.ship.placing import Shipped

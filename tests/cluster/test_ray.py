@@ -16,11 +16,11 @@ from pipeline import artifact
 from pipeline.artifact import Artifact
 from pipeline.convert.targets import choose_targets
 from pipeline.errors import InputError, PipelineError, ToolchainError, WorkerDied
-from pipeline.graph import run as running
-from pipeline.graph.build import Request
-from pipeline.graph.checkpoints import Until
-from pipeline.graph.executor import Outcome
-from pipeline.graph.node import Estimate, Graph, Input, Node
+from pipeline.execution.executor import Outcome
+from pipeline.execution.node import Estimate, Graph, Input, Node
+from pipeline.planning import run as running
+from pipeline.planning.build import Request
+from pipeline.planning.checkpoints import Until
 from pipeline.recipe import loading
 
 pytestmark = [
@@ -38,7 +38,7 @@ def cluster() -> Iterator[Any]:
     """A head without cores and two workers with one each, of which one may take times; ten seconds to start."""
     from ray.cluster_utils import Cluster
 
-    from pipeline.graph.ray import machine_resource
+    from pipeline.execution.ray import machine_resource
 
     # What the workers import.
     folders = (REPOSITORY, REPOSITORY / "tests", REPOSITORY / "tests" / "cluster")
@@ -60,7 +60,7 @@ def line(tiny_line: TinyLine, tmp_path: Path) -> TinyLine:
 
 
 def run(line: TinyLine, build: Path, until: Until, address: str | None, *targets: str) -> Outcome:
-    from pipeline.graph.ray import Ray
+    from pipeline.execution.ray import Ray
 
     parsed, file = loading.read(str(line.recipe))
     request = Request(parsed, file, until, choose_targets(parsed, targets))
@@ -83,7 +83,7 @@ def test_a_cluster_makes_the_same_files_and_takes_times(cluster: Any, line: Tiny
 def test_without_a_machine_for_times_it_is_said_before_it_waits(
     cluster: Any, line: TinyLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.graph.ray.machine_resource", lambda: "machine-of-another-kind")
+    monkeypatch.setattr("pipeline.execution.ray.machine_resource", lambda: "machine-of-another-kind")
     with pytest.raises(ToolchainError, match="none of the cluster carries its resource"):
         run(line, line.build, "benchmark", cluster.address, "litert:fp32")
 
@@ -121,7 +121,7 @@ def wait_for(true: Callable[[], Any]) -> None:
 
 
 def test_a_process_that_is_lost_is_replaced(cluster: Any, tmp_path: Path) -> None:
-    from pipeline.graph.ray import Ray
+    from pipeline.execution.ray import Ray
 
     started = tmp_path / "started"
 
@@ -144,7 +144,7 @@ def test_a_process_that_is_lost_is_replaced(cluster: Any, tmp_path: Path) -> Non
 
 
 def test_a_run_that_is_cancelled_leaves_nothing_half_made(cluster: Any, tmp_path: Path) -> None:
-    from pipeline.graph.ray import Ray
+    from pipeline.execution.ray import Ray
 
     started = tmp_path / "started"
 
@@ -178,7 +178,7 @@ def die(out: Path) -> dict[str, Any]:
 def test_an_error_of_a_node_is_the_node_s_own(
     cluster: Any, tmp_path: Path, function: Callable[..., Any], error: type[PipelineError], message: str
 ) -> None:
-    from pipeline.graph.ray import Ray
+    from pipeline.execution.ray import Ray
 
     graph = Graph("tiny")
     graph.include(node("first", function, ()))

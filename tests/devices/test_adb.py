@@ -26,8 +26,8 @@ from pipeline.devices import adb
 from pipeline.devices.table import Device
 from pipeline.devices.transport import DeviceError, Patience
 from pipeline.errors import InputError
-from pipeline.graph import run as running
-from pipeline.graph.build import Request
+from pipeline.planning import run as running
+from pipeline.planning.build import Request
 from pipeline.recipe import loading
 from pipeline.recipe.schema import Recipe
 from pipeline.ship import apps, plain

@@ -15,7 +15,7 @@ from pipeline.compress.vocabulary.stage import corpus_of
 from pipeline.compress.vocabulary.trimming import trim
 from pipeline.data.datasets import Dataset
 from pipeline.errors import RecipeError
-from pipeline.graph.node import Input, Scratch
+from pipeline.execution.node import Input, Scratch
 from pipeline.recipe.compression import UNPRUNED, DistilSection
 from pipeline.recipe.losses import LOSSES
 from pipeline.recipe.schema import Recipe

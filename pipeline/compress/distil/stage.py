@@ -11,7 +11,7 @@ from pipeline.checkpoint.source import NOTHING, Made, Source, inspect_folder
 from pipeline.checkpoint.source import at as checkpoint_at
 from pipeline.compress.distil import checks
 from pipeline.compress.distil.dataset import DistilData
-from pipeline.graph.worker import tell
+from pipeline.execution.worker import tell
 from pipeline.recipe.compression import UNPRUNED, DistilSection, HeadSection
 from pipeline.recipe.losses import loss_versions
 from pipeline.train.job import DevScore, FrozenRecord, LossPoint

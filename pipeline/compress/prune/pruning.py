@@ -27,7 +27,7 @@ from pipeline.compress.prune.structure import (
     total_cost,
 )
 from pipeline.data.calibration import Batches
-from pipeline.graph.worker import tell
+from pipeline.execution.worker import tell
 from pipeline.recipe.compression import PruneSection
 from pipeline.tasks import Task
 

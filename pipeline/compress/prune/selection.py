@@ -19,7 +19,7 @@ from pipeline.compress.prune.activations import (
 from pipeline.compress.prune.importance import score_batch
 from pipeline.compress.prune.structure import INPUT_LINEARS, RESIDUAL_NORM, layer_sequence
 from pipeline.data.calibration import Batches
-from pipeline.graph.worker import tell
+from pipeline.execution.worker import tell
 from pipeline.tasks import Task
 
 # --- layers ----------------------------------------------------------------------------------------------------------

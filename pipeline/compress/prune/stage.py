@@ -21,7 +21,7 @@ from pipeline.data.corpus import Unlabelled
 from pipeline.data.datasets import sample
 from pipeline.devices import host
 from pipeline.errors import RecipeError
-from pipeline.graph.node import versions
+from pipeline.execution.node import versions
 from pipeline.recipe.compression import STRUCTURE, PruneSection
 from pipeline.tasks import Task
 from pipeline.text import tokenizers

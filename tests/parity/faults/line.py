@@ -20,7 +20,7 @@ from pipeline.artifact import Artifact, Order
 from pipeline.checkpoint import source as student
 from pipeline.convert import stage as convert
 from pipeline.convert.stage import Target
-from pipeline.graph.node import versions
+from pipeline.execution.node import versions
 from pipeline.quantize import stage as quantize
 from pipeline.schemes import SCHEMES, supported
 from pipeline.student import reference

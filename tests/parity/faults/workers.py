@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 from pipeline.errors import WorkerDied
-from pipeline.graph.worker import Worker
+from pipeline.execution.worker import Worker
 from pipeline.verify import stage as verify
 
 HOMES = [str(folder) for folder in Path(__file__).resolve().parents[1:3]]

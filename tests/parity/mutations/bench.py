@@ -18,7 +18,7 @@ from mutations.mutation import Mutation, flip, mutation
 from mutations.subject import Subject, subjects
 from pipeline import artifact
 from pipeline.errors import ToolchainError, WorkerDied
-from pipeline.graph.worker import Worker
+from pipeline.execution.worker import Worker
 
 BUILD = line.REPOSITORY / "build" / "mutations"
 PARALLEL = 2

@@ -24,9 +24,9 @@ from pipeline.compress.distil.checks import needs_teacher
 from pipeline.compress.distil.dataset import check_named
 from pipeline.data.datasets import Dataset
 from pipeline.errors import ArtifactError, PipelineError, RecipeError, StudentError
-from pipeline.graph.executor import order_of
-from pipeline.graph.node import Estimate, External, Input, Node, Scratch, versions
-from pipeline.graph.store import Store
+from pipeline.execution.executor import order_of
+from pipeline.execution.node import Estimate, External, Input, Node, Scratch, versions
+from pipeline.execution.store import Store
 from pipeline.recipe import loading
 from pipeline.recipe.schema import Recipe
 from pipeline.student import reference

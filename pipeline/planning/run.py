@@ -3,13 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.graph import executor as execution
-from pipeline.graph import store as stores
-from pipeline.graph.build import Request, build
-from pipeline.graph.executor import Executor, Outcome, Progress
-from pipeline.graph.local import Local
-from pipeline.graph.node import Graph
-from pipeline.graph.store import Store
+from pipeline.execution import executor as execution
+from pipeline.execution import store as stores
+from pipeline.execution.executor import Executor, Outcome, Progress
+from pipeline.execution.local import Local
+from pipeline.execution.node import Graph
+from pipeline.execution.store import Store
+from pipeline.planning.build import Request, build
 from pipeline.verify import stage as verify
 
 

@@ -15,9 +15,9 @@ from typing import Any
 from pipeline.artifact import Manifest, digest_of
 from pipeline.devices import host
 from pipeline.errors import ToolchainError
-from pipeline.graph.executor import Job
-from pipeline.graph.local import Local
-from pipeline.graph.node import Node
+from pipeline.execution.executor import Job
+from pipeline.execution.local import Local
+from pipeline.execution.node import Node
 
 _RETRIES = 2
 """How often Ray begins a node again whose machine or process was lost; errors of a node itself are not tried again."""
@@ -29,7 +29,7 @@ _local: Local | None = None
 def machine_resource() -> str:
     """Return the Ray resource that a machine of this kind is started with, so that times may be taken there.
 
-    `python -m pipeline.graph.ray` prints it, for `ray start --resources='{"NAME": 1}'`.
+    `python -m pipeline.execution.ray` prints it, for `ray start --resources='{"NAME": 1}'`.
     """
     here = host.describe()
     return f"machine-{digest_of([here.model_id, here.cpu_features, here.os])[:12]}"

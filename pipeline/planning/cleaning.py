@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipeline import artifact
 from pipeline.errors import ArtifactError, InputError
-from pipeline.graph.store import FOLDER, KEY_LENGTH, Store, remove, shown_by, views, writing
+from pipeline.execution.store import FOLDER, KEY_LENGTH, Store, remove, shown_by, views, writing
 from pipeline.schemes import BACKENDS, SCHEMES
 
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.([0-9a-f]{8}\.new|old)")

@@ -10,10 +10,10 @@ import psutil
 from pipeline.artifact import Manifest
 from pipeline.devices import host
 from pipeline.errors import WorkerDied
-from pipeline.graph import store
-from pipeline.graph.executor import Job
-from pipeline.graph.node import Node
-from pipeline.graph.worker import Worker, redirect
+from pipeline.execution import store
+from pipeline.execution.executor import Job
+from pipeline.execution.node import Node
+from pipeline.execution.worker import Worker, redirect
 
 MOST_SLOTS = 8
 _MEMORY_FRACTION = 0.8

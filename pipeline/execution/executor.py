@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from pipeline.artifact import Artifact, Manifest, Order, digest_of
 from pipeline.errors import ArtifactError
-from pipeline.graph.node import External, Graph, Node, resolve
-from pipeline.graph.store import Store
+from pipeline.execution.node import External, Graph, Node, resolve
+from pipeline.execution.store import Store
 
 _PATIENCE_SECONDS = 0.5
 _NAMED = 3

@@ -22,11 +22,11 @@ from pipeline.data.location import locate
 from pipeline.devices import host
 from pipeline.devices.table import find_device
 from pipeline.errors import InputError, RecipeError
-from pipeline.graph.checkpoints import Branch, Checkpoint, Finished, Until, branch, check_names, prepare, read_other
-from pipeline.graph.node import Estimate, External, Graph, Input, Log, Node, Scratch, versions
-from pipeline.graph.store import Store
-from pipeline.graph.worker import tell
+from pipeline.execution.node import Estimate, External, Graph, Input, Log, Node, Scratch, versions
+from pipeline.execution.store import Store
+from pipeline.execution.worker import tell
 from pipeline.metrics import scoring
+from pipeline.planning.checkpoints import Branch, Checkpoint, Finished, Until, branch, check_names, prepare, read_other
 from pipeline.quantize import policy
 from pipeline.quantize import stage as quantize
 from pipeline.recipe.schema import BenchmarkSection, QuantizeSection, QuantizeTraining, Recipe

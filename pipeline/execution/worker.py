@@ -72,7 +72,7 @@ class Worker:
             environment |= _KEEP_MEMORY
         with log.open("ab") as sink:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "pipeline.graph.worker", str(child_end.fileno()), str(os.getpid())],
+                [sys.executable, "-m", "pipeline.execution.worker", str(child_end.fileno()), str(os.getpid())],
                 pass_fds=[child_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
@@ -236,6 +236,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     # As a module of its own name: what functions import is another than the one that runs as `__main__`.
-    from pipeline.graph import worker  # noqa: PLW0406
+    from pipeline.execution import worker  # noqa: PLW0406
 
     worker.main()
