@@ -677,7 +677,7 @@ BAD = [
         id="columns and times",
     ),
     pytest.param(
-        "electra", {"hidden_size": 32}, r"ELECTRA has no projection .* keep 24 or 40", id="as wide as its tables"
+        "electra", {"hidden_size": 32}, r"electra has no projection .* keep 24 or 40", id="as wide as its tables"
     ),
     pytest.param("mobilebert", {"compute": 0.5}, r"mobilebert cannot be compressed here", id="mobilebert"),
 ]

@@ -66,6 +66,21 @@ def test_a_padded_graph_gives_what_the_checkpoint_gives_unpadded(
     np.testing.assert_allclose(values[: len(truth)], truth, atol=2e-5 * max(1.0, float(np.abs(truth).max())))
 
 
+def test_relative_positions_are_where_hugging_face_s_code_takes_them_from(lively: Callable[[str, str], Path]) -> None:
+    """A file's constant is compared with the table by these places, at every distance up to 512 tokens."""
+    model = load_checkpoint(lively("mpnet", "embedding"), tasks.get("embedding"))
+    table = model.encoder.relative_attention_bias.weight.detach()
+    shapes = {"encoder.relative_attention_bias.weight": tuple(table.shape), "position_embeddings.weight": (514, 64)}
+    row = architectures.get("mpnet")
+    assert row.gathered is not None
+    assert row.score_bias is not None
+    (places,) = row.gathered(shapes).values()
+    wanted = row.score_bias(model, 514)[0].numpy()
+    # The row of tokens behind at no distance is that of none.
+    assert len(np.unique(places)) == table.numel() - table.shape[1]
+    np.testing.assert_array_equal(table.numpy().ravel()[places], wanted)
+
+
 def test_hugging_faces_own_mobilebert_is_changed_by_padding(lively: Callable[[str, str], Path]) -> None:
     """The reason for the patch: if this ever fails, the patch can go."""
     model = load_checkpoint(lively("mobilebert", "token_classification"), tasks.get("token_classification"))

@@ -29,6 +29,10 @@ FULL = (
     ("layers_swapped", Target("coreml", "int8_weight_only")),
     ("epsilon_of_torch", Target("coreml", "fp32")),
     ("pooled_over_pads", Target("coreml", "fp32")),
+    ("relative_positions_turned", Target("litert", "int8_dynamic")),
+    ("relative_positions_one_off", Target("executorch", "int8_dynamic")),
+    ("relative_positions_of_last_head", Target("coreml", "fp16")),
+    ("relative_positions_left_out", Target("litert", "fp32")),
 )
 
 

@@ -131,6 +131,22 @@ def value_of_another_scale(graph: Any) -> None:
     _finish(graph, lambda output, mask: (output.logits * 0.2,))
 
 
+def relative_positions_turned(graph: Any) -> None:
+    graph.score_bias = graph.score_bias.transpose(2, 3).contiguous()
+
+
+def relative_positions_of_last_head(graph: Any) -> None:
+    graph.score_bias = graph.score_bias.roll(1, 1).contiguous()
+
+
+def relative_positions_one_off(graph: Any) -> None:
+    graph.score_bias = graph.score_bias.roll(1, 3).contiguous()
+
+
+def relative_positions_left_out(graph: Any) -> None:
+    graph.score_bias = None
+
+
 def _checkpoint(name: str, what: str, plant: Any, student: Student, **more: Any) -> Fault:
     return Fault(name, what, "checkpoint", plant, student, **more)
 
@@ -142,6 +158,7 @@ def _graph(name: str, what: str, plant: Any, student: Student, **more: Any) -> F
 _TAGS = Student("roberta", "token_classification")
 _SPANS = Student("mobilebert", "question_answering")
 _VALUE = Student("electra", "regression")
+_RELATIVE = Student("mpnet")
 FAULTS = (
     _checkpoint(
         "padding_offset_lost",
@@ -215,5 +232,23 @@ FAULTS = (
         "the regression head's bias is lost",
         head_bias_dropped,
         Student("distilbert", "regression"),
+    ),
+    _graph(
+        "relative_positions_turned", "MPNet takes tokens before for tokens behind", relative_positions_turned, _RELATIVE
+    ),
+    _graph(
+        "relative_positions_of_last_head",
+        "each head has its neighbour's relative positions",
+        relative_positions_of_last_head,
+        _RELATIVE,
+    ),
+    _graph(
+        "relative_positions_one_off", "each token is taken for the one before it", relative_positions_one_off, _RELATIVE
+    ),
+    _graph(
+        "relative_positions_left_out",
+        "MPNet's scores know no relative positions",
+        relative_positions_left_out,
+        _RELATIVE,
     ),
 )
