@@ -28,7 +28,8 @@ from pipeline.quantize.integers import round_weights
 from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES
 from pipeline.tasks import get
-from pipeline.verify import chosen, structure
+from pipeline.verify import quantised_checkpoint, structure
+from pipeline.verify.quantised_weights import differing
 from pipeline.verify.record import GateResult
 from pipeline.verify.weights import Expected
 
@@ -64,10 +65,10 @@ class Made:
         truth, rewritten = self.expected
         row = SCHEMES[self.scheme]
         checked = structure.check(stored, rewritten, self.scheme, "coreml", functions=len(LENGTHS))
+        assert not differing(truth, rewritten, self.held, row)
         gates = [
-            chosen.check(truth, rewritten, self.held, row),
             *checked.gates,
-            chosen.check_stored(stored, checked.followed, self.held, row, "float16"),
+            quantised_checkpoint.check_stored(stored, checked.followed, self.held, row, "float16"),
         ]
         return {gate.name: gate for gate in gates}
 

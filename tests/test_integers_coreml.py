@@ -40,7 +40,7 @@ from pipeline.execution.worker import Worker
 from pipeline.mil.constants import Expression
 from pipeline.mil.package import Literal
 from pipeline.schemes import SCHEMES
-from pipeline.verify import chosen, structure
+from pipeline.verify import quantised_checkpoint, structure
 
 SCHEME = "int4_weight_only"
 KEY, OUTPUT = EIGHT
@@ -236,7 +236,7 @@ def test_a_weight_that_is_stored_otherwise_is_told(made: Callable[[str], Made]) 
     )
     checked = structure.check(wider, rewritten, SCHEME, "coreml", functions=len(LENGTHS))
     assert checked.gates[0].passed
-    gate = chosen.check_stored(wider, checked.followed, one.held, row, "float16")
+    gate = quantised_checkpoint.check_stored(wider, checked.followed, one.held, row, "float16")
     assert f"{QUERY} is stored as int8, not int4" in gate.detail
     for other in ("fp16", "int8_weight_only"):
         assert not structure.check(stored, rewritten, other, "coreml", functions=len(LENGTHS)).gates[0].passed

@@ -30,7 +30,8 @@ from pipeline.quantize import stage as quantize
 from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES
 from pipeline.tasks import get
-from pipeline.verify import chosen, structure
+from pipeline.verify import quantised_checkpoint, structure
+from pipeline.verify.quantised_weights import differing
 from pipeline.verify.record import GateResult
 from pipeline.verify.weights import Expected
 
@@ -60,10 +61,10 @@ class Made:
         truth = Expected.read(self.student.path, model_structure(load_checkpoint(self.student.path, get("embedding"))))
         rewritten = Expected.read(self.quantised, quantize.structure(self.quantised))
         checked = structure.check(stored, rewritten, SCHEME, "litert", functions=len(LENGTHS))
+        assert not differing(truth, rewritten, self.integers, SCHEMES[SCHEME])
         gates = [
-            chosen.check(truth, rewritten, self.integers, SCHEMES[SCHEME]),
             *checked.gates,
-            chosen.check_stored(stored, checked.followed, self.integers, SCHEMES[SCHEME], "float32"),
+            quantised_checkpoint.check_stored(stored, checked.followed, self.integers, SCHEMES[SCHEME], "float32"),
         ]
         return {gate.name: gate for gate in gates}
 

@@ -27,7 +27,8 @@ from pipeline.quantize import palettes
 from pipeline.quantize.activations import of_tokens
 from pipeline.schemes import SCHEMES
 from pipeline.tasks import get
-from pipeline.verify import chosen, structure
+from pipeline.verify import quantised_checkpoint, structure
+from pipeline.verify.quantised_weights import differing
 
 BITS = {"palettize_6bit": 6, "palettize_4bit": 4}
 ONE_FULL = ["palettize_6bit", pytest.param("palettize_4bit", marks=pytest.mark.full)]
@@ -258,26 +259,19 @@ def one_more_step(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def nudged(values: np.ndarray) -> np.ndarray:
-    values = values.copy()
-    values.flat[3] += values.max() - values.min()
-    return values
-
-
 @pytest.mark.parametrize("scheme", ONE_FULL)
 @pytest.mark.parametrize(
     ("change", "told"),
     [
         (lambda truth: {QUERY: exchanged(truth[QUERY])}, f"a row of {QUERY} is"),
-        (lambda truth: {QUERY: nudged(truth[QUERY])}, f"{QUERY} is"),
         (lambda truth: {QUERY: zeroed(truth[QUERY])}, f"a row of {QUERY} is"),
-        (lambda truth: {QUERY: -truth[QUERY]}, f"{QUERY} is"),
+        (lambda truth: {QUERY: -truth[QUERY]}, QUERY),
         (lambda truth: {WORDS: exchanged(truth[WORDS])}, "numbers are not the nearest"),
         (lambda truth: {WORDS: one_more_step(truth[WORDS])}, f"of {WORDS}, 1 of 1953408 numbers are not the nearest"),
         (lambda truth: {QUERY: truth[QUERY].T.copy()}, f"{QUERY} is"),
         (
             lambda truth: {"embeddings.LayerNorm.weight": truth["embeddings.LayerNorm.weight"] * 1.001},
-            "lacks a palette",
+            "embeddings.LayerNorm.weight, with its scales undone, differs from the student's by",
         ),
     ],
 )
@@ -292,24 +286,23 @@ def test_what_rounding_does_not_explain_fails(
     truth, rewritten = one.expected
     tensors = dict(truth.tensors)
     other = replace(truth, tensors=tensors | change(tensors))
-    assert chosen.check(truth, rewritten, one.held, SCHEMES[scheme]).passed
-    gate = chosen.check(other, rewritten, one.held, SCHEMES[scheme])
-    assert not gate.passed
-    assert told in gate.detail
+    assert not differing(truth, rewritten, one.held, SCHEMES[scheme])
+    (said,) = differing(other, rewritten, one.held, SCHEMES[scheme])
+    assert told in said
 
 
 def test_palettes_have_to_be_the_checkpoints_and_of_the_bits_that_are_promised(made: Callable[[str], Made]) -> None:
     one = made("palettize_6bit")
     truth, rewritten = one.expected
     six, four = SCHEMES["palettize_6bit"], SCHEMES["palettize_4bit"]
-    assert "has 6 bits; palettize_4bit means 4" in chosen.check(truth, rewritten, one.held, four).detail
+    assert "has 6 bits; palettize_4bit means 4" in differing(truth, rewritten, one.held, four)[0]
     indices = one.held[QUERY].indices.copy()
     indices[2, 3] ^= 1
     wrong = {**one.held} | {QUERY: replace(one.held[QUERY], indices=indices)}
-    assert f"{QUERY} is not what its palette gives" in chosen.check(truth, rewritten, wrong, six).detail
-    assert "nothing has a palette" in chosen.check(truth, truth, {}, six).detail
+    assert differing(truth, rewritten, wrong, six) == [f"{QUERY} is not what its palette gives"]
+    assert differing(truth, truth, {}, six) == ["no weight has few bits"]
     fewer = {name: value for name, value in rewritten.tensors.items() if name != QUERY}
-    assert f"{QUERY} is not there" in chosen.check(truth, replace(rewritten, tensors=fewer), one.held, six).detail
+    assert f"{QUERY} is not there" in differing(truth, replace(rewritten, tensors=fewer), one.held, six)
 
 
 def test_a_weight_that_is_stored_otherwise_is_told(made: Callable[[str], Made]) -> None:
@@ -326,7 +319,7 @@ def test_a_weight_that_is_stored_otherwise_is_told(made: Callable[[str], Made]) 
     )
     checked = structure.check(half, rewritten, one.scheme, "coreml", functions=len(LENGTHS))
     assert checked.gates[0].passed
-    gate = chosen.check_stored(half, checked.followed, one.held, row, "float16")
+    gate = quantised_checkpoint.check_stored(half, checked.followed, one.held, row, "float16")
     assert f"{QUERY} is stored as float16, not palette6" in gate.detail
     fp16 = structure.check(stored, rewritten, "fp16", "coreml", functions=len(LENGTHS))
     assert not fp16.gates[0].passed

@@ -22,7 +22,7 @@ from pipeline.backends.structure import Structure
 from pipeline.checkpoint import ranges
 from pipeline.errors import ToolchainError
 from pipeline.schemes import SCHEMES
-from pipeline.verify import equalised, structure
+from pipeline.verify import quantised_checkpoint, structure
 from pipeline.verify import record as verify
 
 SCHEME = "int8_static"
@@ -127,7 +127,7 @@ def test_what_is_never_below_zero_has_unsigned_codes(older: Path) -> None:
 def test_another_range_fails(made: Path) -> None:
     """By one gate alone: the control is in single precision, and the outputs hardly move."""
     stored = held(made)
-    expected = equalised.read(made / f"quantised-{SCHEME}", half=True)
+    expected = quantised_checkpoint.read_weights(made / f"quantised-{SCHEME}", half=True)
     functions = len(stored.uses)
     clean = structure.check(stored, expected, SCHEME, "coreml", functions=functions).gates
     assert all(gate.passed for gate in clean), [gate.detail for gate in clean if not gate.passed]
@@ -144,7 +144,7 @@ def test_another_range_fails(made: Path) -> None:
 
 def test_a_weight_or_a_bias_that_is_off_fails(made: Path) -> None:
     stored = held(made)
-    expected = equalised.read(made / f"quantised-{SCHEME}", half=True)
+    expected = quantised_checkpoint.read_weights(made / f"quantised-{SCHEME}", half=True)
     for pattern in (r"layer\.1\.output\.dense.*bias$", r"layer\.1\.output\.dense.*weight$"):
         (wanted,) = (one for name, one in expected.tensors.items() if re.search(pattern, name) and "gain" not in name)
         number = min(

@@ -1,7 +1,8 @@
 """Judge whether the ranges that calibration found fit what static linears read and give on real text.
 
 A file has the ranges of its checkpoint to the last bit. That these are the linear's own, and were found behind its
-gains, no number in the checkpoint tells: a range of another linear is a range like any other.
+gains, no number in the checkpoint tells: a range of another linear is a range like any other. Two linears with each
+other's ranges, and ranges of before the gains, are seen by this alone.
 """
 
 from collections.abc import Sequence

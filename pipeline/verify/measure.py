@@ -21,7 +21,8 @@ from pipeline.metrics.scoring import Labels
 from pipeline.schemes import SCHEMES, OutputKind
 from pipeline.student import reference
 from pipeline.student.reference import Reference
-from pipeline.verify import calibrated, chosen, companions, control, equalised, fitting, structure
+from pipeline.verify import companions, control, fitting, quantised_checkpoint, structure
+from pipeline.verify.quantised_weights import Held
 from pipeline.verify.record import Asked, Control, Evaluation, GateResult, Group, Input, Measures, TaskScore
 from pipeline.verify.weights import Expected
 from pipeline.verify.wiring import Followed
@@ -144,7 +145,7 @@ def measure(
         wrong_ids=wrong_ids,
         static_gates=static_gates,
         control=single,
-        worst_linear=equalised.worst_linear(quantised) if quantised else None,
+        worst_linear=quantised_checkpoint.worst_linear(quantised) if quantised else None,
     )
 
 
@@ -230,16 +231,12 @@ def _static_gates(
     results: list[GateResult] = companions.check(model.folder, student, claimed, functions, stored, truth, asked)
     expected = Expected.read(student, truth.checkpoint)
     row = SCHEMES[claimed.scheme]
-    held: Mapping[str, chosen.Held] | None = None
+    held: Mapping[str, Held] | None = None
     if quantised is not None:
         wanted = asked.checkpoint
         half = row.support[claimed.backend].base == "float16"
-        rewritten, held = calibrated.read(quantised, row, half=half)
-        results.append(calibrated.check(quantised, student, expected, rewritten, held or {}, row, wanted))
-        if held is not None:
-            results.append(chosen.check(expected, rewritten, held, row, trained=wanted.trained))
-        else:
-            results.append(equalised.check(expected, rewritten, trained=wanted.trained))
+        rewritten, held = quantised_checkpoint.read(quantised, row, half=half)
+        results.append(quantised_checkpoint.check(quantised, student, expected, rewritten, held, row, wanted))
         if rewritten.static:
             texts = truth.rows[: truth.checked : _FITTED_EVERY]
             results.append(fitting.check(quantised, truth.task, texts, outputs=not half))
@@ -248,7 +245,7 @@ def _static_gates(
     results += checked.gates
     if held is not None:
         base = row.support[claimed.backend].base
-        results.append(chosen.check_stored(stored, checked.followed, held, row, base))
+        results.append(quantised_checkpoint.check_stored(stored, checked.followed, held, row, base))
     return results, (expected, stored, checked.followed)
 
 

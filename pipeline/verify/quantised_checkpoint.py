@@ -1,28 +1,36 @@
-"""Judge whether a quantised checkpoint is the one that the recipe asks for, of this student, with nothing left out.
+"""Judge a quantised checkpoint: it is the student's, and what the recipe asks for.
 
-A file is compared with such a checkpoint, and held to what it says of itself. So what a checkpoint leaves out, a linear
-without codes or ranges, would be floats in both, and another epsilon in its config would be right in both.
+A file is compared with such a checkpoint to the last bit. What is wrong in the checkpoint, such as another student's
+weights, a scale that was applied twice or a linear that was left in floats, is therefore wrong in both, and the student
+alone gives it away.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError
 
+from pipeline.backends.structure import Steps, Structure
 from pipeline.checkpoint import integers, palettes, ranges
 from pipeline.checkpoint.integers import Integers
 from pipeline.checkpoint.palettes import Palette
+from pipeline.checkpoint.source import CODES
 from pipeline.errors import StudentError
 from pipeline.quantize import stage as quantize
 from pipeline.quantize.stage import Wanted
-from pipeline.schemes import Scheme
-from pipeline.verify import equalised
-from pipeline.verify.chosen import Held
+from pipeline.schemes import SCHEMES, Scheme, Stored
+from pipeline.verify.quantised_weights import Held, differing
 from pipeline.verify.record import GateResult, listed
 from pipeline.verify.weights import Expected
+from pipeline.verify.wiring import Followed
 
 Calls = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def read(folder: Path, scheme: Scheme, *, half: bool) -> tuple[Expected, Mapping[str, Held] | None]:
@@ -40,7 +48,7 @@ def read(folder: Path, scheme: Scheme, *, half: bool) -> tuple[Expected, Mapping
         StudentError: it is damaged, or half of it is another's.
     """
     try:
-        rewritten = equalised.read(folder, half=half)
+        rewritten = read_weights(folder, half=half)
         if not scheme.chosen:
             return rewritten, None
         return rewritten, palettes.read(folder) if scheme.palette_bits else integers.read(folder)
@@ -51,7 +59,69 @@ def read(folder: Path, scheme: Scheme, *, half: bool) -> tuple[Expected, Mapping
         ) from error
 
 
+def read_weights(folder: Path, *, half: bool = False) -> Expected:
+    """Read a checkpoint that `pipeline.quantize` made, with the steps of its static linears or its integers' names."""
+    found = Expected.read(folder, quantize.structure(folder))
+    linears = {name for name, _ in found.calls}
+    steps: dict[str, Steps] = {}
+    # A checkpoint of palettes has none.
+    known = ranges.read(folder) if (folder / ranges.FILE).is_file() else None
+    for row in known.linears if known else ():
+        found_steps = row.steps(half=half)
+        if found_steps:
+            inner = f"{row.path}.{ranges.INNER}"
+            of_input, *of_output = found_steps
+            steps[inner if inner in linears else row.path] = (*of_input, *of_output[0]) if of_output else of_input
+    rounded = frozenset(integers.read(folder)) if (folder / CODES).is_file() else None
+    one_scale = known is not None and SCHEMES[known.scheme].one_scale
+    return replace(found, static=steps, one_scale=one_scale, rounded=rounded)
+
+
+def worst_linear(folder: Path) -> str | None:
+    """Say which linear rounding changes most on the calibration set, or None where there is none."""
+    errors = quantize.read(folder)[1].errors()
+    if not errors:
+        return None
+    path = max(errors, key=errors.__getitem__)
+    return f"on the calibration set, rounding changes most what {path} gives: by {errors[path] ** 0.5:.0%} of its size"
+
+
+# --- the gate ---------------------------------------------------------------------------------------------------------
+
+
 def check(
+    folder: Path,
+    of_student: Path,
+    student: Expected,
+    rewritten: Expected,
+    held: Mapping[str, Held] | None,
+    scheme: Scheme,
+    wanted: Wanted,
+) -> GateResult:
+    """Judge a quantised checkpoint.
+
+    Args:
+        folder: the checkpoint.
+        of_student: the student's folder.
+        student: the truth.
+        rewritten: the checkpoint.
+        held: its palettes or integers, see `read`.
+        scheme: the file's.
+        wanted: what the recipe asks of it.
+    """
+    of_recipe = list(_not_asked_for(folder, of_student, student, rewritten, held or {}, scheme, wanted))
+    wrong = [*of_recipe, *differing(student, rewritten, held, scheme, trained=wanted.trained)]
+    how = "trained" if wanted.trained else "calibrated"
+    detail = f"{len(student.tensors)} tensors are the student's, {how} for {scheme.name} as the recipe asks"
+    if wrong:
+        detail = f"the quantised checkpoint is not the student's, or not as the recipe asks: {listed(wrong)}"
+    return GateResult(name="quantised_weights", bound=0.0, found=float(len(wrong)), passed=not wrong, detail=detail)
+
+
+# --- what the recipe asks for -----------------------------------------------------------------------------------------
+
+
+def _not_asked_for(
     folder: Path,
     of_student: Path,
     student: Expected,
@@ -59,42 +129,30 @@ def check(
     held: Mapping[str, Held],
     scheme: Scheme,
     wanted: Wanted,
-) -> GateResult:
-    """Judge a quantised checkpoint apart from its numbers, which `chosen` and `equalised` compare.
+) -> Iterator[str]:
+    """Say what of a checkpoint, apart from its numbers, is not the student's or not what the recipe asks for.
 
-    Args:
-        folder: the checkpoint.
-        of_student: the student's folder.
-        student: the truth.
-        rewritten: the checkpoint.
-        held: its palettes or integers.
-        scheme: the file's.
-        wanted: what the recipe asks of it.
+    What it leaves out, such as a linear without a range, would be floats in the file too.
     """
     _, record = quantize.read(folder)
-    wrong = [*_of_another_model(folder, of_student, student, rewritten)]
+    yield from _of_another_model(folder, of_student, student, rewritten)
     if record.scheme != scheme.name:
-        wrong.append(f"it was made for {record.scheme}")
+        yield f"it was made for {record.scheme}"
     if (record.training is not None) != wanted.trained:
-        wrong.append("it was trained" if record.training else "it was not trained")
+        yield "it was trained" if record.training else "it was not trained"
     elif wanted.trained and _untouched(student, rewritten):
-        wrong.append("it says that it was trained, and its norms and biases are the student's")
+        yield "it says that it was trained, and its norms and biases are the student's"
     if scheme.chosen:
-        wrong += _few_bits(student, held, scheme, wanted)
+        yield from _few_bits(student, held, scheme, wanted)
     if isinstance(record, integers.Record):
         said = {one.name: (one.bits, one.block) for one in record.weights}
         has = {name: (one.bits, one.block) for name, one in held.items() if isinstance(one, Integers)}
-        wrong += [f"{integers.RECORD} says something else of {name}" for name in _differing(said, has)]
+        yield from (f"{integers.RECORD} says something else of {name}" for name in _differing(said, has))
     if scheme.activations == "static_int8" and isinstance(record, ranges.Ranges):
         having = {one.path for one in record.linears if one.input and one.output}
-        wrong += [f"{path} has no ranges" for path in sorted(_encoder_linears(student) - having)]
-        wrong += [
-            f"{path} has ranges and is no linear of the encoder" for path in sorted(having - _encoder_linears(student))
-        ]
-    detail = f"it is what the recipe asks for: {'trained' if wanted.trained else 'calibrated'}, for {scheme.name}"
-    if wrong:
-        detail = f"the quantised checkpoint is not what the recipe asks for: {listed(wrong)}"
-    return GateResult(name="calibrated", bound=0.0, found=float(len(wrong)), passed=not wrong, detail=detail)
+        linears = _encoder_linears(student)
+        yield from (f"{path} has no ranges" for path in sorted(linears - having))
+        yield from (f"{path} has ranges and is no linear of the encoder" for path in sorted(having - linears))
 
 
 def _untouched(student: Expected, rewritten: Expected) -> bool:
@@ -174,3 +232,50 @@ def _encoder_linears(student: Expected) -> set[str]:
     tables = [name for name, sources in student.calls if not sources]
     root = tables[0].partition(".")[0]
     return {name for name in linears if root == "embeddings" or name.startswith(f"{root}.")}
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def check_stored(
+    stored: Structure, followed: Sequence[Followed], held: Mapping[str, Held], scheme: Scheme, base: Stored
+) -> GateResult:
+    """Judge whether a file holds as palettes or integers what was chosen as such, in as many bits, and nothing else.
+
+    Args:
+        stored: what its backend read back from the file.
+        followed: each function of the file beside the checkpoint.
+        held: the checkpoint's, by the names of its tensors.
+        scheme: the file's.
+        base: what everything else is stored as.
+    """
+    kinds: dict[str, Stored] = {name: _kind(one) for name, one in held.items()}
+    wrong = list(dict.fromkeys(_misstored(stored, followed, kinds, base)))
+    read = {name for one in followed for places in one.places.values() for name in places}
+    wrong += [f"{name} is read by no operation" for name in sorted(held.keys() - read)]
+    counts = Counter(kinds.values())
+    detail = " and ".join(f"{count} weights are {kind}" for kind, count in sorted(counts.items()))
+    return GateResult(
+        name="stored",
+        bound=0.0,
+        found=float(len(wrong)),
+        passed=not wrong,
+        detail=f"{scheme.name}: {listed(wrong)}" if wrong else detail,
+    )
+
+
+def _kind(held: Held) -> Stored:
+    if isinstance(held, Palette):
+        return "palette6" if held.bits == 6 else "palette4"
+    return "int8" if held.bits == 8 else "int4"
+
+
+def _misstored(
+    stored: Structure, followed: Iterable[Followed], kinds: Mapping[str, Stored], base: Stored
+) -> Iterator[str]:
+    for one in followed:
+        for places in one.places.values():
+            for name, place in places.items():
+                kind, wanted = stored.constants[place.constant].stored, kinds.get(name, base)
+                if kind != wanted:
+                    yield f"{name} is stored as {kind}, not {wanted}"
