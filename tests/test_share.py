@@ -75,10 +75,10 @@ def shuffle(layer: layers.Layer, *, seed: int) -> None:
     heads = torch.randperm(layer.heads, generator=generator)
     of_heads = (heads[:, None] * layer.head_size + torch.arange(layer.head_size)).flatten()
     of_rows = torch.randperm(layer.intermediate_size, generator=generator)
-    for inner, outer, order in (
-        (("query", "key", "value"), "attention_output", of_heads),
-        (("intermediate",), "output", of_rows),
-    ):
+    orders: list[tuple[tuple[str, ...], str, torch.Tensor]] = [(("intermediate",), "output", of_rows)]
+    if not layer.layout.fixed_heads:
+        orders.append((("query", "key", "value"), "attention_output", of_heads))
+    for inner, outer, order in orders:
         for role in inner:
             linear = layer.get(role)
             linear.weight, linear.bias = nn.Parameter(linear.weight[order]), nn.Parameter(linear.bias[order])

@@ -24,7 +24,6 @@ from pipeline.checkpoint.parameters import model_structure
 from pipeline.convert.stage import Target
 from pipeline.errors import ArtifactError, StudentError
 from pipeline.verify import structure as judging
-from pipeline.verify import weights
 from pipeline.verify.record import GateResult
 from pipeline.verify.weights import Expected
 
@@ -196,7 +195,7 @@ def test_an_element_near_the_middle_between_two_steps_is_the_toolchain_s_own() -
 @pytest.mark.parametrize("backend", backends.NAMES)
 def test_a_row_of_zeros_stays_one(backend: str) -> None:
     values = np.zeros((2, 4), np.float32)
-    assert not weights.ROUNDING[backend].of(values, np.abs(values).max(axis=1, keepdims=True)).any()
+    assert not backends.get(backend).ROUNDING.of(values, np.abs(values).max(axis=1, keepdims=True)).any()
 
 
 def test_a_second_copy_has_to_be_right_too() -> None:

@@ -18,6 +18,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.backends.rounding import ComputedAs, Rounding
 from pipeline.backends.runners import PhoneRunner
 from pipeline.backends.signature import Function, Signature
 from pipeline.backends.structure import Structure
@@ -91,6 +92,10 @@ class Backend(Protocol):
     """The systems whose demo app runs its files: `android`, `ios`."""
     DRAFTED: tuple[str, bool]
     """The scheme that a drafted recipe names, and whether it is a target or a comment that suggests one."""
+    ROUNDING: Rounding
+    """How the toolchain rounds weights to int8, to the last bit."""
+    COMPUTED_AS: Mapping[str, ComputedAs]
+    """By activation of a checkpoint, the other forms in which files may compute it."""
     PHONE_RUNNER: PhoneRunner | None
     """The runtime's own program for Android phones; None where there is none."""
     FILE: str

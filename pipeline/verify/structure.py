@@ -9,10 +9,11 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline import backends
 from pipeline.backends.structure import Activation, Constant, Structure
 from pipeline.schemes import SCHEMES
 from pipeline.verify.record import GateResult, listed
-from pipeline.verify.weights import ROUNDING, Expected, Form, Match, Precision, best_match
+from pipeline.verify.weights import Expected, Form, Match, Precision, best_match
 from pipeline.verify.wiring import Followed, follow
 
 _SMALL = 16
@@ -28,27 +29,18 @@ _EPSILON_ERROR = 1e-6
 _HALF_ERROR, _SINGLE_ERROR = 2.0**-10, 1e-6
 """Relative, of a number that stands for a tensor."""
 
-_COMPUTED_AS: dict[tuple[str | None, str], tuple[str, ...]] = {
-    # XNNPACK in executorch 1.4 has one gelu, by erf: at most 4.74e-4 per element from the tanh form, measured over
-    # -12 … 12. LiteRT's tanh form is right to 8e-7.
-    ("executorch", "gelu_tanh"): ("gelu", "tanh"),
+_SPELLED: dict[str, tuple[str, ...]] = {
     # Written out as formulas where a converter knows no such operation: x · sigmoid(x) …
-    (None, "silu"): ("silu", "sigmoid"),
-    (None, "gelu_tanh"): ("gelu_tanh", "tanh"),
+    "silu": ("silu", "sigmoid"),
+    "gelu_tanh": ("gelu_tanh", "tanh"),
 }
-"""What a file may hold for an activation of the checkpoint, by backend or for all; otherwise the same alone."""
-
-
-_DECLARED_DB: dict[tuple[str, str], float] = {
-    # Twelve layers of ALBERT-base with random weights: 69.8 dB; two layers: 77.8.
-    ("executorch", "gelu_tanh"): 60.0,
-}
-"""What a backend keeps in single precision where it computes an activation by another form, see `_COMPUTED_AS`."""
+"""What a file of any format may hold for an activation of the checkpoint; otherwise the same alone."""
 
 
 def declared_sqnr_db(backend: str, activations: Sequence[str]) -> float:
     """Return the SQNR that a backend is held to at most, because of the form in which it computes an activation."""
-    return min((_DECLARED_DB.get((backend, kind), float("inf")) for kind in activations), default=float("inf"))
+    known = backends.get(backend).COMPUTED_AS
+    return min((known[kind].least_db for kind in activations if kind in known), default=float("inf"))
 
 
 @dataclass(frozen=True)
@@ -92,7 +84,7 @@ def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, f
 def precision_of(scheme: str, backend: str) -> Precision:
     """Return what a scheme promises on a backend."""
     row = SCHEMES[scheme]
-    return Precision(row.weights, row.support[backend].base, row.granularity, ROUNDING[backend])
+    return Precision(row.weights, row.support[backend].base, row.granularity, backends.get(backend).ROUNDING)
 
 
 @dataclass
@@ -335,7 +327,8 @@ def _activation_gate(stored: Structure, expected: Expected, backend: str, functi
 
 def _spellings(kinds: Counter[str], backend: str) -> Iterator[dict[str, str]]:
     """Yield every way in which a file may hold some kinds."""
-    ways = [_COMPUTED_AS.get((backend, kind)) or _COMPUTED_AS.get((None, kind)) or (kind,) for kind in kinds]
+    known = backends.get(backend).COMPUTED_AS
+    ways = [known[kind].forms if kind in known else _SPELLED.get(kind, (kind,)) for kind in kinds]
     for way in product(*ways):
         yield dict(zip(kinds, way, strict=True))
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline import architectures
+from pipeline.backends.rounding import SMALLEST_STEP, Rounding
 from pipeline.backends.structure import Constant, Steps
 from pipeline.checkpoint.parameters import content_digest
 from pipeline.checkpoint.source import GAINS, WEIGHTS
@@ -35,52 +36,12 @@ _BOTH_ENDS = 4
 _CHOSEN: tuple[Stored, ...] = ("palette6", "int4", "palette4")
 _INT8_SLACK = 1e-3
 """Slack as a share of half a step: scale and quotient are rounded to float32."""
-_SMALLEST_STEP = 2.0**-23
-"""torchao 0.18 lets no scale be smaller (`torch.finfo(torch.float32).eps`), so tiny rows are coarser than their own."""
 _HALF_SLACK = 3 * 2.0**-11
 """Relative: Core ML rounds the weight, its scale and their product to half precision. Found in files: 2.74 of the 3."""
 _HALF_SMALLEST = 2.0**-24
 """The smallest number in half precision; coremltools 9.0 raises what lies below to it, where others round to zero."""
 
 
-@dataclass(frozen=True)
-class Rounding:
-    """How a toolchain rounds to int8, to the last bit: a flipped bit in a scale is far below half a step."""
-
-    steps: float
-    """How many steps the largest element of a row is."""
-    by_reciprocal: bool = False
-    """Whether elements are multiplied by one over the step instead of divided by it."""
-    dtype: type[np.floating[Any]] = np.float32
-    """In which scales and quotients are computed."""
-
-    def of(self, wanted: Array, largest: Array) -> Array:
-        """Return what a file has for some numbers.
-
-        Args:
-            wanted: the checkpoint's numbers.
-            largest: the largest size of those that share a scale; of a shape that broadcasts.
-        """
-        one = self.dtype(1)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            step = largest.astype(self.dtype) / self.dtype(self.steps)
-            if self.by_reciprocal:
-                step = np.maximum(step, self.dtype(_SMALLEST_STEP))
-            numbers = wanted.astype(self.dtype)
-            quotients = numbers * (one / step) if self.by_reciprocal else numbers / step
-            codes = np.clip(np.rint(quotients), -128, 127)
-            # A row of zeros has no step.
-            rounded = np.where(step > 0, codes, 0).astype(self.dtype) * step
-        found: Array = rounded.astype(np.float32)
-        return found
-
-
-ROUNDING: Mapping[str, Rounding] = {
-    "litert": Rounding(127),
-    "executorch": Rounding(127.5, by_reciprocal=True),
-    "coreml": Rounding(127, dtype=np.float16),
-}
-"""By backend: ai-edge-quantizer 0.10, torchao 0.18 (symmetric, over 255 steps), coremltools 9.0 (in half precision)."""
 STATIC_ROUNDING = Rounding(127)
 """Rounding of linears whose ranges are known, see `checkpoint.static`: their codes are ours, not the toolchain's."""
 
@@ -396,7 +357,7 @@ def _allowed(wanted: Array, form: Form, largest: Array | None, storage: Stored, 
         if base == "float16":
             allowed[np.abs(wanted) < _HALF_SMALLEST] = _HALF_SMALLEST
     elif largest is not None:
-        step = np.maximum(largest / np.float32(127), np.float32(_SMALLEST_STEP)).astype(np.float32)
+        step = np.maximum(largest / np.float32(127), np.float32(SMALLEST_STEP)).astype(np.float32)
         allowed = allowed + step * np.float32((1 + _INT8_SLACK) / 2)
         if base == "float16":
             slack: Array = np.abs(wanted) * np.float32(_HALF_SLACK) + np.float32(_HALF_SMALLEST)

@@ -16,11 +16,13 @@ from pipeline.backends.coreml.convert import (
 from pipeline.backends.coreml.facts import (
     APPS,
     COMPUTE_UNITS,
+    COMPUTED_AS,
     CONVERT_SECONDS,
     DELEGATE,
     DRAFTED,
     MINIMUM_RUNTIME,
     PHONE_RUNNER,
+    ROUNDING,
     RUNTIME,
     TITLE,
 )
@@ -38,6 +40,7 @@ from pipeline.backends.coreml.session import (
 __all__ = [
     "APPS",
     "BASE_SCHEME",
+    "COMPUTED_AS",
     "COMPUTE_UNITS",
     "CONVERTS",
     "CONVERT_SECONDS",
@@ -47,6 +50,7 @@ __all__ = [
     "FILE",
     "MINIMUM_RUNTIME",
     "PHONE_RUNNER",
+    "ROUNDING",
     "RUNTIME",
     "TITLE",
     "VERSION",

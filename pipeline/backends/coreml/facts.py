@@ -1,5 +1,10 @@
 """What other rooms ask of Core ML."""
 
+from collections.abc import Mapping
+
+import numpy as np
+
+from pipeline.backends.rounding import ComputedAs, Rounding
 from pipeline.backends.runners import PhoneRunner
 
 TITLE = "Core ML"
@@ -10,4 +15,7 @@ APPS = ("ios",)
 DRAFTED: tuple[str, bool] = ("int8_weight_only", True)
 COMPUTE_UNITS = ("ALL", "CPU_AND_NE", "CPU_AND_GPU", "CPU_ONLY")
 MINIMUM_RUNTIME = "iOS 18 / macOS 15 (recipe: minimum_ios)"
+ROUNDING = Rounding(127, dtype=np.float16)
+"""Of coremltools 9.0, in half precision."""
+COMPUTED_AS: Mapping[str, ComputedAs] = {}
 PHONE_RUNNER: PhoneRunner | None = None

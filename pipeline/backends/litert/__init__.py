@@ -16,11 +16,13 @@ from pipeline.backends.litert.convert import (
 from pipeline.backends.litert.facts import (
     APPS,
     COMPUTE_UNITS,
+    COMPUTED_AS,
     CONVERT_SECONDS,
     DELEGATE,
     DRAFTED,
     MINIMUM_RUNTIME,
     PHONE_RUNNER,
+    ROUNDING,
     RUNTIME,
     TITLE,
 )
@@ -36,6 +38,7 @@ from pipeline.backends.litert.session import (
 __all__ = [
     "APPS",
     "BASE_SCHEME",
+    "COMPUTED_AS",
     "COMPUTE_UNITS",
     "CONVERTS",
     "CONVERT_SECONDS",
@@ -45,6 +48,7 @@ __all__ = [
     "FILE",
     "MINIMUM_RUNTIME",
     "PHONE_RUNNER",
+    "ROUNDING",
     "RUNTIME",
     "TITLE",
     "VERSION",

@@ -1,7 +1,9 @@
 """What other rooms ask of LiteRT. Its program for phones: tflite/tools/benchmark of google-ai-edge/LiteRT."""
 
 import re
+from collections.abc import Mapping
 
+from pipeline.backends.rounding import ComputedAs, Rounding
 from pipeline.backends.runners import RUNS, WARMUP, PhoneRunner, Timings
 
 TITLE = "LiteRT"
@@ -40,6 +42,10 @@ def _read(said: str) -> Timings | None:
         load_ms=float(load[1]) / 1e3 if load else None,
     )
 
+
+ROUNDING = Rounding(127)
+"""Of ai-edge-quantizer 0.10."""
+COMPUTED_AS: Mapping[str, ComputedAs] = {}
 
 PHONE_RUNNER: PhoneRunner | None = PhoneRunner(
     "benchmark_model", inputs="random numbers", any_length=True, log_tag=None, command=_command, read=_read
