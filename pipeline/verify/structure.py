@@ -298,31 +298,27 @@ def _same_epsilon(truth: float, value: float, *, half: bool) -> bool:
 
 
 def _activation_gate(stored: Structure, expected: Expected, backend: str, functions: int) -> GateResult:
-    """Judge whether every function has the checkpoint's activations, or what the backend computes instead.
+    """Judge whether a file has an activation's operator that the checkpoint does not ask for: gelu by tanh for gelu.
 
-    An activation for which formats have no operator is a formula, in which others may be: those of the checkpoint that
-    have one have to be there, and what else there is has its numbers compared by the control alone.
+    An activation may be a formula of other operators instead, and those for which formats have no operator always are.
+    A formula is compared by its numbers, in the control; what operators it is made of tells nothing.
     """
-    counts, have = Counter(expected.activations), Counter(stored.activations)
+    counts: Counter[str] = Counter(expected.activations)
+    have: Counter[str] = Counter(stored.activations)
     named = Counter({kind: count for kind, count in counts.items() if kind in get_args(Activation)})
-    formulas = counts - named
-    chosen = next(
-        (
-            one
-            for one in _spellings(named, backend)
-            if (total := _total(one, named, functions)) == have or (formulas and total <= have)
-        ),
-        None,
-    )
-    wanted = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "none"
+    formulas = counts.keys() - named.keys()
+    totals = [(one, _total(one, named, functions)) for one in _spellings(named, backend)]
+    fitting = [(one, total) for one, total in totals if formulas or not have - total]
     has = ", ".join(f"{count} {kind}" for kind, count in have.items()) or "none"
-    if chosen is None:
-        detail = f"the file has {has}; each of its {functions} functions should have {wanted}"
+    if fitting:
+        chosen, total = max(fitting, key=lambda one: (have & one[1]).total())
+        others = [f"{truth} as {kind}" for truth, kind in chosen.items() if truth != kind and kind in have]
+        others += [f"{kind} as a formula" for kind in (*formulas, *(total - have))]
+        detail = has + (f"; computed by design: {', '.join(others)}" if others else "")
     else:
-        others = [f"{truth} as {kind}" for truth, kind in chosen.items() if truth != kind]
-        others += [f"{truth} as a formula" for truth in formulas]
-        detail = f"{has}" + (f"; computed by design: {', '.join(others)}" if others else "")
-    return GateResult(name="activation", bound=None, found=None, passed=chosen is not None, detail=detail)
+        wanted = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "none"
+        detail = f"the file has {has}; each of its {functions} functions should have {wanted}"
+    return GateResult(name="activation", bound=None, found=None, passed=bool(fitting), detail=detail)
 
 
 def _spellings(kinds: Counter[str], backend: str) -> Iterator[dict[str, str]]:

@@ -382,15 +382,9 @@ class _Graph:
         return maker
 
     def _number(self, tensor: int) -> float | None:
-        """Return the value of a constant of one element."""
-        values = self._values(tensor)
-        return float(values[0]) if len(values) == 1 else None
-
-    def _values(self, tensor: int) -> NDArray[np.float64]:
-        """Return the values of a constant, none for what is made at run time or has scales."""
+        """Return the value of a constant of one element; None for what is made at run time or has scales."""
         maker = self._makers.get(tensor)
-        source = maker.inputs[0] if maker is not None and maker.kind in _SAME_VALUES else tensor
-        found = self.tensors[source]
+        found = self.tensors[maker.inputs[0] if maker is not None and maker.kind in _SAME_VALUES else tensor]
         content, kind = self._reader.content(found), self._reader.types[found.Type()]
-        code = _INTEGERS.get(kind) or _FLOATS.get(kind, (None, None))[1]
-        return np.frombuffer(content if code else b"", code or "<f4").astype(np.float64)
+        values = np.frombuffer(content if kind in _FLOATS else b"", _FLOATS.get(kind, (None, "<f4"))[1])
+        return float(values[0]) if len(values) == 1 else None
