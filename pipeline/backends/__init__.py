@@ -196,6 +196,17 @@ def compute_units(backend: str, scheme: str) -> tuple[list[str], dict[str, str]]
 
 
 @contextlib.contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Let a toolchain find another value under a name of one of its modules or classes."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextlib.contextmanager
 def native_log_hidden() -> Iterator[None]:
     """Keep what a runtime writes to descriptor 2 out of the user's program, unless an error is raised.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline import tasks
 from pipeline.backends import ConvertRequest
-from pipeline.backends.executorch import integers
+from pipeline.backends.executorch import integers, passes
 from pipeline.checkpoint import integers as stored_integers
 from pipeline.schemes import SCHEMES
 
@@ -51,7 +51,8 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
     with torch.no_grad():
         samples = example_inputs(names, max(SHORTEST, longest // 2))
         exported = torch.export.export(graph, samples, dynamic_shapes=tuple({1: seq} for _ in names))
-        program, total, delegated = _lower(exported, request.scheme, constants)
+        with passes.fewer():
+            program, total, delegated = _lower(exported, request.scheme, constants)
     (out / FILE).write_bytes(program)
     if SCHEMES[request.scheme].chosen:
         integers.check(out / FILE, stored_integers.read(request.student))

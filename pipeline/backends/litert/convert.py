@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pipeline import tasks
-from pipeline.backends import ConvertRequest, native_log_hidden
+from pipeline.backends import ConvertRequest, native_log_hidden, replaced
 from pipeline.backends.litert.deduplicate import share_constants
 from pipeline.backends.litert.reader import constant_dtypes
 from pipeline.errors import ToolchainError
@@ -81,11 +81,20 @@ def _int8_between_pairs() -> Iterator[None]:
         found.qdq_conversion_mode, found.strict_qdq_mode = "STATIC", True
         return found
 
-    extension.ConvertToTFLConfig = config
-    try:
+    with replaced(extension, "ConvertToTFLConfig", config):
         yield
-    finally:
-        extension.ConvertToTFLConfig = make
+
+
+@contextlib.contextmanager
+def _decomposed_once() -> Iterator[None]:
+    """Have litert-torch 0.10 decompose each signature's graph when it lowers it, and not before its own passes too.
+
+    Its second converter leaves that out likewise. The files are the same, byte for byte, after a third less seconds.
+    """
+    from litert_torch._convert import core
+
+    with replaced(core, "export_torch_signature", partial(core.export_torch_signature, run_decompositions=False)):
+        yield
 
 
 def _export(request: ConvertRequest, path: Path, change: Callable[[Any], object] | None = None) -> None:
@@ -114,7 +123,7 @@ def _export(request: ConvertRequest, path: Path, change: Callable[[Any], object]
     for length in sorted(request.lengths, reverse=True):
         samples = dict(zip(names, example_inputs(names, length), strict=True))
         converter = converter.signature(signature_name(length, request.lengths), graph, sample_kwargs=samples)
-    with contextlib.nullcontext() if change is None else _int8_between_pairs():
+    with _decomposed_once(), contextlib.nullcontext() if change is None else _int8_between_pairs():
         converter.convert().export(str(path))
 
 
