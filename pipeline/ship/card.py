@@ -113,7 +113,7 @@ def front_matter(bundle: Bundle) -> str:
 
     base = _REPOSITORY.fullmatch(bundle.student.origin)
     quantised = any(SCHEMES[member.scheme].weights != "float32" for member in bundle.targets)
-    formats = list(dict.fromkeys(member.backend for member in bundle.targets))
+    names = list(dict.fromkeys(member.backend for member in bundle.targets))
     kind = PIPELINE_TAGS[bundle.task]
     data_ = ModelCardData(
         license=bundle.student.licence.lower() if bundle.student.licence else None,
@@ -121,7 +121,7 @@ def front_matter(bundle: Bundle) -> str:
         base_model_relation="quantized" if base and quantised else None,
         library_name="pocketbert",
         pipeline_tag=kind,
-        tags=["pocketbert", *formats, bundle.student.model_type, "on-device", "parity-checked"],
+        tags=["pocketbert", *names, bundle.student.model_type, "on-device", "parity-checked"],
     )
     return str(data_.to_yaml())
 

@@ -36,12 +36,12 @@ def main() -> int:
     if options.list:
         print("\n".join(f"{fault.name:38} {fault.level:11} {fault.what}" for fault in faults))
         return 0
-    formats = (options.format,) if options.format else backends.NAMES
-    bench = Bench(formats, Console(stderr=True))
+    chosen = (options.format,) if options.format else backends.NAMES
+    bench = Bench(chosen, Console(stderr=True))
     with artifact.only_run(BUILD, waiting=lambda: bench.console.print("another run works in build/faults; waiting")):
         partial_run = bool(options.only or options.format or options.clean_only)
         students = [] if options.only else [which for group in groups for which in clean.students(group)]
-        bench.run([] if options.clean_only else faults, clean.exports(students, formats))
+        bench.run([] if options.clean_only else faults, clean.exports(students, chosen))
     return bench.conclude(pages=[] if partial_run else groups)
 
 
