@@ -85,7 +85,7 @@ class Durations:
         if self._config.getoption("keep_durations"):
             FILE.parent.mkdir(exist_ok=True)
             ordered = dict(sorted(self._tests.items(), key=lambda one: -one[1]["cpu"]))
-            document = {"wall": round(wall, 1), "cpu": round(cpu, 1), "cores": os.cpu_count()}
+            document: dict[str, Any] = {"wall": round(wall, 1), "cpu": round(cpu, 1), "cores": os.cpu_count()}
             document |= {"yardstick": yardstick.seconds(), "tests": ordered}
             FILE.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
             terminalreporter.write_line(f"seconds of {len(ordered)} tests: {FILE}")
