@@ -17,7 +17,7 @@ from faults import students
 from faults.__main__ import Bench
 from faults.line import BUILD
 from faults.run import Cell
-from faults.students import Student
+from faults.students import Student, few
 from rich.console import Console
 
 from pipeline import artifact, backends
@@ -71,7 +71,7 @@ def test_a_saved_folder_goes_through_the_command(
 ) -> None:
     source = tmp_path / "source"
     source.mkdir()
-    students.source(Student(architecture, task), source)
+    students.source(few(architecture, task), source)
     recipe = recipe_file(
         tmp_path,
         task=task,
@@ -108,7 +108,7 @@ def judged() -> Iterator[Callable[[Student], dict[str, Cell]]]:
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_cell_passes(architecture: str, task: str, judged: Callable[[Student], dict[str, Cell]]) -> None:
-    found = judged(Student(architecture, task))
+    found = judged(few(architecture, task))
     assert set(found) == {f"{name}-{scheme}" for name, schemes in every_target().items() for scheme in schemes}
     said = {target: cell.stopped or [gate.detail for gate in cell.fired] for target, cell in found.items()}
     assert {target: said[target] for target, cell in found.items() if cell.verdict != "passed"} == {}
