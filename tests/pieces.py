@@ -21,7 +21,8 @@ _IN_FRONT = 104
 """Special tokens, and BERT's unused ones between them."""
 _MADE_UP = (
     "the house river of seven old tables and paper runs slowly under very alice bob clara red blue green black which "
-    "colour good bad negative neutral positive one two three four five yes no hello films moved me however quietly ada ran home"
+    "colour good bad negative neutral positive one two three four five yes no hello films moved me however quietly ada "
+    "ran home"
 )
 """Words of the texts that tests make up: each is one piece, as in a large vocabulary, so that short rows hold them."""
 
