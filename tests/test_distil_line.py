@@ -682,7 +682,7 @@ def test_tokens_of_texts_that_the_vocabulary_was_trimmed_on_are_no_fault(place: 
 def test_a_vocabulary_that_was_trimmed_before_is_not_trimmed_again(
     place: Path, command_here: Callable[..., Outcome]
 ) -> None:
-    trimmed = {"corpus": ["plain.txt"], "keep": 0.5}
+    trimmed = {"corpus": ["plain.txt"], "keep": 0.95}
     assert command_here("compress", written(place, "encoder", "embedding", vocabulary=trimmed)).rc == 0
     distil = {"losses": {"hidden": 1.0}, "texts": ["plain.txt"], "max_length": 16}
     path = written(place, "encoder", "embedding", vocabulary=trimmed, distil=distil)
