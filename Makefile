@@ -88,8 +88,9 @@ test-margins: ready  ## the tests as on PROCESSOR; each number's distance to its
 	@$(PYTEST) -o enable_assertion_pass_hook=true --processor $(PROCESSOR) --margins=build/margins/$(PROCESSOR).json
 	@PYTHONPATH=.:tests .venv/bin/python -m margins build/margins/*.json
 
-test-durations: ready  ## the tests, with each one's wall and CPU seconds kept in build/test-durations.json
+test-durations: ready  ## the tests; their CPU seconds kept in tests/durations.json, the dearest in docs/contributing.md
 	@$(PYTEST) --keep-durations
+	@PYTHONPATH=.:tests .venv/bin/python -m durations
 
 test-cluster: ready  ## the tests of the Ray executor, on a cluster of two processes on this machine
 	@$(PYTHON) -I pipeline/bootstrap.py --extra cluster

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import pieces
 import processors
 import psutil
 import pytest
@@ -110,12 +111,6 @@ def seed(request: pytest.FixtureRequest) -> int:
 # --- tiny students -----------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def bundled_folder() -> Path:
-    """Return the bundled student's folder, looked up as the pipeline does it; its tokenizer serves every tiny one."""
-    return student.find(*recipes.read("minilm")).folder
-
-
 def write_student(folder: Path, architecture: str, task: str, **sizes: int) -> Path:
     """Write a random checkpoint in Hugging Face layout: config, safetensors weights and tokenizer.
 
@@ -128,7 +123,7 @@ def write_student(folder: Path, architecture: str, task: str, **sizes: int) -> P
     import torch
     import transformers
 
-    options: dict[str, Any] = dict(ARCHITECTURES[architecture].tiny_config) | sizes
+    options: dict[str, Any] = dict(ARCHITECTURES[architecture].tiny_config) | {"vocab_size": pieces.SIZE} | sizes
     if tasks.get(task).has_labels:
         options |= {"id2label": dict(enumerate(LABELS)), "label2id": {name: i for i, name in enumerate(LABELS)}}
     elif task == "regression":
@@ -136,7 +131,7 @@ def write_student(folder: Path, architecture: str, task: str, **sizes: int) -> P
     config = transformers.AutoConfig.for_model(architecture, **options)
     torch.manual_seed(seed_of(f"{architecture}-{task}"))
     getattr(transformers, tasks.get(task).auto_class).from_config(config).save_pretrained(folder)
-    shutil.copyfile(bundled_folder() / "tokenizer.json", folder / "tokenizer.json")
+    pieces.write(folder)
     return folder
 
 
@@ -402,11 +397,31 @@ def one_thread() -> Iterator[None]:
 def lively(run_store: Store) -> Callable[..., Path]:
     """A factory of tiny students in which everything matters; tests do not change them."""
     from faults import students
-    from faults.students import Student
+    from faults.students import few
 
     @functools.cache
     def make(architecture: str = "bert", task: str = "embedding") -> Path:
         name = f"lively-{architecture}-{task}"
-        return run_store.get(name, lambda folder: students.source(Student(architecture, task), folder))
+        return run_store.get(name, lambda folder: students.source(few(architecture, task), folder))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def converted(workers: Workers) -> Callable[..., Path]:
+    """A factory of converted tiny students: the model folder of a target, which tests copy before they change it.
+
+    It is what `make faults` converts: one for each student and target, made by whichever worker comes first, and kept
+    in build/ until its tools, the code that converts or the student change.
+    """
+    from faults import line
+    from faults.students import Student, few
+    from faults.workers import WorkerPool
+
+    @functools.cache
+    def make(target: str, student: Student = few()) -> Path:  # noqa: B008
+        pool = WorkerPool(line.BUILD / "logs", 1, workers.start)
+        with pool.at_work(), pool.take() as pair:
+            return line.open_line(student, pair).convert(convert.Target(*target.split("-", 1)), pair).path
 
     return make

@@ -1,16 +1,30 @@
-"""Wall and CPU seconds of every test, child processes included: printed in sum, kept by test in build/."""
+"""Wall and CPU seconds of every test, child processes included: printed in sum, kept by test in build/.
 
+`make test-durations` keeps them of all tests, and then, by `python -m durations`, those of each file of tests in
+`tests/durations.json` and the dearest files in `docs/contributing.md`. A file's sum is a rule of thumb: what several
+files share is counted where it was made.
+"""
+
+import argparse
 import json
 import os
+import sys
 import time
-from collections.abc import Generator, Iterator
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import psutil
 import pytest
+import yardstick
 
-FILE = Path(__file__).resolve().parents[1] / "build" / "test-durations.json"
+REPOSITORY = Path(__file__).resolve().parents[1]
+FILE = REPOSITORY / "build" / "test-durations.json"
+KEPT = Path(__file__).with_suffix(".json")
+PAGE = REPOSITORY / "docs" / "contributing.md"
+BEGIN, END = "<!-- durations: begin. `make test-durations` writes this -->", "<!-- durations: end -->"
+_DEAREST = 10
 _WORTH_A_LOOK_S = 0.3
 """Looking for children takes some milliseconds: after a shorter test their seconds are counted with the next longer."""
 
@@ -71,9 +85,44 @@ class Durations:
         if self._config.getoption("keep_durations"):
             FILE.parent.mkdir(exist_ok=True)
             ordered = dict(sorted(self._tests.items(), key=lambda one: -one[1]["cpu"]))
-            document = {"wall": round(wall, 1), "cpu": round(cpu, 1), "cores": os.cpu_count(), "tests": ordered}
+            document: dict[str, Any] = {"wall": round(wall, 1), "cpu": round(cpu, 1), "cores": os.cpu_count()}
+            document |= {"yardstick": yardstick.seconds(), "tests": ordered}
             FILE.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
             terminalreporter.write_line(f"seconds of {len(ordered)} tests: {FILE}")
+
+
+def main(given: Sequence[str] | None = None, *, kept: Path = KEPT, page: Path = PAGE) -> int:
+    """Keep the seconds of a run by file of tests, and write the dearest files into the page; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m durations", description=__doc__)
+    parser.add_argument("run", type=Path, nargs="?", default=FILE, help="what pytest --keep-durations wrote")
+    run = json.loads(parser.parse_args(given).run.read_text(encoding="utf-8"))
+    by_file: defaultdict[str, list[float]] = defaultdict(list)
+    for test, spent in run.pop("tests").items():
+        by_file[test.partition("::")[0]].append(spent["cpu"])
+    files = {name: {"cpu": round(sum(spent), 1), "tests": len(spent)} for name, spent in sorted(by_file.items())}
+    kept.write_text(json.dumps(run | {"files": files}, indent=1) + "\n", encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    page.write_text(with_table(text, json.loads(kept.read_text(encoding="utf-8"))), encoding="utf-8")
+    return 0
+
+
+def with_table(text: str, kept: dict[str, Any]) -> str:
+    """Return a page with the dearest files of tests between its two marks.
+
+    Raises:
+        ValueError: the page lacks a mark.
+    """
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"the page needs the lines {BEGIN!r} and {END!r}, between which the table is written")
+    yard = kept["yardstick"]
+    dearest = sorted(kept["files"].items(), key=lambda item: -item[1]["cpu"])[:_DEAREST]
+    rows = [("all", kept["cpu"], sum(row["tests"] for row in kept["files"].values()))]
+    rows += [(f"`{name}`", row["cpu"], row["tests"]) for name, row in dearest]
+    lines = [f"| {name} | {cpu:.0f} | {cpu / yard:.0f} | {tests:,} |" for name, cpu, tests in rows]
+    table = ["| file | CPU s | yardsticks | tests |", "|---|---|---|---|", *lines]
+    return "\n".join((head + BEGIN, "", *table, "", END + tail))
 
 
 def _cpu_seconds() -> float:
@@ -85,3 +134,7 @@ def _cpu_seconds() -> float:
         except psutil.Error:
             continue
     return used
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -26,6 +26,7 @@ FIXTURES = frozenset(
         "worker_pool",
         "judged",
         "converter",
+        "converted",
     )
 )
 """Fixtures that import toolchains or start processes which do."""

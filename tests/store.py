@@ -48,7 +48,8 @@ def code_and_tools() -> str:
     for path in sorted((REPOSITORY / "pipeline").rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             found.update(path.relative_to(REPOSITORY).as_posix().encode() + b"\0" + path.read_bytes())
-    found.update(Path(__file__).with_name("conftest.py").read_bytes())
+    for name in ("conftest.py", "pieces.py"):
+        found.update(Path(__file__).with_name(name).read_bytes())
     present = {one.name: one.version for one in metadata.distributions()}
     found.update(repr([(name, present.get(name)) for name in _TOOLS]).encode())
     return found.hexdigest()

@@ -2,7 +2,7 @@
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +11,18 @@ import numpy as np
 import pytest
 from conftest import TinyLine, seed_of
 from damage import Damaged, first
-from faults import line
-from faults.students import Student
-from faults.workers import WorkerPool
-from warm import session
 
-from pipeline import artifact, backends, mil
+from pipeline import backends, mil
 from pipeline.backends.litert import bounds as litert
-from pipeline.convert.stage import Target
 from pipeline.errors import EXIT_USAGE, ArtifactError, PipelineError
 
 TARGETS = {"litert": "int8_dynamic", "executorch": "int8_dynamic", "coreml": "int8_weight_only"}
 
 
 @pytest.fixture(scope="module")
-def files() -> Iterator[dict[str, Path]]:
+def files(converted: Callable[..., Path]) -> dict[str, Path]:
     """A clean file of each format, as `make faults` has them."""
-    worker_pool = WorkerPool(line.BUILD / "logs", 1, session().start)
-    with artifact.only_run(line.BUILD, waiting=lambda: None), worker_pool.at_work(), worker_pool.take() as workers:
-        opened = line.open_line(Student(), workers)
-        folders = {name: opened.convert(Target(name, scheme), workers).path for name, scheme in TARGETS.items()}
-        yield {name: folder / backends.get(name).FILE for name, folder in folders.items()}
+    return {name: converted(f"{name}-{scheme}") / backends.get(name).FILE for name, scheme in TARGETS.items()}
 
 
 @pytest.mark.parametrize("name", backends.NAMES)

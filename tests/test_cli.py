@@ -96,8 +96,8 @@ def test_help_names_a_recipe_s_sections_as_a_recipe_does(command_here):
     assert "[distil]" in outcome.stdout
 
 
-def test_list_tells_what_exists_and_what_is_unsupported(pocketbert):
-    outcome = pocketbert("list")
+def test_list_tells_what_exists_and_what_is_unsupported(command_here):
+    outcome = command_here("list")
     assert outcome.rc == 0
     for name in (
         *ARCHITECTURES,
@@ -114,11 +114,11 @@ def test_list_tells_what_exists_and_what_is_unsupported(pocketbert):
     assert outcome.stdout.count("UNSUPPORTED") == len(UNSUPPORTED) + sum(reason is not None for reason in refused)
 
 
-def test_recipes_say_what_they_do_what_they_need_and_what_to_take_instead(pocketbert):
-    outcome = pocketbert("recipes")
+def test_recipes_say_what_they_do_what_they_need_and_what_to_take_instead(command_here):
+    outcome = command_here("recipes")
     assert outcome.rc == 0
     assert "dataset sst2: POCKETBERT_DATA is not set" in outcome.stdout
-    rows = {row["name"]: row for row in pocketbert("recipes", "--json").document["recipes"]}
+    rows = {row["name"]: row for row in command_here("recipes", "--json").document["recipes"]}
     assert set(rows) == set(recipe.names())
     assert rows["minilm-half"]["stages"] == ["prune"]
     assert rows["minilm-half"]["needs"] == []
@@ -166,13 +166,13 @@ def test_every_key_of_a_recipe_is_told_with_its_default_and_meaning(command_here
     assert {"train.sparse", "distil.augment", "targets.BACKEND", "verify.gates.SCHEME"} <= {*found}
 
 
-def test_the_keys_of_one_section_are_printed(pocketbert):
-    outcome = pocketbert("keys", "[distil]")
+def test_the_keys_of_one_section_are_printed(command_here):
+    outcome = command_here("keys", "[distil]")
     assert outcome.rc == 0
     assert "tinybert-general" in outcome.stdout
     assert "default: 2.0" in outcome.stdout
     assert "section [distil.augment]" in outcome.stdout
-    outcome = pocketbert("keys", "prun")
+    outcome = command_here("keys", "prun")
     assert outcome.rc == 2
     assert "section 'prun' does not exist" in outcome.stderr
     assert "Did you mean 'prune'?" in outcome.stderr.replace("\n", " ")
@@ -484,11 +484,11 @@ def shipped_files(into: Path) -> dict[str, Any]:
     return {str(path.parent.relative_to(into)): json.loads(path.read_text()) for path in into.rglob("shipped.json")}
 
 
-def test_ship_puts_a_passed_model_into_both_apps_byte_for_byte(tiny_line, tmp_path, pocketbert):
+def test_ship_puts_a_passed_model_into_both_apps_byte_for_byte(tiny_line, tmp_path, command_here):
     into = tmp_path / "apps"
     arguments = ("ship", tiny_line.recipe, "--build", tiny_line.build, "--into", into, "--target", "litert:fp32")
     for _ in range(2):
-        outcome = pocketbert(*arguments, "--json")
+        outcome = command_here(*arguments, "--json")
         assert outcome.rc == 0, outcome.stdout
     found = shipped_files(into)
     assert {place.split("/")[0] for place in found} == {"android-demo", "ios-demo"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import Outcome, branch_of, environment, planned, recipe_file
 from faults import students
-from faults.students import Student
+from faults.students import few
 from safetensors.numpy import load_file, save_file
 
 from pipeline import artifact, compress
@@ -41,7 +41,7 @@ def chain(tmp_path: Path) -> Path:
 def written(place: Path, **sections: Any) -> Path:
     source = place / "source"
     source.mkdir(exist_ok=True)
-    students.source(Student("bert", "classification"), source)
+    students.source(few("bert", "classification"), source)
     (place / "plain.txt").write_text("\n".join(everyday_sentences()))
     return recipe_file(
         place,
@@ -213,9 +213,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a rank above the columns that stay": (
         {"prune": {"hidden_size": 32, "max_length": 32}, "factorise": {"embedding": 40}},
-        "rank 40 saves nothing in 30522 × 32",
+        "rank 40 saves nothing in 1000 × 32",
     ),
-    "rank that saves nothing": ({"factorise": {"embedding": 64}}, "rank 64 saves nothing in 30522 × 64"),
+    "rank that saves nothing": ({"factorise": {"embedding": 64}}, "rank 64 saves nothing in 1000 × 64"),
     "no such texts": ({"prune": PRUNE | {"calibration": ["nowhere.txt"]}}, "nowhere.txt does not exist"),
     "no such data": (
         {"factorise": {"embedding": 24, "calibration": ["sst3"]}},

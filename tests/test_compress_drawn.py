@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from conftest import branch_of, check_trial, recipe_file
 from faults import students
-from faults.students import Student
+from faults.students import few
 
 from pipeline.checkpoint.source import Source, inspect_folder
 from pipeline.errors import PipelineError, RecipeError
@@ -146,7 +146,7 @@ def test_what_a_plan_accepts_is_carried_out(architecture: str, task: str, tmp_pa
     dice = random.Random(f"{architecture} {task}")
     (tmp_path / "lines.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     (tmp_path / "source").mkdir()
-    students.source(Student(architecture, task), tmp_path / "source")
+    students.source(few(architecture, task), tmp_path / "source")
     done = 0
     while done < ACCEPTED:
         sections = drawn(dice)

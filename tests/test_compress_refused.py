@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import Outcome, recipe_file
 from faults import students
-from faults.students import Student
+from faults.students import few
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no head left": ({"prune": {"compute": 0.01}}, "prune.compute = 0.01 leaves no head for some layer"),
@@ -53,7 +53,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny student: two layers, four heads, 64 columns, 128 feed-forward rows, 64 positions."""
-    return students.source(Student("bert", "embedding"), tmp_path_factory.mktemp("source"))
+    return students.source(few("bert", "embedding"), tmp_path_factory.mktemp("source"))
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import REPOSITORY, run_command
+from conftest import REPOSITORY, run_command_here
 from test_phones import changed
 
 from benchmarks import device_records
@@ -56,7 +56,7 @@ def put(folder: Path, record: BenchmarkRecord, name: str = "litert-fp32.json") -
 
 def test_what_is_handed_in_stands_in_the_table(root: Path, key: Path, tmp_path: Path) -> None:
     records = put(tmp_path / "benchmark-pixel-8", good())
-    outcome = run_command(
+    outcome = run_command_here(
         "hand-in", str(records), "--as", "ada/pixel-8", "--key", str(key), "--into", str(root), cwd=tmp_path
     )
     assert outcome.rc == 0, outcome.stderr

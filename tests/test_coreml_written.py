@@ -2,19 +2,15 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from faults import line
-from faults.students import Student
-from faults.workers import WorkerPool
 
-from pipeline import artifact, backends, mil
+from pipeline import backends, mil
 from pipeline.backends import coreml
-from pipeline.convert.stage import Target
 from pipeline.errors import EXIT_USAGE, ArtifactError
 
 MODEL = "Data/com.apple.CoreML/model.mlmodel"
@@ -22,12 +18,9 @@ WEIGHTS = "Data/com.apple.CoreML/weights/weight.bin"
 
 
 @pytest.fixture(scope="module")
-def clean() -> Iterator[Path]:
+def clean(converted: Callable[..., Path]) -> Path:
     """A clean package, as `make faults` has it."""
-    worker_pool = WorkerPool(line.BUILD / "logs", 1)
-    with artifact.only_run(line.BUILD, waiting=lambda: None), worker_pool.at_work(), worker_pool.take() as workers:
-        opened = line.open_line(Student(), workers)
-        yield opened.convert(Target("coreml", "int8_weight_only"), workers).path / backends.get("coreml").FILE
+    return converted("coreml-int8_weight_only") / backends.get("coreml").FILE
 
 
 @pytest.fixture

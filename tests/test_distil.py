@@ -19,7 +19,7 @@ import tomli_w
 import torch
 from conftest import environment
 from faults import students
-from faults.students import Student
+from faults.students import Student, few
 from pydantic import ValidationError
 
 from pipeline import tasks
@@ -54,7 +54,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Pat
         if not teacher.exists():
             teacher.mkdir()
             small.mkdir()
-            students.source(Student(architecture, task), teacher)
+            students.source(few(architecture, task), teacher)
             quiet(teacher)
             starts.make(teacher, StartSection(), small)
         return small, teacher
@@ -341,7 +341,7 @@ def test_a_new_masked_lm_head_leaves_the_encoder_alone(architecture, tiny_studen
 @pytest.mark.parametrize("architecture", ["bert", "xlm-roberta"])
 def test_a_compressed_student_gets_a_masked_lm_head_and_loses_it_again(architecture, tmp_path):
     source, small = folder(tmp_path / "source"), folder(tmp_path / "small")
-    students.source(Student(architecture, "embedding"), source)
+    students.source(few(architecture, "embedding"), source)
     starts.make(source, StartSection(kind="shared"), small)
     found, _ = models.load_masked_lm(small, keeps_head=False, seed=3)
     assert shapes.compressed(small) is not None
@@ -393,7 +393,7 @@ def test_random_tokens_are_pieces_of_the_tokenizer(masked_lesson, speakers, tmp_
     pupil.config.vocab_size += 5000
     batcher = DistilBatches(wanted, labels, (pupil.config, pupil.config), Accelerator(), told)
     assert batcher.block_format
-    assert batcher.block_format.vocab_size == 30522
+    assert batcher.block_format.vocab_size == 1000
 
 
 def test_equal_pieces_behind_another_normaliser_are_another_reading(tiny_student, tmp_path):

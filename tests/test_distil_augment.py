@@ -48,7 +48,7 @@ def speaker(tiny_student: Callable[..., Path], tmp_path_factory: pytest.TempPath
 
 
 def finder(folder: Path, **settings: Any) -> augmentation.CandidateFinder:
-    return augmentation.CandidateFinder(folder, AugmentSection(**settings), max_length=32, device=CPU)
+    return augmentation.CandidateFinder(folder, AugmentSection(**settings), max_length=48, device=CPU)
 
 
 def words_of(text: str) -> list[str]:

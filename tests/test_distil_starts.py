@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from conftest import bundled_folder, check_trial
+from conftest import check_trial
 from faults import students
-from faults.students import Student
+from faults.students import few
+from pieces import bundled_folder
 
 from pipeline import tasks
 from pipeline.architectures import ARCHITECTURES, layers
@@ -27,7 +28,7 @@ EMBEDDING = tasks.get("embedding")
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("teacher")
-    return students.source(Student("bert", "embedding"), place)
+    return students.source(few("bert", "embedding"), place)
 
 
 def load(folder: Path) -> Any:
@@ -62,7 +63,7 @@ def same(found: torch.Tensor, wanted: torch.Tensor) -> None:
 @pytest.mark.parametrize("architecture", ["bert", "distilbert", "roberta"])
 def test_every_other_layer_is_the_teacher_up_to_there(architecture, tmp_path):
     (tmp_path / "teacher").mkdir()
-    source = students.source(Student(architecture, "classification"), tmp_path / "teacher")
+    source = students.source(few(architecture, "classification"), tmp_path / "teacher")
     model = made(source, tmp_path / "out")
     assert len(layers.layers(model)) == 1
     same(states(model)[-1], states(load(source))[1])
@@ -205,6 +206,6 @@ def test_a_start_that_the_teacher_cannot_give_is_refused(case, teacher):
     [("roberta", "is made of bert, and this is roberta"), ("mobilebert", "cannot be compressed here")],
 )
 def test_a_start_of_another_architecture_is_refused(architecture, message, tmp_path):
-    source = students.source(Student(architecture, "embedding"), tmp_path)
+    source = students.source(few(architecture, "embedding"), tmp_path)
     with pytest.raises(StudentError, match=message):
         starts.trial(StartSection(kind="albert"), student.inspect_folder(source, origin="teacher", licence=None))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import run_command
+from conftest import run_command_here
 
 from pipeline.backends.signature import Function, Signature
 from pipeline.devices import arm64
@@ -112,7 +112,7 @@ def test_missing_tools_and_packages_are_said(tmp_path: Path, monkeypatch: pytest
     ],
 )
 def test_the_command_refuses_in_one_line(given: list[str], code: int, said: str, tmp_path: Path) -> None:
-    outcome = run_command("arm64", "minilm", *given, cwd=tmp_path, POCKETBERT_DEVICES=str(tmp_path / "nowhere"))
+    outcome = run_command_here("arm64", "minilm", *given, cwd=tmp_path, POCKETBERT_DEVICES=str(tmp_path / "nowhere"))
     assert outcome.rc == code
     assert said in " ".join(outcome.stderr.split())
     assert "Traceback" not in outcome.stderr

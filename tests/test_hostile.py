@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import tomli_w
-from conftest import Outcome, TinyLine, bundled_folder, recipe_file, recipe_values
+from conftest import Outcome, TinyLine, recipe_file, recipe_values
+from pieces import bundled_folder
 
 import pipeline
 from pipeline import artifact, backends
@@ -92,10 +93,10 @@ def test_a_signature_of_nonsense_is_told_by_its_field(model: Path, case: str) ->
     assert "\n" not in str(raised.value)
 
 
-def test_the_field_is_told_by_the_command(model: Path, pocketbert: Callable[..., Outcome]) -> None:
+def test_the_field_is_told_by_the_command(model: Path, command_here: Callable[..., Outcome]) -> None:
     shutil.copyfile(model / "model.tflite", model.parent / "outside.tflite")
     edit_signature(model, file="../outside.tflite")
-    outcome = pocketbert("predict", model, "hello")
+    outcome = command_here("predict", model, "hello")
     assert (outcome.rc, outcome.stdout) == (2, "")
     assert "not a plain name of a file in this folder" in outcome.stderr
     assert "Traceback" not in outcome.stderr
@@ -120,7 +121,7 @@ UNFIT: dict[str, tuple[Callable[[Path], None], str]] = {
     "function name": (with_function(lambda one: one.update(name="evil")), r"functions: \['evil'.*, and the file has "),
     "no function name": (with_function(lambda one: one.update(name="")), r"functions: \[''.*, and the file has "),
     "huge padding": (lambda f: edit_signature(f, pad_token_id=10**30), "pad_token_id: 10+, where config.json has voca"),
-    "padding beyond": (lambda f: edit_signature(f, pad_token_id=30522), "pad_token_id: 30522, where config.json has v"),
+    "padding beyond": (lambda f: edit_signature(f, pad_token_id=1000), "pad_token_id: 1000, where config.json has v"),
     "free output": (
         with_function(lambda one: one["outputs"][0].update(shape=[1, None])),
         r"outputs: .*\(1, any\), and",
@@ -161,8 +162,8 @@ def test_a_signature_that_is_not_the_file_s_is_told_by_its_field(
 
 
 def test_an_isolated_model_s_signature_is_compared_as_well(model: Path) -> None:
-    edit_signature(model, pad_token_id=30522)
-    with pytest.raises(ArtifactError, match="pad_token_id: 30522, where"):
+    edit_signature(model, pad_token_id=1000)
+    with pytest.raises(ArtifactError, match="pad_token_id: 1000, where"):
         pipeline.load(model, isolated=True)
 
 
@@ -219,9 +220,9 @@ def test_a_crash_of_the_runtime_is_an_error_of_its_caller(model: Path) -> None:
             apart.predict(["Where is my parcel?"])
 
 
-def test_a_text_that_is_cut_is_said_to_be_cut(model: Path, pocketbert: Callable[..., Outcome]) -> None:
+def test_a_text_that_is_cut_is_said_to_be_cut(model: Path, command_here: Callable[..., Outcome]) -> None:
     long = "parcel " * 10_000
-    outcome = pocketbert("predict", model, long, "Where is my parcel?")
+    outcome = command_here("predict", model, long, "Where is my parcel?")
     assert outcome.rc == 0, outcome.stderr
     assert len(outcome.stdout) < 2000
     assert "… (70,000 characters)" in outcome.stdout
@@ -380,7 +381,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "layers": ({"num_hidden_layers": 10**9}, "num_hidden_layers 1000000000, and the weights have 2 layers"),
     "no layers": ({"num_hidden_layers": 0}, "num_hidden_layers 0, and it has to be a whole number from 1 on"),
     "activation": ({"hidden_act": "evil"}, "hidden_act 'evil', which is no activation; there are: gelu, "),
-    "width": ({"hidden_size": 128}, r"hidden_size 128, and .*word_embeddings\.weight has shape \(30522, 64\)"),
+    "width": ({"hidden_size": 128}, r"hidden_size 128, and .*word_embeddings\.weight has shape \(1000, 64\)"),
     "heads": ({"num_attention_heads": 5}, "num_attention_heads 5, which does not divide hidden_size 64"),
     "no heads": ({"num_attention_heads": 0}, "num_attention_heads 0, and it has to be a whole number from 1 on"),
 }

@@ -353,15 +353,15 @@ def test_a_place_that_cannot_be_is_refused(output, words, tiny_student, tmp_path
 # --- the command -------------------------------------------------------------------------------------------------
 
 
-def test_the_command_says_what_it_found_and_what_comes_next(pocketbert, tmp_path):
-    outcome = pocketbert("init", "bundled:all-MiniLM-L6-v2", "--name", "mine")
+def test_the_command_says_what_it_found_and_what_comes_next(command_here, tmp_path):
+    outcome = command_here("init", "bundled:all-MiniLM-L6-v2", "--name", "mine")
     assert (outcome.rc, outcome.stderr) == (0, "")
     for words in ("22.7 M parameters", "6 layers", "WordPiece, 30,522 tokens", "embedding: modules.json", "512 tokens"):
         assert words in outcome.stdout
     assert outcome.stdout.splitlines()[-1] == "wrote recipe.toml; next: make run RECIPE=recipe.toml"
-    plan = pocketbert("plan", "recipe.toml", "--json")
+    plan = command_here("plan", "recipe.toml", "--json")
     assert (plan.rc, plan.document["recipe"]) == (0, "mine")
-    again = pocketbert("init", "bundled:all-MiniLM-L6-v2", "--json")
+    again = command_here("init", "bundled:all-MiniLM-L6-v2", "--json")
     assert (again.rc, again.document["error"]["kind"]) == (2, "InputError")
 
 

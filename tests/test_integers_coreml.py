@@ -69,7 +69,7 @@ def wide(run_store: Store) -> Path:
     config = {"hidden_size": 312, "num_attention_heads": 12, "intermediate_size": 1200}
     SETTINGS[WIDE] = Setting(config=config)
     try:
-        return run_store.get("wide", lambda folder: students.source(students.Student(setting=WIDE), folder))
+        return run_store.get("wide", lambda folder: students.source(students.few(setting=WIDE), folder))
     finally:
         del SETTINGS[WIDE]
 

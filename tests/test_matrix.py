@@ -17,7 +17,7 @@ from faults import clean, students
 from faults.__main__ import Bench
 from faults.line import BUILD
 from faults.run import Cell
-from faults.students import Student
+from faults.students import Student, few
 from rich.console import Console
 
 from pipeline import artifact, backends
@@ -73,7 +73,7 @@ def test_a_saved_folder_goes_through_the_command(
 ) -> None:
     source = tmp_path / "source"
     source.mkdir()
-    students.source(Student(architecture, task), source)
+    students.source(few(architecture, task), source)
     recipe = recipe_file(
         tmp_path,
         task=task,
@@ -110,7 +110,7 @@ def judged() -> Iterator[Callable[[Student], dict[str, Cell]]]:
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_cell_passes(architecture: str, task: str, judged: Callable[[Student], dict[str, Cell]]) -> None:
-    student = Student(architecture, task)
+    student = few(architecture, task)
     found = judged(student)
     # Schemes that are calibrated are judged on students that need it, see `settings`.
     assert set(found) == {str(target) for _, target in clean.exports([student], backends.NAMES)}

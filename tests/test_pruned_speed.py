@@ -8,7 +8,7 @@ import pytest
 import tomli_w
 from conftest import recipe_values
 from faults import students
-from faults.students import Student
+from faults.students import few
 
 from benchmarks import pruned_speed, pruned_speed_record
 from pipeline.benchmark import paired
@@ -81,7 +81,7 @@ def test_a_record_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_tiny_students_are_timed_in_both_runtimes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = students.source(Student("bert", "embedding"), tmp_path / "source")
+    source = students.source(few("bert", "embedding"), tmp_path / "source")
     prune = {"compute": 0.5, "max_length": 32, "calibration_texts": 16}
     pair = [write(tmp_path, source, "whole"), write(tmp_path, source, "half", prune=prune)]
     quick = ["--length", "16", "--length", "32", "--rounds", "3", "--runs", "2"]

@@ -338,7 +338,7 @@ def pushed(line: TinyLine, hub_: Hub, *options: str, token: str | None = TOKEN, 
     return run_command(*command, cwd=line.recipe.parent, **(given | extra))
 
 
-def test_a_dry_run_uploads_nothing_and_says_what_it_would(whole, hub, pocketbert):
+def test_a_dry_run_uploads_nothing_and_says_what_it_would(whole, hub, command_here):
     line = whole
     outcome = pushed(line, hub)
     assert outcome.rc == 0, outcome.stderr
@@ -348,7 +348,7 @@ def test_a_dry_run_uploads_nothing_and_says_what_it_would(whole, hub, pocketbert
     assert document["bytes"] == sum((place / name).stat().st_size for name in document["files"])
     assert [row["target"] for row in document["targets"]] == PASSED
     assert hub.repositories == {}
-    said = pocketbert("push", line.recipe, PLACE, "--build", line.build)
+    said = command_here("push", line.recipe, PLACE, "--build", line.build)
     assert (said.rc, said.stderr) == (0, "")
     assert f"dry run: nothing was uploaded to {PLACE}@main" in said.stdout
     assert f"{document['bytes'] / 1e6:.1f} MB" in said.stdout

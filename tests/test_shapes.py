@@ -9,7 +9,7 @@ import pytest
 import torch
 from conftest import Outcome, recipe_file
 from faults import students
-from faults.students import Student
+from faults.students import few
 from torch import nn
 
 from pipeline import tasks
@@ -21,7 +21,7 @@ from pipeline.errors import StudentError
 
 def lively(architecture: str, task: str, place: Path) -> Any:
     place.mkdir(parents=True, exist_ok=True)
-    students.source(Student(architecture, task), place)
+    students.source(few(architecture, task), place)
     return load_checkpoint(place, tasks.get(task))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from apps import contract, tampered
-from conftest import TinyLine, run_command
+from conftest import TinyLine, run_command_here
 
 from pipeline.errors import ArtifactError, InputError
 from pipeline.ship import signing
@@ -56,7 +56,7 @@ def test_what_has_no_plain_name_is_not_signed(tmp_path: Path) -> None:
 
 
 def test_a_key_is_its_owners_and_is_not_replaced(tmp_path: Path) -> None:
-    made = run_command("signing-key", "new", "release", "--json", cwd=tmp_path)
+    made = run_command_here("signing-key", "new", "release", "--json", cwd=tmp_path)
     assert made.rc == 0, made.stderr
     private, public = tmp_path / "release", tmp_path / "release.pub"
     assert stat.S_IMODE(private.stat().st_mode) == 0o600
@@ -64,10 +64,10 @@ def test_a_key_is_its_owners_and_is_not_replaced(tmp_path: Path) -> None:
     assert made.document["fingerprint"] == signing.fingerprint(key)
     assert made.document["trusted_key"] == signing.compiled(key)
     before = private.read_bytes()
-    again = run_command("signing-key", "new", "release", cwd=tmp_path)
+    again = run_command_here("signing-key", "new", "release", cwd=tmp_path)
     assert (again.rc, "release exists" in again.stderr) == (2, True)
     assert private.read_bytes() == before
-    shown = run_command("signing-key", "show", "release.pub", cwd=tmp_path)
+    shown = run_command_here("signing-key", "show", "release.pub", cwd=tmp_path)
     assert signing.compiled(key) in shown.stdout
 
 
@@ -118,14 +118,14 @@ def thorough(thorough_line: TinyLine, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def _verify(*arguments: Any, cwd: Path) -> tuple[int, dict[str, Any]]:
-    outcome = run_command("verify-signature", *arguments, "--json", cwd=cwd)
+    outcome = run_command_here("verify-signature", *arguments, "--json", cwd=cwd)
     return outcome.rc, outcome.document
 
 
 def test_what_ship_signs_is_verified_and_a_change_is_found(thorough: TinyLine, tmp_path: Path) -> None:
     root = thorough.recipe.parent
     arguments = ("ship", thorough.recipe, "--target", "litert:fp32", "--build", thorough.build, "--into", tmp_path)
-    outcome = run_command(*arguments, "--sign", root / "key", cwd=root)
+    outcome = run_command_here(*arguments, "--sign", root / "key", cwd=root)
     assert outcome.rc == 0, outcome.stderr
     models = tmp_path / "android-demo/app/src/main/assets/model"
     model = models / "tiny" / "litert-fp32"
@@ -134,7 +134,7 @@ def test_what_ship_signs_is_verified_and_a_change_is_found(thorough: TinyLine, t
         assert rc == 0
         assert document["folders"][0]["name"] == "tiny/litert-fp32"
     # Signed again over what is signed, and unsigned over that: the folder is ship's own.
-    assert run_command(*arguments, "--sign", root / "key", cwd=root).rc == 0
+    assert run_command_here(*arguments, "--sign", root / "key", cwd=root).rc == 0
     (model / "tokenizer.json").write_bytes(b"{}")
     rc, document = _verify(models, "--key", root / "key.pub", cwd=root)
     assert (rc, document["folders"][0]["reason"]) == (1, "changed")
@@ -146,14 +146,14 @@ def test_what_ship_signs_is_verified_and_a_change_is_found(thorough: TinyLine, t
 def test_a_bundle_that_push_signs_is_verified(thorough: TinyLine) -> None:
     root = thorough.recipe.parent
     arguments = ("push", thorough.recipe, "me/tiny", "--target", "litert:fp32", "--build", thorough.build)
-    outcome = run_command(*arguments, "--sign", root / "key", "--json", cwd=root)
+    outcome = run_command_here(*arguments, "--sign", root / "key", "--json", cwd=root)
     assert outcome.rc == 0, outcome.stderr
     assert SIGNATURE in outcome.document["files"]
     bundle = Path(outcome.document["folder"])
     rc, document = _verify(bundle, "--key", root / "key.pub", cwd=root)
     assert (rc, document["folders"][0]["name"]) == (0, "bundle/tiny")
     # Without a key the bundle is another one.
-    unsigned = run_command(*arguments, "--json", cwd=root)
+    unsigned = run_command_here(*arguments, "--json", cwd=root)
     assert SIGNATURE not in unsigned.document["files"]
     rc, document = _verify(bundle, "--key", root / "key.pub", cwd=root)
     assert (rc, document["folders"][0]["reason"]) == (1, "unsigned")
@@ -164,7 +164,7 @@ def test_what_was_not_verified_thoroughly_is_not_signed(tiny_line: TinyLine, tmp
     line = tiny_line.copy(tmp_path)
     for verb in (("ship", line.recipe, "--into", tmp_path), ("push", line.recipe, "me/tiny")):
         arguments = (*verb, "--target", "litert:fp32", "--build", line.build, "--sign", tmp_path / "key")
-        outcome = run_command(*arguments, cwd=tmp_path)
+        outcome = run_command_here(*arguments, cwd=tmp_path)
         assert outcome.rc == 2
         assert "--thorough` first" in outcome.stderr
     assert not (tmp_path / "android-demo").exists()
@@ -174,6 +174,6 @@ def test_an_index_does_not_lead_elsewhere(thorough: TinyLine, tmp_path: Path) ->
     index = {"schema_version": 1, "models": [{"folder": "../x", "recipe": "x", "backend": "litert", "scheme": "fp32"}]}
     index["models"][0] |= {"task": "embedding", "digest": "0", "bytes": 1}  # type: ignore[index]
     (tmp_path / "models.json").write_text(json.dumps(index))
-    outcome = run_command("verify-signature", tmp_path, "--key", thorough.recipe.parent / "key.pub", cwd=tmp_path)
+    outcome = run_command_here("verify-signature", tmp_path, "--key", thorough.recipe.parent / "key.pub", cwd=tmp_path)
     assert outcome.rc == 2
     assert "leads out" in outcome.stderr

@@ -13,7 +13,7 @@ import pytest
 from chosen_coreml import operations
 from conftest import Outcome, recipe_file, run_command_here
 from faults import students
-from faults.students import Student
+from faults.students import few
 from store import Store
 from test_coreml_written import edit
 
@@ -62,7 +62,7 @@ def older(run_store: Store) -> Path:
     """One length for iOS 17, of a student whose second linear of a layer reads nothing below zero."""
 
     def make(folder: Path) -> None:
-        source = students.source(Student(setting="relu"), folder)
+        source = students.source(few(setting="relu"), folder)
         line(folder, source, "embedding", 17, [16])
 
     return run_store.get("static-coreml-17", make) / "build" / "tiny"
@@ -210,7 +210,7 @@ def test_rounding_that_no_conversion_has_is_refused(
 def test_without_its_rounding_a_program_is_nearer(made: Path) -> None:
     """The control's program: constants as they are, and nothing between rounded, neither to halves nor to int8."""
     package = mil.read(made / TARGET / "model" / backends.get("coreml").FILE)
-    ids = np.array([[101, 2023, 2003, 1037, 3231, 102, *[0] * 10]])
+    ids = np.array([[101, 223, 203, 137, 331, 102, *[0] * 10]])
     inputs = {"input_ids": ids, "attention_mask": (ids > 0).astype(np.int32), "token_type_ids": ids * 0}
     seen: dict[str, dict[str, np.ndarray]] = {}
     for precision in ("fp16", "mixed"):

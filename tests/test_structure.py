@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pieces
 import pytest
 from safetensors.numpy import load_file, save_file
 from test_backends import convert, converting, student_artifact, supported
@@ -374,17 +375,17 @@ def tflite(data: bytearray) -> tuple[Any, Any]:
     model = schema.Model.GetRootAs(data, 0)
     graph = model.Subgraphs(0)
     tensors = [graph.Tensors(number) for number in range(graph.TensorsLength())]
-    return model, next(tensor for tensor in tensors if tensor.ShapeLength() and tensor.Shape(0) == 30522)
+    return model, next(tensor for tensor in tensors if tensor.ShapeLength() and tensor.Shape(0) == pieces.SIZE)
 
 
 def damage_litert_element(data: bytearray) -> None:
     model, words = tflite(data)
-    at = model.Buffers(words.Buffer()).Offset() + 20000 * words.Shape(1) + 5
+    at = model.Buffers(words.Buffer()).Offset() + 700 * words.Shape(1) + 5
     data[at] = (data[at] + 64) % 256
 
 
 def damage_litert_scale(data: bytearray) -> None:
-    tflite(data)[1].Quantization().ScaleAsNumpy()[20000] *= 1.05
+    tflite(data)[1].Quantization().ScaleAsNumpy()[700] *= 1.05
 
 
 def replace_number(data: bytearray, old: np.generic, new: np.generic) -> None:
@@ -409,7 +410,7 @@ def pte_constant(data: bytearray, *, scalar_type: int) -> int:
     program = reader._Program.read(memoryview(bytes(data)))
     (plan,) = [plan for plan in program.table["execution_plan"] if plan["name"] == "forward"]
     tensors = [value["val"] for value in plan["values"] if value.member("val") == "Tensor"]
-    found = next(t for t in tensors if list(t["sizes"])[:1] == [30522] and t["scalar_type"] == scalar_type)
+    found = next(t for t in tensors if list(t["sizes"])[:1] == [pieces.SIZE] and t["scalar_type"] == scalar_type)
     constants = program.table["constant_segment"]
     return (
         program.base
@@ -419,12 +420,12 @@ def pte_constant(data: bytearray, *, scalar_type: int) -> int:
 
 
 def damage_pte_element(data: bytearray) -> None:
-    at = pte_constant(data, scalar_type=1) + 20000 * 32 + 5
+    at = pte_constant(data, scalar_type=1) + 700 * 32 + 5
     data[at] = (data[at] + 64) % 256
 
 
 def damage_pte_scale(data: bytearray) -> None:
-    np.frombuffer(data, "<f4", 30522, pte_constant(data, scalar_type=6))[20000] *= 1.05
+    np.frombuffer(data, "<f4", pieces.SIZE, pte_constant(data, scalar_type=6))[700] *= 1.05
 
 
 def damage_pte_delegate_scale(data: bytearray) -> None:
@@ -448,12 +449,12 @@ PTE = Target("executorch", "int8_weight_only")
 @pytest.mark.parametrize(
     ("target", "damage", "gate", "detail"),
     [
-        (LITERT, damage_litert_element, "weights", rf"{WORDS}: 1 of .* row 20000, column 5: "),
-        (LITERT, damage_litert_scale, "weights", rf"{WORDS}: \d+ of .* row 20000, "),
+        (LITERT, damage_litert_element, "weights", rf"{WORDS}: 1 of .* row 700, column 5: "),
+        (LITERT, damage_litert_scale, "weights", rf"{WORDS}: \d+ of .* row 700, "),
         (LITERT, litert_epsilon, "epsilon", "1e-05 instead of 1e-12"),
         (LITERT, damage_litert_gelu, "activation", "1 gelu"),
-        (PTE, damage_pte_element, "weights", rf"{WORDS}: 1 of .* row 20000, column 5: "),
-        (PTE, damage_pte_scale, "weights", rf"{WORDS}: \d+ of .* row 20000, "),
+        (PTE, damage_pte_element, "weights", rf"{WORDS}: 1 of .* row 700, column 5: "),
+        (PTE, damage_pte_scale, "weights", rf"{WORDS}: \d+ of .* row 700, "),
         (PTE, damage_pte_delegate_scale, "weights", r"\.weight: \d+ of .* row 3, "),
         (PTE, pte_epsilon, "epsilon", "1e-05 instead of 1e-12"),
     ],

@@ -821,7 +821,7 @@ def other_precision():
 @pytest.mark.numeric
 def test_bfloat16_trains_float32_weights(toy):
     with other_precision():
-        trained, found = stage.fine_tune(toy(precision="bf16", steps=20), silent)
+        trained, found = stage.fine_tune(toy(precision="bf16", steps=60), silent)
     assert {tensor.dtype for tensor in trained.state_dict().values()} <= {torch.float32, torch.int64}
     assert found.curve[-1].loss < found.curve[0].loss
 

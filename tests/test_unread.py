@@ -1,22 +1,17 @@
 """An ExecuTorch file that holds more than a conversion writes is refused in one line."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from damage import Damaged
-from faults import line
-from faults.students import Student
-from faults.workers import WorkerPool
 
-from pipeline import artifact
 from pipeline.backends import executorch
 from pipeline.backends.executorch import bounds
 from pipeline.backends.executorch.control import _Payload, write_control
-from pipeline.convert.stage import Target
 from pipeline.errors import EXIT_USAGE, ArtifactError
 
 # executorch reads its own schemas so.
@@ -24,12 +19,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated. Use files:Depre
 
 
 @pytest.fixture(scope="module")
-def clean() -> Iterator[Path]:
+def clean(converted: Callable[..., Path]) -> Path:
     """A clean file that quantises activations, as `make faults` has it."""
-    worker_pool = WorkerPool(line.BUILD / "logs", 1)
-    with artifact.only_run(line.BUILD, waiting=lambda: None), worker_pool.at_work(), worker_pool.take() as workers:
-        opened = line.open_line(Student(), workers)
-        yield opened.convert(Target("executorch", "int8_dynamic"), workers).path / executorch.FILE
+    return converted("executorch-int8_dynamic") / executorch.FILE
 
 
 def _plan(file: Any, name: str) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import bundled_folder
+from pieces import bundled_folder
 from test_tokenization import symbols_model
 from tokenizer_references import (
     TRAPS,

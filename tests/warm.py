@@ -2,7 +2,8 @@
 
 While `lent` lasts, a `Worker` that is closed is kept, and the next one that is opened takes its process, which then
 gets the folder, variables and log that a new one would have. Torch has one thread in all of them: as many tests run at
-once as there are cores.
+once as there are cores. For that reason also one node runs at a time, and the next takes the same process, of whatever
+kind it is: a process for each of LiteRT, Core ML, ExecuTorch and torch would import all four in the end.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ import processors
 import pytest
 
 from pipeline.errors import PipelineError, WorkerDied
+from pipeline.execution import local
 from pipeline.execution.worker import Worker, redirect
 
 _TOO_LARGE_BYTES = 3 << 30
@@ -28,11 +30,11 @@ _HOMES = [str(place) for place in (Path(__file__).parents[1], Path(__file__).par
 
 
 class Workers:
-    """Idle workers, by whether they keep freed memory: a variable that is read when a process starts."""
+    """Idle workers; whether they keep freed memory is of no account to tiny students."""
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._idle: dict[bool, list[Worker]] = {}
+        self._idle: list[Worker] = []
         self._lock = threading.Lock()
         self._open, self._close, self._exit, self._call = (
             getattr(Worker, name) for name in ("__init__", "close", "__exit__", "call")
@@ -51,13 +53,11 @@ class Workers:
             keep_memory: bool = False,
             patience_seconds: float | None = None,
         ) -> None:
-            del threads  # see above
-            worker._keeps_memory, worker._in_call, worker._kept = keep_memory, False, False
-            idle = self._take(keep_memory)
+            del threads, keep_memory  # see above
+            worker._in_call, worker._kept = False, False
+            idle = self._take()
             if idle is None:
-                self._open(
-                    worker, log, tell, threads=_threads(), keep_memory=keep_memory, patience_seconds=patience_seconds
-                )
+                self._open(worker, log, tell, threads=_threads(), patience_seconds=patience_seconds)
                 return
             worker._patience_seconds = patience_seconds
             log.parent.mkdir(parents=True, exist_ok=True)
@@ -72,6 +72,10 @@ class Workers:
         def closed(worker: Any) -> None:
             self._put_back(worker)
 
+        def put_back(executor: Any, kind: str, worker: Any) -> None:
+            del executor, kind
+            worker.close()
+
         def called(worker: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             return self._called(worker, function, *args, **kwargs)
 
@@ -80,6 +84,8 @@ class Workers:
             patch.setenv("PYTHONPATH", processors.python_path(*_HOMES))
             for name, function in (("__init__", opened), ("call", called), ("close", closed), ("__exit__", left)):
                 patch.setattr(Worker, name, function)
+            patch.setattr(local, "slots", lambda: 1)
+            patch.setattr(local.Local, "_put_back", put_back)
             yield
 
     @contextlib.contextmanager
@@ -113,10 +119,10 @@ class Workers:
         worker._in_call = False
         return result
 
-    def _take(self, keep_memory: bool) -> Any:
+    def _take(self) -> Any:
         with self._lock:
-            while idle := self._idle.get(keep_memory):
-                worker: Any = idle.pop()
+            while self._idle:
+                worker: Any = self._idle.pop()
                 if worker._process.poll() is None:
                     return worker
         return None
@@ -134,12 +140,12 @@ class Workers:
             return False
         with self._lock:
             worker._kept = True
-            self._idle.setdefault(worker._keeps_memory, []).append(worker)
+            self._idle.append(worker)
         return True
 
     def end(self) -> None:
         """End all of them."""
-        for worker in [one for idle in self._idle.values() for one in idle]:
+        for worker in self._idle:
             self._close(worker)
         self._idle.clear()
 

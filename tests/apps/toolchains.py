@@ -1,11 +1,15 @@
 """Maven and Swift, run in the apps' projects: the machine's own Swift, or the one of a Debian tree."""
 
+import contextlib
 import os
 import shlex
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import psutil
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 APPS = REPOSITORY / "build" / "apps"
@@ -14,6 +18,8 @@ SWIFT_TREE = Path(os.environ.get("POCKETBERT_SWIFT", "/opt/pocketbert/swift"))
 """A Debian tree with Swift in it, for machines without a Swift of their own; `.ci/swift` makes it."""
 _INSIDE = "/pocketbert"
 """Where the tree sees the repository."""
+LIMIT_SECONDS = 30 * 60
+"""For one command. The longest takes five minutes on two cores; one that hangs may not take CI's whole time."""
 SHORT_LIVED_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Java's options for tools that end before its second compiler pays: half the processor time on two cores."""
 
@@ -100,18 +106,50 @@ def swift(*commands: str, package: Path = SWIFT, paths: Mapping[str, Path] | Non
     return run(["unshare", "--mount", "sh", "-ec", "; ".join(mounts)], REPOSITORY)
 
 
-def run(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> str:
-    """Run a tool and return what it printed; print that if it fails."""
-    log = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, **(environment or {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if log.returncode != 0:
-        print(log.stdout[-20_000:], flush=True)
-        log.check_returncode()
-    return log.stdout
+def run(
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    limit_seconds: float = LIMIT_SECONDS,
+) -> str:
+    """Run a tool and return what it printed; print that if it fails.
+
+    Raises:
+        subprocess.CalledProcessError: it failed, or had not ended within the limit; what it printed has been printed.
+    """
+    # A file and not a pipe: a daemon that a tool leaves behind holds a pipe open, and its reader would wait for it.
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            process.wait(limit_seconds)
+        except subprocess.TimeoutExpired:
+            print(f"not ended after {limit_seconds:.0f} s, so it was killed: {shlex.join(command)[:500]}", flush=True)
+        finally:
+            _kill(process)
+        log.seek(0)
+        printed = log.read().decode("utf-8", errors="replace")
+    if process.returncode != 0:
+        print(printed[-20_000:], flush=True)
+        raise subprocess.CalledProcessError(process.returncode, command, printed)
+    return printed
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that has not ended, and all that it started."""
+    if process.poll() is not None:
+        return
+    started = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait()
+    for child in started:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+    psutil.wait_procs(started, timeout=10)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from faults import catalogue, clean, line, run, table
@@ -51,6 +52,8 @@ def test_a_planted_fault_is_caught_and_its_clean_file_passes(
     name: str, target: Target, worker_pool: WorkerPool
 ) -> None:
     fault = catalogue.get(name)
+    if fault.student.pieces == "wordpiece" and fault.student.random_weights:
+        fault = replace(fault, student=replace(fault.student, pieces="few"))
     with worker_pool.take() as workers:
         opened = line.open_line(fault.student, workers)
         control = run.clean_cell(opened, target, workers)

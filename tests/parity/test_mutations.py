@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
+from faults.students import few
 from mutations import judging, loading
 from mutations.bench import CHECKED, JUDGED, UNCHECKED, Bench
 from mutations.mutation import KINDS, flip, mutation
@@ -28,7 +29,7 @@ def bench() -> Iterator[tuple[Bench, Callable[[str], Subject]]]:
 
         @cache
         def subject(name: str) -> Subject:
-            return bench.subjects(pool, (name,))[0]
+            return bench.subjects(pool, (name,), few())[0]
 
         yield bench, subject
 

@@ -1,15 +1,15 @@
 """Clean lines: a student, its reference and its converted files, made by the pipeline's stages and kept in build/."""
 
 import inspect
-import threading
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pieces
 import sources
+from filelock import FileLock
 
 from faults import planting, settings, students
 from faults.settings import SETTINGS
@@ -30,8 +30,6 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 BUILD = REPOSITORY / "build" / "faults"
 BACKENDS = tuple(f"pipeline.backends.{name}" for name in backends.NAMES)
 """Imported by name, so no import statement tells of them."""
-_AT_WORK: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
-"""By place: two faults ask for the file of the same stranger at once."""
 
 
 @cache
@@ -99,7 +97,7 @@ class Line:
         call = lambda out: workers.converter.call(  # noqa: E731
             planting.convert_clean, self.student, target, first, of, out
         )
-        with _AT_WORK[self.model(target)]:
+        with _alone(self.model(target)):
             return artifact.build(order, call)[0]
 
     def quantise(self, scheme: str, workers: Workers) -> Artifact | None:
@@ -115,7 +113,7 @@ class Line:
         call = lambda out: workers.converter.call(  # noqa: E731
             planting.quantise, self.student.path, task, scheme, steps, out
         )
-        with _AT_WORK[place]:
+        with _alone(place):
             return artifact.build(order, call)[0]
 
     def order(self, place: Path, target: Target, inputs: Mapping[str, str], *, planted: str) -> Order:
@@ -136,10 +134,16 @@ def base_of(target: Target) -> Target | None:
     return Target(target.backend, scheme) if scheme and scheme != target.scheme else None
 
 
+def _alone(place: Path) -> FileLock:
+    """Return the lock of a place: two threads, or two processes, ask for the same file at once."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    return FileLock(place.with_name(f".{place.name}.lock"), thread_local=False)
+
+
 def open_line(which: Student, workers: Workers) -> Line:
     """Make a student and its reference, or find them made."""
     folder = BUILD / "lines" / str(which)
-    code = [artifact.sha256_file(Path(inspect.getfile(module))) for module in (students, settings)]
+    code = [artifact.sha256_file(Path(inspect.getfile(module))) for module in (students, settings, pieces)]
     tools = versions("torch", "transformers", "tokenizers")
     params = {"task": which.task, "origin": str(which), "licence": "Apache-2.0", "random_weights": which.random_weights}
     params["lengths"] = list(which.lengths)
@@ -151,13 +155,15 @@ def open_line(which: Student, workers: Workers) -> Line:
         {"code": artifact.digest_of(code), "line": converting_code()},
         tools,
     )
-    made, _ = artifact.build(order, lambda out: workers.converter.call(make_student, which, out))
+    with _alone(folder / "student"):
+        made, _ = artifact.build(order, lambda out: workers.converter.call(make_student, which, out))
     wanted = {**reference.order_params(tasks.get(which.task), None, which.lengths[-1]), "code": judging_code()}
     order = Order(folder / "reference", "reference", reference.VERSION, wanted, {"student": made.digest}, tools)
-    truth, _ = artifact.build(
-        order,
-        lambda out: workers.converter.call(reference.make, made.path, which.task, None, which.lengths[-1], out),
-    )
+    with _alone(folder / "reference"):
+        truth, _ = artifact.build(
+            order,
+            lambda out: workers.converter.call(reference.make, made.path, which.task, None, which.lengths[-1], out),
+        )
     return Line(which, made, truth)
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pieces
+
 from faults.settings import SETTINGS
 from pipeline import tasks
 from pipeline.architectures import ARCHITECTURES
@@ -39,7 +41,7 @@ class Student:
     seed: int | None = 0
     """None for the bundled student, which was trained."""
     pieces: str = "wordpiece"
-    """Its tokenizer: the bundled one's, or a small `unigram` or `byte_bpe` one."""
+    """Its tokenizer: the bundled one's, `few` pieces of that, or a small `unigram` or `byte_bpe` one."""
     setting: str = ""
     """What is unusual about it, a key of `settings.SETTINGS`."""
 
@@ -65,6 +67,11 @@ class Student:
 BUNDLED = Student(seed=None)
 
 
+def few(architecture: str = "bert", task: str = "embedding", *, setting: str = "") -> Student:
+    """Return a student with a small vocabulary, as tests take it: each row of its table costs time to verify."""
+    return Student(architecture, task, pieces="few", setting=setting)
+
+
 def unusual(setting: str) -> Student:
     """Return the student of an unusual setting."""
     of = SETTINGS[setting]
@@ -85,7 +92,7 @@ def source(which: Student, folder: Path) -> Path:
     if which.pieces == "wordpiece":
         shutil.copyfile(bundled / "tokenizer.json", folder / "tokenizer.json")
     else:
-        {"unigram": _write_unigram, "byte_bpe": _write_byte_bpe}[which.pieces](folder)
+        {"few": pieces.write, "unigram": _write_unigram, "byte_bpe": _write_byte_bpe}[which.pieces](folder)
     return folder
 
 
@@ -135,6 +142,8 @@ def _write(which: Student, folder: Path) -> None:
 
     setting = SETTINGS[which.setting]
     options: dict[str, Any] = {**ARCHITECTURES[which.architecture].tiny_config, **setting.config}
+    if which.pieces == "few":
+        options["vocab_size"] = pieces.SIZE
     if tasks.get(which.task).has_labels:
         labels = setting.labels or LABELS
         options |= {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from faults import line
+from faults.students import Student
 from faults.workers import Start, WorkerPool
 
 from mutations import fields, judging, loading
@@ -105,10 +106,10 @@ class Bench:
             worker.close()
         self._workers.clear()
 
-    def subjects(self, pool: WorkerPool, names: tuple[str, ...]) -> list[Subject]:
+    def subjects(self, pool: WorkerPool, names: tuple[str, ...], which: Student = Student()) -> list[Subject]:  # noqa: B008
         """Make the clean files."""
         with pool.take() as workers:
-            return list(subjects(names, workers))
+            return list(subjects(names, workers, which))
 
     def run(self, campaign: Campaign, subject: Subject) -> list[Result]:
         """Do all that no earlier run has done, and return all."""

@@ -101,8 +101,8 @@ def make_whole(folder: Path) -> None:
     (folder / artifact.MANIFEST).write_text(manifest.model_dump_json())
 
 
-def subjects(names: tuple[str, ...], workers: Workers) -> Iterator[Subject]:
-    """Yield the clean files of some formats."""
-    opened = line.open_line(Student(), workers)
+def subjects(names: tuple[str, ...], workers: Workers, which: Student) -> Iterator[Subject]:
+    """Yield a student's clean files in some formats."""
+    opened = line.open_line(which, workers)
     for name in names:
         yield Subject.make(name, opened, workers)
