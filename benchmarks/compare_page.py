@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks import compare_record
 from benchmarks.compare_cases import BASE, CASES, LENGTHS, PUBLISHED, SIZED, TIMED
 from benchmarks.compare_record import SETTINGS, Cell, Passes
-from pipeline import backends
+from pipeline import formats
 from pipeline.benchmark.paired import Ratio
 from pipeline.benchmark.record import BenchmarkRecord, Percentiles
 from pipeline.convert.stage import Target
@@ -86,7 +86,7 @@ def _texts(cell: Cell, record: BenchmarkRecord) -> str:
 
 
 def _timed(target: Target, cells: dict[tuple[str, str], Cell]) -> Iterator[str]:
-    yield f"### {backends.get(target.backend).TITLE}, {target.scheme}"
+    yield f"### {formats.get(target.backend).TITLE}, {target.scheme}"
     yield ""
     titles = ["model", "M parameters", "MB"]
     for length in reversed(LENGTHS):

@@ -7,13 +7,13 @@ from pathlib import Path
 from benchmarks.compare_cases import BUILD, RESULTS
 from benchmarks.compare_record import SETTINGS
 from pipeline.artifact import Artifact
-from pipeline.backends import compute_units, signature
 from pipeline.benchmark.record import BenchmarkRecord
 from pipeline.convert.stage import Target
 from pipeline.devices import reach
 from pipeline.devices.table import Device, all_devices, find_device
 from pipeline.devices.transport import DeviceError, Transport
 from pipeline.errors import InputError
+from pipeline.formats import compute_units, signature
 from pipeline.ship import phones
 from pipeline.ship.placing import Shipped
 

@@ -7,7 +7,7 @@ from benchmarks.pruned_speed_record import Speed
 from benchmarks.trials import Row, Table
 from benchmarks.trials_record import File, Record
 from benchmarks.trials_scores import counted, shown, unfinished, written
-from pipeline import backends
+from pipeline import formats
 
 NOT_RUN = "not run"
 _ANCHORS = (
@@ -111,7 +111,7 @@ def _sizes(row: Row, first: Record | None) -> Iterator[str]:
     if not row.files or not files:
         yield from ("—", NOT_RUN if row.files else "")
         return
-    yield " / ".join(f"{files[name].file_bytes / 1e6:.1f}" if name in files else "—" for name in backends.NAMES)
+    yield " / ".join(f"{files[name].file_bytes / 1e6:.1f}" if name in files else "—" for name in formats.NAMES)
     bad = [f"{file.backend} {file.verdict}" for file in files.values() if file.verdict != "passed"]
     yield ", ".join(bad) if bad else "all passed"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from safetensors import safe_open
 
-from pipeline import backends
+from pipeline import formats
 from pipeline.checkpoint.files import read_json
 from pipeline.checkpoint.source import WEIGHTS
 from pipeline.cli.progress import Progress
@@ -110,10 +110,10 @@ def _page(report: Report, build: Path) -> Iterator[str]:
     yield "of both runtimes in turns. Ratios are to the same format's calibrated `int8_dynamic`, which Core ML does not"
     yield "have: there to `int8_weight_only`. The share of the linears' multiply-adds that are done in integers is read"
     yield "from each file. PocketBERT's interpreter ran Core ML's files, which says nothing of their speed."
-    for backend in backends.NAMES:
+    for backend in formats.NAMES:
         rows = list(_rows(report, build, backend))
         if rows:
-            yield from ("", f"## {backends.get(backend).TITLE}", "", *_HEADING)
+            yield from ("", f"## {formats.get(backend).TITLE}", "", *_HEADING)
             base = next((row for row in rows if row.is_base), None)
             yield from (_line(row, base) for row in rows)
 
@@ -130,7 +130,7 @@ def _rows(report: Report, build: Path, backend: str) -> Iterator[_Row]:
 
 
 def _time(report: Report, student: str, target: Target) -> float | None:
-    title = backends.get(target.backend).TITLE
+    title = formats.get(target.backend).TITLE
     times = [
         row.wall.p50
         for variant in report.variants
@@ -148,7 +148,7 @@ def _integers(line: Path, target: Target) -> float:
     Raises:
         ValueError: the file's linears are not the student's.
     """
-    backend = backends.get(target.backend)
+    backend = formats.get(target.backend)
     kinds = backend.structure(line / str(target) / "model" / backend.FILE).arithmetic
     sizes = _linear_sizes(line / "student")
     functions, left = divmod(len(kinds), len(sizes))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.support_cases import BUILD, CASES, REPOSITORY, Case, slug, write_source
-from pipeline import architectures, artifact, backends
+from pipeline import architectures, artifact, formats
 from pipeline.artifact import Artifact
 from pipeline.benchmark import record
 from pipeline.cli.progress import Progress
@@ -58,7 +58,7 @@ def recipe_of(case: Case) -> Recipe:
         "task": case.task,
         "student": {"source": source, "random_weights": not case.bundled},
         "convert": {"sequence_lengths": list(LENGTHS)},
-        "targets": {name: {"schemes": list(schemes_of(name))} for name in backends.NAMES},
+        "targets": {name: {"schemes": list(schemes_of(name))} for name in formats.NAMES},
         "benchmark": {"lengths": list(LENGTHS), "rounds": 5, "texts": 20},
     }
     return loading.checked(values, PAGE)
@@ -123,10 +123,10 @@ def _section(case: Case, folder: Path) -> Iterator[str]:
     yield ""
     yield "| format | scheme | verdict | score: mean / worst | MB | bytes a parameter | delegated / ops | s | peak MB |"
     yield "|---|---|---|---|--:|--:|--:|--:|--:|"
-    for name in backends.NAMES:
+    for name in formats.NAMES:
         for scheme in SCHEMES:
             reason = SCHEMES[scheme].refusal(name)
-            title = backends.get(name).TITLE
+            title = formats.get(name).TITLE
             if reason is not None:
                 yield f"| {title} | {scheme} | UNSUPPORTED: {reason} | | | | | | |"
             else:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import tomli_w
 
-from pipeline import backends, compress
+from pipeline import compress, formats
 from pipeline.artifact import digest_of
 from pipeline.checkpoint import source as student
 from pipeline.compress import factorise, prune, share, start, vocabulary
@@ -239,7 +239,7 @@ def key(table: Table, trial: Trial) -> str:
     values = _values(table, trial)
     how = {name: values[name] for name in ("convert", "targets", "verify")}
     versions = [student_stage.VERSION, reference.VERSION]
-    writers = {name: backends.get(name).VERSION for name in values["targets"]}
+    writers = {name: formats.get(name).VERSION for name in values["targets"]}
     files: list[Any] = [convert.VERSION, verify.VERSION, writers] if with_files(trial) else []
     # Left out where it is the first one, so that what it did not change stays what it is.
     judged = scoring.METRICS[data.DATASETS[trial.row.dataset].metric].version if trial.row.dataset else 1

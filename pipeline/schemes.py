@@ -47,7 +47,7 @@ class Gates(BaseModel):
 
 
 BACKENDS = ("litert", "coreml", "executorch")
-"""Names of the backends, each a folder of `pipeline/backends`; every row answers for every one."""
+"""Names of the backends, each a folder of `pipeline/formats`; every row answers for every one."""
 Stored = Literal["float32", "float16", "int8", "int4", "palette6", "palette4"]
 """What the numbers of a tensor are kept as in a file; of a palette, as indices of so many bits into a list."""
 Granularity = Literal["tensor", "row", "block"]
@@ -85,7 +85,7 @@ class Support:
     """Core ML: the oldest iOS release that reads such weights stored without their zeros; None where none does."""
     untried_units: Mapping[str, str] = field(default_factory=dict)
     """Compute units on which no such file has passed yet, each with a sentence that says what is known; an app's
-    self-test may try them, see `backends.compute_units`."""
+    self-test may try them, see `formats.compute_units`."""
     right_from: Mapping[str, str | None] = field(default_factory=dict)
     """Distribution of a runtime to its oldest release that keeps the gates; None where no release does.
 

@@ -11,9 +11,8 @@ import numpy as np
 from store import Store
 from test_backends import student_artifact
 
-from pipeline import backends, mil
+from pipeline import formats, mil
 from pipeline.artifact import Artifact, read_manifest
-from pipeline.backends.coreml import chosen as converted
 from pipeline.checkpoint import integers
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.parameters import model_structure
@@ -21,6 +20,7 @@ from pipeline.compress.common import calibration_batches
 from pipeline.convert.stage import Target, make
 from pipeline.data import calibration
 from pipeline.execution.worker import Worker
+from pipeline.formats.coreml import chosen as converted
 from pipeline.mil.constants import Expression, Source, constants
 from pipeline.mil.constants import decode as decode_any
 from pipeline.quantize import stage as quantize
@@ -61,7 +61,7 @@ class Made:
 
     def judged(self, file: Path | None = None) -> dict[str, GateResult]:
         """Return the gates that concern constants."""
-        stored = backends.get("coreml").structure(file or self.file)
+        stored = formats.get("coreml").structure(file or self.file)
         truth, rewritten = self.expected
         row = SCHEMES[self.scheme]
         checked = structure.check(stored, rewritten, self.scheme, "coreml", functions=len(LENGTHS))
@@ -103,7 +103,7 @@ def make_file(store: Store, worker: Worker, source: Path, scheme: str, name: str
     """Return a student's file for a scheme, which is made once a run for each name."""
     folder = store.get(name, partial(_make, worker, source, scheme, rounds))
     student = Artifact(folder / "student", read_manifest(folder / "student"))
-    return Made(scheme, student, folder / "quantised", folder / "model" / backends.get("coreml").FILE)
+    return Made(scheme, student, folder / "quantised", folder / "model" / formats.get("coreml").FILE)
 
 
 def _make(worker: Worker, source: Path, scheme: str, rounds: Quantise, folder: Path) -> None:

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.backends.columns import Columns, Rows, damage
-from pipeline.backends.executorch import schemas
-from pipeline.backends.flatbuffer import Schema
-from pipeline.backends.litert import bounds as litert
+from pipeline.formats.columns import Columns, Rows, damage
+from pipeline.formats.executorch import schemas
+from pipeline.formats.flatbuffer import Schema
+from pipeline.formats.litert import bounds as litert
 
 
 class Damaged:

@@ -1,4 +1,4 @@
-"""Derives `pipeline/backends/litert/schema.fbs` from the accessors that LiteRT's wheel carries; it has no `.fbs`.
+"""Derives `pipeline/formats/litert/schema.fbs` from the accessors that LiteRT's wheel carries; it has no `.fbs`.
 
 `python tests/litert_schema.py` prints it; a test compares it with the file.
 """

@@ -17,17 +17,17 @@ from pieces import bundled_folder
 from store import Store
 from warm import session
 
-from pipeline import backends, mil, tasks
+from pipeline import formats, mil, tasks
 from pipeline.architectures import ARCHITECTURES
 from pipeline.artifact import Artifact, Order, build, read_manifest
-from pipeline.backends import coreml, litert
-from pipeline.backends.litert.deduplicate import share_constants
 from pipeline.checkpoint import source as student
 from pipeline.checkpoint.loading import example_inputs, export_graph, load_checkpoint
 from pipeline.convert.model import Model
 from pipeline.convert.stage import Target, make
 from pipeline.errors import InputError, ToolchainError
 from pipeline.execution.worker import Worker
+from pipeline.formats import coreml, litert
+from pipeline.formats.litert.deduplicate import share_constants
 from pipeline.metrics import measures
 from pipeline.recipe import loading as recipe
 from pipeline.runtimes import require_version
@@ -77,7 +77,7 @@ def convert(
     base: Path | None = None,
 ) -> Path:
     """Convert one target the way the line does, its base scheme first where it has one."""
-    backend = backends.get(target.backend)
+    backend = formats.get(target.backend)
     if base is None and backend.BASE_SCHEME and target.scheme != backend.BASE_SCHEME:
         base = convert(made, Target(target.backend, backend.BASE_SCHEME), out, lengths=lengths, ios=ios)
     folder = out / str(target)
@@ -105,7 +105,7 @@ def tiny_file(run_store: Store, tiny_student: Callable[..., Path]) -> TinyFile:
         source = tiny_student(architecture, task)
         laid_out = run_store.get(f"laid-out-{name}", lambda place: student_artifact(source, task, place / "student"))
         student = Artifact(laid_out / "student", read_manifest(laid_out / "student"))
-        backend = backends.get(target.backend)
+        backend = formats.get(target.backend)
         base = None
         if backend.BASE_SCHEME and target.scheme != backend.BASE_SCHEME:
             base = made(Target(target.backend, backend.BASE_SCHEME), architecture, task, lengths)[1]
@@ -325,7 +325,7 @@ class TestRealStudent:
         self, target: Target, bytes_per_parameter: float, worst_cosine: float, made: Artifact, tmp_path: Path
     ) -> None:
         folder = convert(made, target, tmp_path, lengths=(32,))
-        file = folder / backends.get(target.backend).FILE
+        file = folder / formats.get(target.backend).FILE
         size = sum(part.stat().st_size for part in [file, *file.rglob("*")] if part.is_file())
         parameters = made.manifest.metrics["parameters"]
         assert size <= bytes_per_parameter * parameters

@@ -18,8 +18,8 @@ import tomli_w
 from conftest import LABELS, TINY_TARGETS, Outcome, TinyLine, recipe_file, recipe_values, run_command
 
 from pipeline import artifact
-from pipeline.backends.signature import SIGNATURE
 from pipeline.errors import StudentError
+from pipeline.formats.signature import SIGNATURE
 from pipeline.student import stage as student_stage
 
 

@@ -12,9 +12,9 @@ import pytest
 from conftest import TinyLine, seed_of
 from damage import Damaged, first
 
-from pipeline import backends, mil
-from pipeline.backends.litert import bounds as litert
+from pipeline import formats, mil
 from pipeline.errors import EXIT_USAGE, ArtifactError, PipelineError
+from pipeline.formats.litert import bounds as litert
 
 TARGETS = {"litert": "int8_dynamic", "executorch": "int8_dynamic", "coreml": "int8_weight_only"}
 
@@ -22,12 +22,12 @@ TARGETS = {"litert": "int8_dynamic", "executorch": "int8_dynamic", "coreml": "in
 @pytest.fixture(scope="module")
 def files(converted: Callable[..., Path]) -> dict[str, Path]:
     """A clean file of each format, as `make faults` has them."""
-    return {name: converted(f"{name}-{scheme}") / backends.get(name).FILE for name, scheme in TARGETS.items()}
+    return {name: converted(f"{name}-{scheme}") / formats.get(name).FILE for name, scheme in TARGETS.items()}
 
 
-@pytest.mark.parametrize("name", backends.NAMES)
+@pytest.mark.parametrize("name", formats.NAMES)
 def test_a_clean_file_is_read(name: str, files: dict[str, Path]) -> None:
-    backend = backends.get(name)
+    backend = formats.get(name)
     assert len(backend.inspect(files[name])) in (1, 2)
     assert backend.structure(files[name]).constants
 
@@ -35,12 +35,12 @@ def test_a_clean_file_is_read(name: str, files: dict[str, Path]) -> None:
 def test_every_file_of_the_tiny_line_is_read(tiny_line: TinyLine) -> None:
     for target in ("litert-fp32", "litert-int8_dynamic", "executorch-fp32"):
         name = target.partition("-")[0]
-        assert backends.get(name).structure(tiny_line.folder / target / "model" / backends.get(name).FILE).constants
+        assert formats.get(name).structure(tiny_line.folder / target / "model" / formats.get(name).FILE).constants
 
 
 def refused(name: str, file: Path, message: str) -> None:
     """Check that everything that reads a file refuses it alike."""
-    for read in (backends.get(name).inspect, backends.get(name).structure):
+    for read in (formats.get(name).inspect, formats.get(name).structure):
         with pytest.raises(ArtifactError, match=message) as raised:
             read(file)
         assert "\n" not in str(raised.value)
@@ -437,7 +437,7 @@ def test_a_literal_that_does_not_fill_its_shape_is_refused(package: Path) -> Non
 # --- any damage -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", backends.NAMES)
+@pytest.mark.parametrize("name", formats.NAMES)
 def test_no_damage_ends_in_an_error_of_python_s_own(name: str, files: dict[str, Path], tmp_path: Path) -> None:
     random = np.random.default_rng(seed_of(name))
     place = tmp_path / files[name].name
@@ -453,7 +453,7 @@ def test_no_damage_ends_in_an_error_of_python_s_own(name: str, files: dict[str, 
         for at in range(start, min(start + int(random.integers(1, 9)), len(content))):
             content[at] = int(random.integers(0, 256))
         part.write_bytes(content[: int(random.integers(1, len(content)))] if number % 5 == 0 else content)
-        for read in (backends.get(name).inspect, backends.get(name).structure):
+        for read in (formats.get(name).inspect, formats.get(name).structure):
             with contextlib.suppress(PipelineError):
                 read(place)
         part.write_bytes(clean)

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from conftest import TinyLine
 
-from pipeline import artifact, backends, strict
+from pipeline import artifact, formats, strict
 from pipeline.artifact import MANIFEST, Manifest
-from pipeline.backends import signature
-from pipeline.backends.signature import SIGNATURE
 from pipeline.convert.stage import Target
 from pipeline.errors import ArtifactError
+from pipeline.formats import signature
+from pipeline.formats.signature import SIGNATURE
 from pipeline.schemes import SCHEMES
 from pipeline.student import golden, reference
 from pipeline.student.golden import GOLDEN
@@ -73,7 +73,7 @@ def model_of(line: TinyLine, name: str, **metrics: Any) -> Path:
 def beside(line: TinyLine, name: str) -> dict[str, GateResult]:
     folder = line.folder / name / "model"
     claimed = signature.read(folder)
-    file, backend = folder / claimed.file, backends.get(claimed.backend)
+    file, backend = folder / claimed.file, formats.get(claimed.backend)
     truth = reference.read(line.folder / f"reference-{claimed.max_length}")
     asked = Asked(Target(claimed.backend, claimed.scheme), bounds(claimed.scheme), random_weights=True)
     functions, stored = backend.inspect(file), backend.structure(file)

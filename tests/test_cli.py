@@ -19,7 +19,7 @@ import tomli_w
 from conftest import COMMAND, Outcome, TinyLine, environment, recipe_file, run_command
 from processors import SETTINGS
 
-from pipeline import artifact, backends
+from pipeline import artifact, formats
 from pipeline.architectures import ARCHITECTURES, UNSUPPORTED
 from pipeline.devices.table import read_devices
 from pipeline.execution.store import remove
@@ -102,15 +102,15 @@ def test_list_tells_what_exists_and_what_is_unsupported(command_here):
     for name in (
         *ARCHITECTURES,
         *TASKS,
-        *backends.NAMES,
+        *formats.NAMES,
         *SCHEMES,
         *UNSUPPORTED_SCHEMES,
         *read_devices(),
         *recipe.names(),
     ):
         assert name in outcome.stdout
-    refused = [row.refusal(backend) for backend in backends.NAMES for row in SCHEMES.values()]
-    refused += [row.refusal(backend) for backend in backends.NAMES for row in UNSUPPORTED_SCHEMES.values()]
+    refused = [row.refusal(backend) for backend in formats.NAMES for row in SCHEMES.values()]
+    refused += [row.refusal(backend) for backend in formats.NAMES for row in UNSUPPORTED_SCHEMES.values()]
     assert outcome.stdout.count("UNSUPPORTED") == len(UNSUPPORTED) + sum(reason is not None for reason in refused)
 
 

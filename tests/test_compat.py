@@ -14,12 +14,12 @@ import tomli_w
 from conftest import REPOSITORY, Outcome, TinyLine, recipe_values, run_command
 
 from pipeline import runtimes
-from pipeline.backends import signature
 from pipeline.compat import environments, trials
 from pipeline.compat.environments import Environment
 from pipeline.compat.record import Compat, Row, Verdict, read
 from pipeline.compat.stage import judge, try_file
 from pipeline.errors import InputError, RecipeError
+from pipeline.formats import signature
 from pipeline.recipe import loading
 from pipeline.recipe.schema import Recipe
 from pipeline.runtimes import RUNTIMES, Runtime

@@ -16,9 +16,9 @@ from test_mil_constants import block, edit
 
 from pipeline import mil
 from pipeline.architectures import ARCHITECTURES
-from pipeline.backends import ConvertRequest, coreml
-from pipeline.backends.signature import Signature
 from pipeline.errors import InputError
+from pipeline.formats import ConvertRequest, coreml
+from pipeline.formats.signature import Signature
 from pipeline.metrics import measures
 from pipeline.mil.values import SMALLEST_NORMAL
 from pipeline.text.encoding import Row

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline import backends, mil
-from pipeline.backends import coreml
+from pipeline import formats, mil
 from pipeline.errors import EXIT_USAGE, ArtifactError
+from pipeline.formats import coreml
 
 MODEL = "Data/com.apple.CoreML/model.mlmodel"
 WEIGHTS = "Data/com.apple.CoreML/weights/weight.bin"
@@ -20,7 +20,7 @@ WEIGHTS = "Data/com.apple.CoreML/weights/weight.bin"
 @pytest.fixture(scope="module")
 def clean(converted: Callable[..., Path]) -> Path:
     """A clean package, as `make faults` has it."""
-    return converted("coreml-int8_weight_only") / backends.get("coreml").FILE
+    return converted("coreml-int8_weight_only") / formats.get("coreml").FILE
 
 
 @pytest.fixture

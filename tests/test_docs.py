@@ -10,7 +10,7 @@ from conftest import REPOSITORY
 
 from docs import commands, keys, links
 from docs.commands import Form, Row
-from pipeline import backends
+from pipeline import formats
 from pipeline.cli.app import app
 from pipeline.recipe import reference
 from pipeline.recipe.schema import Recipe
@@ -31,7 +31,7 @@ def test_what_is_known_of_untried_units_stands_as_apps_say_it() -> None:
             for known in support.untried_units.values():
                 (line,) = [line for line in lines if known in line]
                 assert f"`{scheme.name}`" in line
-                assert backends.get(backend).TITLE in line
+                assert formats.get(backend).TITLE in line
 
 
 # --- links, paths, modules ---------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from conftest import run_command_here
 
-from pipeline.backends.signature import Function, Signature
 from pipeline.devices import arm64
 from pipeline.errors import ToolchainError
+from pipeline.formats.signature import Function, Signature
 from pipeline.metrics.outputs import RowOutputs
 from pipeline.student.reference import Reference
 from pipeline.text.encoding import Row

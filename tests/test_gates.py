@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from pipeline import tasks
-from pipeline.backends.coreml import session as coreml_session
-from pipeline.backends.signature import Function, Signature, Tensor
 from pipeline.convert.stage import Target
 from pipeline.execution.worker import Worker
+from pipeline.formats.coreml import session as coreml_session
+from pipeline.formats.signature import Function, Signature, Tensor
 from pipeline.metrics import measures
 from pipeline.metrics.outputs import PER_TOKEN, RowOutputs, best_span, word_spans
 from pipeline.metrics.scoring import Labels

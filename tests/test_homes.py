@@ -10,7 +10,7 @@ from pipeline.architectures import ARCHITECTURES
 from pipeline.schemes import BACKENDS, SCHEMES
 
 PACKAGE = Path(__file__).resolve().parents[1] / "pipeline"
-HOMES = ("architectures/", "backends/")
+HOMES = ("architectures/", "formats/")
 EXCEPTIONS = {
     # Types of numbers in MIL, and of training on a GPU, which schemes are named after.
     *((f"mil/{file}.py", name) for file in ("constants", "interpreter", "ops_arithmetic") for name in ("fp16", "fp32")),

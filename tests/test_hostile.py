@@ -15,14 +15,14 @@ from conftest import Outcome, TinyLine, recipe_file, recipe_values
 from pieces import bundled_folder
 
 import pipeline
-from pipeline import artifact, backends
-from pipeline.backends import signature
+from pipeline import artifact, formats
 from pipeline.checkpoint import plausible, source
 from pipeline.convert import opening
 from pipeline.convert.isolated import IsolatedModel
 from pipeline.convert.model import Model, read_candidates
 from pipeline.convert.targets import choose_targets
 from pipeline.errors import ArtifactError, RecipeError, StudentError, WorkerDied
+from pipeline.formats import signature
 from pipeline.recipe import loading
 
 # --- model folders -----------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def test_an_isolated_model_s_signature_is_compared_as_well(model: Path) -> None:
 
 @pytest.mark.parametrize("claimed", ["999.0", "", "iOS 99 / macOS 99"])
 def test_core_ml_s_runtime_is_compared_although_it_is_no_version(claimed: str) -> None:
-    backend = backends.get("coreml")
+    backend = formats.get("coreml")
     one = signature.Signature.model_construct(backend="coreml", scheme="fp16", minimum_runtime=claimed)
     assert list(opening._wrong_runtime(one)) == [
         f"minimum_runtime: {claimed!r}, where a file of coreml says {backend.MINIMUM_RUNTIME!r}"

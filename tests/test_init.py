@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from conftest import LABELS
 
-from pipeline import backends, tasks
+from pipeline import formats, tasks
 from pipeline.architectures import ARCHITECTURES
 from pipeline.checkpoint import inspection
 from pipeline.checkpoint import source as student
@@ -63,7 +63,7 @@ def test_two_targets_are_drafted_and_every_other_scheme_is_named_or_its_reason_i
     assert drafted == {"litert": ("int8_dynamic",), "coreml": ("int8_weight_only",)}
     text = file.read_text()
     sections = re.split(r"\n(?=\[targets|# ExecuTorch)", text.split("[verify]")[0])[1:]
-    for name, section in zip(backends.NAMES, sections, strict=True):
+    for name, section in zip(formats.NAMES, sections, strict=True):
         listed = re.findall(r"There are (.*)\.", section)[0].split(", ")
         for scheme in SCHEMES:
             refused = SCHEMES[scheme].refusal(name, minimum_ios=18) is not None
@@ -77,7 +77,7 @@ def test_a_draft_evens_outliers_out_before_int8_dynamic_and_only_there(tiny_stud
     parsed, _ = recipe.read(str(draft(checkpoint, tmp_path / "recipe.toml").file))
     assert parsed.quantize == QuantizeSection()
     assert "# Evens outliers out" in (tmp_path / "recipe.toml").read_text()
-    monkeypatch.setattr(backends.get("litert"), "DRAFTED", ("fp32", True))
+    monkeypatch.setattr(formats.get("litert"), "DRAFTED", ("fp32", True))
     parsed, _ = recipe.read(str(draft(checkpoint, tmp_path / "other.toml").file))
     assert parsed.quantize is None
 

@@ -31,7 +31,7 @@ from store import Store
 from test_backends import converting
 from test_coreml_written import edit
 
-from pipeline import backends, mil
+from pipeline import formats, mil
 from pipeline.checkpoint import integers as stored_integers
 from pipeline.checkpoint.integers import Integers
 from pipeline.convert.stage import Target, make
@@ -178,7 +178,7 @@ def test_codes_that_are_declared_otherwise_are_refused(made: Callable[[str], Mad
     data[offset + 4] = _UINT4_RECORD
     weights.write_bytes(data)
     with pytest.raises(ArtifactError, match=r"is int4, and its weights at .* are uint4"):
-        backends.get("coreml").structure(file)
+        formats.get("coreml").structure(file)
 
 
 def test_scales_that_do_not_divide_the_columns_are_refused(made: Callable[[str], Made], tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_scales_that_do_not_divide_the_columns_are_refused(made: Callable[[str],
 
     edit(file, in_one_column)
     with pytest.raises(ArtifactError, match="cannot be decoded"):
-        backends.get("coreml").structure(file)
+        formats.get("coreml").structure(file)
 
 
 def test_a_checkpoint_without_integers_is_refused(
@@ -227,7 +227,7 @@ def test_a_weight_that_is_stored_otherwise_is_told(made: Callable[[str], Made]) 
     """A code of four bits fits into eight, with the same numbers, so `weights` passes."""
     one = made("mixed")
     row, (_, rewritten) = SCHEMES[SCHEME], one.expected
-    stored = backends.get("coreml").structure(one.file)
+    stored = formats.get("coreml").structure(one.file)
     wider = replace(
         stored,
         constants=tuple(

@@ -15,11 +15,6 @@ from test_backends import converting, student_artifact
 from test_unread import refused
 
 from pipeline.artifact import Artifact
-from pipeline.backends import executorch
-from pipeline.backends.columns import Rows
-from pipeline.backends.executorch import integers as inserted
-from pipeline.backends.executorch import kernels
-from pipeline.backends.executorch.control import _Payload
 from pipeline.checkpoint import integers as stored
 from pipeline.checkpoint.integers import Integers
 from pipeline.checkpoint.loading import load_checkpoint
@@ -28,6 +23,11 @@ from pipeline.convert.stage import Target, make
 from pipeline.data import calibration
 from pipeline.errors import ToolchainError
 from pipeline.execution.worker import Worker
+from pipeline.formats import executorch
+from pipeline.formats.columns import Rows
+from pipeline.formats.executorch import integers as inserted
+from pipeline.formats.executorch import kernels
+from pipeline.formats.executorch.control import _Payload
 from pipeline.quantize import stage as quantize
 from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES

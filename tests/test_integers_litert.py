@@ -13,11 +13,9 @@ from damage import Damaged, first
 from store import Store
 from test_backends import converting, student_artifact
 
-from pipeline import backends
+from pipeline import formats
 from pipeline.architectures import ARCHITECTURES
 from pipeline.artifact import Artifact, read_manifest
-from pipeline.backends.litert import container, scales
-from pipeline.backends.litert.bounds import check as check_bounds
 from pipeline.checkpoint import integers as stored_integers
 from pipeline.checkpoint.integers import Integers
 from pipeline.checkpoint.loading import load_checkpoint
@@ -26,6 +24,8 @@ from pipeline.convert.stage import Target, make
 from pipeline.data import calibration
 from pipeline.errors import ArtifactError, StudentError, ToolchainError
 from pipeline.execution.worker import Worker
+from pipeline.formats.litert import container, scales
+from pipeline.formats.litert.bounds import check as check_bounds
 from pipeline.quantize import stage as quantize
 from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES
@@ -57,7 +57,7 @@ class Made:
 
     def judged(self, file: Path | None = None) -> dict[str, GateResult]:
         """Return the gates that concern constants."""
-        stored = backends.get("litert").structure(file or self.file)
+        stored = formats.get("litert").structure(file or self.file)
         truth = Expected.read(self.student.path, model_structure(load_checkpoint(self.student.path, get("embedding"))))
         rewritten = Expected.read(self.quantised, quantize.structure(self.quantised))
         checked = structure.check(stored, rewritten, SCHEME, "litert", functions=len(LENGTHS))
@@ -81,7 +81,7 @@ def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
 
 def convert(converter: Worker, student: Artifact, quantised: Path, out: Path) -> Path:
     converter.call(make, student, TARGET, LENGTHS, None, None, quantised, SCHEMES[SCHEME].gates["embedding"], out)
-    return out / backends.get("litert").FILE
+    return out / formats.get("litert").FILE
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def made(run_store: Store, converter: Worker) -> Callable[..., Made]:
 
         folder = run_store.get(f"litert-integers-{name}", make_all)
         student = Artifact(folder / "student", read_manifest(folder / "student"))
-        return Made(student, folder / "quantised", folder / "model" / backends.get("litert").FILE)
+        return Made(student, folder / "quantised", folder / "model" / formats.get("litert").FILE)
 
     return get_made
 
@@ -264,7 +264,7 @@ def test_scales_of_another_weight_fail(four: Made, tmp_path: Path) -> None:
     # Tables of quantization are shared by the lengths, so both change; what nothing reads is refused as well.
     file.number(blocks(file), "scales", other, row=0)
     with pytest.raises(ArtifactError, match="nothing reads it"):
-        backends.get("litert").structure(file.write(tmp_path / "damaged.tflite"))
+        formats.get("litert").structure(file.write(tmp_path / "damaged.tflite"))
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_blocks_that_do_not_fit_are_refused(
     change: Callable[[Damaged], Damaged], message: str, four: Made, tmp_path: Path
 ) -> None:
     file = change(Damaged.litert(four.file)).write(tmp_path / "damaged.tflite")
-    for read in (check_bounds, backends.get("litert").inspect, backends.get("litert").structure):
+    for read in (check_bounds, formats.get("litert").inspect, formats.get("litert").structure):
         with pytest.raises(ArtifactError, match=message) as raised:
             read(file)
         assert "\n" not in str(raised.value)
@@ -330,7 +330,7 @@ def test_codes_of_another_weight_are_refused(four: Made, converter: Worker, tmp_
 
 
 def test_a_weight_that_the_converter_lost_is_named(four: Made, mixed: Made, tmp_path: Path) -> None:
-    from pipeline.backends.litert import integers as of_files
+    from pipeline.formats.litert import integers as of_files
 
     with pytest.raises(ToolchainError, match=r"made an int8 constant .* of its own"):
         of_files.put_in(four.file, tmp_path / "out.tflite", four.integers)

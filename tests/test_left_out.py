@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.backends import ConvertRequest, executorch, litert
-from pipeline.backends.executorch import passes
+from pipeline.formats import ConvertRequest, executorch, litert
+from pipeline.formats.executorch import passes
 
 # Toolchains warn of themselves, and work in a process of their own otherwise.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -78,7 +78,7 @@ def test_litert_files(
 
     student, decomposed = tiny_student(architecture), Counted(monkeypatch, ExportedProgram, "run_decompositions")
     once, few = content(litert, student, scheme, tmp_path / "once"), decomposed.since()
-    module = importlib.import_module("pipeline.backends.litert.convert")  # a function hides its module there
+    module = importlib.import_module("pipeline.formats.litert.convert")  # a function hides its module there
     monkeypatch.setattr(module, "_decomposed_once", contextlib.nullcontext)
     assert once == content(litert, student, scheme, tmp_path / "twice")
     assert few < decomposed.since()

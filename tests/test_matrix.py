@@ -20,7 +20,7 @@ from faults.run import Cell
 from faults.students import Student, few
 from rich.console import Console
 
-from pipeline import artifact, backends
+from pipeline import artifact, formats
 from pipeline.architectures import ARCHITECTURES, UNSUPPORTED
 from pipeline.schemes import supported
 from pipeline.tasks import TASKS
@@ -50,7 +50,7 @@ MORE = (
 
 
 def every_target() -> dict[str, list[str]]:
-    answers = {name: supported(name) for name in backends.NAMES}
+    answers = {name: supported(name) for name in formats.NAMES}
     return {name: schemes for name, schemes in answers.items() if schemes}
 
 
@@ -96,7 +96,7 @@ def judged() -> Iterator[Callable[[Student], dict[str, Cell]]]:
 
     What was judged before by the same code is kept in build/.
     """
-    bench = Bench(backends.NAMES, Console(stderr=True))
+    bench = Bench(formats.NAMES, Console(stderr=True))
     with artifact.only_run(BUILD, waiting=lambda: None), bench.at_work() as worker_pool:
 
         def judge(student: Student) -> dict[str, Cell]:
@@ -113,7 +113,7 @@ def test_every_cell_passes(architecture: str, task: str, judged: Callable[[Stude
     student = few(architecture, task)
     found = judged(student)
     # Schemes that are calibrated are judged on students that need it, see `settings`.
-    assert set(found) == {str(target) for _, target in clean.exports([student], backends.NAMES)}
+    assert set(found) == {str(target) for _, target in clean.exports([student], formats.NAMES)}
     said = {target: cell.stopped or [gate.detail for gate in cell.fired] for target, cell in found.items()}
     assert {target: said[target] for target, cell in found.items() if cell.verdict != "passed"} == {}
 
@@ -121,7 +121,7 @@ def test_every_cell_passes(architecture: str, task: str, judged: Callable[[Stude
 def test_the_sample_has_every_new_architecture_task_and_format() -> None:
     assert {architecture for architecture, _ in SAMPLE} == set(ARCHITECTURES) - {"bert", "distilbert", "albert"}
     assert {task for _, task in SAMPLE} == set(TASKS) - {"classification"}
-    assert {name for targets in SAMPLE.values() for name in targets} == set(backends.NAMES)
+    assert {name for targets in SAMPLE.values() for name in targets} == set(formats.NAMES)
 
 
 @pytest.mark.parametrize("model_type", UNSUPPORTED)

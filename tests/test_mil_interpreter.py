@@ -23,11 +23,11 @@ from mil_programs import (
 from test_mil_constants import block, edit
 
 from pipeline import architectures, mil, tasks
-from pipeline.backends import ConvertRequest, coreml
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.cli import app as cli
 from pipeline.errors import ArtifactError, InputError, ToolchainError
 from pipeline.execution.worker import Worker
+from pipeline.formats import ConvertRequest, coreml
 from pipeline.mil import listing, trial
 from pipeline.student.truth import true_outputs
 from pipeline.text.encoding import Row

@@ -16,11 +16,11 @@ from faults.students import Student, unusual
 from faults.workers import WorkerPool
 from warm import session
 
-from pipeline import artifact, backends, mil
-from pipeline.backends import signature
-from pipeline.backends.litert.container import kinds_of, read_model, write_model
-from pipeline.backends.structure import Structure
+from pipeline import artifact, formats, mil
 from pipeline.convert.stage import Target
+from pipeline.formats import signature
+from pipeline.formats.litert.container import kinds_of, read_model, write_model
+from pipeline.formats.structure import Structure
 from pipeline.student import golden, reference
 from pipeline.verify import companions, structure
 from pipeline.verify.record import GateResult
@@ -52,7 +52,7 @@ def read(line: TinyLine, name: str) -> Held:
     truth = reference.read(line.folder / f"reference-{claimed.max_length}")
     expected = Expected.read(line.folder / "student", truth.checkpoint)
     file = folder / claimed.file
-    return Held(backends.get(claimed.backend).structure(file), expected, file)
+    return Held(formats.get(claimed.backend).structure(file), expected, file)
 
 
 def judged(stored: Structure, expected: Expected, name: str) -> dict[str, GateResult]:
@@ -73,7 +73,7 @@ def test_a_conversion_has_no_operator_that_none_may_have(name: str, tiny_line: T
 
 def unchecked(file: Path, backend: str) -> Structure:
     """Read a file without the check of its bounds, which refuses some of this before."""
-    reader: Callable[[Path], Structure] = backends.get(backend).structure.__wrapped__  # type: ignore[attr-defined]
+    reader: Callable[[Path], Structure] = formats.get(backend).structure.__wrapped__  # type: ignore[attr-defined]
     return reader(file)
 
 
@@ -146,7 +146,7 @@ def test_in_executorch_it_is_named(kind: str, why: str, tiny_line: TinyLine, tmp
 FORMULAS = ("mish", *(pytest.param(name, marks=pytest.mark.full) for name in ("quick_gelu", "relu2")))
 
 
-@pytest.mark.parametrize("backend", backends.NAMES)
+@pytest.mark.parametrize("backend", formats.NAMES)
 @pytest.mark.parametrize("setting", FORMULAS)
 def test_a_clean_conversion_of_an_activation_that_nobody_listed_passes(
     setting: str, backend: str, worker_pool: WorkerPool

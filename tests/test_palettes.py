@@ -14,7 +14,7 @@ from conftest import Outcome, recipe_file
 from store import Store
 from test_backends import converting
 
-from pipeline import backends, mil
+from pipeline import formats, mil
 from pipeline.checkpoint import palettes as stored_palettes
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.palettes import Palette
@@ -309,7 +309,7 @@ def test_a_weight_that_is_stored_otherwise_is_told(made: Callable[[str], Made]) 
     """Half precision has the same numbers, so `weights` passes, and a palette without promise is no rounding."""
     one = made("palettize_6bit")
     row, (_, rewritten) = SCHEMES[one.scheme], one.expected
-    stored = backends.get("coreml").structure(one.file)
+    stored = formats.get("coreml").structure(one.file)
     half = replace(
         stored,
         constants=tuple(

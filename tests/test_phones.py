@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from apps import schemas
 
-from pipeline.backends import signature
 from pipeline.benchmark.pooling import pool
 from pipeline.benchmark.record import BenchmarkRecord, SustainedPart, unfit
 from pipeline.benchmark.sustained import Energy, energy, slowdown
@@ -21,6 +20,7 @@ from pipeline.devices import adb, transport
 from pipeline.devices.headless import BenchmarkRequest, BenchmarkStatus, State
 from pipeline.devices.table import Device
 from pipeline.devices.transport import DeviceError, Patience
+from pipeline.formats import signature
 from pipeline.recipe.schema import BenchmarkSection
 from pipeline.ship import phones
 from pipeline.ship.placing import Shipped

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from pipeline.backends.signature import Function, Signature, Tensor
+from pipeline.formats.signature import Function, Signature, Tensor
 from pipeline.verify import probes
 from pipeline.verify.probes import Probes, Vocabulary
 

@@ -13,10 +13,10 @@ from conftest import Outcome, TinyLine, run_command
 from hub_server import READER, TOKEN, Hub, Repository, serving
 
 import pipeline
-from pipeline import artifact, backends, tasks
-from pipeline.backends.signature import Function
+from pipeline import artifact, formats, tasks
 from pipeline.convert.targets import choose_targets
 from pipeline.errors import ArtifactError, GateFailed, InputError
+from pipeline.formats.signature import Function
 from pipeline.recipe import loading as recipe
 from pipeline.ship import bundle, card, push
 from pipeline.ship.record import BUNDLE, Bundle, BundledStudent, read
@@ -301,7 +301,7 @@ def test_snippets_call_a_length_that_the_file_has(bounds, expected):
 
 def test_every_format_has_a_snippet():
     text = (card.TEMPLATES / card.TEMPLATE).read_text()
-    for name in backends.NAMES:
+    for name in formats.NAMES:
         assert f'{{% if "{name}" in calls %}}' in text
 
 

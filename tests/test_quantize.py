@@ -19,8 +19,7 @@ from safetensors.torch import load_file, save_file
 from store import Store
 from torch import nn
 
-from pipeline import backends, tasks
-from pipeline.backends.litert.container import kinds_of, read_model, tensors_of
+from pipeline import formats, tasks
 from pipeline.checkpoint import gains, ranges
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.parameters import model_structure
@@ -28,6 +27,7 @@ from pipeline.checkpoint.ranges import Range, scale_and_zero_point
 from pipeline.checkpoint.source import GAINS, WEIGHTS
 from pipeline.convert.targets import choose_targets
 from pipeline.errors import StudentError, ToolchainError
+from pipeline.formats.litert.container import kinds_of, read_model, tensors_of
 from pipeline.planning.build import Request, build
 from pipeline.quantize import observers
 from pipeline.quantize import stage as quantize
@@ -269,7 +269,7 @@ def test_static_linears_have_the_ranges_that_were_found_and_a_head_is_floats(tar
     """Every gate of an ordinary verdict holds; what follows is read from the file again."""
     assert verify.read(static_line / target / "parity").verdict == "passed"
     backend, scheme = target.split("-")
-    stored = backends.get(backend)
+    stored = formats.get(backend)
     held = stored.structure(static_line / target / "model" / stored.FILE)
     functions = len(held.uses)
     rows = [row for row in ranges.read(static_line / f"quantised-{scheme}").linears if row.input is not None]
@@ -284,7 +284,7 @@ def test_static_linears_have_the_ranges_that_were_found_and_a_head_is_floats(tar
 def test_a_file_that_rounds_over_another_range_fails(target: str, static_line: Path) -> None:
     """By one gate alone: the control is in single precision, and the outputs hardly move."""
     backend, scheme = target.split("-")
-    held = backends.get(backend).structure(static_line / target / "model" / backends.get(backend).FILE)
+    held = formats.get(backend).structure(static_line / target / "model" / formats.get(backend).FILE)
     expected = quantised_checkpoint.read_weights(static_line / f"quantised-{scheme}")
     functions = len(held.uses)
     clean = structure.check(held, expected, scheme, backend, functions=functions).gates
@@ -306,7 +306,7 @@ def test_a_file_that_rounds_over_another_range_fails(target: str, static_line: P
 def test_a_bias_that_is_a_step_off_fails(target: str, static_line: Path) -> None:
     """Half a step of the products is what rounding explains."""
     backend, scheme = target.split("-")
-    held = backends.get(backend).structure(static_line / target / "model" / backends.get(backend).FILE)
+    held = formats.get(backend).structure(static_line / target / "model" / formats.get(backend).FILE)
     expected = quantised_checkpoint.read_weights(static_line / f"quantised-{scheme}")
     (bias,) = (one for name, one in expected.tensors.items() if re.search(r"layer\.1\.output\.dense.*bias$", name))
     number = min(
@@ -335,7 +335,7 @@ def test_old_runtimes_read_one_scale_a_weight(static_line: Path) -> None:
 
 
 def litert_model(line: Path, scheme: str) -> Any:
-    model, _ = read_model(line / f"litert-{scheme}" / "model" / backends.get("litert").FILE)
+    model, _ = read_model(line / f"litert-{scheme}" / "model" / formats.get("litert").FILE)
     return model
 
 
@@ -348,7 +348,7 @@ def versions_of_linears(model: Any) -> list[int]:
 
 def test_int8_of_a_delegate_that_declares_other_steps_is_refused(static_line: Path, tmp_path: Path) -> None:
     """XNNPACK takes what comes from outside to be in the steps that the reader declares."""
-    model = backends.get("executorch")
+    model = formats.get("executorch")
     file = Damaged.executorch(static_line / "executorch-int8_static" / "model" / model.FILE)
     of_delegates = (file.payload(number)["xvalues"].members("xvalue_union") for number in range(9))
     quantised = next(one["XNNQuantizedTensorValue"] for one in of_delegates if "XNNQuantizedTensorValue" in one)
@@ -365,7 +365,7 @@ def test_scales_that_do_not_belong_together_are_refused(
     tensor_type: int, said: str, static_line: Path, tmp_path: Path
 ) -> None:
     """A bias, which is int32, and int8 that is laid out anew on its way."""
-    model = backends.get("litert")
+    model = formats.get("litert")
     file = Damaged.litert(static_line / "litert-int8_static" / "model" / model.FILE)
     tensors = file.root["subgraphs"]["tensors"]
     quantization = tensors["quantization"]

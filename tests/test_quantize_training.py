@@ -13,7 +13,7 @@ from conftest import Outcome, recipe_file
 from safetensors.torch import load_file
 from torch import nn
 
-from pipeline import backends
+from pipeline import formats
 from pipeline.checkpoint import integers, ranges, static
 from pipeline.checkpoint.integers import Integers
 from pipeline.checkpoint.ranges import Activation
@@ -217,7 +217,7 @@ def test_conversion_changes_no_code_of_a_trained_student(
     assert (folder / f"trained-{scheme}").exists()
     gates = {gate.name: gate for gate in verify.read(folder / f"{backend}-{scheme}" / "parity").gates}
     assert gates["weights"].passed
-    stored = backends.get(backend).structure(folder / f"{backend}-{scheme}" / "model" / backends.get(backend).FILE)
+    stored = formats.get(backend).structure(folder / f"{backend}-{scheme}" / "model" / formats.get(backend).FILE)
     trained = folder / f"trained-{scheme}"
     if scheme == "int8_static":
         assert len(stored.steps) % len([row for row in ranges.read(trained).linears if row.input]) == 0

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 from conftest import LABELS, recipe_file, recipe_values
 
-from pipeline import architectures, backends, tasks
+from pipeline import architectures, formats, tasks
 from pipeline.architectures import ARCHITECTURES
 from pipeline.convert.stage import Target, targets
 from pipeline.data import datasets as data
@@ -37,11 +37,11 @@ def test_a_packaged_recipe_loads_and_has_its_file_s_name(name):
 
 def test_minilm_is_packaged_and_asks_every_backend():
     found, _ = recipe.read("minilm")
-    assert set(found.targets) == set(backends.NAMES)
+    assert set(found.targets) == set(formats.NAMES)
 
 
 def test_defaults(tmp_path):
-    found = checked(tmp_path, convert=None, targets={name: {"schemes": ["fp32"]} for name in backends.NAMES})
+    found = checked(tmp_path, convert=None, targets={name: {"schemes": ["fp32"]} for name in formats.NAMES})
     assert found.convert.sequence_lengths == (16, 32, 64, 128)
     assert {name: found.minimum_ios(name) for name in found.targets} == {
         "litert": None,
@@ -121,8 +121,8 @@ def test_an_old_name_is_refused_with_the_new_one(old, tmp_path):
 
 
 def test_every_folder_of_backends_is_a_backend_and_every_scheme_s_row_answers_for_each():
-    folders = {path.parent.name for path in Path(backends.__file__).parent.glob("*/__init__.py")}
-    assert folders == set(BACKENDS) == set(backends.NAMES)
+    folders = {path.parent.name for path in Path(formats.__file__).parent.glob("*/__init__.py")}
+    assert folders == set(BACKENDS) == set(formats.NAMES)
     for scheme in SCHEMES.values():
         assert set(scheme.support) == set(BACKENDS), scheme.name
     for name, row in UNSUPPORTED.items():
@@ -142,14 +142,14 @@ def test_a_scheme_that_no_backend_carries_out_is_refused_with_the_measurement(ba
         checked(tmp_path, verify={"gates": {scheme: {}}})
 
 
-@pytest.mark.parametrize("backend", backends.NAMES)
+@pytest.mark.parametrize("backend", formats.NAMES)
 def test_a_backend_converts_exactly_the_schemes_whose_rows_say_that_it_supports_them(backend):
-    assert set(supported(backend)) == backends.get(backend).CONVERTS
+    assert set(supported(backend)) == formats.get(backend).CONVERTS
 
 
 @pytest.mark.parametrize("minimum_ios", [15, 16, 17, 18])
 @pytest.mark.parametrize("scheme", [*SCHEMES, *UNSUPPORTED])
-@pytest.mark.parametrize("backend", backends.NAMES)
+@pytest.mark.parametrize("backend", formats.NAMES)
 def test_a_refusal_is_one_whole_sentence(backend, scheme, minimum_ios):
     reason = (UNSUPPORTED.get(scheme) or SCHEMES[scheme]).refusal(backend, minimum_ios=minimum_ios)
     if reason is not None:
@@ -177,16 +177,16 @@ def test_no_two_schemes_look_alike_or_are_shipped_alike():
 
 
 def test_a_scheme_s_minimum_runtime_is_its_own_or_the_backend_s():
-    litert = backends.get("litert")
-    known = {name: backends.minimum_runtime("litert", name) for name in litert.CONVERTS}
+    litert = formats.get("litert")
+    known = {name: formats.minimum_runtime("litert", name) for name in litert.CONVERTS}
     assert known["int8_dynamic"] == known["fp32"] == litert.MINIMUM_RUNTIME
     assert version_numbers(known["int4_dynamic"]) > version_numbers(litert.MINIMUM_RUNTIME)
-    assert backends.minimum_runtime("coreml", "int4_weight_only") == backends.get("coreml").MINIMUM_RUNTIME
+    assert formats.minimum_runtime("coreml", "int4_weight_only") == formats.get("coreml").MINIMUM_RUNTIME
 
 
-@pytest.mark.parametrize("backend", backends.NAMES)
+@pytest.mark.parametrize("backend", formats.NAMES)
 def test_every_backend_makes_its_base_scheme_and_one_more(backend):
-    module = backends.get(backend)
+    module = formats.get(backend)
     able = supported(backend)
     assert len(able) >= 2
     assert module.BASE_SCHEME is None or module.BASE_SCHEME in able

@@ -11,7 +11,6 @@ import pytest
 
 from pipeline import tasks
 from pipeline.artifact import Artifact, FileEntry, Manifest, digest_of
-from pipeline.backends.signature import INPUTS, SIGNATURE, Function, Signature, Tensor
 from pipeline.benchmark.record import (
     BackendInfo,
     BenchmarkRecord,
@@ -28,6 +27,7 @@ from pipeline.checkpoint import integers
 from pipeline.checkpoint.ranges import FILE, Activation, Linear, Ranges, Training
 from pipeline.devices.host import Machine
 from pipeline.errors import ArtifactError
+from pipeline.formats.signature import INPUTS, SIGNATURE, Function, Signature, Tensor
 from pipeline.recipe import loading
 from pipeline.report import measured, wording
 from pipeline.report import page as filled

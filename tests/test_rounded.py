@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from pipeline.backends.rounded import Grid, Rounded, What
-from pipeline.backends.structure import check_bias
 from pipeline.errors import ToolchainError
+from pipeline.formats.rounded import Grid, Rounded, What
+from pipeline.formats.structure import check_bias
 
 ONE, OTHER = (0.5, 3), (0.25, 3)
 Operation = tuple[What, dict[str, Grid], dict[str, Grid]]

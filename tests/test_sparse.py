@@ -14,10 +14,9 @@ from conftest import Outcome, recipe_file
 from test_backends import convert, converting, student_artifact
 from test_training import Stop, job_of, recipe_of, silent, stop_after, write_toy
 
-from pipeline import backends, tasks
+from pipeline import formats, tasks
 from pipeline.architectures import layers
 from pipeline.artifact import sha256_file
-from pipeline.backends.structure import Structure
 from pipeline.checkpoint import shapes
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.parameters import model_structure
@@ -26,6 +25,7 @@ from pipeline.compress.distil import stage as distil
 from pipeline.compress.distil.dataset import DistilData
 from pipeline.convert.stage import Target
 from pipeline.errors import PipelineError
+from pipeline.formats.structure import Structure
 from pipeline.recipe.compression import DistilSection, PruneSection
 from pipeline.recipe.fields import GradualSparse, Sparse
 from pipeline.recipe.schema import TrainSection
@@ -331,12 +331,12 @@ def held(found: Structure, expected: Expected, scheme: str, functions: int) -> l
 @pytest.mark.usefixtures("converter")
 def test_core_ml_stores_sparse_matrices_without_their_zeros(scheme: str, sparse: Path, tmp_path: Path) -> None:
     made = student_artifact(sparse, "embedding", tmp_path / "student")
-    file = convert(made, Target("coreml", scheme), tmp_path) / backends.get("coreml").FILE
-    found = backends.get("coreml").structure(file)
+    file = convert(made, Target("coreml", scheme), tmp_path) / formats.get("coreml").FILE
+    found = formats.get("coreml").structure(file)
     stored = [one for one in found.constants if one.sparse]
     assert len(stored) == 12
     assert all((one.values == 0).mean() > 0.5 for one in stored)
-    functions = len(backends.get("coreml").inspect(file))
+    functions = len(formats.get("coreml").inspect(file))
     expected = Expected.read(made.path, model_structure(loaded(made.path)))
     assert held(found, expected, scheme, functions) == []
     for damage in (lambda values: np.where(values == 0, 0.5, values), lambda values: values * np.float32(0.9)):

@@ -17,10 +17,10 @@ from faults.students import few
 from store import Store
 from test_coreml_written import edit
 
-from pipeline import backends, mil
-from pipeline.backends.structure import Structure
+from pipeline import formats, mil
 from pipeline.checkpoint import ranges
 from pipeline.errors import ToolchainError
+from pipeline.formats.structure import Structure
 from pipeline.schemes import SCHEMES
 from pipeline.verify import quantised_checkpoint, structure
 from pipeline.verify import record as verify
@@ -69,11 +69,11 @@ def older(run_store: Store) -> Path:
 
 
 def file_of(made: Path) -> Path:
-    return made / TARGET / "model" / backends.get("coreml").FILE
+    return made / TARGET / "model" / formats.get("coreml").FILE
 
 
 def held(made: Path) -> Structure:
-    return backends.get("coreml").structure(file_of(made))
+    return formats.get("coreml").structure(file_of(made))
 
 
 def found_by_calibration(made: Path) -> list[ranges.Linear]:
@@ -200,16 +200,16 @@ def declare_otherwise(spec: Any) -> None:
 def test_rounding_that_no_conversion_has_is_refused(
     change: Callable[[Any], None], message: str, made: Path, tmp_path: Path
 ) -> None:
-    file = made / TARGET / "model" / backends.get("coreml").FILE
+    file = made / TARGET / "model" / formats.get("coreml").FILE
     copy = Path(shutil.copytree(file, tmp_path / file.name))
     edit(copy, change)
     with pytest.raises(ToolchainError, match=message):
-        backends.get("coreml").structure(copy)
+        formats.get("coreml").structure(copy)
 
 
 def test_without_its_rounding_a_program_is_nearer(made: Path) -> None:
     """The control's program: constants as they are, and nothing between rounded, neither to halves nor to int8."""
-    package = mil.read(made / TARGET / "model" / backends.get("coreml").FILE)
+    package = mil.read(made / TARGET / "model" / formats.get("coreml").FILE)
     ids = np.array([[101, 223, 203, 137, 331, 102, *[0] * 10]])
     inputs = {"input_ids": ids, "attention_mask": (ids > 0).astype(np.int32), "token_type_ids": ids * 0}
     seen: dict[str, dict[str, np.ndarray]] = {}

@@ -15,15 +15,15 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from test_backends import convert, converting, student_artifact, supported
 
-from pipeline import backends, tasks
+from pipeline import formats, tasks
 from pipeline.artifact import Artifact
-from pipeline.backends import executorch, litert
-from pipeline.backends.executorch import reader
-from pipeline.backends.structure import Constant, Structure
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.parameters import model_structure
 from pipeline.convert.stage import Target
 from pipeline.errors import ArtifactError, StudentError
+from pipeline.formats import executorch, litert
+from pipeline.formats.executorch import reader
+from pipeline.formats.structure import Constant, Structure
 from pipeline.verify import structure as judging
 from pipeline.verify.record import GateResult
 from pipeline.verify.weights import Expected
@@ -193,10 +193,10 @@ def test_an_element_near_the_middle_between_two_steps_is_the_toolchain_s_own() -
     assert "words" in failed(check(moved, checkpoint(), "int8_dynamic", "litert"))["weights"]
 
 
-@pytest.mark.parametrize("backend", backends.NAMES)
+@pytest.mark.parametrize("backend", formats.NAMES)
 def test_a_row_of_zeros_stays_one(backend: str) -> None:
     values = np.zeros((2, 4), np.float32)
-    assert not backends.get(backend).ROUNDING.of(values, np.abs(values).max(axis=1, keepdims=True)).any()
+    assert not formats.get(backend).ROUNDING.of(values, np.abs(values).max(axis=1, keepdims=True)).any()
 
 
 def test_a_second_copy_has_to_be_right_too() -> None:
@@ -329,7 +329,7 @@ def converted(uneven: Callable[..., Artifact], tmp_path_factory: pytest.TempPath
     @cache
     def make(architecture: str, task: str, target: Target) -> Path:
         folder = convert(uneven(architecture, task), target, root / f"{architecture}-{task}")
-        return folder / backends.get(target.backend).FILE
+        return folder / formats.get(target.backend).FILE
 
     return make
 
@@ -341,7 +341,7 @@ def expected_of(student: Path, task: str) -> Expected:
 
 def judged(made: Artifact, target: Target, file: Path) -> dict[str, str]:
     wanted = expected_of(made.path, made.manifest.params["task"])
-    backend = backends.get(target.backend)
+    backend = formats.get(target.backend)
     functions = len(backend.inspect(file))
     return failed(check(backend.structure(file), wanted, target.scheme, target.backend, functions))
 
@@ -494,7 +494,7 @@ def test_every_exchange_of_two_tensors_is_seen(
 ) -> None:
     """What all other gates let pass: each tensor is in the file, whole, but two operations read each other's."""
     made = uneven("albert", "embedding")
-    found = backends.get(target.backend).structure(converted("albert", "embedding", target))
+    found = formats.get(target.backend).structure(converted("albert", "embedding", target))
     expected = expected_of(made.path, "embedding")
     functions = len(found.uses)
     precision = judging.precision_of(target.scheme, target.backend)

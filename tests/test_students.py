@@ -15,13 +15,13 @@ from faults.students import few
 
 from pipeline import architectures, tasks
 from pipeline.architectures import ARCHITECTURES
-from pipeline.backends import signature
-from pipeline.backends.signature import Signature
-from pipeline.backends.structure import Constant, Structure
 from pipeline.checkpoint.loading import export_graph, load_checkpoint
 from pipeline.checkpoint.source import inspect_folder
 from pipeline.convert import stage as convert
 from pipeline.errors import StudentError, ToolchainError
+from pipeline.formats import signature
+from pipeline.formats.signature import Signature
+from pipeline.formats.structure import Constant, Structure
 from pipeline.student import reference
 from pipeline.student.truth import true_outputs
 from pipeline.text.bundled import Text

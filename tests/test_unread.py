@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from damage import Damaged
 
-from pipeline.backends import executorch
-from pipeline.backends.executorch import bounds
-from pipeline.backends.executorch.control import _Payload, write_control
 from pipeline.errors import EXIT_USAGE, ArtifactError
+from pipeline.formats import executorch
+from pipeline.formats.executorch import bounds
+from pipeline.formats.executorch.control import _Payload, write_control
 
 # executorch reads its own schemas so.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated. Use files:DeprecationWarning")

@@ -13,8 +13,8 @@ from damage import Damaged
 from test_bounds import refused
 from test_operators import read
 
-from pipeline.backends import litert, signature
-from pipeline.backends.litert.container import kinds_of, read_model, write_model
+from pipeline.formats import litert, signature
+from pipeline.formats.litert.container import kinds_of, read_model, write_model
 from pipeline.verify import structure as judging
 
 Model = Any

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.backends.structure import Flow, Role, Use
+from pipeline.formats.structure import Flow, Role, Use
 from pipeline.verify.weights import Expected, Form
 from pipeline.verify.wiring import follow
 

@@ -157,8 +157,8 @@ def session() -> Workers:
 
 
 _CACHES = {
-    "pipeline.backends.coreml.convert": ("_float_model", "_graph"),
-    "pipeline.backends.sparsity": ("sparse_matrices",),
+    "pipeline.formats.coreml.convert": ("_float_model", "_graph"),
+    "pipeline.formats.sparsity": ("sparse_matrices",),
 }
 """What a process remembers by a path, which in the next test may be another file's."""
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pipeline.backends.signature import Signature
 from pipeline.benchmark.record import BenchmarkRecord
 from pipeline.devices.headless import BenchmarkRequest, BenchmarkStatus
+from pipeline.formats.signature import Signature
 from pipeline.ship.placing import Index, Shipped
 from pipeline.student.golden import Golden
 

@@ -9,10 +9,10 @@ from statistics import median
 from pydantic import BaseModel, ConfigDict
 
 from pipeline.artifact import Artifact
-from pipeline.backends import signature
 from pipeline.benchmark import stage
 from pipeline.benchmark.paired import Ratio, ratio
 from pipeline.benchmark.stage import Tell
+from pipeline.formats import signature
 from pipeline.recipe.schema import BenchmarkSection
 from pipeline.text.bundled import everyday_sentences
 

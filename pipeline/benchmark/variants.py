@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import backends, tasks
+from pipeline import formats, tasks
 from pipeline.artifact import Artifact
-from pipeline.backends import signature
 from pipeline.benchmark.timed import Timed
 from pipeline.convert.model import Model
+from pipeline.formats import signature
 from pipeline.text.encoding import Encoder, Row
 
 
@@ -112,7 +112,7 @@ def import_checkpoint(model_type: str) -> None:
 
 def import_backend(name: str) -> None:
     """Import a backend's runtime."""
-    backends.get(name).import_runtime()
+    formats.get(name).import_runtime()
 
 
 def of_target(model: Artifact, student: str = "") -> Variant:
@@ -125,7 +125,7 @@ def of_target(model: Artifact, student: str = "") -> Variant:
     claimed = signature.read(model.path)
     found = model.manifest.metrics
     fixed = all(function.fixed for function in claimed.functions)
-    backend = backends.get(claimed.backend)
+    backend = formats.get(claimed.backend)
     return Variant(
         id="-".join(filter(None, (student, claimed.backend, claimed.scheme))),
         scheme=claimed.scheme,

@@ -108,12 +108,12 @@ def _time(
 
 def _untimed(target: "TargetReport", models: "Mapping[str, Artifact]") -> "Untimed | None":
     """Say why a target's files are not timed, or return None."""
-    from pipeline import backends
+    from pipeline import formats
     from pipeline.report.gate import Untimed
 
     if target.parity.verdict == "failed":
         return Untimed("the file failed, so its times mean nothing", missing=False)
-    if reason := backends.get(target.parity.backend).no_runtime():
+    if reason := formats.get(target.parity.backend).no_runtime():
         return Untimed(reason, missing=False)
     if target.name not in models:
         return Untimed(f"the folder of --baseline-models has no {target.name}/model", missing=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline import architectures, backends, compress
+from pipeline import architectures, compress, formats
 from pipeline.architectures import ARCHITECTURES
 from pipeline.checkpoint.source import RECIPE
 from pipeline.data.datasets import DATA_VARIABLE, DATASETS, Dataset
@@ -26,7 +26,7 @@ def tables() -> dict[str, dict[str, str]]:
         "architectures": {name: ", ".join(row.inputs) for name, row in ARCHITECTURES.items()}
         | {name: f"UNSUPPORTED, {reason}" for name, reason in architectures.UNSUPPORTED.items()},
         "tasks": {name: f"{row.auto_class}: {row.output_kind}" for name, row in TASKS.items()},
-        "backends": {name: _backend(name) for name in backends.NAMES},
+        "backends": {name: _backend(name) for name in formats.NAMES},
         "schemes": {name: _scheme(row) for name, row in schemes.items()},
         "datasets": {name: _dataset(row) for name, row in DATASETS.items()},
         "losses": {name: row.summary for name, row in LOSSES.items()},
@@ -37,7 +37,7 @@ def tables() -> dict[str, dict[str, str]]:
 
 
 def _backend(name: str) -> str:
-    backend = backends.get(name)
+    backend = formats.get(name)
     distribution = backend.DISTRIBUTIONS[0]
     try:
         installed = f"{distribution} {importlib.metadata.version(distribution)}"
@@ -49,7 +49,7 @@ def _backend(name: str) -> str:
 
 def _scheme(row: Scheme | Unsupported) -> str:
     lines = [row.summary]
-    for backend in backends.NAMES:
+    for backend in formats.NAMES:
         reason = row.refusal(backend)
         if reason is not None:
             lines.append(f"{backend}: UNSUPPORTED, {reason}")

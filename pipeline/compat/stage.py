@@ -14,9 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import artifact, backends, tasks
+from pipeline import artifact, formats, tasks
 from pipeline.artifact import Artifact, Order
-from pipeline.backends import signature
 from pipeline.compat import environments, trials
 from pipeline.compat.environments import Environment
 from pipeline.compat.record import RECORD, Compat, ExecuTorchFile, File, Row, TooNew, Verdict, read
@@ -25,6 +24,7 @@ from pipeline.convert.stage import Target
 from pipeline.devices import host
 from pipeline.errors import ArtifactError
 from pipeline.execution.node import versions
+from pipeline.formats import signature
 from pipeline.metrics import measures
 from pipeline.recipe.schema import Recipe
 from pipeline.runtimes import Runtime, find, version_numbers
@@ -237,7 +237,7 @@ def _file(target: Target, model: Artifact) -> File:
 
 
 def _promised(target: Target, model: Artifact) -> ExecuTorchFile:
-    made_with = model.manifest.tools[str(backends.get(target.backend).RUNTIME)]
+    made_with = model.manifest.tools[str(formats.get(target.backend).RUNTIME)]
     major, minor = version_numbers(made_with)[:2]
     return ExecuTorchFile(
         target=str(target),

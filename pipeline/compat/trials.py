@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.backends.signature import Function, Signature
 from pipeline.compat.record import Operator, TooNew
+from pipeline.formats.signature import Function, Signature
 from pipeline.student.golden import Golden
 from pipeline.text.encoding import Row
 

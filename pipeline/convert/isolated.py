@@ -9,12 +9,12 @@ from types import TracebackType
 from typing import Literal, Self, overload
 
 from pipeline import artifact
-from pipeline.backends import signature
 from pipeline.convert import opening
 from pipeline.convert.model import Model, Prediction, model_folder
 from pipeline.convert.model import load as load_here
 from pipeline.errors import PipelineError
 from pipeline.execution.worker import Worker
+from pipeline.formats import signature
 
 PATIENCE_SECONDS = 120.0
 """How long an answer may take. The first one imports a runtime, five seconds on a laptop; a text takes milliseconds."""

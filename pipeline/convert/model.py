@@ -10,11 +10,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import artifact, backends, tasks
-from pipeline.backends import Evaluator, signature
-from pipeline.backends.signature import Function, Signature
+from pipeline import artifact, formats, tasks
 from pipeline.convert import opening
 from pipeline.errors import InputError, no_file
+from pipeline.formats import Evaluator, signature
+from pipeline.formats.signature import Function, Signature
 from pipeline.metrics import measures
 from pipeline.metrics.outputs import Entity, Offsets, Span, best_span, entities, first_tokens, overlap, word_spans
 from pipeline.text.bundled import everyday_sentences
@@ -63,7 +63,7 @@ class Model:
         if evaluator:
             self._session = evaluator.load(file, self.signature, threads)
         else:
-            self._session = backends.get(self.signature.backend).load(file, self.signature, threads=threads)
+            self._session = formats.get(self.signature.backend).load(file, self.signature, threads=threads)
 
     def run(self, row: Row, *, length: int | None = None) -> NDArray[np.float32]:
         """Return the raw output of one row: `(width,)`, or `(tokens, width)` where each token has one.

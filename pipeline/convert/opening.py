@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 
-from pipeline import backends
+from pipeline import formats
 from pipeline.artifact import check_size, file_bytes
-from pipeline.backends import signature
-from pipeline.backends.signature import Function, Signature, Tensor
 from pipeline.errors import ArtifactError
+from pipeline.formats import signature
+from pipeline.formats.signature import Function, Signature, Tensor
 from pipeline.runtimes import version_numbers
 
 _SHOWN_CHARACTERS = 80
@@ -39,7 +39,7 @@ def check(folder: Path) -> None:
 
 def _problems(folder: Path, claimed: Signature) -> Iterator[str]:
     """Yield what does not fit; what costs least to find out comes first."""
-    backend = backends.get(claimed.backend)
+    backend = formats.get(claimed.backend)
     if claimed.file != backend.FILE:
         yield f"file: {_short(claimed.file)}, where a file of {claimed.backend} is called {backend.FILE!r}"
     yield from _wrong_runtime(claimed)
@@ -56,7 +56,7 @@ def _problems(folder: Path, claimed: Signature) -> Iterator[str]:
 
 def _wrong_runtime(claimed: Signature) -> Iterator[str]:
     """Yield a runtime that no file of this version of PocketBERT, or of an earlier one, asks for."""
-    asked, known = claimed.minimum_runtime, backends.minimum_runtime(claimed.backend, claimed.scheme)
+    asked, known = claimed.minimum_runtime, formats.minimum_runtime(claimed.backend, claimed.scheme)
     if asked == known:
         return
     if not version_numbers(known):

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import artifact, backends, tasks
+from pipeline import artifact, formats, tasks
 from pipeline.artifact import Artifact, Manifest
-from pipeline.backends import ConvertRequest, sparsity
-from pipeline.backends.signature import SIGNATURE, Signature
-from pipeline.backends.structure import Structure
 from pipeline.checkpoint.parameters import content_digest
 from pipeline.checkpoint.source import TOKENIZER_FILES, Source
 from pipeline.convert.model import Model
 from pipeline.errors import ToolchainError
+from pipeline.formats import ConvertRequest, sparsity
+from pipeline.formats.signature import SIGNATURE, Signature
+from pipeline.formats.structure import Structure
 from pipeline.recipe.schema import Recipe
 from pipeline.schemes import Gates
 from pipeline.student import golden
@@ -52,13 +52,13 @@ def order_params(recipe: Recipe, target: Target, source: Source) -> dict[str, An
     gates = recipe.gates(target.scheme)
     params: dict[str, Any] = {
         "backend": target.backend,
-        "backend_version": backends.get(target.backend).VERSION,
+        "backend_version": formats.get(target.backend).VERSION,
         "scheme": target.scheme,
         "task": recipe.task,
         # Both stand in the file, and in no file of the student, whose digest would tell.
         "origin": source.origin,
         "licence": source.licence,
-        "lengths": list(backends.get(target.backend).lengths_in_file(recipe.lengths(target.backend))),
+        "lengths": list(formats.get(target.backend).lengths_in_file(recipe.lengths(target.backend))),
         "golden": {"min_worst_cosine": gates.min_worst_cosine, "min_sqnr_db": gates.min_sqnr_db},
     }
     if (ios := recipe.minimum_ios(target.backend)) is not None:
@@ -91,7 +91,7 @@ def make(
     Returns:
         Size, op counts, seconds and peak memory of the conversion.
     """
-    backend = backends.get(target.backend)
+    backend = formats.get(target.backend)
     student_metrics = student.manifest.metrics
     started = time.perf_counter()
     request = ConvertRequest(
@@ -136,7 +136,7 @@ def figures(backend: str, file: Path, held: Structure) -> dict[str, int]:
         tells them, see `Backend.operations`.
     """
     stored = sum(constant.values.size for constant in held.constants)
-    return {"file_bytes": artifact.file_bytes(file), "stored_numbers": stored, **backends.get(backend).operations(file)}
+    return {"file_bytes": artifact.file_bytes(file), "stored_numbers": stored, **formats.get(backend).operations(file)}
 
 
 def metadata(student: Manifest, target: Target) -> dict[str, str]:
@@ -155,7 +155,7 @@ def metadata(student: Manifest, target: Target) -> dict[str, str]:
 
 def _signature(request: ConvertRequest, target: Target, student_metrics: dict[str, Any], out: Path) -> Signature:
     """Read the functions back from the file and check them against what was asked."""
-    backend = backends.get(target.backend)
+    backend = formats.get(target.backend)
     functions = backend.inspect(out / backend.FILE)
     wanted = set(tasks.get(request.task).output_names)
     for function in functions:
@@ -170,7 +170,7 @@ def _signature(request: ConvertRequest, target: Target, student_metrics: dict[st
         task=request.task,
         output_kind=tasks.get(request.task).output_kind,
         file=backend.FILE,
-        minimum_runtime=backends.minimum_runtime(target.backend, target.scheme),
+        minimum_runtime=formats.minimum_runtime(target.backend, target.scheme),
         pad_token_id=student_metrics["pad_token_id"],
         labels=request.labels,
         functions=functions,

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from pipeline import artifact, backends, tasks
+from pipeline import artifact, formats, tasks
 from pipeline.artifact import Artifact
 from pipeline.benchmark import stage as benchmark
 from pipeline.convert import stage as convert
@@ -286,7 +286,7 @@ def _train_quantised(files: _Files, quantised: Node, scheme: str, settings: Quan
 
 
 def _convert(files: _Files, target: Target) -> Node:
-    recipe, backend = files.recipe, backends.get(target.backend)
+    recipe, backend = files.recipe, formats.get(target.backend)
     assert files.student
     inputs: dict[str, Node] = {"student": files.student}
     quantised = _quantise(files, target.scheme)
@@ -330,7 +330,7 @@ def _convert_again(files: _Files, target: Target) -> Node:
     first = _convert(files, target)
     inputs = dict(first.inputs)
     if "base" in inputs:
-        inputs["base"] = _convert_again(files, Target(target.backend, str(backends.get(target.backend).BASE_SCHEME)))
+        inputs["base"] = _convert_again(files, Target(target.backend, str(formats.get(target.backend).BASE_SCHEME)))
     place = f"{target}/again"
     return replace(
         first, name=f"convert {target} again", place=place, params=dict(first.params) | {"again": True}, inputs=inputs
@@ -358,11 +358,11 @@ def opened(folder: Path) -> Artifact:
 
 def _convert_seconds(weights: int, target: Target, *, made_from_base: bool) -> float:
     """Estimate a conversion from what MiniLM, 90 MB, took."""
-    return (3.0 if made_from_base else backends.get(target.backend).CONVERT_SECONDS) * max(0.2, weights / 90e6)
+    return (3.0 if made_from_base else formats.get(target.backend).CONVERT_SECONDS) * max(0.2, weights / 90e6)
 
 
 def _verify(files: _Files, target: Target) -> Node:
-    recipe, backend = files.recipe, backends.get(target.backend)
+    recipe, backend = files.recipe, formats.get(target.backend)
     assert files.student
     usable, _ = reference.chosen_datasets(tasks.get(recipe.task), files.branch.datasets)
     quantised = files.models[target].inputs.get("quantised")
@@ -427,7 +427,7 @@ def _benchmark(request: Request, every: Sequence[_Files]) -> Node:
     for files in every:
         whose = "" if files is own else files.recipe.name
         for target, model in files.models.items():
-            if not backends.get(target.backend).no_runtime():
+            if not formats.get(target.backend).no_runtime():
                 name = "/".join(filter(None, (whose, str(target))))
                 inputs[name] = model
                 variants.append((Input(name), whose))
@@ -453,7 +453,7 @@ def _benchmark(request: Request, every: Sequence[_Files]) -> Node:
             "machine": [machine.model_id, machine.cpu_features, machine.os],
         },
         inputs=inputs,
-        tools=versions("torch", *(backends.get(name).DISTRIBUTIONS[0] for name in used)),
+        tools=versions("torch", *(formats.get(name).DISTRIBUTIONS[0] for name in used)),
         function=time_files,
         arguments=(Input("student"), variants, lengths, texts, threads, section, Log()),
         estimate=Estimate(seconds, 3_000_000),

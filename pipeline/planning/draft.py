@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline import backends, tasks
+from pipeline import formats, tasks
 from pipeline.artifact import write_text
 from pipeline.checkpoint.inspection import Summary, find_cached, resolve, summarise
 from pipeline.checkpoint.source import find
@@ -93,7 +93,7 @@ def draft(
         "drafted": _drafted(target=True),
         "suggested": _drafted(target=False),
         "schemes": {backend: _schemes(backend) for backend in BACKENDS},
-        "titles": {backend: backends.get(backend).TITLE for backend in BACKENDS},
+        "titles": {backend: formats.get(backend).TITLE for backend in BACKENDS},
         "minimum_ios": CoreMLSection.model_fields["minimum_ios"].default,
     }
     values["datasets"], values["datasets_reason"] = choose_datasets(chosen, summary)
@@ -119,7 +119,7 @@ def draft(
 
 def _drafted(*, target: bool) -> dict[str, str]:
     """Return the scheme of each backend that a recipe begins with, as a target or in a comment."""
-    rows = {name: backends.get(name).DRAFTED for name in BACKENDS}
+    rows = {name: formats.get(name).DRAFTED for name in BACKENDS}
     return {name: scheme for name, (scheme, is_target) in rows.items() if is_target == target}
 
 

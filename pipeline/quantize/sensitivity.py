@@ -23,12 +23,12 @@ from pydantic import BaseModel, ConfigDict
 
 from pipeline import tasks
 from pipeline.artifact import Artifact, digest_of, file_bytes, read_manifest, write_text
-from pipeline.backends import signature
 from pipeline.checkpoint.integers import Integers
 from pipeline.convert.stage import Target
 from pipeline.convert.stage import make as convert
 from pipeline.data.corpus import Unlabelled
 from pipeline.execution.worker import tell
+from pipeline.formats import signature
 from pipeline.metrics import measures
 from pipeline.quantize import stage
 from pipeline.recipe.schema import QuantizeSection

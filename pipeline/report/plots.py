@@ -14,7 +14,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from pipeline import backends
+from pipeline import formats
 from pipeline.report import wording
 from pipeline.report.record import PhoneReport, Report, VariantReport
 from pipeline.schemes import SCHEMES, Mark
@@ -69,7 +69,7 @@ def looks(report: Report) -> Callable[[str, str, bool], Look]:
 
     Runtimes of PocketBERT's own backends keep their colour in every report; others take the next ones as they appear.
     """
-    runtimes = [backends.get(name).TITLE for name in backends.NAMES]
+    runtimes = [formats.get(name).TITLE for name in formats.NAMES]
     runtimes += [one.runtime for one in report.variants if not one.reference and one.runtime not in runtimes]
     colours = {name: _PALETTE[number % len(_PALETTE)] for number, name in enumerate(dict.fromkeys(runtimes))}
 

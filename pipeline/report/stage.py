@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import backends
+from pipeline import formats
 from pipeline.artifact import Artifact, Manifest
-from pipeline.backends import signature
 from pipeline.benchmark.record import HOT, BenchmarkRecord, LengthTiming, TextTiming, mean_of_medians, read_all
 from pipeline.benchmark.sustained import energy
 from pipeline.devices.host import Machine
 from pipeline.errors import ArtifactError
+from pipeline.formats import signature
 from pipeline.quantize import costs
 from pipeline.quantize import stage as quantize
 from pipeline.recipe.schema import Recipe
@@ -241,7 +241,7 @@ def _target(name: str, model: Artifact | None, parity: Artifact | None) -> Targe
     claimed = signature.read(model.path)
     return TargetReport(
         name=name,
-        runtime=backends.get(verdict.backend).TITLE,
+        runtime=formats.get(verdict.backend).TITLE,
         scheme=verdict.scheme,
         scheme_summary=SCHEMES[verdict.scheme].summary,
         digest=model.digest,

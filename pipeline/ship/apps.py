@@ -4,12 +4,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipeline import artifact, backends
+from pipeline import artifact, formats
 from pipeline.artifact import Artifact
-from pipeline.backends import signature
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import finished_model
 from pipeline.errors import ArtifactError, GateFailed, InputError, no_folder
+from pipeline.formats import signature
 from pipeline.recipe.schema import Recipe
 from pipeline.schemes import BACKENDS, SCHEMES
 from pipeline.ship import placing, signing
@@ -20,7 +20,7 @@ from pipeline.verify.record import Parity
 
 ANDROID, IOS = "android-demo/app/src/main/assets/model", "ios-demo/App/Resources/Model"
 _PLACES = {"android": ANDROID, "ios": IOS}
-DESTINATIONS = {name: tuple(_PLACES[app] for app in backends.get(name).APPS) for name in BACKENDS}
+DESTINATIONS = {name: tuple(_PLACES[app] for app in formats.get(name).APPS) for name in BACKENDS}
 """Where the apps that run a backend's files look for models."""
 
 
@@ -102,7 +102,7 @@ def checked(
         raise GateFailed(f"{target} is not shipped: {why}. --allow-not-run ships it all the same.")
     if thorough is not None:
         check_thorough(thorough, {str(target): parity.thorough}, "signed")
-    offered, untried = backends.compute_units(target.backend, target.scheme)
+    offered, untried = formats.compute_units(target.backend, target.scheme)
     return Shipped(
         recipe=recipe.name,
         target=str(target),

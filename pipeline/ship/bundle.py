@@ -12,11 +12,11 @@ from typing import Any
 
 from pipeline import __version__, artifact
 from pipeline.artifact import Artifact, FileEntry, Manifest, Order
-from pipeline.backends import signature
 from pipeline.convert.stage import Target
 from pipeline.convert.targets import finished_model
 from pipeline.errors import ArtifactError, GateFailed, PipelineError, no_folder
 from pipeline.execution.node import versions
+from pipeline.formats import signature
 from pipeline.recipe.schema import Recipe
 from pipeline.ship import card, signing
 from pipeline.ship.record import (

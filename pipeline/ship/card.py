@@ -9,11 +9,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipeline import backends
+from pipeline import formats
 from pipeline.artifact import Manifest
-from pipeline.backends.signature import Function
 from pipeline.data import datasets as data
 from pipeline.devices.host import Machine
+from pipeline.formats.signature import Function
 from pipeline.recipe.schema import Recipe
 from pipeline.report import wording
 from pipeline.report.record import VariantReport, disturbances
@@ -93,7 +93,7 @@ def render(
             commit=base.group(2) if base else None,
             labels=student.metrics["labels"],
             ready=ready,
-            titles={name: backends.get(name).TITLE for name in backends.NAMES},
+            titles={name: formats.get(name).TITLE for name in formats.NAMES},
             summaries={name: scheme.summary for name, scheme in SCHEMES.items()},
             datasets=list(datasets),
             bundled_data=[name for name, row in data.DATASETS.items() if row.bundled],

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipeline import artifact, backends, strict
+from pipeline import artifact, formats, strict
 from pipeline.artifact import Artifact, digest_of
-from pipeline.backends import signature
 from pipeline.benchmark.pooling import pool
 from pipeline.benchmark.record import LEAST_SAMPLES, BenchmarkRecord, disturbed, texts_digest, unfit
 from pipeline.convert.stage import Target
@@ -23,6 +22,7 @@ from pipeline.devices.headless import MODELS, BenchmarkRequest
 from pipeline.devices.table import Device
 from pipeline.devices.transport import PATIENCE, DeviceError, Patience, Transport, carry_out
 from pipeline.errors import ArtifactError, InputError
+from pipeline.formats import signature
 from pipeline.recipe.schema import BenchmarkSection, Recipe
 from pipeline.ship import apps, placing, signing
 
@@ -240,7 +240,7 @@ def _units(target: Target, shipped: placing.Shipped, device: Device, tell: Tell)
     Units on which no file of the scheme has passed yet are left out, and told of: an app refuses them. If none of
     the row's units is left, the file's default is measured under its own name.
     """
-    if len(backends.get(target.backend).COMPUTE_UNITS) == 1:
+    if len(formats.get(target.backend).COMPUTE_UNITS) == 1:
         return (None,)
     if left := [units for units in device.compute_units if units not in shipped.compute_units]:
         tell(f"{target} is not measured on {', '.join(left)}: no such file has passed there", 0.0)

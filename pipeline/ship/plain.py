@@ -11,11 +11,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline import backends
-from pipeline.backends.signature import Signature
+from pipeline import formats
 from pipeline.devices.adb import TEMPORARY, AndroidPhone
 from pipeline.devices.transport import DeviceError, Tell
 from pipeline.errors import InputError
+from pipeline.formats.signature import Signature
 
 FOLDER = f"{TEMPORARY}/pocketbert"
 
@@ -67,7 +67,7 @@ def measure(
         InputError: there is no runner.
         DeviceError: the phone or the runner did not do what it should.
     """
-    known = backends.get(claimed.backend).PHONE_RUNNER
+    known = formats.get(claimed.backend).PHONE_RUNNER
     if known is None:
         raise InputError(f"{target} has no runner for Android phones.")
     if not runner.is_file():

@@ -9,9 +9,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipeline.artifact import Artifact, FileEntry
-from pipeline.backends.signature import Signature
 from pipeline.convert.stage import Target
 from pipeline.errors import ArtifactError, InputError
+from pipeline.formats.signature import Signature
 from pipeline.ship.signing import SIGNATURE
 from pipeline.verify.record import Parity, Verdict
 

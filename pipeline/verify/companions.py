@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline import artifact, backends, tasks
+from pipeline import artifact, formats, tasks
 from pipeline.artifact import Manifest
-from pipeline.backends.signature import SIGNATURE, Function, Signature
-from pipeline.backends.structure import Structure
 from pipeline.checkpoint.source import TOKENIZER_FILES
 from pipeline.convert import stage as convert
 from pipeline.errors import ArtifactError
+from pipeline.formats.signature import SIGNATURE, Function, Signature
+from pipeline.formats.structure import Structure
 from pipeline.schemes import Gates
 from pipeline.student import golden
 from pipeline.student.golden import GOLDEN
@@ -43,7 +43,7 @@ def check(
     """
     of_student = artifact.read_manifest(student)
     file = model / signature.file
-    said = backends.get(signature.backend).claims(file)
+    said = formats.get(signature.backend).claims(file)
     figures = convert.figures(signature.backend, file, stored)
     return [
         _gate("companions", _changed_companions(model, student) or _stray(model, student, signature)),
@@ -131,7 +131,7 @@ def _wrong_signature(
     if (signature.backend, signature.scheme) != (asked.target.backend, asked.target.scheme):
         return f"signature.json says {signature.backend}-{signature.scheme}; asked was {asked.target}"
     parameters = of_student.metrics["parameters"]
-    runtime = backends.minimum_runtime(signature.backend, signature.scheme)
+    runtime = formats.minimum_runtime(signature.backend, signature.scheme)
     if signature.parameters != parameters:
         return f"signature.json says {signature.parameters} parameters; the student has {parameters}"
     if signature.minimum_runtime != runtime:

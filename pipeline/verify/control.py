@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import architectures, backends
-from pipeline.backends import Evaluator, Session
-from pipeline.backends import signature as signature_of
-from pipeline.backends.signature import Function, Signature
-from pipeline.backends.structure import Structure
+from pipeline import architectures, formats
 from pipeline.convert.model import Model
+from pipeline.formats import Evaluator, Session
+from pipeline.formats import signature as signature_of
+from pipeline.formats.signature import Function, Signature
+from pipeline.formats.structure import Structure
 from pipeline.schemes import SCHEMES
 from pipeline.student.reference import Reference
 from pipeline.text.encoding import Encoder
@@ -71,7 +71,7 @@ def run(subject: Subject, *, thorough: bool) -> Control:
     with tempfile.TemporaryDirectory() as scratch:
 
         def load(file: Path, signature: Signature, threads: int) -> Session:
-            return backends.get(signature.backend).load_control(file, signature, Path(scratch))
+            return formats.get(signature.backend).load_control(file, signature, Path(scratch))
 
         with Model(subject.folder, evaluator=Evaluator("control", load, uses_threads=False)) as single:
             errors = _errors(single, every, true)

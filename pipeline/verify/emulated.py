@@ -14,10 +14,10 @@ from pydantic import BaseModel, ConfigDict
 
 from pipeline import tasks
 from pipeline.artifact import Artifact
-from pipeline.backends.signature import Signature
 from pipeline.convert.model import Model
 from pipeline.devices import arm64
 from pipeline.devices.arm64 import Call, Emulator
+from pipeline.formats.signature import Signature
 from pipeline.metrics import measures
 from pipeline.student import golden, reference
 from pipeline.student.reference import Reference

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline import tasks
-from pipeline.backends.structure import Structure
+from pipeline.formats.structure import Structure
 from pipeline.metrics.outputs import RowOutputs
 from pipeline.student.truth import true_outputs
 from pipeline.text.encoding import Row

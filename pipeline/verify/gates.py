@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import backends
-from pipeline.backends.signature import Signature
+from pipeline import formats
+from pipeline.formats.signature import Signature
 from pipeline.metrics import scoring
 from pipeline.metrics.scoring import Labels
 from pipeline.schemes import SCHEMES, Gates
@@ -272,8 +272,8 @@ def _other_gates(signature: Signature, gates: Gates, others: list[Evaluation]) -
     why = "the runtime differs from the evaluator of the verdict"
     if bound is None:
         return []
-    _, untried = backends.compute_units(signature.backend, signature.scheme)
-    unused = {one.name for one in backends.get(signature.backend).evaluators() if one.unit in untried}
+    _, untried = formats.compute_units(signature.backend, signature.scheme)
+    unused = {one.name for one in formats.get(signature.backend).evaluators() if one.unit in untried}
     return [
         _at_least(signature, f"min_sqnr_db:{one.evaluator}", bound, one.sqnr_db, why)
         for one in others

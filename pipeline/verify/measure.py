@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import backends
-from pipeline.backends import Evaluator, signature
-from pipeline.backends.signature import Signature
-from pipeline.backends.structure import Structure
+from pipeline import formats
 from pipeline.convert.model import Model
+from pipeline.formats import Evaluator, signature
+from pipeline.formats.signature import Signature
+from pipeline.formats.structure import Structure
 from pipeline.metrics import measures, scoring
 from pipeline.metrics.outputs import RowOutputs
 from pipeline.metrics.scoring import Labels
@@ -111,7 +111,7 @@ def measure(
 
     Every session is closed again, so that one process measures file after file.
     """
-    evaluator, *others = backends.get(signature.read(model_folder).backend).evaluators()
+    evaluator, *others = formats.get(signature.read(model_folder).backend).evaluators()
     with Model(model_folder, evaluator=evaluator) as model:
         natural = [Run(number, model.signature.choose(len(row))[1]) for number, row in enumerate(truth.rows)]
         lengths = _test_lengths(model)
@@ -224,7 +224,7 @@ def _static_gates(
 ) -> tuple[list[GateResult], _Holds]:
     """Judge the files beside the model, its signature, and the constants and attributes in it; return these as well."""
     claimed = model.signature
-    backend = backends.get(claimed.backend)
+    backend = formats.get(claimed.backend)
     file = model.folder / claimed.file
     functions = backend.inspect(file)
     stored = backend.structure(file)

@@ -11,7 +11,7 @@ from itertools import cycle
 
 import numpy as np
 
-from pipeline.backends.signature import Signature
+from pipeline.formats.signature import Signature
 from pipeline.text.encoding import Row
 
 _EVERY_LENGTH_UP_TO = 128

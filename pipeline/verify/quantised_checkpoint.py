@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError
 
-from pipeline.backends.structure import Steps, Structure
 from pipeline.checkpoint import integers, palettes, ranges
 from pipeline.checkpoint.integers import Integers
 from pipeline.checkpoint.palettes import Palette
 from pipeline.checkpoint.source import CODES
 from pipeline.errors import StudentError
+from pipeline.formats.structure import Steps, Structure
 from pipeline.quantize import stage as quantize
 from pipeline.quantize.stage import Wanted
 from pipeline.schemes import SCHEMES, Scheme, Stored

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import artifact
-from pipeline.backends import signature
 from pipeline.errors import PipelineError, StudentError, UnknownOp
+from pipeline.formats import signature
 from pipeline.student import reference
 from pipeline.student.reference import Reference
 from pipeline.verify.gates import judge

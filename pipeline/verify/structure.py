@@ -9,8 +9,8 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import backends
-from pipeline.backends.structure import Activation, Constant, Structure
+from pipeline import formats
+from pipeline.formats.structure import Activation, Constant, Structure
 from pipeline.schemes import SCHEMES
 from pipeline.verify.record import GateResult, listed
 from pipeline.verify.weights import Expected, Form, Match, Precision, best_match
@@ -39,7 +39,7 @@ _SPELLED: dict[str, tuple[str, ...]] = {
 
 def declared_sqnr_db(backend: str, activations: Sequence[str]) -> float:
     """Return the SQNR that a backend is held to at most, because of the form in which it computes an activation."""
-    known = backends.get(backend).COMPUTED_AS
+    known = formats.get(backend).COMPUTED_AS
     return min((known[kind].least_db for kind in activations if kind in known), default=float("inf"))
 
 
@@ -84,7 +84,7 @@ def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, f
 def precision_of(scheme: str, backend: str) -> Precision:
     """Return what a scheme promises on a backend."""
     row = SCHEMES[scheme]
-    return Precision(row.weights, row.support[backend].base, row.granularity, backends.get(backend).ROUNDING)
+    return Precision(row.weights, row.support[backend].base, row.granularity, formats.get(backend).ROUNDING)
 
 
 @dataclass
@@ -323,7 +323,7 @@ def _activation_gate(stored: Structure, expected: Expected, backend: str, functi
 
 def _spellings(kinds: Counter[str], backend: str) -> Iterator[dict[str, str]]:
     """Yield every way in which a file may hold some kinds."""
-    known = backends.get(backend).COMPUTED_AS
+    known = formats.get(backend).COMPUTED_AS
     ways = [known[kind].forms if kind in known else _SPELLED.get(kind, (kind,)) for kind in kinds]
     for way in product(*ways):
         yield dict(zip(kinds, way, strict=True))

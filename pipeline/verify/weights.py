@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline import architectures
-from pipeline.backends.rounding import SMALLEST_STEP, Rounding
-from pipeline.backends.structure import Constant, Steps
 from pipeline.checkpoint.parameters import content_digest
 from pipeline.checkpoint.source import GAINS, WEIGHTS
 from pipeline.errors import StudentError
+from pipeline.formats.rounding import SMALLEST_STEP, Rounding
+from pipeline.formats.structure import Constant, Steps
 from pipeline.schemes import Granularity, Stored
 
 Array = NDArray[np.float32]

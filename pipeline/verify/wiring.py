@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pipeline.backends.structure import Role, Use
+from pipeline.formats.structure import Role, Use
 from pipeline.verify.weights import Expected, Form
 
 _SMALL = 16

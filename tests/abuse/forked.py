@@ -170,7 +170,7 @@ def _import_everything() -> None:
         "pipeline.student.stage", "pipeline.checkpoint.loading", "pipeline.convert.model", "pipeline.verify.stage",
         "pipeline.report.stage", "pipeline.benchmark.stage", "pipeline.ship.apps", "pipeline.ship.bundle",
         "pipeline.ship.push", "pipeline.mil.trial", "pipeline.compat.stage", "pipeline.train.stage",
-        "pipeline.cli.inventory", "pipeline.backends.litert.session",
+        "pipeline.cli.inventory", "pipeline.formats.litert.session",
     ):  # fmt: skip
         importlib.import_module(name)
     # Classes that transformers imports when they are first asked for.

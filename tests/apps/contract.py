@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from pipeline import artifact
 from pipeline.artifact import FileEntry
-from pipeline.backends.signature import Function, Signature, Tensor
+from pipeline.formats.signature import Function, Signature, Tensor
 from pipeline.ship.placing import Entry, Index, Shipped
 from pipeline.student.golden import TEXTS, Golden, GoldenRow
 from pipeline.text.encoding import Encoder

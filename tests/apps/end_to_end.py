@@ -15,10 +15,10 @@ import pytest
 
 from apps import runtime_server, students
 from pipeline import artifact, strict
-from pipeline.backends import signature
 from pipeline.benchmark.record import BenchmarkRecord, percentiles, texts_digest
 from pipeline.convert.model import Model, Prediction
 from pipeline.devices.headless import FINAL, RECORD, REQUEST, STATUS, BenchmarkRequest, BenchmarkStatus
+from pipeline.formats import signature
 from pipeline.text.bundled import everyday_sentences, verification_texts
 
 FOLDER = students.FOLDER / "endtoend"

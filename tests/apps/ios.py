@@ -19,7 +19,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from apps import end_to_end, lanes, pbxproj, toolchains, words, xcode
-from pipeline.backends.executorch import facts
+from pipeline.formats.executorch import facts
 
 HOME, MODELS = xcode.HOME, xcode.HOME / "AppModels"
 _DECLARED = ("Darwin", "UIKit", "CoreML", "ExecuTorch", "Combine", "UniformTypeIdentifiers", "SwiftUI", "Charts")

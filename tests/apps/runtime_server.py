@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import backends
+from pipeline import formats
 from pipeline.artifact import Artifact
-from pipeline.backends import signature
 from pipeline.errors import PipelineError
+from pipeline.formats import signature
 
 _DISTRIBUTIONS = {"litert": "ai-edge-litert", "executorch": "executorch"}
 _LONGEST_PATH = 100
@@ -60,7 +60,7 @@ class _Connection(socketserver.StreamRequestHandler):
             model = self.server.models[asked["folder"]]
             path = Path(model["path"])
             claimed = signature.read(path)
-            backend = backends.get(claimed.backend)
+            backend = formats.get(claimed.backend)
             session = backend.load(path / claimed.file, claimed, threads=asked["threads"])
         except (PipelineError, KeyError, ValueError) as error:
             self._say({"error": f"{type(error).__name__}: {error}"})

@@ -20,9 +20,9 @@ from conftest import Silent
 from apps import toolchains
 from pipeline import artifact
 from pipeline.artifact import Artifact
-from pipeline.backends import compute_units, signature
 from pipeline.convert.targets import choose_targets
 from pipeline.execution.store import Store
+from pipeline.formats import compute_units, signature
 from pipeline.planning import run as running
 from pipeline.planning.build import Request, build
 from pipeline.recipe import loading

@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from apps import apk, toolchains
-from pipeline.backends.executorch import facts
+from pipeline.formats.executorch import facts
 
 DEMO = toolchains.REPOSITORY / "android-demo"
 _SPACE = "{http://maven.apache.org/POM/4.0.0}"

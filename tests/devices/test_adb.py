@@ -18,7 +18,6 @@ from benchmarks import compare, compare_record
 from devices import phone as phones
 from devices.phone import ADDRESS, Phone
 from pipeline.artifact import Artifact
-from pipeline.backends import signature
 from pipeline.benchmark.record import BenchmarkRecord, _elsewhere, read_all
 from pipeline.benchmark.sustained import energy
 from pipeline.convert.targets import choose_targets, finished_model
@@ -26,6 +25,7 @@ from pipeline.devices import adb
 from pipeline.devices.table import Device
 from pipeline.devices.transport import DeviceError, Patience
 from pipeline.errors import InputError
+from pipeline.formats import signature
 from pipeline.planning import run as running
 from pipeline.planning.build import Request
 from pipeline.recipe import loading

@@ -11,7 +11,7 @@ from faults.outcome import judge_fault
 from faults.workers import WorkerPool
 from warm import session
 
-from pipeline import artifact, backends
+from pipeline import artifact, formats
 from pipeline.convert.stage import Target
 
 SAMPLE = (
@@ -76,7 +76,7 @@ def test_faults_have_names_of_their_own_and_say_what_is_wrong() -> None:
 def test_every_fault_is_planted_in_every_format_or_says_why_not() -> None:
     for fault in catalogue.FAULTS:
         said = {key.partition("-")[0] for key in fault.not_for}
-        assert set(fault.cells) | said >= set(backends.NAMES), fault.name
+        assert set(fault.cells) | said >= set(formats.NAMES), fault.name
 
 
 @pytest.mark.parametrize("group", catalogue.GROUPS)

@@ -11,13 +11,13 @@ from mutations.mutation import KINDS, flip, mutation
 from mutations.subject import Subject
 from warm import session
 
-from pipeline import backends
+from pipeline import formats
 
 SEED = 20
 LOADED, FLIPPED = 16, 6
 
 
-NAMES = [pytest.param(name, marks=pytest.mark.full if name == "executorch" else ()) for name in backends.NAMES]
+NAMES = [pytest.param(name, marks=pytest.mark.full if name == "executorch" else ()) for name in formats.NAMES]
 """ExecuTorch's file takes longest to make; `test_bounds` damages it too."""
 
 

@@ -19,8 +19,6 @@ import numpy as np
 from torch import nn
 
 from pipeline.architectures.layers import layers, put
-from pipeline.backends import ConvertRequest, Inputs, Session, litert
-from pipeline.backends.signature import Function, Signature
 from pipeline.checkpoint import shapes
 from pipeline.compress.prune.removal import keep_layers, keep_structures
 from pipeline.compress.prune.structure import (
@@ -33,6 +31,8 @@ from pipeline.compress.prune.structure import (
     sublayers,
 )
 from pipeline.errors import ToolchainError
+from pipeline.formats import ConvertRequest, Inputs, Session, litert
+from pipeline.formats.signature import Function, Signature
 
 _VOCABULARY_SIZE = 128
 """Vocabulary size of the small files; a look-up costs the same in any embedding table."""

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import tasks
-from pipeline.backends import litert
 from pipeline.checkpoint.source import Source
 from pipeline.compress.common import (
     SOURCE,
@@ -22,6 +21,7 @@ from pipeline.data.datasets import sample
 from pipeline.devices import host
 from pipeline.errors import RecipeError
 from pipeline.execution.node import versions
+from pipeline.formats import litert
 from pipeline.recipe.compression import STRUCTURE, PruneSection
 from pipeline.tasks import Task
 from pipeline.text import tokenizers

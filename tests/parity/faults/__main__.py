@@ -18,7 +18,7 @@ from faults.outcome import Catch, judge_fault
 from faults.run import Cell
 from faults.students import Student
 from faults.workers import WorkerPool
-from pipeline import artifact, backends
+from pipeline import artifact, formats
 from pipeline.convert.stage import Target
 
 PARALLEL = 2
@@ -36,7 +36,7 @@ def main() -> int:
     if options.list:
         print("\n".join(f"{fault.name:38} {fault.level:11} {fault.what}" for fault in faults))
         return 0
-    chosen = (options.format,) if options.format else backends.NAMES
+    chosen = (options.format,) if options.format else formats.NAMES
     bench = Bench(chosen, Console(stderr=True))
     with artifact.only_run(BUILD, waiting=lambda: bench.console.print("another run works in build/faults; waiting")):
         partial_run = bool(options.only or options.format or options.clean_only)
@@ -55,7 +55,7 @@ def _options() -> argparse.Namespace:
         "--only", metavar="NAME", action="append", help="faults whose name contains this, and their clean files"
     )
     parser.add_argument("--group", choices=catalogue.GROUPS, help="this group of faults alone")
-    parser.add_argument("--format", choices=backends.NAMES, help="this format alone")
+    parser.add_argument("--format", choices=formats.NAMES, help="this format alone")
     parser.add_argument("--list", action="store_true", help="name the faults and stop")
     parser.add_argument("--clean-only", action="store_true", help="clean exports, no faults")
     return parser.parse_args()

@@ -15,7 +15,7 @@ from faults.constants import NotFound
 from faults.fault import INT8, Cells, Fault
 from faults.file_faults import Planting
 from faults.students import LENGTHS, Student
-from pipeline.backends.coreml.convert import METADATA_PREFIX
+from pipeline.formats.coreml.convert import METADATA_PREFIX
 from pipeline.student.golden import GOLDEN
 
 _CORE_ML_MODEL = "Data/com.apple.CoreML/model.mlmodel"

@@ -10,7 +10,7 @@ from typing import Any
 
 from faults.fault import EVERYWHERE, FLOAT, Cells, Fault
 from faults.students import Student
-from pipeline.backends.signature import SIGNATURE
+from pipeline.formats.signature import SIGNATURE
 from pipeline.student.golden import GOLDEN
 
 _FIXED: Cells = {name: FLOAT[name] for name in ("litert", "coreml")}

@@ -15,7 +15,7 @@ from faults import planting, settings, students
 from faults.settings import SETTINGS
 from faults.students import Student
 from faults.workers import Workers
-from pipeline import artifact, backends, tasks
+from pipeline import artifact, formats, tasks
 from pipeline.artifact import Artifact, Order
 from pipeline.checkpoint import source as student
 from pipeline.convert import stage as convert
@@ -28,7 +28,7 @@ from pipeline.student import stage as student_stage
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 BUILD = REPOSITORY / "build" / "faults"
-BACKENDS = tuple(f"pipeline.backends.{name}" for name in backends.NAMES)
+BACKENDS = tuple(f"pipeline.formats.{name}" for name in formats.NAMES)
 """Imported by name, so no import statement tells of them."""
 
 
@@ -56,7 +56,7 @@ def schemes_of(backend: str, *, calibrated: bool = False) -> list[str]:
     """Return every scheme that a backend supports and makes of the student as it is, the base scheme first.
 
     Args:
-        backend: one of `backends.NAMES`.
+        backend: one of `formats.NAMES`.
         calibrated: return those that it makes of a calibrated checkpoint instead.
     """
     every = supported(backend, minimum_ios=planting.MINIMUM_IOS)
@@ -124,13 +124,13 @@ class Line:
             "code": converting_code(),
             "planted": planted,
         }
-        tools = versions(*backends.get(target.backend).DISTRIBUTIONS)
+        tools = versions(*formats.get(target.backend).DISTRIBUTIONS)
         return Order(place, "convert", convert.VERSION, params, {"student": self.student.digest, **inputs}, tools)
 
 
 def base_of(target: Target) -> Target | None:
     """Return the target from whose file this one is made."""
-    scheme = None if SCHEMES[target.scheme].calibrated else backends.get(target.backend).BASE_SCHEME
+    scheme = None if SCHEMES[target.scheme].calibrated else formats.get(target.backend).BASE_SCHEME
     return Target(target.backend, scheme) if scheme and scheme != target.scheme else None
 
 

@@ -12,15 +12,15 @@ from faults import catalogue
 from faults.calibrated import Checkpoint
 from faults.fault import Fault
 from faults.file_faults import Planting
-from pipeline import artifact, backends, tasks
+from pipeline import artifact, formats, tasks
 from pipeline.artifact import Artifact
-from pipeline.backends.coreml.convert import _float_model, _graph
 from pipeline.checkpoint import loading as checkpoint
 from pipeline.checkpoint import source as student
 from pipeline.convert import stage as convert
 from pipeline.convert.stage import Target
 from pipeline.data import calibration
 from pipeline.errors import ToolchainError
+from pipeline.formats.coreml.convert import _float_model, _graph
 from pipeline.quantize import stage as quantize
 from pipeline.recipe.schema import QuantizeSection, QuantizeTraining
 from pipeline.schemes import SCHEMES
@@ -174,7 +174,7 @@ def edit_file(
     """
     from safetensors.numpy import load_file
 
-    fault, file = catalogue.get(name), backends.get(target.backend).FILE
+    fault, file = catalogue.get(name), formats.get(target.backend).FILE
     planting = Planting(
         file=out / file,
         tensors=load_file(student_folder / student.WEIGHTS),
@@ -185,7 +185,7 @@ def edit_file(
     with failures_named(fault):
         fault.plant(planting)
     with contextlib.suppress(Exception):  # a file that cannot be read back is caught by that
-        return dict(convert.figures(target.backend, out / file, backends.get(target.backend).structure(out / file)))
+        return dict(convert.figures(target.backend, out / file, formats.get(target.backend).structure(out / file)))
     return {"file_bytes": artifact.file_bytes(out / file)}
 
 

@@ -7,7 +7,7 @@ from faults.fault import Fault
 from faults.line import REPOSITORY
 from faults.outcome import Catch
 from faults.run import Cell
-from pipeline import backends
+from pipeline import formats
 
 FILES = {
     name: REPOSITORY / "benchmarks" / file
@@ -66,11 +66,11 @@ def write(group: str, catches: Mapping[str, Mapping[str, Catch]], clean: Mapping
 
 def _counts(faults: Sequence[Fault], catches: Mapping[str, Mapping[str, Catch]]) -> list[str]:
     """Count what was caught, by where it was planted and by format, and then list every fault."""
-    titles = " | ".join(backends.get(name).TITLE for name in backends.NAMES)
+    titles = " | ".join(formats.get(name).TITLE for name in formats.NAMES)
     rows = []
     for level in dict.fromkeys(fault.level for fault in faults):
         counts = []
-        for name in backends.NAMES:
+        for name in formats.NAMES:
             cells = [
                 catch
                 for fault in faults
@@ -84,13 +84,13 @@ def _counts(faults: Sequence[Fault], catches: Mapping[str, Mapping[str, Catch]])
         "## Files caught, by where the fault was planted",
         "",
         f"| planted in | faults | {titles} |",
-        "|---|--:|" + "--:|" * len(backends.NAMES),
+        "|---|--:|" + "--:|" * len(formats.NAMES),
         *rows,
         "",
         "## Faults",
         "",
         f"| fault | what is wrong | planted in | {titles} |",
-        "|---|---|---|" + "---|" * len(backends.NAMES),
+        "|---|---|---|" + "---|" * len(formats.NAMES),
         *(_row(fault, catches[fault.name]) for fault in faults),
     ]
 
@@ -110,7 +110,7 @@ def _students(clean: Mapping[tuple[str, str], Cell]) -> list[str]:
 
 
 def _row(fault: Fault, row: Mapping[str, Catch]) -> str:
-    cells = [_cell(fault, name, row) for name in backends.NAMES]
+    cells = [_cell(fault, name, row) for name in formats.NAMES]
     return f"| `{fault.name}` | {fault.what} | {fault.level} | " + " | ".join(cells) + " |"
 
 

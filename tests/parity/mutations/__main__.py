@@ -6,13 +6,13 @@ import time
 
 from mutations import judging, loading, page
 from mutations.bench import CHECKED, JUDGED, UNCHECKED, Bench, summary
-from pipeline import backends
+from pipeline import formats
 
 
 def main() -> int:
     """Do what the command line asks for and return the exit code: 1 if a flipped bit was missed."""
     options = _options()
-    names = (options.format,) if options.format else backends.NAMES
+    names = (options.format,) if options.format else formats.NAMES
     bench = Bench(options.seed, options.count, lambda text: print(text, file=sys.stderr, flush=True))
     started = time.monotonic()
     found: dict[str, page.Found] = {}
@@ -31,7 +31,7 @@ def main() -> int:
             if result.outcome == judging.MISSED:
                 missed += 1
                 print(f"missed: {name} {result.path} byte {result.at} bit {result.bit}: {result.field}: {result.said}")
-    if names == backends.NAMES:
+    if names == formats.NAMES:
         page.write(found, seed=options.seed, count=options.count, minutes=(time.monotonic() - started) / 60)
     return 1 if missed else 0
 
@@ -40,7 +40,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make mutations", description=__doc__)
     parser.add_argument("--count", type=int, default=1000, help="files a format and campaign")
     parser.add_argument("--seed", type=int, default=0, help="what the damage is drawn from")
-    parser.add_argument("--format", choices=backends.NAMES, help="this format alone; writes no page")
+    parser.add_argument("--format", choices=formats.NAMES, help="this format alone; writes no page")
     return parser.parse_args()
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.backends.columns import Columns, Rows, damage
-from pipeline.backends.executorch import schemas
-from pipeline.backends.litert import bounds as litert
+from pipeline.formats.columns import Columns, Rows, damage
+from pipeline.formats.executorch import schemas
+from pipeline.formats.litert import bounds as litert
 from pipeline.mil.package import model_class
 
 Span = tuple[int, int]

@@ -10,12 +10,12 @@ import numpy as np
 from mutations.loading import damaged
 from mutations.mutation import Mutation
 from mutations.subject import Subject, make_whole
-from pipeline import backends
-from pipeline.backends import signature
-from pipeline.backends.structure import Structure
+from pipeline import formats
 from pipeline.convert.model import Model
 from pipeline.convert.stage import Target
 from pipeline.errors import PipelineError
+from pipeline.formats import signature
+from pipeline.formats.structure import Structure
 from pipeline.schemes import SCHEMES
 from pipeline.student import reference
 from pipeline.verify import measure
@@ -103,7 +103,7 @@ def _fired_at_rest(folder: Path, subject: Subject, asked: verify.Asked) -> str |
 
 def _held(subject: Subject, folder: Path) -> _Held:
     """Read a file back, and run it over every row of the reference."""
-    backend = backends.get(subject.name)
+    backend = formats.get(subject.name)
     file = folder / signature.read(folder).file
     truth = reference.read(subject.reference)
     with Model(folder) as model:

@@ -22,11 +22,11 @@ import numpy as np
 
 from mutations.mutation import Mutation
 from mutations.subject import Subject, make_whole
-from pipeline import backends, mil
-from pipeline.backends import signature
-from pipeline.backends.signature import Function
+from pipeline import formats, mil
 from pipeline.convert.isolated import IsolatedModel
 from pipeline.errors import ArtifactError, PipelineError, WorkerDied
+from pipeline.formats import signature
+from pipeline.formats.signature import Function
 
 LIMIT_SECONDS = 10.0
 _MOST_BYTES = 16 << 30
@@ -73,7 +73,7 @@ def damaged(subject: Subject, mutation: Mutation) -> Iterator[Path]:
 
 def attempt(subject: Subject, mutation: Mutation, *, checked: bool) -> Attempt:
     """Load a damaged file and run it once. Runs in a worker, which lives on whatever the file does."""
-    backends.get(subject.name).import_runtime()
+    formats.get(subject.name).import_runtime()
     with damaged(subject, mutation) as folder:
         read, write = os.pipe()
         child = os.fork()
@@ -147,9 +147,9 @@ def _be_child(subject: Subject, folder: Path, write: int, *, checked: bool) -> N
 
 def without_check() -> None:
     """Let files through unlooked at, in this process."""
-    from pipeline.backends.coreml import bounds as coreml
-    from pipeline.backends.executorch import bounds as executorch
-    from pipeline.backends.litert import bounds as litert
+    from pipeline.formats.coreml import bounds as coreml
+    from pipeline.formats.executorch import bounds as executorch
+    from pipeline.formats.litert import bounds as litert
 
     litert.check = executorch.check = lambda file: None  # type: ignore[assignment]
     coreml.read = mil.read  # type: ignore[assignment]
@@ -158,7 +158,7 @@ def without_check() -> None:
 def run_once(subject: Subject, folder: Path) -> None:
     """Load a file and run each of its functions."""
     claimed = signature.read(folder)
-    session = backends.get(subject.name).load(folder / claimed.file, claimed, threads=1)
+    session = formats.get(subject.name).load(folder / claimed.file, claimed, threads=1)
     for function in claimed.functions:
         session.run(function, inputs(function))
 

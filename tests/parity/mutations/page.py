@@ -9,7 +9,7 @@ from mutations import judging, loading
 from mutations.bench import Result, summary
 from mutations.mutation import KINDS
 from mutations.subject import SCHEMES, Subject
-from pipeline import backends
+from pipeline import formats
 
 PAGE = line.REPOSITORY / "benchmarks" / "MUTATIONS.md"
 _HEAD = """\
@@ -51,7 +51,7 @@ class Found:
 
 def write(found: Mapping[str, Found], *, seed: int, count: int, minutes: float) -> None:
     """Write the page."""
-    names = {name: f"{backends.get(name).TITLE} {SCHEMES[name]}" for name in found}
+    names = {name: f"{formats.get(name).TITLE} {SCHEMES[name]}" for name in found}
     lines = [
         *_HEAD.format(seed=seed, count=count, minutes=minutes).splitlines(),
         "",

@@ -14,7 +14,7 @@ from faults.workers import Workers
 from numpy.typing import NDArray
 
 from mutations import fields
-from pipeline import artifact, backends
+from pipeline import artifact, formats
 from pipeline.convert.stage import Target
 
 SCHEMES = {"litert": "int8_dynamic", "executorch": "int8_dynamic", "coreml": "int8_weight_only"}
@@ -56,7 +56,7 @@ class Subject:
     @property
     def file(self) -> Path:
         """The model file or package."""
-        return self.folder / backends.get(self.name).FILE
+        return self.folder / formats.get(self.name).FILE
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:

@@ -1,0 +1,68 @@
+"""What linears read, where it is rounded to int8 over fixed ranges: by `quantize` and `dequantize` before them.
+
+ML Programs have no integer products of activations that are quantised as they come.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from pipeline.errors import ToolchainError
+from pipeline.formats.structure import Steps
+from pipeline.mil import Package
+from pipeline.mil.constants import Source, parameter
+from pipeline.mil.package import Operation, Program
+
+_READ_BY = {"quantize": ("dequantize", "input"), "dequantize": ("linear", "x")}
+"""What may read what was rounded, and as what."""
+_ABOVE = {"int8": 0, "uint8": 128}
+"""By type: how much its codes are above those of int8. coremltools takes uint8 where that makes the zero point 0."""
+
+
+def steps(package: Package, program: Program, sources: Mapping[str, Source]) -> Iterator[Steps | None]:
+    """Yield for each linear the steps to which what it reads is rounded, or None where that stays as it is.
+
+    Raises:
+        ToolchainError: something is rounded that no linear reads, or is multiplied out by other steps.
+    """
+    makers = {output.name: operation for operation in program.operations for output in operation.outputs}
+    kinds = {name: maker.kind for name, maker in makers.items() if maker.kind in _READ_BY}
+    for operation in program.operations:
+        read = [(one, name) for name, given in operation.arguments.items() for one in given if isinstance(one, str)]
+        if any(one in kinds and _READ_BY[kinds[one]] != (operation.kind, name) for one, name in read):
+            raise ToolchainError(f"{operation.kind} {operation.name} reads what was rounded, and is no linear.")
+        if operation.kind == "linear":
+            multiplied_out = _maker(operation, "x", makers)
+            yield _steps(package, sources, multiplied_out, makers) if multiplied_out else None
+    if kinds.keys() & set(program.outputs):
+        raise ToolchainError(f"{program.name} gives what was rounded, and is no linear.")
+
+
+def _maker(operation: Operation, argument: str, makers: Mapping[str, Operation]) -> Operation | None:
+    """Return the `quantize` or `dequantize` that makes what an operation reads."""
+    (value,) = operation.arguments[argument]
+    found = makers.get(value) if isinstance(value, str) else None
+    return found if found and found.kind in _READ_BY else None
+
+
+def _steps(
+    package: Package, sources: Mapping[str, Source], multiplied_out: Operation, makers: Mapping[str, Operation]
+) -> Steps:
+    rounded = _maker(multiplied_out, "input", makers)
+    declared = rounded.outputs[0].type if rounded else None
+    dtype = declared.dtype.name if declared else None
+    if rounded is None or dtype not in _ABOVE or parameter(package, sources, rounded, "output_dtype") != dtype:
+        raise ToolchainError(f"{multiplied_out.name} multiplies out what is not rounded as it declares.")
+    one, other = (_grid(package, sources, operation) for operation in (rounded, multiplied_out))
+    if one is None or one != other:
+        raise ToolchainError(f"{multiplied_out.name} multiplies out by other steps than {rounded.name} rounds to.")
+    scale, zero_point = one
+    return scale, zero_point - _ABOVE[dtype]
+
+
+def _grid(package: Package, sources: Mapping[str, Source], operation: Operation) -> tuple[float, int] | None:
+    """Return the scale and the zero point of an operation; None where there are several."""
+    scale, zero_point = (parameter(package, sources, operation, name) for name in ("scale", "zero_point"))
+    if np.ndim(scale) or np.ndim(zero_point) or "axis" in operation.arguments:  # type: ignore[arg-type]
+        return None
+    return float(np.asarray(scale)), int(np.asarray(0 if zero_point is None else zero_point))

@@ -1,0 +1,46 @@
+"""What other rooms ask of ExecuTorch.
+
+Its program for phones (examples/portable/executor_runner of pytorch/executorch) says its time in its log, which the
+preset for Android writes to the phone's log and nowhere else (tools/cmake/preset/android.cmake,
+runtime/platform/default/android.cpp of v1.4.1); one that was built with `EXECUTORCH_PAL_DEFAULT=posix` writes it to
+stderr. Both are read.
+"""
+
+import re
+from collections.abc import Mapping
+
+from pipeline.formats.rounding import ComputedAs, Rounding
+from pipeline.formats.runners import RUNS, PhoneRunner, Timings
+
+TITLE = "ExecuTorch"
+DELEGATE = "XNNPACK"
+RUNTIME: str | None = "executorch"
+CONVERT_SECONDS = 40.0
+APPS = ("android", "ios")
+DRAFTED: tuple[str, bool] = ("int8_dynamic", False)
+COMPUTE_UNITS = ("CPU",)
+MINIMUM_RUNTIME = "1.4.1"
+"""The release that wrote the file: older runtimes are not promised to read it."""
+_EXECUTED = re.compile(r"Model executed successfully (\d+) time\(s\) in ([\d.]+) ms")
+
+
+def _command(program: str, model: str, function: str, threads: int) -> list[str]:
+    return [program, f"--model_path={model}", f"--num_executions={RUNS}", f"--cpu_threads={threads}"]
+
+
+def _read(said: str) -> Timings | None:
+    row = _EXECUTED.search(said)
+    return None if row is None else Timings(int(row[1]), float(row[2]) / int(row[1]))
+
+
+ROUNDING = Rounding(127.5, by_reciprocal=True)
+"""Of torchao 0.18: symmetric, over 255 steps."""
+COMPUTED_AS: Mapping[str, ComputedAs] = {
+    # XNNPACK in executorch 1.4 has one gelu, by erf: at most 4.74e-4 per element from the tanh form, measured over
+    # -12 … 12. Twelve layers of ALBERT-base with random weights: 69.8 dB; two layers: 77.8.
+    "gelu_tanh": ComputedAs(("gelu", "tanh"), least_db=60.0),
+}
+
+PHONE_RUNNER: PhoneRunner | None = PhoneRunner(
+    "executor_runner", inputs="ones", any_length=False, log_tag="ExecuTorch", command=_command, read=_read
+)

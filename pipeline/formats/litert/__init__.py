@@ -1,0 +1,66 @@
+"""LiteRT: one `.tflite` file with a signature per length, all reading the same weights, run through XNNPACK.
+
+Offers the names of `formats.Backend`; may import `pipeline.checkpoint` and what lies below it.
+"""
+
+from pipeline.formats.litert.convert import (
+    BASE_SCHEME,
+    CONVERTS,
+    DISTRIBUTIONS,
+    FILE,
+    VERSION,
+    convert,
+    lengths_in_file,
+    operations,
+)
+from pipeline.formats.litert.facts import (
+    APPS,
+    COMPUTE_UNITS,
+    COMPUTED_AS,
+    CONVERT_SECONDS,
+    DELEGATE,
+    DRAFTED,
+    MINIMUM_RUNTIME,
+    PHONE_RUNNER,
+    ROUNDING,
+    RUNTIME,
+    TITLE,
+)
+from pipeline.formats.litert.reader import claims, inspect, structure
+from pipeline.formats.litert.session import (
+    evaluators,
+    import_runtime,
+    load,
+    load_control,
+    no_runtime,
+)
+
+__all__ = [
+    "APPS",
+    "BASE_SCHEME",
+    "COMPUTED_AS",
+    "COMPUTE_UNITS",
+    "CONVERTS",
+    "CONVERT_SECONDS",
+    "DELEGATE",
+    "DISTRIBUTIONS",
+    "DRAFTED",
+    "FILE",
+    "MINIMUM_RUNTIME",
+    "PHONE_RUNNER",
+    "ROUNDING",
+    "RUNTIME",
+    "TITLE",
+    "VERSION",
+    "claims",
+    "convert",
+    "evaluators",
+    "import_runtime",
+    "inspect",
+    "lengths_in_file",
+    "load",
+    "load_control",
+    "no_runtime",
+    "operations",
+    "structure",
+]
