@@ -34,7 +34,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"prune": {"hidden_size": -8}},
         "prune.hidden_size = -8: input should be greater than or equal to 1",
     ),
-    "a rank above the width": ({"factorise": {"embedding": 65}}, "rank 65 saves nothing in 30522 × 64"),
+    "a rank above the width": ({"factorise": {"embedding": 65}}, "rank 65 saves nothing in 1000 × 64"),
     "a rank above a linear's": ({"factorise": {"feed_forward": 200}}, "rank 200 saves nothing in 128 × 64"),
     "no rank": ({"factorise": {"embedding": 0}}, "factorise.embedding.rank = 0: input should be greater than"),
     "an empty corpus": ({"vocabulary": {"corpus": ["empty.txt"]}}, "empty.txt holds no text"),

@@ -10,7 +10,7 @@ from typing import Any
 import mil_lint
 import numpy as np
 import pytest
-from conftest import seed_of
+from conftest import seed_of, write_student
 from mil_programs import coremltools_worker, write_weights
 from test_mil_constants import block, edit
 
@@ -113,7 +113,15 @@ def test_a_program_is_clean(case: tuple[str, str, str, int], convert: Convert) -
     assert mil_lint.subnormal_floors(package, program) == []
     assert mil_lint.unbounded_clips(package, program) == []
     assert mil_lint.done_twice(program) == []
-    # The table of words alone.
+    assert mil_lint.too_wide(program) == []
+
+
+def test_the_table_of_words_alone_is_too_wide(tmp_path: Path) -> None:
+    student = write_student(tmp_path / "student", "bert", "embedding", vocab_size=30522)
+    request = dataclasses.replace(REQUEST, student=student, task="embedding", scheme="fp32", minimum_ios=18)
+    coremltools_worker().call(coreml.convert, request, tmp_path)
+    package = mil.read(tmp_path / coreml.FILE)
+    (program,) = (package.program(name) for name in package.functions)
     assert mil_lint.too_wide(program) == ["gather"]
 
 

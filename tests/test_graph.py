@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import Outcome, Silent, TinyLine, environment, planned, recipe_file
+from conftest import Outcome, Silent, TinyLine, environment, planned, recipe_file, write_student
 
 from pipeline import artifact
 from pipeline.artifact import Manifest
@@ -763,12 +763,11 @@ def test_a_folder_that_may_not_be_written_is_refused_before_anything_goes(
     [(3, "and what follows need about"), (24, "no space left on")],
     ids=["too small for the estimate", "full while a node writes"],
 )
-def test_a_full_disk_is_named_and_nothing_is_left_half_made(
-    megabytes: int, words: str, tiny_student: Callable[[str, str], Path], tmp_path: Path
-) -> None:
+def test_a_full_disk_is_named_and_nothing_is_left_half_made(megabytes: int, words: str, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    recipe = recipe_file(tmp_path, student={"source": str(tiny_student("bert", "embedding")), "random_weights": True})
+    source = write_student(tmp_path / "source", "bert", "embedding", vocab_size=30522)
+    recipe = recipe_file(tmp_path, student={"source": str(source), "random_weights": True})
     # Another program takes what the estimate has seen.
     filler = f"(sleep 3; head -c {megabytes - 1}M /dev/zero > {disk}/filler) & " if megabytes > 3 else ""
     command = f"mount -t tmpfs -o size={megabytes}m none {disk} || exit 77; {filler}"

@@ -54,9 +54,9 @@ def every_target() -> dict[str, list[str]]:
     return {name: schemes for name, schemes in answers.items() if schemes}
 
 
-CASES = [pytest.param(*pair, targets, [32], id="-".join(pair)) for pair, targets in SAMPLE.items()]
+CASES = [pytest.param(*pair, targets, [64], id="-".join(pair)) for pair, targets in SAMPLE.items()]
 CASES += [
-    pytest.param(*pair, every_target(), [16, 32], id="-".join((*pair, "every")), marks=pytest.mark.full)
+    pytest.param(*pair, every_target(), [16, 64], id="-".join((*pair, "every")), marks=pytest.mark.full)
     for pair in MORE
 ]
 

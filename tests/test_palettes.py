@@ -267,7 +267,7 @@ def one_more_step(values: np.ndarray) -> np.ndarray:
         (lambda truth: {QUERY: zeroed(truth[QUERY])}, f"a row of {QUERY} is"),
         (lambda truth: {QUERY: -truth[QUERY]}, QUERY),
         (lambda truth: {WORDS: exchanged(truth[WORDS])}, "numbers are not the nearest"),
-        (lambda truth: {WORDS: one_more_step(truth[WORDS])}, f"of {WORDS}, 1 of 1953408 numbers are not the nearest"),
+        (lambda truth: {WORDS: one_more_step(truth[WORDS])}, f"of {WORDS}, 1 of 64000 numbers are not the nearest"),
         (lambda truth: {QUERY: truth[QUERY].T.copy()}, f"{QUERY} is"),
         (
             lambda truth: {"embeddings.LayerNorm.weight": truth["embeddings.LayerNorm.weight"] * 1.001},

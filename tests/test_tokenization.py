@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import sentencepiece
+from conftest import write_student
 from pieces import bundled_folder
 from tokenizer_references import (
     Family,
@@ -310,10 +311,10 @@ def test_the_real_albert_model_has_the_symbols_that_need_care():
 
 
 @pytest.mark.parametrize("name", ["wordpiece", "albert", "xlm-roberta", "roberta"])
-def test_the_student_ships_tokenizer_json(name, tmp_path, family, tiny_student):
+def test_the_student_ships_tokenizer_json(name, tmp_path, family):
     """Whatever the files were, `tokenizer.json` comes out and gives the reference's ids; the others travel along."""
     reference, _ = family(name)
-    folder = Path(shutil.copytree(tiny_student("bert", "embedding"), tmp_path / "student"))
+    folder = write_student(tmp_path / "student", "bert", "embedding", vocab_size=30522)
     for file in ("tokenizer.json", "tokenizer_config.json"):
         (folder / file).unlink(missing_ok=True)
     shutil.copytree(reference.folder, folder, dirs_exist_ok=True)
@@ -356,9 +357,9 @@ def test_a_published_vocabulary_with_other_ids_is_refused(name, words, family):
         published.check(tokenizer, reference.folder)
 
 
-def test_the_student_stage_asks_for_published_ids_where_a_source_says_what_it_is(tmp_path, family, tiny_student):
+def test_the_student_stage_asks_for_published_ids_where_a_source_says_what_it_is(tmp_path, family):
     reference, _ = family("wordpiece-cased")
-    folder = Path(shutil.copytree(tiny_student("bert", "embedding"), tmp_path / "student"))
+    folder = write_student(tmp_path / "student", "bert", "embedding", vocab_size=30522)
     (folder / "tokenizer.json").unlink()
     shutil.copytree(reference.folder, folder, dirs_exist_ok=True)
     for says_what_it_is in (False, True):

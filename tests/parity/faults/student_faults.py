@@ -233,6 +233,8 @@ FAULTS = (
         head_bias_dropped,
         Student("distilbert", "regression"),
     ),
+)
+OF_RELATIVE_POSITIONS = (
     _graph(
         "relative_positions_turned", "MPNet takes tokens before for tokens behind", relative_positions_turned, _RELATIVE
     ),

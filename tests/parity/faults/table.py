@@ -18,6 +18,7 @@ FILES = {
         ("trained", "FAULTS_TRAINED.md"),
         ("claims", "FAULTS_CLAIMS.md"),
         ("settings", "FAULTS_SETTINGS.md"),
+        ("relative", "FAULTS_RELATIVE.md"),
         ("students", "FAULTS_STUDENTS.md"),
         ("quantised", "FAULTS_QUANTISED.md"),
     )
@@ -29,6 +30,7 @@ _TITLES = {
     "trained": "Planted faults: operators of the bundled student, in int8 alone",
     "claims": "Planted faults: what is claimed of a file",
     "settings": "Clean exports of unusual students",
+    "relative": "Planted faults of relative positions",
     "students": "Planted faults of some students and tasks",
     "quantised": "Planted faults: calibrated checkpoints and their files",
 }
