@@ -1,22 +1,13 @@
 """Tasks: one row each. To add one, add a row.
 
-A row says which Hugging Face class carries the head, what the exported graph returns, and how the result is judged.
+A row says which Hugging Face class carries the head, what the outputs are called, and how the result is judged. What
+computes them is made from the checkpoint, see `pipeline.heads`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.errors import RecipeError
 from pipeline.schemes import OutputKind
-
-if TYPE_CHECKING:
-    import torch
-
-Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -32,10 +23,6 @@ class Task:
     output_kind: OutputKind
     uses_head: bool
     """False for the bare encoder, whose pooler is left out."""
-    finish: Callable[[Any, "torch.Tensor"], tuple["torch.Tensor", ...]]
-    """`(model output, float mask (batch, seq_len)) -> outputs in the order of their names`, in the exported graph."""
-    truth: Callable[[Any], Floats]
-    """`model output of unpadded rows -> (batch, items, width)`; independent of `finish`, which it judges."""
     datasets: tuple[str, ...]
     """Names of the labelled datasets in `pipeline.data.datasets` that fit the task, best first."""
     least_labels: int | None = None
@@ -59,58 +46,6 @@ class Task:
         return least <= count and (most is None or count <= most)
 
 
-def mean_pool_and_normalise(output: Any, mask: "torch.Tensor") -> tuple["torch.Tensor"]:
-    """Return the unit-length mean of the token vectors, `(batch, hidden)`; exactly zero for a row of padding.
-
-    Args:
-        output: the encoder's output with `last_hidden_state` `(batch, seq_len, hidden)`.
-        mask: 1 for tokens and 0 for padding, float, `(batch, seq_len)`.
-
-    Source: Reimers and Gurevych 2019 (Sentence-BERT), mean pooling; the checkpoint's own `modules.json`.
-    """
-    import torch
-
-    total = (output.last_hidden_state * mask[:, :, None]).sum(1)
-    mean = total / mask.sum(1, keepdim=True).clamp(min=1.0)
-    unit: torch.Tensor = mean * torch.rsqrt((mean * mean).sum(1, keepdim=True).clamp(min=1e-12))
-    return (unit,)
-
-
-def logits(output: Any, mask: "torch.Tensor") -> tuple["torch.Tensor"]:
-    """Return the head's logits, `(batch, labels)` or `(batch, seq_len, labels)`."""
-    return (output.logits,)
-
-
-def span_logits(output: Any, mask: "torch.Tensor") -> tuple["torch.Tensor", "torch.Tensor"]:
-    """Return each token's logit as the answer's start and as its end, each `(batch, seq_len)`."""
-    return output.start_logits, output.end_logits
-
-
-def true_embedding(output: Any) -> Floats:
-    """Return the unit-length mean over the tokens of unpadded rows, in float64, as sentence-transformers does."""
-    hidden = output.last_hidden_state.numpy().astype(np.float64)
-    mean = hidden.mean(axis=1, keepdims=True)
-    unit: Floats = (mean / np.linalg.norm(mean, axis=-1, keepdims=True)).astype(np.float32)
-    return unit
-
-
-def true_logits(output: Any) -> Floats:
-    """Return the logits of unpadded rows, one item each."""
-    result: Floats = output.logits.numpy()[:, None, :]
-    return result
-
-
-def true_token_logits(output: Any) -> Floats:
-    """Return the logits of the tokens of unpadded rows."""
-    result: Floats = output.logits.numpy()
-    return result
-
-
-def true_span_logits(output: Any) -> Floats:
-    """Return start and end logits of the tokens of unpadded rows, side by side."""
-    return np.stack([output.start_logits.numpy(), output.end_logits.numpy()], axis=-1)
-
-
 TASKS: dict[str, Task] = {
     row.name: row
     for row in (
@@ -121,8 +56,6 @@ TASKS: dict[str, Task] = {
             output_names=("sentence_embedding",),
             output_kind="embedding",
             uses_head=False,
-            finish=mean_pool_and_normalise,
-            truth=true_embedding,
             datasets=("graded_pairs", "stsb"),
         ),
         Task(
@@ -132,8 +65,6 @@ TASKS: dict[str, Task] = {
             output_names=("logits",),
             output_kind="logits",
             uses_head=True,
-            finish=logits,
-            truth=true_logits,
             datasets=("sentiment", "sst2", "cola", "rte"),
             least_labels=2,
         ),
@@ -144,8 +75,6 @@ TASKS: dict[str, Task] = {
             output_names=("logits",),
             output_kind="value",
             uses_head=True,
-            finish=logits,
-            truth=true_logits,
             datasets=("graded_pairs", "stsb"),
             least_labels=1,
             most_labels=1,
@@ -157,8 +86,6 @@ TASKS: dict[str, Task] = {
             output_names=("logits",),
             output_kind="token_logits",
             uses_head=True,
-            finish=logits,
-            truth=true_token_logits,
             datasets=("wnut17",),
             least_labels=2,
         ),
@@ -169,8 +96,6 @@ TASKS: dict[str, Task] = {
             output_names=("start_logits", "end_logits"),
             output_kind="spans",
             uses_head=True,
-            finish=span_logits,
-            truth=true_span_logits,
             datasets=("questions", "xquad"),
             least_labels=2,
             most_labels=2,

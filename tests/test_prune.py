@@ -16,7 +16,7 @@ import transformers
 from conftest import check_trial
 from warm import session
 
-from pipeline import architectures, tasks
+from pipeline import architectures, heads, tasks
 from pipeline.architectures import layers
 from pipeline.artifact import sha256_file
 from pipeline.checkpoint import shapes
@@ -92,7 +92,7 @@ def outputs(model: Any, batches: Batches, task: str = "embedding") -> torch.Tens
         results = []
         for number in range(len(batches)):
             given = batch_tensors(batches, number)
-            results.append(tasks.get(task).finish(model(**given), given["attention_mask"].float())[0])
+            results.append(heads.of(tasks.get(task), model).outputs(model(**given), given["attention_mask"].float())[0])
     return torch.cat(results)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import formats, tasks
+from pipeline import formats, heads, tasks
 from pipeline.artifact import Artifact
 from pipeline.benchmark.timed import Timed
 from pipeline.convert.model import Model
@@ -71,8 +71,9 @@ class TimedCheckpoint:
         from pipeline.checkpoint.loading import load_checkpoint
 
         torch.set_num_threads(threads)
-        self._task = tasks.get(task)
-        self.model = load_checkpoint(folder, self._task)
+        loaded = tasks.get(task)
+        self.model = load_checkpoint(folder, loaded)
+        self._head = heads.of(loaded, self.model)
         self.encoder = Encoder.from_folder(folder, max_length)
         self._names = _inputs_of(self.model)
 
@@ -90,7 +91,7 @@ class TimedCheckpoint:
 
         with torch.inference_mode():
             tensors = {name: torch.from_numpy(array).long() for name, array in inputs.items()}
-            outputs = self._task.finish(self.model(**tensors), tensors["attention_mask"].float())
+            outputs = self._head.outputs(self.model(**tensors), tensors["attention_mask"].float())
             arrays: list[NDArray[np.float32]] = [output.numpy()[0] for output in outputs]
         return arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=-1)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pipeline import architectures
+from pipeline import architectures, heads
 from pipeline.checkpoint import gains, shapes
 from pipeline.checkpoint.source import BUFFERS, Source
 from pipeline.errors import StudentError
@@ -145,6 +145,7 @@ class ExportGraph(torch.nn.Module):
         super().__init__()
         self.model = model
         self.task = task
+        self.head = heads.of(task, model)
         self.index_dtype = index_dtype
         self._row = architectures.get(model.config.model_type)
         self.score_bias: torch.Tensor | None
@@ -166,7 +167,7 @@ class ExportGraph(torch.nn.Module):
             length = ids.shape[1]
             scores = scores + self.score_bias[:, :, :length, :length]  # (batch, heads, seq_len, seq_len)
         output = self.model(**inputs, attention_mask=scores)
-        results = self.task.finish(output, mask)
+        results = self.head.outputs(output, mask)
         return results[0] if len(results) == 1 else results
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline import artifact, tasks
+from pipeline import artifact, heads, tasks
 from pipeline.checkpoint import ranges
 from pipeline.data import calibration
 from pipeline.data.corpus import Unlabelled
@@ -338,12 +338,12 @@ def _outputs(model: Any, task: tasks.Task, batches: calibration.Batches) -> Any:
 
     from pipeline.compress.prune.activations import batch_tensors
 
-    found = []
+    found, head = [], heads.of(task, model)
     model.double()
     with torch.no_grad():
         for number in range(len(batches)):
             tensors = batch_tensors(batches, number)
-            results = task.finish(model(**tensors), tensors["attention_mask"].double())
+            results = head.outputs(model(**tensors), tensors["attention_mask"].double())
             found += [one.flatten() for one in results]
     model.float()
     return torch.cat(found)

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pipeline import artifact, tasks
+from pipeline import artifact, heads, tasks
 from pipeline.checkpoint import integers, ranges
 from pipeline.checkpoint.loading import load_checkpoint
 from pipeline.checkpoint.ranges import INNER, INPUT_GAIN, OUTPUT_GAIN, Training
@@ -175,7 +175,7 @@ class Outputs:
     def of(cls, model: Any, task: tasks.Task, inputs: Mapping[str, Tensor]) -> "Outputs":
         """Run a model."""
         found = model(**inputs, output_hidden_states=True)
-        return cls(tuple(found.hidden_states), task.finish(found, inputs["attention_mask"].float()))
+        return cls(tuple(found.hidden_states), heads.of(task, model).outputs(found, inputs["attention_mask"].float()))
 
     def distances(self, teacher: "Outputs", task: tasks.Task, mask: Tensor) -> Tensor:
         """Return the squared distance of each row's outputs, or of each token's, relative to the teacher's size."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import architectures
+from pipeline import architectures, heads
 from pipeline.errors import StudentError
 from pipeline.metrics.outputs import RowOutputs
 from pipeline.tasks import Task
@@ -24,12 +24,13 @@ def true_outputs(model: Any, task: Task, rows: Sequence[Row]) -> RowOutputs:
     for number, row in enumerate(rows):
         by_length[len(row)].append(number)
     outputs: dict[int, NDArray[np.float32]] = {}
+    head = heads.of(task, model)
     with torch.no_grad():
         for numbers in by_length.values():
             for start in range(0, len(numbers), _BATCH):
                 batch = numbers[start : start + _BATCH]
                 result = model(**_tensors([rows[number] for number in batch], model))
-                outputs.update(zip(batch, task.truth(result), strict=True))
+                outputs.update(zip(batch, head.reference(result), strict=True))
     return RowOutputs.of([outputs[number] for number in range(len(rows))])
 
 

@@ -7,7 +7,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pipeline import heads
 from pipeline.data.datasets import Dataset
+from pipeline.heads import Head
 from pipeline.metrics import scoring
 from pipeline.metrics.outputs import PER_TOKEN, RowOutputs
 from pipeline.metrics.scoring import Labels
@@ -59,12 +61,13 @@ class DevSet:
     def _outputs(self, model: Any, device: torch.device) -> RowOutputs:
         order = sorted(range(len(self._rows)), key=lambda number: len(self._rows[number]))
         outputs: dict[int, NDArray[np.float32]] = {}
+        head = heads.of(self._task, model)
         with torch.no_grad():
             for start in range(0, len(order), _BATCH):
                 numbers = order[start : start + _BATCH]
                 rows = [self._rows[number] for number in numbers]
                 inputs = self._inputs(rows, device)
-                values = _values(self._task, model(**inputs), inputs["attention_mask"])
+                values = _values(head, model(**inputs), inputs["attention_mask"])
                 per_token = self._task.output_kind in PER_TOKEN
                 parts = [values[at, : len(row)] if per_token else values[at] for at, row in enumerate(rows)]
                 outputs.update(zip(numbers, parts, strict=True))
@@ -77,9 +80,9 @@ class DevSet:
         return {name: torch.from_numpy(value).long().to(device) for name, value in joined.items()}
 
 
-def _values(task: Task, output: Any, mask: torch.Tensor) -> NDArray[np.float32]:
+def _values(head: Head, output: Any, mask: torch.Tensor) -> NDArray[np.float32]:
     """Return `(batch, labels)`, `(batch, seq_len, labels)` or `(batch, seq_len, 2)`."""
-    results = task.finish(output, mask.float())
+    results = head.outputs(output, mask.float())
     whole = results[0] if len(results) == 1 else torch.stack(results, -1)
     values: NDArray[np.float32] = whole.float().cpu().numpy()
     return values

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pipeline import heads
 from pipeline.architectures import layers
 from pipeline.artifact import digest_of, write_aside
 from pipeline.recipe.compression import DistilSection
@@ -72,6 +73,7 @@ class ObservedModel:
         self.model = model
         self._needed = needed
         self._task = task
+        self._head = heads.of(task, model)
         self._masked_lm = masked_lm
         self._recording: dict[str, list[Projection]] | None = None
         if "projections" in needed:
@@ -105,7 +107,7 @@ class ObservedModel:
             self._logits(output, mask) if "logits" in self._needed else None,
             tuple(output.hidden_states) if "hidden_states" in self._needed else (),
             projections,
-            self._task.finish(output, mask.float())[0] if "sentence" in self._needed else None,
+            self._head.outputs(output, mask.float())[0] if "sentence" in self._needed else None,
             output,
         )
 
@@ -113,7 +115,7 @@ class ObservedModel:
         if self._masked_lm or self._task.output_kind != "spans":
             logits: Tensor = output.logits
             return logits
-        start_and_end = torch.stack(self._task.finish(output, mask.float()), 1)
+        start_and_end = torch.stack(self._head.outputs(output, mask.float()), 1)
         # The softmax over tokens leaves padding out.
         return start_and_end.float().masked_fill((mask == 0)[:, None], torch.finfo(torch.float32).min / 4)
 

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
+from pipeline import heads
 from pipeline.compress.prune.activations import Moments, batch_tensors
 from pipeline.compress.prune.optimal_brain_surgeon import removal_losses
 from pipeline.compress.prune.structure import Sublayer, encoder_shape, parameters_each
@@ -130,7 +131,8 @@ Score = Callable[[tuple[torch.Tensor, ...], torch.Tensor, torch.Generator], torc
 def score_batch(model: Any, task: Task, tensors: dict[str, torch.Tensor], generator: torch.Generator) -> torch.Tensor:
     """Return the score of a batch, summed over its texts, which do not influence one another."""
     mask = tensors["attention_mask"].float()
-    return SCORES[task.output_kind](task.finish(model(**tensors), mask), mask, generator)
+    outputs = heads.of(task, model).outputs(model(**tensors), mask)
+    return SCORES[task.output_kind](outputs, mask, generator)
 
 
 def _drawn_log_likelihood(logits: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -41,7 +41,7 @@ def _before_model(graph: Any, edit: Callable[[dict[str, Any]], None]) -> None:
 
 
 def _finish(graph: Any, finish: Callable[[Any, Any], Any]) -> None:
-    graph.task = replace(graph.task, finish=finish)
+    graph.head = replace(graph.head, outputs=finish)
 
 
 # --- masks -------------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def albert_copy_stale(graph: Any) -> None:
 def pooled_before_last_layer(graph: Any) -> None:
     kept: list[Any] = []
     _layers(graph)[-1].register_forward_pre_hook(lambda module, args: kept.append(args[0]))
-    clean = graph.task.finish
+    clean = graph.head.outputs
 
     def finish(output: Any, mask: Any) -> Any:
         output.last_hidden_state = kept.pop()
@@ -232,7 +232,7 @@ def pooled_before_last_layer(graph: Any) -> None:
 
 
 def pooled_over_pads(graph: Any) -> None:
-    clean = graph.task.finish
+    clean = graph.head.outputs
     _finish(graph, lambda output, mask: clean(output, mask * 0.0 + 1.0))
 
 
@@ -245,7 +245,7 @@ def cls_for_mean(graph: Any) -> None:
 
 
 def special_tokens_left_out(graph: Any) -> None:
-    clean = graph.task.finish
+    clean = graph.head.outputs
 
     def finish(output: Any, mask: Any) -> Any:
         output.last_hidden_state = output.last_hidden_state[:, 1:]

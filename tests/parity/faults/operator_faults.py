@@ -250,7 +250,7 @@ def _pooled(weights: Callable[[Any, Any], Any]) -> Plant:
     """Pool with other weights than the mask, which are made from places and mask, both `(batch, seq_len)`."""
 
     def plant(graph: Any) -> None:
-        clean = graph.task.finish
+        clean = graph.head.outputs
         _finish(graph, lambda output, mask: clean(output, weights(_places(graph, mask.shape[1]), mask)))
 
     return plant
@@ -264,7 +264,7 @@ last_token_left_out = _pooled(
 
 
 def pooled_over_pads_when_short(graph: Any) -> None:
-    clean = graph.task.finish
+    clean = graph.head.outputs
 
     def finish(output: Any, mask: Any) -> Any:
         return clean(output, torch.ones_like(mask) if mask.shape[1] == LENGTHS[0] else mask)
