@@ -23,6 +23,7 @@ from pipeline.execution.worker import Worker
 from pipeline.formats.coreml import chosen as converted
 from pipeline.mil.constants import Expression, Source, constants
 from pipeline.mil.constants import decode as decode_any
+from pipeline.quantize import checkpoint as quantised
 from pipeline.quantize import stage as quantize
 from pipeline.quantize.integers import round_weights
 from pipeline.recipe.schema import QuantizeSection
@@ -57,7 +58,7 @@ class Made:
     def expected(self) -> tuple[Expected, Expected]:
         model = load_checkpoint(self.student.path, get("embedding"))
         truth = Expected.read(self.student.path, model_structure(model))
-        return truth, Expected.read(self.quantised, quantize.structure(self.quantised))
+        return truth, Expected.read(self.quantised, quantised.structure(self.quantised))
 
     def judged(self, file: Path | None = None) -> dict[str, GateResult]:
         """Return the gates that concern constants."""
@@ -96,7 +97,7 @@ def with_some_of_eight_bits(student: Path, scheme: str, out: Path) -> None:
     shutil.copyfile(student / "config.json", out / "config.json")
     quantize._write_weights(model, out)
     integers.write({name: one.held for name, one in found.items()}, out)
-    quantize.write_structure(model, out)
+    quantised.write_structure(model, out)
 
 
 def make_file(store: Store, worker: Worker, source: Path, scheme: str, name: str, rounds: Quantise = quantise) -> Made:

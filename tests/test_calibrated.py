@@ -18,6 +18,7 @@ from pipeline.checkpoint.parameters import model_structure
 from pipeline.checkpoint.source import CODES, WEIGHTS
 from pipeline.data.calibration import default_texts
 from pipeline.errors import StudentError
+from pipeline.quantize import checkpoint as quantised
 from pipeline.quantize import stage as quantize
 from pipeline.quantize.stage import Wanted
 from pipeline.recipe.schema import QuantizeSection
@@ -73,7 +74,7 @@ def test_a_clean_checkpoint_passes(scheme: str, copied: Callable[[str], Checkpoi
 
 def _structure(**fields: object) -> Change:
     def edit(one: Checkpoint) -> None:
-        file = one.folder / quantize.STRUCTURE
+        file = one.folder / quantised.STRUCTURE
         file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | fields), encoding="utf-8")
 
     return edit
@@ -111,7 +112,7 @@ def _head_too(one: Checkpoint) -> None:
 
 
 def _calls_turned(one: Checkpoint) -> None:
-    calls = quantize.structure(one.folder)["calls"]
+    calls = quantised.structure(one.folder)["calls"]
     _structure(calls=[*calls[:-2], calls[-1], calls[-2]])(one)
 
 
@@ -242,7 +243,7 @@ def test_the_weights_of_another_student_fail(scheme: str, copied: Callable[[str]
         ("int4_dynamic", CODES),
         ("int4_dynamic", WEIGHTS),
         ("int8_static", ranges.FILE),
-        ("int8_static", quantize.STRUCTURE),
+        ("int8_static", quantised.STRUCTURE),
     ],
 )
 @pytest.mark.parametrize("half", [True, False])

@@ -28,6 +28,7 @@ from pipeline.formats.columns import Rows
 from pipeline.formats.executorch import integers as inserted
 from pipeline.formats.executorch import kernels
 from pipeline.formats.executorch.control import _Payload
+from pipeline.quantize import checkpoint as quantised
 from pipeline.quantize import stage as quantize
 from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES
@@ -232,7 +233,7 @@ def round_mixed(student: Path, out: Path) -> None:
     found = round_weights(model, batches, block=32, table_bits=8, eight=[EIGHT])
     quantize._write_weights(model, out)
     stored.write({name: one.held for name, one in found.items()}, out)
-    quantize.write_structure(model, out)
+    quantised.write_structure(model, out)
     shutil.copyfile(student / "config.json", out / "config.json")
 
 

@@ -26,6 +26,7 @@ from pipeline.errors import ArtifactError, StudentError, ToolchainError
 from pipeline.execution.worker import Worker
 from pipeline.formats.litert import container, scales
 from pipeline.formats.litert.bounds import check as check_bounds
+from pipeline.quantize import checkpoint as quantised
 from pipeline.quantize import stage as quantize
 from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES
@@ -59,7 +60,7 @@ class Made:
         """Return the gates that concern constants."""
         stored = formats.get("litert").structure(file or self.file)
         truth = Expected.read(self.student.path, model_structure(load_checkpoint(self.student.path, get("embedding"))))
-        rewritten = Expected.read(self.quantised, quantize.structure(self.quantised))
+        rewritten = Expected.read(self.quantised, quantised.structure(self.quantised))
         checked = structure.check(stored, rewritten, SCHEME, "litert", functions=len(LENGTHS))
         assert not differing(truth, rewritten, self.integers, SCHEMES[SCHEME])
         gates = [

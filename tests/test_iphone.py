@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from conftest import REPOSITORY, TinyLine, run_command
 
-from pipeline.devices import devicectl, iphone, usbmux_remote
+from pipeline.devices import devicectl, iphone, iphone_states, usbmux_remote
 from pipeline.devices.table import Attached, Device
 from pipeline.devices.transport import DeviceError
 
@@ -163,7 +163,7 @@ def test_each_failure_is_a_sentence(mac: Mac) -> None:
 def test_a_phone_is_read_from_each_shape_of_its_record(record: dict[str, Any], mac: Mac) -> None:
     mac.say(devices=[record], jsonVersion=3 if record is DEVICE else 5)
     model = "iPhone 15" if record is DEVICE else "iPhone14,5"
-    assert devicectl.attached() == [Attached(serial=UDID, state=iphone.READY, model=model)]
+    assert devicectl.attached() == [Attached(serial=UDID, state=iphone_states.READY, model=model)]
 
 
 def test_files_that_are_there_are_read_for_their_user_alone(mac: Mac) -> None:
@@ -232,7 +232,7 @@ def test_a_tool_that_fails_hides_no_phone_of_the_other_one(mac: Mac, monkeypatch
     def fails() -> list[Attached]:
         raise DeviceError("it is of another release")
 
-    old = Attached(serial="f" * 40, state=iphone.READY, model="iPhone X")
+    old = Attached(serial="f" * 40, state=iphone_states.READY, model="iPhone X")
     monkeypatch.setattr(usbmux_remote, "interpreter", lambda: sys.executable)
     monkeypatch.setattr(usbmux_remote, "attached", fails)
     assert [one.serial for one in iphone.attached()] == [UDID]
@@ -247,16 +247,16 @@ def test_a_phone_that_devicectl_cannot_serve(mac: Mac, monkeypatch: pytest.Monke
     """An iPhone of iOS 16 on a Mac: it is listed, and reached by the other tool, where that is there."""
     row = Device.model_validate({"name": "mine", "transport": "ios", "summary": "a phone"})
     mac.say(devices=[NAMELESS])
-    assert [one.state for one in iphone.attached()] == [iphone.BEYOND]
+    assert [one.state for one in iphone.attached()] == [iphone_states.BEYOND]
     with pytest.raises(DeviceError, match=r"is not served by devicectl, .*pip install pymobiledevice3==11\.45\.0"):
         iphone.reach(row)
     # It may be a watch that was never paired: where a phone is ready, that one is meant.
     mac.say(devices=[NAMELESS, DEVICE])
     assert isinstance(iphone.reach(row), devicectl.DevicectlPhone)
-    old = Attached(serial="f" * 40, state=iphone.READY, model="iPhone X")
+    old = Attached(serial="f" * 40, state=iphone_states.READY, model="iPhone X")
     monkeypatch.setattr(usbmux_remote, "interpreter", lambda: sys.executable)
     # usbmuxd knows the new phone as well, without the dash.
-    known = Attached(serial=UDID.replace("-", ""), state=iphone.READY, model="iPhone 15")
+    known = Attached(serial=UDID.replace("-", ""), state=iphone_states.READY, model="iPhone 15")
     monkeypatch.setattr(usbmux_remote, "attached", lambda: [known, old])
     assert [(one.serial, one.model) for one in iphone.attached()] == [(UDID, "iPhone 15"), (old.serial, "iPhone X")]
     with pytest.raises(DeviceError, match="several iPhones are attached"):
@@ -315,11 +315,11 @@ SAID = {
 
 @pytest.mark.parametrize("said", SAID)
 def test_what_tools_say_is_told_in_words(said: str) -> None:
-    assert SAID[said] in iphone.sentence("mine", said, "an.app")
+    assert SAID[said] in iphone_states.sentence("mine", said, "an.app")
 
 
 def test_a_udid_is_known_with_and_without_its_dash() -> None:
-    found = [Attached(serial=UDID.replace("-", ""), state=iphone.READY, model=None)]
+    found = [Attached(serial=UDID.replace("-", ""), state=iphone_states.READY, model=None)]
     row = Device.model_validate({"name": "mine", "transport": "ios", "summary": "a phone", "udid": UDID.lower()})
     assert iphone.choose(row, found) == UDID.replace("-", "")
 

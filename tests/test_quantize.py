@@ -29,6 +29,7 @@ from pipeline.convert.targets import choose_targets
 from pipeline.errors import StudentError, ToolchainError
 from pipeline.formats.litert.container import kinds_of, read_model, tensors_of
 from pipeline.planning.build import Request, build
+from pipeline.quantize import checkpoint as quantised_record
 from pipeline.quantize import observers
 from pipeline.quantize import stage as quantize
 from pipeline.quantize.activations import LinearGroup
@@ -424,7 +425,7 @@ def wrong_in(source: Path, rewritten: Path) -> list[str]:
     student = load_checkpoint(source, tasks.get("embedding"))
     return differing(
         Expected.read(source, model_structure(student)),
-        Expected.read(rewritten, quantize.structure(rewritten)),
+        Expected.read(rewritten, quantised_record.structure(rewritten)),
         None,
         SCHEMES["int8_dynamic"],
     )
@@ -470,7 +471,7 @@ def test_a_number_that_was_changed_is_found(file: str, quantised: tuple[Path, Pa
     else:
         save_file(tensors, out / file, metadata={"format": "pt"})
     found = model_structure(load_checkpoint(out, tasks.get("embedding")))
-    (out / quantize.STRUCTURE).write_text(json.dumps(found), encoding="utf-8")
+    (out / quantised_record.STRUCTURE).write_text(json.dumps(found), encoding="utf-8")
     assert any("with its scales undone, differs" in one for one in wrong_in(source, out))
 
 

@@ -20,6 +20,7 @@ from pipeline.checkpoint.ranges import Activation
 from pipeline.checkpoint.source import CODES, WEIGHTS
 from pipeline.data.calibration import default_texts
 from pipeline.errors import RecipeError
+from pipeline.quantize import checkpoint as quantised
 from pipeline.quantize import fake, rounding, training
 from pipeline.quantize import stage as quantize
 from pipeline.quantize.training import QuantizeJob
@@ -143,8 +144,8 @@ def test_training_brings_a_student_nearer(
     assert np.mean(curve[-PASS:]) < 0.9 * np.mean(curve[:PASS])
     # So few updates of a random student do not reach what rounding column by column did at once.
     assert said["distance"] < 5 * said["distance_before"]
-    assert quantize.was_trained(out)
-    assert not quantize.was_trained(wanted.quantised)
+    assert quantised.was_trained(out)
+    assert not quantised.was_trained(wanted.quantised)
     before, after = load_file(wanted.quantised / WEIGHTS), load_file(out / WEIGHTS)
     assert before.keys() == after.keys()
     tables = [name for name in before if "embeddings" in name and before[name].ndim == 2]

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipeline.architectures import bert
 from pipeline.architectures.architecture import NO_POOLER, WITH_TYPES, Architecture, ConfigKeys, Start
 from pipeline.architectures.bert import TINY
-from pipeline.architectures.layout import Layout
+from pipeline.architectures.layout import Layout, copy_layer, layers_in
 from pipeline.architectures.patches import fuse_tanh_gelu
 from pipeline.errors import RecipeError
 
@@ -28,8 +29,6 @@ def _of_bert(model: Any, kept: Sequence[int], embedding_size: int | None) -> Any
     """
     import torch
     import transformers
-
-    from pipeline.architectures.layers import copy_layer, layers
 
     old = model.config
     if embedding_size is not None and embedding_size > old.hidden_size:
@@ -68,7 +67,7 @@ def _of_bert(model: Any, kept: Sequence[int], embedding_size: int | None) -> Any
         if config.embedding_size == config.hidden_size:
             result.embeddings.LayerNorm.weight.copy_(norm.weight)
             result.embeddings.LayerNorm.bias.copy_(norm.bias)
-    copy_layer(layers(model)[kept[0]], layers(result)[0])
+    copy_layer(layers_in(model, bert.LAYOUT)[kept[0]], layers_in(result, LAYOUT)[0])
     return result.eval()
 
 
@@ -90,24 +89,26 @@ def _projections(table: Any, size: int) -> tuple[Any, Any]:
     return best, best.T
 
 
+LAYOUT = Layout(
+    "encoder.albert_layer_groups",
+    query="attention.query",
+    key="attention.key",
+    value="attention.value",
+    attention_output="attention.dense",
+    attention_norm="attention.LayerNorm",
+    intermediate="ffn",
+    output="ffn_output",
+    output_norm="full_layer_layer_norm",
+    heads="attention",
+    inner="albert_layers.0",
+)
+
 ALBERT = Architecture(
     "albert",
     "ALBERT; its shared layer is stored once in every format, and `convert` refuses a file that holds a tensor twice",
     WITH_TYPES,
     tiny_config=TINY | {"embedding_size": 32, "hidden_act": "gelu_new"},
-    layout=Layout(
-        "encoder.albert_layer_groups",
-        query="attention.query",
-        key="attention.key",
-        value="attention.value",
-        attention_output="attention.dense",
-        attention_norm="attention.LayerNorm",
-        intermediate="ffn",
-        output="ffn_output",
-        output_norm="full_layer_layer_norm",
-        heads="attention",
-        inner="albert_layers.0",
-    ),
+    layout=LAYOUT,
     keys=ConfigKeys(embedding_size="embedding_size", repeats=("num_hidden_groups", "inner_group_num")),
     backbone_options=NO_POOLER,
     patches=(fuse_tanh_gelu,),

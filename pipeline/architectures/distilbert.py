@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from pipeline.architectures import bert
 from pipeline.architectures.architecture import WITHOUT_TYPES, Architecture, ConfigKeys, Start
-from pipeline.architectures.layout import Layout
+from pipeline.architectures.layout import Layout, copy_layer, layers_in
 from pipeline.architectures.patches import fuse_tanh_gelu
 
 
@@ -16,8 +17,6 @@ def _of_bert(model: Any, kept: Sequence[int], embedding_size: int | None) -> Any
     """
     import torch
     import transformers
-
-    from pipeline.architectures.layers import copy_layer, layers
 
     old = model.config
     config = transformers.DistilBertConfig(
@@ -41,8 +40,8 @@ def _of_bert(model: Any, kept: Sequence[int], embedding_size: int | None) -> Any
         mine.word_embeddings.weight.copy_(theirs.word_embeddings.weight)
         mine.position_embeddings.weight.copy_(theirs.position_embeddings.weight + single)
     mine.LayerNorm.load_state_dict(theirs.LayerNorm.state_dict())
-    every = layers(model)
-    for number, target in zip(kept, layers(result), strict=True):
+    every = layers_in(model, bert.LAYOUT)
+    for number, target in zip(kept, layers_in(result, LAYOUT), strict=True):
         copy_layer(every[number], target)
     if masked_lm:
         head = model.cls.predictions
@@ -52,6 +51,19 @@ def _of_bert(model: Any, kept: Sequence[int], embedding_size: int | None) -> Any
             result.vocab_projector.bias.copy_(head.bias)
     return result.eval()
 
+
+LAYOUT = Layout(
+    "transformer.layer",
+    query="attention.q_lin",
+    key="attention.k_lin",
+    value="attention.v_lin",
+    attention_output="attention.out_lin",
+    attention_norm="sa_layer_norm",
+    intermediate="ffn.lin1",
+    output="ffn.lin2",
+    output_norm="output_layer_norm",
+    heads="attention",
+)
 
 DISTILBERT = Architecture(
     "distilbert",
@@ -65,18 +77,7 @@ DISTILBERT = Architecture(
         "hidden_dim": 128,
         "max_position_embeddings": 64,
     },
-    layout=Layout(
-        "transformer.layer",
-        query="attention.q_lin",
-        key="attention.k_lin",
-        value="attention.v_lin",
-        attention_output="attention.out_lin",
-        attention_norm="sa_layer_norm",
-        intermediate="ffn.lin1",
-        output="ffn.lin2",
-        output_norm="output_layer_norm",
-        heads="attention",
-    ),
+    layout=LAYOUT,
     keys=ConfigKeys(
         hidden_size="dim",
         attention_heads="n_heads",

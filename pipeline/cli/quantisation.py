@@ -16,8 +16,8 @@ from pipeline.errors import InputError
 if TYPE_CHECKING:
     from pipeline.checkpoint.ranges import Linear
     from pipeline.convert.stage import Target
+    from pipeline.quantize.checkpoint import Found
     from pipeline.quantize.sensitivity import Sensitivity
-    from pipeline.quantize.stage import Found
 
 _SHOWN = 12
 RecipeName = Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml file.")]
@@ -33,8 +33,8 @@ def ranges(
     as_json: AsJson = False,
 ) -> None:
     """Show what calibration found for each linear: outliers, gains, ranges, and what rounding changes."""
+    from pipeline.quantize import checkpoint as quantised
     from pipeline.quantize import costs
-    from pipeline.quantize import stage as quantize
     from pipeline.recipe.loading import read
 
     parsed, _ = read(recipe)
@@ -50,7 +50,7 @@ def ranges(
             f"{folder} has no checkpoint that was quantised. `pocketbert convert {recipe}` makes one for each scheme "
             "that asks for calibration, and for int8_dynamic where the recipe has [quantize]."
         )
-    found = {name: quantize.read(place)[1] for name, place in made.items() if scheme in (None, name)}
+    found = {name: quantised.read(place)[1] for name, place in made.items() if scheme in (None, name)}
     schemes = {name: record.model_dump(mode="json") for name, record in found.items()}
     documents.show(as_json, {"recipe": parsed.name, "schemes": schemes}, partial(_print_ranges, found))
 

@@ -26,7 +26,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from pipeline.devices.headless import FINAL, FOLDER, MODELS, REQUEST, RUN, STATUS
-from pipeline.devices.iphone import AWAY, BEYOND, LOST, NO_DEVELOPER, NOT_INSTALLED, READY, UNPAIRED, sentence
+from pipeline.devices.iphone_states import AWAY, BEYOND, LOST, NO_DEVELOPER, NOT_INSTALLED, READY, UNPAIRED, sentence
 from pipeline.devices.table import Attached, Device
 from pipeline.devices.transport import DeviceError, Tell
 

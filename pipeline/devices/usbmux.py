@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline.devices.headless import FOLDER, RUN
-from pipeline.devices.iphone import LOST, NO_DEVELOPER, NOT_INSTALLED, READY, UNPAIRED, sentence
+from pipeline.devices.iphone_states import LOST, NO_DEVELOPER, NOT_INSTALLED, READY, UNPAIRED, sentence
 from pipeline.devices.table import Attached, Device
 from pipeline.devices.transport import DeviceError, Tell
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from pipeline.checkpoint import ranges
-from pipeline.quantize import stage
+from pipeline.quantize import checkpoint, stage
 from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES
 
@@ -40,7 +40,7 @@ class LinearCost(BaseModel):
         return ", ".join((first, *(path.rpartition(".")[2] for path in others)))
 
 
-def costs(found: stage.Found) -> list[LinearCost]:
+def costs(found: checkpoint.Found) -> list[LinearCost]:
     """Return the linears of a record, those that lose most first; tables have no outputs to compare."""
     every = _of_ranges(found) if isinstance(found, ranges.Ranges) else _of_weights(found)
     return sorted(every, key=lambda cost: -cost.error)

@@ -30,6 +30,7 @@ from pipeline.data.corpus import Unlabelled
 from pipeline.execution.worker import tell
 from pipeline.formats import signature
 from pipeline.metrics import measures
+from pipeline.quantize import checkpoint as quantised
 from pipeline.quantize import stage
 from pipeline.recipe.schema import QuantizeSection
 from pipeline.schemes import SCHEMES, Gates
@@ -155,7 +156,7 @@ def linears(study: Study) -> list[str]:
     """Return the paths of the linears that have 4 bits, in the order of the model."""
     from pipeline.checkpoint import integers
 
-    _, record = stage.read(study.quantised)
+    _, record = quantised.read(study.quantised)
     assert isinstance(record, integers.Record)
     return [one.name.removesuffix(".weight") for one in record.weights if one.bits == 4 and one.error is not None]
 
@@ -292,7 +293,7 @@ class _Mixes:
         self._held, self._weights = integers.read(study.quantised), load_file(study.quantised / WEIGHTS)
         original = load_file(study.student / WEIGHTS)
         self._eight = {name: nearest_by_row(original[name]) for name in (f"{path}.weight" for path in linears)}
-        self._calls = Counter(name for name, _ in stage.structure(study.quantised)["calls"])
+        self._calls = Counter(name for name, _ in quantised.structure(study.quantised)["calls"])
         truth = reference.read(study.truth)
         numbers = [at for at in range(truth.checked) if len(truth.rows[at]) <= study.length]
         chosen = [numbers[at] for at in np.linspace(0, len(numbers) - 1, min(ROWS, len(numbers))).astype(int)]
@@ -320,7 +321,7 @@ class _Mixes:
         checkpoint = self._fresh("mixed")
         save_file(self._weights | weights, checkpoint / WEIGHTS, metadata={"format": "pt"})
         integers.write(self._held | rounded, checkpoint)
-        for name in ("config.json", stage.STRUCTURE):
+        for name in ("config.json", quantised.STRUCTURE):
             shutil.copyfile(self._study.quantised / name, checkpoint / name)
         return self._convert_once(checkpoint)
 

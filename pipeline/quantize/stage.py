@@ -1,6 +1,5 @@
 """The stage: from a student to the checkpoint that a scheme's files are made of. It imports torch where it runs."""
 
-import json
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -12,9 +11,10 @@ from pipeline import artifact, heads, tasks
 from pipeline.checkpoint import ranges
 from pipeline.data import calibration
 from pipeline.data.corpus import Unlabelled
-from pipeline.errors import StudentError, ToolchainError
+from pipeline.errors import ToolchainError
 from pipeline.execution.worker import tell
 from pipeline.quantize import policy
+from pipeline.quantize.checkpoint import write_structure
 from pipeline.recipe.schema import QuantizeSection, QuantizeTraining
 from pipeline.schemes import SCHEMES, Scheme
 
@@ -22,8 +22,6 @@ VERSION = 4
 _PALETTES_VERSION = 5
 """Lists are found otherwise than in version 4, when all else was as it is."""
 DISTRIBUTIONS = ("torch", "transformers", "tokenizers")
-STRUCTURE = "structure.json"
-"""What `checkpoint.parameters` says of the rewritten model: files are compared with that."""
 IDENTITY = 1e-5
 """Largest difference to the student that rounding the weights to fp32 explains, over the outputs' root mean square."""
 LENGTH = 128
@@ -285,47 +283,6 @@ def _write_weights(model: Any, out: Path) -> None:
 
     weights = {name: tensor.detach().contiguous() for name, tensor in shapes.named_once(model).items()}
     save_file(weights, out / WEIGHTS, metadata={"format": "pt"})
-
-
-def write_structure(model: Any, out: Path) -> None:
-    """Write down what files of a checkpoint's model are compared with."""
-    from pipeline.checkpoint.parameters import model_structure
-
-    (out / STRUCTURE).write_text(json.dumps(model_structure(model)), encoding="utf-8")
-
-
-def structure(folder: Path) -> dict[str, Any]:
-    """Return the structure of a quantised checkpoint's model."""
-    found: dict[str, Any] = json.loads((folder / STRUCTURE).read_text(encoding="utf-8"))
-    return found
-
-
-Found = ranges.Ranges | ranges.ChosenWeights
-"""What quantising a student found."""
-
-
-def read(folder: Path) -> tuple[str, Found]:
-    """Return the record of a quantised checkpoint and the name of its file.
-
-    Raises:
-        StudentError: it has none.
-    """
-    from pipeline.checkpoint import integers, palettes
-
-    kinds: dict[str, type[Found]] = {
-        ranges.FILE: ranges.Ranges,
-        integers.RECORD: integers.Record,
-        palettes.RECORD: palettes.Record,
-    }
-    for name, kind in kinds.items():
-        if (folder / name).is_file():
-            return name, kind.model_validate_json((folder / name).read_text(encoding="utf-8"))
-    raise StudentError(f"{folder} has no record of what quantising found; make it again with `pocketbert convert`.")
-
-
-def was_trained(folder: Path) -> bool:
-    """Return whether a quantised checkpoint was trained behind that."""
-    return read(folder)[1].training is not None
 
 
 def _outputs(model: Any, task: tasks.Task, batches: calibration.Batches) -> Any:

@@ -26,7 +26,7 @@ from pipeline.checkpoint.source import WEIGHTS
 from pipeline.compress.common import calibration_batches
 from pipeline.data.calibration import Batches
 from pipeline.data.corpus import Unlabelled
-from pipeline.quantize import fake, stage
+from pipeline.quantize import checkpoint, fake
 from pipeline.recipe.schema import QuantizeTraining
 from pipeline.schemes import SCHEMES
 from pipeline.text.encoding import Row
@@ -156,10 +156,10 @@ class RoundingStudent(nn.Module):
         save_file(weights, out / WEIGHTS, metadata={"format": "pt"})
         if rounded:
             integers.write(integers.read(job.quantised) | rounded, out)
-        file_name, known = stage.read(job.quantised)
+        file_name, known = checkpoint.read(job.quantised)
         document = known.model_copy(update={"training": record})
         (out / file_name).write_text(document.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        stage.write_structure(load_checkpoint(out, self.task), out)
+        checkpoint.write_structure(load_checkpoint(out, self.task), out)
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from pipeline.benchmark.sustained import energy
 from pipeline.devices.host import Machine
 from pipeline.errors import ArtifactError
 from pipeline.formats import signature
+from pipeline.quantize import checkpoint as quantised
 from pipeline.quantize import costs
-from pipeline.quantize import stage as quantize
 from pipeline.recipe.schema import Recipe
 from pipeline.report import measured
 from pipeline.report.record import (
@@ -168,7 +168,7 @@ def _phone(device: str, records: list[BenchmarkRecord], owners: Owners) -> Phone
 
 
 def _quantised(scheme: str, folder: Path) -> QuantisedReport:
-    _, found = quantize.read(folder)
+    _, found = quantised.read(folder)
     ranked = costs.costs(found)
     return QuantisedReport(
         scheme=scheme,

@@ -19,7 +19,7 @@ from pipeline.checkpoint.palettes import Palette
 from pipeline.checkpoint.source import CODES
 from pipeline.errors import StudentError
 from pipeline.formats.structure import Steps, Structure
-from pipeline.quantize import stage as quantize
+from pipeline.quantize import checkpoint as quantised
 from pipeline.quantize.stage import Wanted
 from pipeline.schemes import SCHEMES, Scheme, Stored
 from pipeline.verify.quantised_weights import Held, differing
@@ -61,7 +61,7 @@ def read(folder: Path, scheme: Scheme, *, half: bool) -> tuple[Expected, Mapping
 
 def read_weights(folder: Path, *, half: bool = False) -> Expected:
     """Read a checkpoint that `pipeline.quantize` made, with the steps of its static linears or its integers' names."""
-    found = Expected.read(folder, quantize.structure(folder))
+    found = Expected.read(folder, quantised.structure(folder))
     linears = {name for name, _ in found.calls}
     steps: dict[str, Steps] = {}
     # A checkpoint of palettes has none.
@@ -79,7 +79,7 @@ def read_weights(folder: Path, *, half: bool = False) -> Expected:
 
 def worst_linear(folder: Path) -> str | None:
     """Say which linear rounding changes most on the calibration set, or None where there is none."""
-    errors = quantize.read(folder)[1].errors()
+    errors = quantised.read(folder)[1].errors()
     if not errors:
         return None
     path = max(errors, key=errors.__getitem__)
@@ -134,7 +134,7 @@ def _not_asked_for(
 
     What it leaves out, such as a linear without a range, would be floats in the file too.
     """
-    _, record = quantize.read(folder)
+    _, record = quantised.read(folder)
     yield from _of_another_model(folder, of_student, student, rewritten)
     if record.scheme != scheme.name:
         yield f"it was made for {record.scheme}"

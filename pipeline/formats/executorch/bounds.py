@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pipeline.errors import ArtifactError
 from pipeline.formats.columns import Columns, Ints, Rows, damage, room
 from pipeline.formats.executorch import kernels, payload, schemas, unread
-from pipeline.formats.executorch.convert import SHORTEST
+from pipeline.formats.executorch.facts import SHORTEST
 
 _MAGIC = b"ET12eh00"
 _HEADER_BYTES = 64

@@ -13,15 +13,13 @@ from pipeline import tasks
 from pipeline.checkpoint import integers as stored_integers
 from pipeline.formats import ConvertRequest
 from pipeline.formats.executorch import integers, passes
+from pipeline.formats.executorch.facts import SHORTEST
 from pipeline.schemes import SCHEMES
 
 VERSION = 2
 FILE = "model.pte"
 DISTRIBUTIONS = ("executorch", "torchao", "torch", "transformers")
 BASE_SCHEME: str | None = None
-
-SHORTEST = 3
-"""Bounds that torch.export accepts for every architecture; a row of [CLS] and [SEP] alone is padded by one."""
 
 
 def lengths_in_file(lengths: tuple[int, ...]) -> tuple[int, ...]:

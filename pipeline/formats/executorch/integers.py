@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.checkpoint.integers import HIGHEST, LOWEST, Integers
 from pipeline.checkpoint.parameters import content_digest
 from pipeline.errors import ToolchainError
-from pipeline.formats.executorch import codes
+from pipeline.formats.executorch import codes, reader
 
 GROUP = 32
 """XNNPACK's blocks of four bits are as many columns as this, or a multiple of it."""
@@ -124,8 +124,6 @@ def check(file: Path, integers: Mapping[str, Integers]) -> None:
     Raises:
         ToolchainError: one is in floats, or rounded to other codes.
     """
-    from pipeline.formats.executorch import reader  # which knows `convert` for its bounds
-
     held = [constant for constant in reader.structure(file).constants if constant.stored in ("int4", "int8")]
     for name, one in integers.items():
         stored, values = f"int{one.bits}", one.dense()

@@ -11,7 +11,7 @@ from pipeline.checkpoint import integers as stored_integers
 from pipeline.checkpoint import ranges
 from pipeline.checkpoint.integers import Integers
 from pipeline.checkpoint.source import WEIGHTS
-from pipeline.quantize import stage as quantize
+from pipeline.quantize import checkpoint as quantised
 
 
 @dataclass(frozen=True)
@@ -96,4 +96,4 @@ class Checkpoint:
         from pipeline import tasks
         from pipeline.checkpoint.loading import load_checkpoint
 
-        quantize.write_structure(load_checkpoint(self.folder, tasks.get(self.task)), self.folder)
+        quantised.write_structure(load_checkpoint(self.folder, tasks.get(self.task)), self.folder)

@@ -1,0 +1,52 @@
+"""A quantised checkpoint on disk: its record, and the structure that its files are compared with."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pipeline.checkpoint import ranges
+from pipeline.errors import StudentError
+
+STRUCTURE = "structure.json"
+"""What `checkpoint.parameters` says of the rewritten model: files are compared with that."""
+
+
+def write_structure(model: Any, out: Path) -> None:
+    """Write down what files of a checkpoint's model are compared with."""
+    from pipeline.checkpoint.parameters import model_structure
+
+    (out / STRUCTURE).write_text(json.dumps(model_structure(model)), encoding="utf-8")
+
+
+def structure(folder: Path) -> dict[str, Any]:
+    """Return the structure of a quantised checkpoint's model."""
+    found: dict[str, Any] = json.loads((folder / STRUCTURE).read_text(encoding="utf-8"))
+    return found
+
+
+Found = ranges.Ranges | ranges.ChosenWeights
+"""What quantising a student found."""
+
+
+def read(folder: Path) -> tuple[str, Found]:
+    """Return the record of a quantised checkpoint and the name of its file.
+
+    Raises:
+        StudentError: it has none.
+    """
+    from pipeline.checkpoint import integers, palettes
+
+    kinds: dict[str, type[Found]] = {
+        ranges.FILE: ranges.Ranges,
+        integers.RECORD: integers.Record,
+        palettes.RECORD: palettes.Record,
+    }
+    for name, kind in kinds.items():
+        if (folder / name).is_file():
+            return name, kind.model_validate_json((folder / name).read_text(encoding="utf-8"))
+    raise StudentError(f"{folder} has no record of what quantising found; make it again with `pocketbert convert`.")
+
+
+def was_trained(folder: Path) -> bool:
+    """Return whether a quantised checkpoint was trained behind that."""
+    return read(folder)[1].training is not None
