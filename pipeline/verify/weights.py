@@ -347,8 +347,8 @@ def _largest(wanted: Array, form: Form, precision: Precision) -> Array:
 def _allowed(wanted: Array, form: Form, largest: Array | None, storage: Stored, precision: Precision) -> Array:
     """Return the largest distance allowed for each element, in a shape that broadcasts.
 
-    Weights that the quantiser chose must match exactly: the quantised checkpoint has the same. In half precision, a code
-    of eight bits times its scale is rounded to that.
+    Weights that the quantiser chose must match exactly: the quantised checkpoint has the same. In half precision, an
+    8-bit code times its scale is rounded to that.
     """
     allowed: Array = np.zeros((1,) * wanted.ndim, np.float32) if form.error is None else form.error
     base = precision.vectors
