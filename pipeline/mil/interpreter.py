@@ -92,8 +92,8 @@ class Interpreter:
             precision: with "fp16", values declared half precision are rounded to it after each operation; with "fp32",
                 none are; with "mixed", constants are, and computed values are not, neither to half precision nor to
                 integers between `quantize` and `dequantize`.
-            flush_subnormals: replace numbers below 2^-14 by zeros of their sign in all half-precision inputs and results
-                of operations, constants among them. Intermediate results inside of an operation are not flushed.
+            flush_subnormals: replace numbers below 2^-14 by zeros of their sign in all half-precision inputs and
+                results of operations, constants among them. Intermediate results inside an operation are not flushed.
 
         Raises:
             ArtifactError: the package is damaged.

@@ -168,7 +168,7 @@ def _denied(kind: str) -> Denied | None:
 
 
 def _gelu(mode: Value | None) -> list[Activation]:
-    """Return the form of a gelu; the sigmoid approximation, which coremltools makes of that formula, is not listed."""
+    """Return the form of a gelu; none for the sigmoid approximation, which coremltools makes of that formula."""
     return [_GELU[str(mode)]] if str(mode) in _GELU else [] if mode is not None else ["gelu"]
 
 
