@@ -1,6 +1,6 @@
-"""In: a student's folder, a scheme and lengths. Out: a converted file, what it holds, and a session that runs it.
+"""In: a student's folder, a scheme and lengths. Out: a converted file, its structure, and a session that runs it.
 
-One folder a backend, each with the names of `Backend`; to add one, write it and add its name to `NAMES`.
+One folder per backend, each with the names of `Backend`; to add one, write it and add its name to `NAMES`.
 May import checkpoint, mil, schemes and what they import; each imports its toolchain inside the function that needs it.
 """
 
@@ -33,7 +33,7 @@ Outputs = dict[str, NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class ConvertRequest:
-    """What a backend is asked to convert."""
+    """The inputs of a backend's `convert`."""
 
     student: Path
     """Folder in Hugging Face layout."""
@@ -44,81 +44,81 @@ class ConvertRequest:
     minimum_ios: int | None
     """The oldest iOS release that has to read the file; None for all but Core ML."""
     base: Path | None
-    """The file of the backend's `BASE_SCHEME`, where that is what the scheme is made from."""
+    """The file of the backend's `BASE_SCHEME`, if the scheme is made from it."""
     metadata: Mapping[str, str]
-    """Author, licence, source and summary, for formats that carry such."""
+    """Author, licence, source and summary, for formats that store such metadata."""
     labels: tuple[str, ...] | None
 
 
 class Session(Protocol):
-    """A loaded file."""
+    """A file opened in a runtime."""
 
     def run(self, function: Function, inputs: Inputs) -> Outputs:
         """Run one function on `(1, seq_len)` int32 arrays; the outputs are the caller's own copies."""
 
     def close(self) -> None:
-        """Free what the runtime holds."""
+        """Free the memory of the runtime."""
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Something that runs a backend's files."""
+    """A runtime, or a substitute for it, that runs a backend's files."""
 
     name: str
-    """With its version, as `parity.json` has it."""
+    """Its name with version, as in `parity.json`."""
     load: Callable[[Path, Signature, int], Session]
     """`(file, signature, threads) -> session`."""
     uses_threads: bool
-    """Whether it heeds the number of threads."""
+    """Whether it uses the number of threads."""
     stands_in: str | None = None
-    """What its verdict does not cover, if it stands in for a runtime that this machine lacks."""
+    """The limits of its verdict, if it stands in for a runtime that this machine lacks."""
     unit: str | None = None
-    """The compute units on which it runs files, where it is one of several of the same runtime."""
+    """The compute units on which it runs files, if the same runtime has several."""
     load_flushed: Callable[[Path, Signature], Session] | None = None
-    """Opens a file so that subnormal numbers of half precision are zero, as on some units; None where it cannot."""
+    """Opens a file with subnormal numbers of half precision flushed to zero, as on some units; None if it cannot."""
 
 
 class Backend(Protocol):
-    """What a backend module offers."""
+    """The names that a backend module offers."""
 
     TITLE: str
     DELEGATE: str
-    """What runs most of a file's operations."""
+    """Name of the delegate that runs most of a file's operations."""
     RUNTIME: str | None
     """The Python distribution of the runtime; None where the runtime comes with the system."""
     CONVERT_SECONDS: float
-    """Seconds that a conversion of MiniLM took on two cores; for estimates, and for what to begin first."""
+    """Seconds of a conversion of MiniLM on two cores; for estimates, and to start the longest work first."""
     APPS: tuple[str, ...]
-    """The systems whose demo app runs its files: `android`, `ios`."""
+    """Systems whose demo app runs its files: `android`, `ios`."""
     DRAFTED: tuple[str, bool]
     """The scheme that a drafted recipe names, and whether it is a target or a comment that suggests one."""
     ROUNDING: Rounding
     """How the toolchain rounds weights to int8, to the last bit."""
     COMPUTED_AS: Mapping[str, ComputedAs]
-    """By activation of a checkpoint, the other forms in which files may compute it."""
+    """Other operators by which files may compute an activation, by the checkpoint's activation."""
     PHONE_RUNNER: PhoneRunner | None
-    """The runtime's own program for Android phones; None where there is none."""
+    """The runtime's own benchmark program for Android phones; None if there is none."""
     FILE: str
     """Name of the model file or package."""
     DISTRIBUTIONS: tuple[str, ...]
     """Python distributions whose versions decide the file's content."""
     BASE_SCHEME: str | None
-    """Scheme from whose file the others are made; None where each starts from the student."""
+    """Scheme whose file the other schemes' files are made from; None if each starts from the student."""
     VERSION: int
-    """Raised when the same request gives another file; a part of the key of this backend's files alone."""
+    """Raised when the same request gives another file; part of the key of this backend's files only."""
     MINIMUM_RUNTIME: str
-    """Oldest runtime that computes every scheme rightly which asks for no later one, see `minimum_runtime`."""
+    """Oldest runtime for schemes that need no later one, see `minimum_runtime`."""
     COMPUTE_UNITS: tuple[str, ...]
     """Compute units on which its files run, by the runtime's own names; the first is the default. An app offers them
     unless a scheme's row says that no such file has passed there."""
     CONVERTS: frozenset[str]
-    """Schemes that `convert` can tell its toolchain: those of which the rows of `SCHEMES` say that it supports them."""
+    """Schemes that `convert` implements: those that the rows of `SCHEMES` support."""
 
     def lengths_in_file(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
-        """Return those of the recipe's lengths that change the file."""
+        """Return the recipe's lengths that change the file."""
 
     def no_runtime(self) -> str | None:
-        """Say why the real runtime is not on this machine, so that nothing can be timed, or return None."""
+        """Return why the real runtime is not on this machine, so that nothing can be timed, or None."""
 
     def import_runtime(self) -> None:
         """Import the runtime, so that opening a file can be timed without it."""
@@ -130,25 +130,25 @@ class Backend(Protocol):
         """Read the functions back from a file, shortest first."""
 
     def claims(self, file: Path) -> dict[str, str]:
-        """Return what a file says of itself, by the names of `ConvertRequest.metadata`; none where it carries none.
+        """Return a file's own metadata, by the names of `ConvertRequest.metadata`; empty for formats without metadata.
 
-        Of several functions, `default function` is the one that runs where none is asked for.
+        Among several functions, `default function` is the one that runs unless another is named.
         """
 
     def operations(self, file: Path) -> dict[str, int]:
-        """Count a file's operations: `ops_total`, and `ops_delegated` where the runtime here tells it of the file.
+        """Count a file's operations: `ops_total`, and `ops_delegated` if the runtime here can count them in the file.
 
-        Empty where the file does not tell, so that `convert` has to say it.
+        Empty if the file cannot tell, so that `convert` has to report them.
         """
 
     def structure(self, file: Path) -> Structure:
-        """Read back what can be compared with the checkpoint without running the file."""
+        """Read back the constants and attributes that can be compared with the checkpoint without running the file."""
 
     def load(self, file: Path, signature: Signature, *, threads: int) -> Session:
-        """Open a file in its real runtime, or in what stands in for it on this machine."""
+        """Open a file in its real runtime, or in its substitute on this machine."""
 
     def load_control(self, file: Path, signature: Signature, scratch: Path) -> Session:
-        """Open a file's own graph and weights, computed in single precision: what is wrong there no rounding hides.
+        """Open a file's own graph and weights, computed in single precision, where rounding hides no fault.
 
         Args:
             file: the file.
@@ -157,14 +157,14 @@ class Backend(Protocol):
         """
 
     def evaluators(self) -> list[Evaluator]:
-        """Return what can run files on this machine: the first gives the verdict, the others are compared with it."""
+        """Return the evaluators on this machine: the first gives the verdict, the others are compared with it."""
 
 
 def runtime_evaluator(title: str, distribution: str, load: Callable[..., Session]) -> Evaluator:
-    """Return the evaluator that is a backend's real runtime.
+    """Return an evaluator for a backend's real runtime.
 
     Args:
-        title: what people call the backend.
+        title: the backend's name.
         distribution: the Python distribution of the runtime, whose version goes into the evaluator's name.
         load: the backend's `load`.
     """
@@ -176,28 +176,28 @@ def runtime_evaluator(title: str, distribution: str, load: Callable[..., Session
 
 
 def get(name: str) -> Backend:
-    """Return a backend's module; its toolchain is imported only when it is used."""
+    """Return a backend's module; its toolchain is imported at first use."""
     if name not in NAMES:
         raise KeyError(name)
     return cast(Backend, importlib.import_module(f"pipeline.formats.{name}"))
 
 
 def minimum_runtime(backend: str, scheme: str) -> str:
-    """Return the oldest runtime that computes a scheme's files rightly."""
+    """Return the oldest runtime that computes a scheme's files correctly."""
     module = get(backend)
     needed = SCHEMES[scheme].support[backend].right_from.get(module.DISTRIBUTIONS[0])
     return max(filter(None, (module.MINIMUM_RUNTIME, needed)), key=version_numbers)
 
 
 def compute_units(backend: str, scheme: str) -> tuple[list[str], dict[str, str]]:
-    """Return the compute units that an app may offer for a scheme's files, and those that are untried, with reasons."""
+    """Return the compute units that an app may offer for a scheme's files, and the untried ones with reasons."""
     untried = dict(SCHEMES[scheme].support[backend].untried_units)
     return [unit for unit in get(backend).COMPUTE_UNITS if unit not in untried], untried
 
 
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Let a toolchain find another value under a name of one of its modules or classes."""
+    """Replace an attribute of a toolchain's module or class inside the context."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:
@@ -208,7 +208,7 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def native_log_hidden() -> Iterator[None]:
-    """Keep what a runtime writes to descriptor 2 out of the user's program, unless an error is raised.
+    """Keep a runtime's output on descriptor 2 out of the user's terminal, unless an error is raised.
 
     Neither runtime has a setting for its log: cpuinfo and the thread pool write nine lines at ExecuTorch's first use,
     and LiteRT's wheel does not export `LiteRtSetMinLoggerSeverity` (google-ai-edge/LiteRT#7420).

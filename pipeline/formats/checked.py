@@ -1,4 +1,4 @@
-"""Readers of files that may be damaged: bounds are checked before, and no error of Python's own comes out."""
+"""Readers of files that may be damaged: bounds are checked first, and errors become `ArtifactError`."""
 
 import functools
 import struct
@@ -13,17 +13,17 @@ _ERRORS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError,
     struct.error,
 )  # fmt: skip
-"""What reading a file raises that says what no converter writes. pydantic's and Unicode's errors are ValueErrors."""
+"""Errors that reading a damaged file raises. pydantic's and Unicode's errors are ValueErrors."""
 
 
 def checked(check: Callable[[Path], object] | None = None) -> Callable[[Callable[[Path], _T]], Callable[[Path], _T]]:
-    """Return what lets a reader read files that passed a check.
+    """Return a decorator that checks a file before it is read, and turns errors of reading into `ArtifactError`.
 
     Args:
-        check: called with the file first; None where the reader does that itself.
+        check: called with the file first; None if the reader checks the file itself.
 
     Raises:
-        ArtifactError: from the reader that results, where the file cannot be read.
+        ArtifactError: by the decorated reader, if the file cannot be read.
     """
 
     def decorate(read: Callable[[Path], _T]) -> Callable[[Path], _T]:

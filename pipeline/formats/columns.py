@@ -1,6 +1,6 @@
-"""Whole flatbuffers read by column: every offset is checked before it is followed, all tables of a kind at once.
+"""Flatbuffers read by column: every offset is checked before it is followed, all tables of a kind at once.
 
-The runtimes follow the offsets of a file without looking. This is what flatbuffers' own verifier does in C++, which no
+The runtimes follow the offsets of a file unchecked. This does the work of flatbuffers' own verifier in C++, which no
 wheel offers to Python, in milliseconds: a field of four thousand tensors is one operation of NumPy.
 Source: https://flatbuffers.dev/internals.
 """
@@ -18,39 +18,39 @@ from pipeline.formats.flatbuffer import Schema
 
 Ints = NDArray[np.int64]
 Refuse = Callable[[str], ArtifactError]
-"""Makes the error that says what is wrong with a file."""
+"""Makes the error for a damaged file from a description of the damage."""
 _MOST_TABLES = 1_000_000
-"""Tables or references in one vector field: the limit of flatbuffers' own verifier. Vectors may share their entries, so
+"""Most tables or references in one vector field: the limit of flatbuffers' own verifier. Vectors may share entries, so
 a small file could lead to any number of them."""
 _MOST_NUMBERS = 16_000_000
-"""Numbers in all vectors of a field, for the same reason. A scale for each row of XLM-R's table and for each channel,
-in each of four signatures, is 1.5 million; BERT-large has as many."""
+"""Most numbers in all vectors of a field, for the same reason. Scales for each row of XLM-R's table and for each
+channel, in each of four signatures, are 1.5 million; BERT-large has as many."""
 
 
 def damage(file: object) -> Refuse:
-    """Return what makes the error for a damaged file."""
+    """Return a function that makes the error for a damaged file."""
     return lambda what: ArtifactError(f"{file} is damaged: {what}. Make the target again, or copy it again.")
 
 
 @dataclass
 class Columns:
-    """One file and its schema."""
+    """The bytes of one file with the schema to read them."""
 
     schema: Schema
     data: NDArray[np.uint8]
     refuse: Refuse
 
     def roots(self, kind: str, places: Ints, low: Ints, high: Ints) -> "Rows":
-        """Check the flatbuffers that lie between `low` and `high`, and return their root tables.
+        """Check the flatbuffers between `low` and `high`, and return their root tables.
 
         Args:
-            kind: the root's table.
-            places: positions of the four bytes that lead to each root.
-            low: where each flatbuffer begins, from which its alignment counts.
-            high: where each ends.
+            kind: table of the root.
+            places: positions of the offsets that lead to the roots.
+            low: start of each flatbuffer, from which alignment counts.
+            high: end of each flatbuffer.
 
         Raises:
-            ArtifactError: something leads outside of its flatbuffer, lies askew or is no text.
+            ArtifactError: an offset leads out of its flatbuffer, a place is not aligned, or a text is not UTF-8.
         """
         owner = np.arange(len(places))
         self.demand(
@@ -61,26 +61,26 @@ class Columns:
         return rows
 
     def root(self, kind: str, size: int) -> "Rows":
-        """Check the flatbuffer with which a file begins, see `roots`."""
+        """Check the flatbuffer at the start of a file, see `roots`."""
         zero = np.zeros(1, np.int64)
         return self.roots(kind, zero, zero, np.array([size]))
 
     def gather(self, places: Ints, code: str) -> NDArray[Any]:
-        """Return the numbers of a type at places that were checked."""
+        """Return numbers of one type at checked positions."""
         width = np.dtype(code).itemsize
         taken = self.data[places[:, None] + np.arange(width)]
         numbers: NDArray[Any] = taken.view(code)[:, 0] if len(places) else np.empty(0, code)
         return numbers
 
     def demand(self, right: NDArray[np.bool_], where: str, problem: str) -> None:
-        """Refuse the file at the first row that is not right."""
+        """Refuse the file at the first row that is false."""
         if not right.all():
             raise self.refuse(f"{where}, number {int(np.flatnonzero(~right)[0])}: {problem}")
 
 
 @dataclass
 class Vectors:
-    """One vector a row; without any elements where the field is absent."""
+    """One vector per row; empty where the field is absent."""
 
     columns: Columns
     where: str
@@ -91,29 +91,29 @@ class Vectors:
 
     @cached_property
     def owner(self) -> Ints:
-        """The row to which each element belongs."""
+        """Row of each element."""
         return np.repeat(np.arange(len(self.count)), self.count)
 
     @cached_property
     def order(self) -> Ints:
-        """The place of each element in its vector."""
+        """Index of each element in its vector."""
         ends = np.cumsum(self.count)
         return np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - self.count, self.count)
 
     @cached_property
     def values(self) -> NDArray[Any]:
-        """All elements, row after row."""
+        """All elements, row by row."""
         if int(self.count.sum()) > _MOST_NUMBERS:
             raise self.columns.refuse(f"{self.where}: more than {_MOST_NUMBERS} elements in all")
         width = np.dtype(self.code).itemsize
         return self.columns.gather(self.start[self.owner] + width * self.order, self.code)
 
     def total(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the sum of each row of something that every element has."""
+        """Return the sum per row of some numbers, one for each element."""
         return np.bincount(self.owner, values, len(self.count)).astype(np.float64)
 
     def product(self) -> NDArray[np.float64]:
-        """Return the product of each row, 1 without elements; never too large for its type."""
+        """Return the product of each row, 1 for an empty one; in double precision, so that it does not overflow."""
         result = np.ones(len(self.count))
         np.multiply.at(result, self.owner, self.values.astype(np.float64))
         return result
@@ -130,13 +130,13 @@ class Vectors:
         return [tuple(values[end - size : end]) for end, size in zip(ends, self.count.tolist(), strict=True)]
 
     def are_orders(self, axes: "Vectors") -> Any:
-        """Return whether each row is an order of as many axes as another vector has."""
+        """Return whether each row is a permutation of as many axes as another vector has."""
         if (self.count != axes.count).any():
             return self.count == axes.count
         return [sorted(row) == list(range(len(row))) for row in self.rows()]
 
     def demand_below(self, limit: Ints | int, what: str, *, least: int = 0) -> None:
-        """Refuse an element that is no number of a row of something, where `limit` says for each owner how many."""
+        """Refuse an element outside of `least` to `limit`, where `limit` is a count for each row."""
         limits = np.broadcast_to(limit, self.count.shape)[self.owner]
         wrong = np.flatnonzero((self.values < least) | (self.values >= limits))
         if len(wrong):
@@ -147,15 +147,15 @@ class Vectors:
 
 @dataclass
 class Rows:
-    """All tables of a kind to which one way of fields leads."""
+    """All tables of a kind that are reached by the same path of fields."""
 
     columns: Columns
     kind: str
     where: str
-    """The way, for messages."""
+    """The path, for messages."""
     at: Ints
     owner: Ints
-    """The row of the table above that leads to each."""
+    """For each table, the row of the parent table."""
     low: Ints
     high: Ints
     _numbers: dict[str, NDArray[Any]] = field(default_factory=dict)
@@ -163,42 +163,42 @@ class Rows:
     _below: dict[tuple[str, str | None], "Rows"] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of tables."""
         return len(self.at)
 
     def __getitem__(self, name: str) -> "Rows":
-        """Return the tables of a field."""
+        """Return the tables that a field leads to."""
         return self._below[name, None]
 
     def members(self, name: str) -> "dict[str, Rows]":
-        """Return the tables of a union's field, by the kinds that are in the file."""
+        """Return the tables of a union field, by the members that occur in the file."""
         return {member: rows for (field, member), rows in self._below.items() if field == name and member}
 
     def number(self, name: str) -> NDArray[Any]:
-        """Return a field of numbers, the schema's default where it is absent."""
+        """Return a field of numbers, with the schema's default where it is absent."""
         return self._numbers[name]
 
     def vector(self, name: str) -> Vectors:
-        """Return a field of vectors of numbers, or the bytes of texts."""
+        """Return a field of number vectors, or the bytes of strings."""
         return self._vectors[name]
 
     def has(self, name: str) -> NDArray[np.bool_]:
-        """Return which rows have a field."""
+        """Return whether each row has a field."""
         return self._places(name)[0]
 
     def texts(self, name: str) -> list[str]:
-        """Return a field of texts, empty where it is absent."""
+        """Return a field of strings, empty where it is absent."""
         vector = self._vectors[name]
         data = self.columns.data
         spans = zip(vector.start.tolist(), vector.count.tolist(), strict=True)
         return [bytes(data[start : start + count]).decode() for start, count in spans]
 
     def demand(self, right: Any, problem: str) -> None:
-        """Refuse the file at the first row that is not right."""
+        """Refuse the file at the first row that is false."""
         self.columns.demand(np.asarray(right, bool), self.where, problem)
 
     def check(self) -> None:
-        """Check the tables themselves, then every field, then what the fields lead to."""
+        """Check the tables themselves, then every field, then the tables below."""
         if len(self) > _MOST_TABLES:
             raise self.columns.refuse(f"{self.where}: more than {_MOST_TABLES} tables")
         gather = self.columns.gather
@@ -242,7 +242,7 @@ class Rows:
         self.demand((kinds != 0) <= self.has(name), f"{name} has a kind, and there is none")
         for number, (member, table) in enumerate(members, 1):
             chosen = kinds[rows] == number
-            # Most kinds of operation are in no file; what is not looked up costs nothing.
+            # Most members occur in no file, and need no check.
             if chosen.any():
                 self._lead(name, member, table, targets[chosen], rows[chosen])
 
@@ -284,7 +284,7 @@ class Rows:
         return Vectors(self.columns, where, code, start, count)
 
     def _places(self, name: str, width: int = 4) -> tuple[NDArray[np.bool_], Ints]:
-        """Return which rows have a field, and where it lies in them."""
+        """Return whether each row has a field, and the field's position in the row."""
         slot = self.columns.schema.tables[self.kind][name].slot
         offsets = np.zeros(len(self), np.int64)
         listed = self._fields_bytes > slot
@@ -294,7 +294,7 @@ class Rows:
         return present, self.at + offsets
 
     def _targets(self, name: str) -> tuple[Ints, Ints]:
-        """Return the rows that have a field, and what it leads to in them."""
+        """Return the rows that have a field, and the position that its offset leads to."""
         present, places = self._places(name)
         rows, places = np.flatnonzero(present), places[present]
         self.demand((places - self.low[rows]) % 4 == 0, f"{name} lies askew")
@@ -311,7 +311,7 @@ class Rows:
 
 
 def room(offsets: NDArray[np.float64], size: float) -> NDArray[np.float64]:
-    """Return how many bytes there are from each offset to the next, or to the end."""
+    """Return the number of bytes from each offset to the next one, or to the end."""
     rising = np.append(np.unique(offsets), size)
     following: NDArray[np.float64] = rising[np.searchsorted(rising, offsets, side="right").clip(max=len(rising) - 1)]
     return following - offsets

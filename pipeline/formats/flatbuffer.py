@@ -1,4 +1,4 @@
-"""A reader of flatbuffers that takes the names and places of fields from a schema file (`.fbs`).
+"""A reader of flatbuffers that takes names and slots of fields from a schema file (`.fbs`).
 
 ExecuTorch's generated classes come with four seconds of imports and cannot follow a vector of tables; its schemas are
 packaged beside them. Source: https://flatbuffers.dev/internals.
@@ -26,24 +26,24 @@ _INCLUDE = re.compile(r'\binclude\s+"([^"]+)"')
 @dataclass(frozen=True)
 class _Field:
     slot: int
-    """Its offset in the vtable, in bytes."""
+    """Offset of the field in the vtable, in bytes."""
     kind: str
     default: int
 
 
 @dataclass
 class Schema:
-    """What a schema file declares."""
+    """The tables, unions and enums of a schema file."""
 
     tables: dict[str, dict[str, _Field]] = field(default_factory=dict)
     unions: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     """Members as (name, table), in order; number 0 is none."""
     enums: dict[str, tuple[str, dict[str, int]]] = field(default_factory=dict)
-    """Scalar type, and number by name."""
+    """Scalar type, and numbers by name."""
 
     @classmethod
     def read(cls, path: Path) -> "Schema":
-        """Read a schema file and those that it includes."""
+        """Read a schema file and its includes."""
         schema = cls()
         schema._add(path)
         return schema
@@ -78,7 +78,7 @@ class Schema:
         return fields
 
     def scalar(self, kind: str) -> str | None:
-        """Return how NumPy calls a kind of number, None for what is no number."""
+        """Return NumPy's code for a kind of number, or None for other kinds."""
         return self.enums[kind][0] if kind in self.enums else SCALARS.get(kind)
 
     def root(self, data: memoryview, name: str) -> "Table":
@@ -102,7 +102,7 @@ def _unsigned(data: memoryview, at: int) -> int:
 
 @dataclass(frozen=True)
 class Table:
-    """One table of a buffer; fields are read by name when they are asked for."""
+    """One table of a buffer; each field is read when it is accessed."""
 
     schema: Schema
     name: str
@@ -132,7 +132,7 @@ class Table:
         return Table(self.schema, self.schema.unions[kind][number - 1][1], self.data, target) if number else None
 
     def member(self, name: str) -> str | None:
-        """Return which member of a union a field holds, by the name in the union."""
+        """Return the member of a union that a field holds, by its name, or None."""
         number = self[f"{name}_type"]
         members = self.schema.unions[self.schema.tables[self.name][name].kind]
         return members[number - 1][0] if number else None

@@ -1,7 +1,7 @@
-"""What is int8 when a file of fixed ranges runs: it is rounded for linears, and in the steps in which they read it.
+"""Follow int8 values through a file: rounded inputs go to linears only, each read with the scale it was made with.
 
-A linear's own steps are compared with those that calibration found. What reaches it may still have been made in other
-steps, and something else may have been rounded besides; single precision, in which a file's graph is tried, hides both.
+A linear's own scales are compared with the calibrated ranges. Its input may still have been made with another scale, or
+another activation may be rounded; single precision, in which a file's graph is run, hides both.
 """
 
 from collections.abc import Mapping
@@ -12,21 +12,21 @@ from pipeline.errors import ToolchainError
 Grid = tuple[float, int]
 """Scale and zero point."""
 What = Literal["rounds", "linear", "moves", "multiplies out", "other"]
-"""What an operation does: it turns floats, or other int8, into int8; it multiplies; it lays out anew; it gives floats
-again."""
+"""Effect of an operation on int8: it rounds floats or other int8 to int8; it is a linear; it moves elements; it
+dequantises."""
 _READ_BY: Mapping[What, tuple[What, ...]] = {
     "rounds": ("linear", "moves"),
     # Between two linears without gains LiteRT's converter has an activation in int8 as well.
     "linear": ("linear", "moves", "rounds", "multiplies out", "other"),
 }
-"""What may read int8, by what made it. What is made of a linear's int8 goes where that may go."""
+"""Operations that may read int8, by the operation that made it. Moved int8 counts as its maker's."""
 
 
 class Rounded:
-    """Follows int8 through one function while a reader goes through its operations in order."""
+    """Follows int8 values through one function, as a reader goes through its operations in order."""
 
     def __init__(self) -> None:
-        """Begin a function."""
+        """Start a function."""
         self._made: dict[object, tuple[What, Grid]] = {}
 
     def __contains__(self, value: object) -> bool:
@@ -34,20 +34,20 @@ class Rounded:
         return value in self._made
 
     def grid(self, value: object) -> Grid:
-        """Return the steps of a value that is int8."""
+        """Return the scale and zero point of an int8 value."""
         return self._made[value][1]
 
     def operation(self, name: str, what: What, read: Mapping[Any, Grid], made: Mapping[Any, Grid]) -> None:
-        """Add an operation.
+        """Add an operation, and check its int8 inputs.
 
         Args:
-            name: as the format calls it, for messages.
-            what: what it does.
-            read: the values of int8 that it reads, each with its steps as the operation takes them to be.
-            made: those that it makes.
+            name: the format's name for it, for messages.
+            what: its effect on int8.
+            read: its int8 inputs, each with scale and zero point as the operation declares them.
+            made: its int8 outputs, likewise.
 
         Raises:
-            ToolchainError: no conversion has such.
+            ToolchainError: no conversion writes such an operation.
         """
         makers: list[What] = []
         for value, grid in read.items():

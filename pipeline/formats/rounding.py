@@ -1,4 +1,4 @@
-"""How toolchains round numbers to int8."""
+"""Rounding of toolchains to int8, and their forms of activations."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,26 +9,26 @@ from numpy.typing import NDArray
 Array = NDArray[np.float32]
 
 SMALLEST_STEP = 2.0**-23
-"""torchao 0.18 lets no scale be smaller (`torch.finfo(torch.float32).eps`), so tiny rows are coarser than their own."""
+"""Smallest scale in torchao 0.18 (`torch.finfo(torch.float32).eps`); rows of tiny numbers are rounded with it."""
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """How a toolchain rounds to int8, to the last bit: a flipped bit in a scale is far below half a step."""
+    """The rounding of one toolchain to int8, to the last bit: a flipped bit in a scale is far below half a scale."""
 
     steps: float
-    """How many steps the largest element of a row is."""
+    """Ratio of a row's largest magnitude to its scale."""
     by_reciprocal: bool = False
-    """Whether elements are multiplied by one over the step instead of divided by it."""
+    """Whether elements are multiplied by the reciprocal of the scale instead of divided by the scale."""
     dtype: type[np.floating[Any]] = np.float32
-    """In which scales and quotients are computed."""
+    """Precision of scales and quotients."""
 
     def of(self, wanted: Array, largest: Array) -> Array:
-        """Return what a file has for some numbers.
+        """Return numbers as a file has them: rounded to int8 and dequantised.
 
         Args:
-            wanted: the checkpoint's numbers.
-            largest: the largest size of those that share a scale; of a shape that broadcasts.
+            wanted: numbers of the checkpoint.
+            largest: largest magnitude of the numbers that share a scale, in a shape that broadcasts.
         """
         one = self.dtype(1)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -38,7 +38,7 @@ class Rounding:
             numbers = wanted.astype(self.dtype)
             quotients = numbers * (one / step) if self.by_reciprocal else numbers / step
             codes = np.clip(np.rint(quotients), -128, 127)
-            # A row of zeros has no step.
+            # A row of zeros has no scale.
             rounded = np.where(step > 0, codes, 0).astype(self.dtype) * step
         found: Array = rounded.astype(np.float32)
         return found
@@ -46,8 +46,8 @@ class Rounding:
 
 @dataclass(frozen=True)
 class ComputedAs:
-    """Other forms in which a toolchain computes an activation."""
+    """Other operators by which a toolchain computes an activation."""
 
     forms: tuple[str, ...]
     least_db: float
-    """SQNR in single precision to which a file is held at most for it."""
+    """Upper limit of the SQNR bound, in single precision, for models with this activation."""

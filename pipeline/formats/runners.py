@@ -1,4 +1,4 @@
-"""What a runtime's own command-line program for Android is told, and what it says."""
+"""Command-line benchmark programs of runtimes for Android phones."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ RUNS, WARMUP = 50, 5
 
 @dataclass(frozen=True)
 class Timings:
-    """What a program said of one file at one length."""
+    """Times that a program reported for one file at one length."""
 
     runs: int
     mean_ms: float
     p50_ms: float | None = None
-    """None where the program gives no median."""
+    """None if the program reports no median."""
     min_ms: float | None = None
     max_ms: float | None = None
     load_ms: float | None = None
@@ -25,12 +25,12 @@ class PhoneRunner:
 
     name: str
     inputs: str
-    """What it gives a file to run."""
+    """Kind of input that it gives a file."""
     any_length: bool
-    """Whether it runs each function of a file; otherwise it runs the longest length alone."""
+    """Whether it can run each function of a file; otherwise it runs the longest length only."""
     log_tag: str | None
-    """The tag under which it writes to the phone's log, where it may write its times to; None where it prints them."""
+    """Tag of its lines in the phone's log, if it reports times there; None if it prints them."""
     command: Callable[[str, str, str, int], list[str]]
     """`(program, file, function, threads) -> command line`."""
     read: Callable[[str], Timings | None]
-    """Returns the times in what it wrote; None where there are none."""
+    """Parses the times from its output; None if there are none."""

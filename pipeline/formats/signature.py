@@ -1,4 +1,4 @@
-"""Signatures: what a converted file takes and gives, read back from the file and kept in `signature.json`."""
+"""Signatures: inputs, outputs and metadata of a converted file, read back from it and kept in `signature.json`."""
 
 import re
 from collections.abc import Iterator
@@ -67,11 +67,11 @@ class Signature(_Frozen):
 
     @property
     def max_length(self) -> int:
-        """The longest row that the file takes, special tokens included."""
+        """Longest row that the file takes, special tokens included."""
         return max(function.max_length for function in self.functions)
 
     def choose(self, tokens: int) -> tuple[Function, int]:
-        """Return the function and the length, in tokens, for a row: the smallest that fits.
+        """Return the smallest function that fits a row, and the length in tokens at which it runs.
 
         Raises:
             InputError: the row is longer than every function.
@@ -93,7 +93,7 @@ def read(folder: Path) -> Signature:
     """Read `signature.json` of a model folder.
 
     Raises:
-        ArtifactError: there is none, it cannot be read, or a field says what no converted file can be.
+        ArtifactError: there is none, it cannot be read, or a field is impossible for a converted file.
     """
     path = folder / SIGNATURE
     try:
@@ -111,9 +111,9 @@ def read(folder: Path) -> Signature:
 
 
 def _problems(signature: Signature) -> Iterator[str]:
-    """Yield what is wrong with the fields, taken by themselves and beside each other.
+    """Yield the errors in the fields, each alone and in combination.
 
-    Whether they are true of the file, verification says; here nothing may lead out of the folder or into a traceback.
+    Verification judges whether they are true of the file; here no field may lead out of the folder or into a traceback.
     """
     if not _PLAIN.fullmatch(signature.file):
         yield f"file: {signature.file!r} is not a plain name of a file in this folder"

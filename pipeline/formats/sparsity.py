@@ -1,4 +1,4 @@
-"""Zeros in a student's matrices: what they buy in each format. Imports nothing heavy."""
+"""Sparse storage: a student's matrices that are mostly zeros, and their storage in files. Imports nothing heavy."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -8,10 +8,10 @@ from pipeline.formats.structure import Structure
 from pipeline.schemes import SPARSE_STORAGE
 
 LEAST = 0.5
-"""Fraction of zeros from which on a matrix is stored without them. Half precision with a bit for each place is smaller
+"""Fraction of zeros from which on a matrix is stored sparsely. Half precision with a bit for each element is smaller
 from one sixteenth on; below a half it saves little, and coremltools keeps it dense by default."""
 SMALL = 2048
-"""Elements below which coremltools compresses nothing."""
+"""Elements up to which coremltools compresses nothing."""
 
 
 @lru_cache(maxsize=4)
@@ -24,7 +24,7 @@ def sparse_matrices(student: Path) -> tuple[str, ...]:
 
 
 def in_file(found: Structure, backend: str) -> dict[str, Any]:
-    """Return what the manifest says of the zeros in a converted file; nothing where there are none to speak of."""
+    """Return the manifest's entries on sparse matrices in a converted file; empty if it has none."""
     matrices = [one for one in found.constants if one.values.squeeze().ndim == 2]
     sparse = [one for one in matrices if _mostly(int((one.values == 0).sum()), one.values.size)]
     if not sparse:

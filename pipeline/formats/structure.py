@@ -1,4 +1,4 @@
-"""What a converted file holds, as far as it can be compared with the checkpoint without running it.
+"""The structure of a converted file: everything that can be compared with the checkpoint without running it.
 
 Running a file over real text does not show everything: a corrupted row of the vocabulary that no text uses, or an
 epsilon below the noise of int8. Each backend reads its file back; `pipeline.verify.structure` compares.
@@ -16,33 +16,33 @@ from pipeline.schemes import Arithmetic, Stored
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "sigmoid", "tanh"]
 """Activations that formats have an operator for. `gelu` is the exact form, by erf; `gelu_tanh` the approximation that
-`gelu_new` names. Any other is a formula of other operators in a file, and judged by its numbers alone."""
+`gelu_new` names. Any other is a formula of other operators in a file, and judged by its outputs alone."""
 Denied = Literal["control flow", "randomness", "a custom operator"]
-"""Why no file may have an operator: what it gives is not told by running it over texts, or by no specification."""
+"""Reasons to refuse an operator: its output is not determined by running it over texts, or by a specification."""
 
 
 @dataclass(frozen=True)
 class Constant:
-    """A constant of floats, stored once, however many operations and functions read it."""
+    """A constant of floats or quantised floats, listed once, however many operations and functions read it."""
 
     name: str
-    """As the file has it, for messages."""
+    """Name in the file, for messages."""
     values: NDArray[np.float32]
-    """As the runtime sees it: int8 is multiplied out with its scales, half precision widened."""
+    """Numbers as the runtime sees them: int8 dequantised, half precision widened."""
     stored: Stored
-    """What the numbers are kept as, before they are multiplied out."""
+    """Type of the numbers in the file, before they are dequantised."""
     sparse: bool = False
     """Whether zeros are left out of the file."""
 
 
 Steps = tuple[float, int, float, int] | tuple[float, int]
-"""A static linear's scale and zero point of what it reads, then of what it gives where that is int8 as well."""
+"""Scale and zero point of a static linear's input, then of its output if that is int8 as well."""
 Role = Literal["weight", "bias"]
-"""What an operation does with a constant, where that is plain: it multiplies by a weight, it adds a bias."""
+"""Role of a constant in an operation, if it is clear: a multiplication by a weight, or an addition of a bias."""
 
 
 _STEP_ERROR = 1e-6
-"""Relative, of the product of two steps in single precision."""
+"""Relative error of a product of two scales in single precision."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Use:
     """An operation that reads constants."""
 
     constants: tuple[tuple[int, Role | None], ...]
-    """Numbers of the constants in `Structure.constants`, each with its role."""
+    """Indices in `Structure.constants`, each with its role."""
     sources: tuple[int, ...]
-    """Numbers of the earlier uses of the same function on whose results it works, with no other use between."""
+    """Indices of the uses in the same function whose results it reads with no other use between."""
     steps: Steps | None = None
-    """Known where the linear is static int8."""
+    """Scales and zero points of a static int8 linear; None for other operations."""
 
 
 @dataclass(frozen=True)
@@ -62,32 +62,32 @@ class Structure:
     """Constants and attributes of a file, over all its functions."""
 
     constants: tuple[Constant, ...]
-    """Every float constant of two elements or more, and every quantised one."""
+    """Every float constant of two or more elements, and every quantised one."""
     epsilons: tuple[float, ...]
-    """One for each layer normalisation, in the order of the file, functions one after the other."""
+    """Epsilon of each layer normalisation, in the order of the file, function by function."""
     activations: tuple[Activation, ...]
-    """One for each activation, likewise."""
+    """Each activation with an operator, likewise."""
     uses: tuple[tuple[Use, ...], ...]
     """For each function, the operations that read constants, in the order in which they run."""
     numbers: tuple[float, ...]
     """Every float constant of one element."""
     arithmetic: tuple[Arithmetic, ...]
-    """For each linear that reads a constant matrix, what it multiplies, likewise."""
+    """Arithmetic of each linear that reads a constant matrix, likewise."""
     steps: tuple[Steps, ...]
-    """For each linear of static int8, likewise."""
+    """Scales and zero points of each static int8 linear, likewise."""
     denied: tuple[tuple[str, Denied], ...]
-    """Operators of a kind that no file may have, by the format's name for them."""
+    """Forbidden operators with reasons, by the format's name for them."""
 
 
 def check_bias(own: NDArray[np.float32], of_weight: NDArray[np.float32], read: float) -> None:
-    """Refuse a bias of integers whose steps are not those of the products to which it is added.
+    """Refuse an integer bias whose scale is not the product of the scales of input and weight.
 
-    Kernels take it to be in these, whatever the file says of it.
+    Kernels assume this scale, whatever the file declares.
 
     Args:
-        own: the steps of the bias, as the file has them.
-        of_weight: the weight's, one a row.
-        read: the step of what the linear reads.
+        own: scales of the bias, as the file declares them.
+        of_weight: scales of the weight, one per row.
+        read: scale of the linear's input.
 
     Raises:
         ToolchainError: they differ.
@@ -97,20 +97,20 @@ def check_bias(own: NDArray[np.float32], of_weight: NDArray[np.float32], read: f
 
 
 class Flow:
-    """Follows constants and values through one function while a reader goes through its operations in order.
+    """Follows constants and values through one function, as a reader goes through its operations in order.
 
-    Values and constants are known by whatever key the reader has for them. An operation that reads constants alone
-    makes another constant, such as a table that is widened or turned before it is used.
+    Values and constants are identified by keys of the reader's choice. An operation that reads constants alone makes
+    another constant, such as a table that is widened or transposed before use.
     """
 
     def __init__(self) -> None:
-        """Begin a function."""
+        """Start a function."""
         self.uses: list[tuple[dict[object, Role | None], frozenset[int], Steps | None]] = []
         self._sources: dict[object, frozenset[int]] = {}
         self._constants: dict[object, frozenset[object]] = {}
 
     def constant(self, value: object, key: object) -> None:
-        """Say that a value is a constant, known to the reader by a key."""
+        """Register a value as a constant with the reader's key for it."""
         self._constants[value] = frozenset([key])
 
     def operation(
@@ -120,7 +120,7 @@ class Flow:
         roles: Mapping[object, Role | None] | None = None,
         steps: Steps | None = None,
     ) -> None:
-        """Add an operation by the values that it reads and makes, the roles of those that it reads, and its steps."""
+        """Add an operation: its inputs and outputs, the inputs' roles, and scales and zero points if static int8."""
         inputs = tuple(inputs)
         constants = {
             key: (roles or {}).get(value) for value in inputs for key in self._constants.get(value, frozenset())
@@ -135,7 +135,7 @@ class Flow:
         self._sources |= dict.fromkeys(outputs, sources)
 
     def numbered(self, numbers: Mapping[object, int]) -> tuple[Use, ...]:
-        """Return the uses, with the number of each constant instead of its key; a key without one is left out."""
+        """Return the uses with indices of constants instead of keys; keys without an index are left out."""
         return tuple(
             Use(
                 tuple((numbers[key], role) for key, role in roles.items() if key in numbers),

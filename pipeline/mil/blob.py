@@ -35,14 +35,14 @@ _TYPES = {
     14: "int32",
     15: "uint32",
 }
-"""By `BlobDataType`; 5, bfloat16, has no MIL type."""
+"""Element types by `BlobDataType`; 5, bfloat16, has no MIL type."""
 _PACKED = ("int4", "uint1", "uint2", "uint4", "uint3", "uint6")
 _PADDING_BYTES = 8
 
 
 @dataclass(frozen=True)
 class Record:
-    """Where a blob's data lies."""
+    """The type of a blob, and the range of its data."""
 
     dtype: str
     start: int
@@ -50,7 +50,7 @@ class Record:
 
 
 class BlobFile:
-    """A weight file, mapped into memory when the first blob of it is read."""
+    """A weight file, mapped into memory when its first blob is read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -73,14 +73,14 @@ class BlobFile:
 
     @property
     def count(self) -> int:
-        """How many blobs the header counts."""
+        """Number of blobs in the header."""
         return int(_HEADER.unpack(self._map[: _HEADER.size].tobytes())[0])
 
     def unused(self, offset: int | None) -> Array:
-        """Return the bytes for which the format has no use: of the header, or of the record at an offset."""
+        """Return the unused bytes of the header, or of the record at an offset."""
         if offset is None:
             return self._map[_HEADER.size : _RECORD_BYTES]
-        # Where numbers of less than a byte end within one, the eight bytes behind the record count the bits left over.
+        # For element types smaller than a byte, the eight bytes behind the record count the unused bits at the end.
         used = _RECORD.size + (_PADDING_BYTES if self.record(offset).dtype in _PACKED else 0)
         return self._map[offset + used : offset + _RECORD_BYTES]
 
@@ -91,7 +91,7 @@ class BlobFile:
         """Read the record of the blob at an offset.
 
         Raises:
-            ArtifactError: there is none, or it points out of the file.
+            ArtifactError: there is no record, or it points out of the file.
         """
         size = self._map.size
         if not 0 <= offset <= size - _RECORD_BYTES:
@@ -114,7 +114,7 @@ class BlobFile:
         """Return a blob's numbers in its declared shape, without a copy unless they are packed.
 
         Raises:
-            ArtifactError: it holds another type, or too few or too many bytes.
+            ArtifactError: the blob has another type or size than declared.
         """
         record = self.record(offset)
         dtype, size = declared.dtype, declared.size

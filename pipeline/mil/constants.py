@@ -1,4 +1,4 @@
-"""The constants of a program, from one literal to a chain of compressions, and the stored weights among them."""
+"""The constants of a program, from a literal to a chain of decompressions, and the stored weights among them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -33,12 +33,12 @@ class Expression:
 
     @cached_property
     def whole_key(self) -> tuple[Any, ...]:
-        """The same for two operations that decode the same stored numbers in the same way."""
+        """Equal for two operations that decode the same stored numbers in the same way."""
         return (self.operation.kind, *((name, source.key) for name, source in sorted(self.arguments.items())))
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
-        """The same for two expressions that decode the same stored numbers in the same way."""
+        """Equal for two expressions that decode the same stored numbers in the same way."""
         return (self.index, self.whole_key)
 
 
@@ -54,7 +54,7 @@ def constants(program: Program) -> dict[str, Source]:
     """Return the source of every constant of a function, by the name under which operations read it.
 
     Raises:
-        ArtifactError: a compressed weight reads something that is no constant.
+        ArtifactError: a decompression reads a value that is not constant.
     """
     found: dict[str, Source] = {}
     for operation in program.operations:
@@ -78,7 +78,7 @@ def _source(found: Mapping[str, Source], operation: Operation, argument: str | L
 
 
 def parameter(package: Package, sources: Mapping[str, Source], operation: Operation, name: str) -> Value | None:
-    """Return a constant argument; None where the operation was not given it, or given what it computes."""
+    """Return a constant argument; None if the argument is absent or computed."""
     if name not in operation.arguments:
         return None
     (argument,) = operation.arguments[name]
@@ -87,7 +87,7 @@ def parameter(package: Package, sources: Mapping[str, Source], operation: Operat
 
 
 def literals(source: Source) -> Iterator[Literal]:
-    """Yield the literals of which a constant is made."""
+    """Yield the literals from which a constant is decoded."""
     if isinstance(source, Literal):
         yield source
     else:
@@ -99,10 +99,10 @@ def decoded(package: Package, source: Source, *, rounded: bool, flushed: bool = 
     """Return a constant as operations read it, decoded once for a package: floats in single precision.
 
     Args:
-        package: whose constants these are.
-        source: what to decode.
+        package: the package with the constants.
+        source: the constant to decode.
         rounded: round decompressed weights that are declared half precision to it.
-        flushed: make zeros of subnormal numbers that are declared half precision.
+        flushed: replace subnormal numbers that are declared half precision by zeros.
 
     Raises:
         ArtifactError: stored numbers are damaged or do not fit together.
@@ -123,7 +123,7 @@ def is_half(value: Output | Literal) -> bool:
 
 
 def decode(package: Package, source: Source, *, rounded: bool) -> Value:
-    """Return a constant's numbers, keeping none of its parts."""
+    """Return a constant's numbers; intermediate results are not kept."""
     return _decode(package, source, rounded, {})
 
 
@@ -169,7 +169,7 @@ class Weight:
     """A constant that operations read, compressed or not."""
 
     name: str
-    """In the first function that has it."""
+    """Name in the first function that has it."""
     source: Source
     readers: list[Reader]
 
@@ -191,7 +191,7 @@ class Weight:
 
 
 def stored(source: Source) -> str:
-    """Return how a constant is stored, see `Weight.stored`."""
+    """Return the storage of a constant, see `Weight.stored`."""
     if isinstance(source, Literal):
         return source.type.dtype.name.replace("fp", "float") if source.type else "list"
     arguments = source.arguments

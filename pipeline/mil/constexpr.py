@@ -1,7 +1,8 @@
 """Compressed weights: the `constexpr_*` operations, which Core ML evaluates when it loads a model.
 
-Each takes the parameters of its MIL name. Sums and products are single precision; the caller rounds the result to
-what is declared. `mask` is one bit or byte per element; a sparse operation gives a mask and what is not zero.
+Each takes the parameters of its MIL name. Sums and products are computed in single precision; the caller rounds the
+result to its declared type. `mask` is one bit or byte per element; a sparse operation returns a mask and the nonzero
+elements.
 """
 
 import math
@@ -30,7 +31,7 @@ def _spread(blocks: Array, shape: tuple[int, ...]) -> Array:
 
 
 def affine_dequantize(quantized_data: Array, zero_point: Array, scale: Array, axis: Array) -> Array:
-    """Multiply out as of iOS 16: scale · (data − zero point), scalars or one per index of an axis."""
+    """Dequantise as of iOS 16: scale · (data − zero point), scalars or one per index of an axis."""
     data = quantized_data.astype(np.float32)
     data -= _along(zero_point, data, int(axis))
     data *= _along(scale, data, int(axis))
@@ -38,7 +39,7 @@ def affine_dequantize(quantized_data: Array, zero_point: Array, scale: Array, ax
 
 
 def blockwise_shift_scale(data: Array, scale: Array, offset: Array | None = None) -> Array:
-    """Multiply out as of iOS 18: scale · (data − offset), one of each per block of `data.shape / scale.shape`."""
+    """Dequantise as of iOS 18: scale · (data − offset), one of each per block of `data.shape / scale.shape`."""
     result = data.astype(np.float32)
     if offset is not None:
         result -= _spread(offset.astype(np.float32), data.shape)
@@ -69,7 +70,7 @@ def _look_up(indices: Array, lut: Array, vector_axis: Array | None) -> Array:
 
 
 def sparse_to_dense(nonzero_data: Array, mask: Array, shape: Array | None = None) -> Array:
-    """Put what is not zero in its place: iOS 16 packs the mask and gives a shape, iOS 18 has a mask of that shape."""
+    """Restore a sparse tensor's zeros: iOS 16 packs the mask and gives a shape, iOS 18 has a mask of that shape."""
     if shape is not None:
         size = tuple(int(length) for length in shape)
         mask = unpack_bits(mask.tobytes(), 1, math.prod(size)).reshape(size)
@@ -81,7 +82,7 @@ def sparse_to_dense(nonzero_data: Array, mask: Array, shape: Array | None = None
 def lut_to_sparse(
     indices_mask: Array, indices_nonzero_data: Array, lut: Array, vector_axis: Array | None = None
 ) -> tuple[Array, Array]:
-    """Look the indices of what is not zero up; with vectors, the mask grows along their axis as well."""
+    """Look up the indices of nonzero elements in a palette; with vectors, the mask grows along their axis as well."""
     values = _look_up(sparse_to_dense(indices_nonzero_data, indices_mask), lut, vector_axis)
     mask = indices_mask
     if lut.shape[-1] > 1:
@@ -93,7 +94,7 @@ def lut_to_sparse(
 def sparse_blockwise_shift_scale(
     data_mask: Array, nonzero_data: Array, scale: Array, offset: Array | None = None
 ) -> tuple[Array, Array]:
-    """Multiply what is not zero out, each with the scale of its block."""
+    """Dequantise the nonzero elements of a sparse tensor, each with the scale of its block."""
     dense = blockwise_shift_scale(sparse_to_dense(nonzero_data, data_mask), scale, offset)
     return data_mask, dense[data_mask.astype(bool)]
 

@@ -10,7 +10,7 @@ from pipeline.errors import InputError
 from pipeline.mil.values import Array
 
 _ARRAYS = {65568: "float32", 65552: "float16", 65600: "float64", 131104: "int32", 131080: "int8"}
-"""`ArrayFeatureType.ArrayDataType`."""
+"""Names of `ArrayFeatureType.ArrayDataType`."""
 _OTHERS = {
     "doubleType": "float64",
     "int64Type": "int64",
@@ -26,15 +26,15 @@ _INT32 = np.iinfo(np.int32)
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output. A size of None is free, within the bounds or among the shapes below."""
+    """An input or output. A size of None is free, within the bounds or the enumerated shapes."""
 
     name: str
     dtype: str
     shape: tuple[int | None, ...]
     shapes: tuple[tuple[int, ...], ...] = ()
-    """The enumerated shapes; empty where none are."""
+    """Enumerated shapes; empty if there are none."""
     bounds: tuple[tuple[int, int | None], ...] = ()
-    """Smallest and largest size of each axis; empty where the shape is fixed or enumerated."""
+    """Smallest and largest size of each axis; empty if the shape is fixed or enumerated."""
 
     def takes(self, shape: tuple[int, ...]) -> bool:
         """Whether an array of this shape fits."""

@@ -17,7 +17,7 @@ from pipeline.mil.package import VARIADIC, Argument, Operation, Output, Package,
 from pipeline.mil.values import Array, Value, flush, to_half
 
 VERSION = 1
-"""Raised when the same program gives other numbers, so that verdicts are made again."""
+"""Raised when the same program gives other outputs, so that verdicts are made again."""
 Precision: TypeAlias = Literal["fp16", "fp32", "mixed"]
 Watch: TypeAlias = Callable[[str, str, Array], None]
 """Called after each operation with its type, the name of a value and the value, which it must not change."""
@@ -35,7 +35,7 @@ Each takes the parameters of its MIL name: arrays with floats in single precisio
 
 @dataclass(frozen=True)
 class _Reference:
-    """A value that an earlier step computes."""
+    """Reference to a value that an earlier step computes."""
 
     name: str
 
@@ -48,18 +48,18 @@ class _Step:
     compute: Callable[..., Any]
     constants: Mapping[str, Any]
     computed: tuple[tuple[str, str], ...]
-    """Parameters and the values that they read."""
+    """Pairs of a parameter and the name of the computed value for it."""
     several: tuple[_Reference | Value, ...] | None
-    """What the variadic parameter reads; None where the operation has none."""
+    """Arguments of the variadic parameter; None if the operation has no such parameter."""
     rounded: bool
     """Whether the step rounds its values to half precision, as the program declares them."""
     passes: bool
-    """Whether the step gives what it reads, whatever its type is declared."""
+    """Whether the step returns its input unchanged, whatever type is declared."""
     last_uses: list[str] = field(default_factory=list)
     """Values that no later step reads."""
 
     def reads(self) -> Iterator[str]:
-        """Yield the names of the values that it reads."""
+        """Yield the names of the computed values that the step reads."""
         yield from (name for _, name in self.computed)
         yield from (item.name for item in self.several or () if isinstance(item, _Reference))
 
@@ -84,22 +84,22 @@ class Interpreter:
         precision: Precision = "fp16",
         flush_subnormals: bool = False,
     ) -> None:
-        """Look a function's operations up and decode its constants.
+        """Look up a function's operations, and decode its constants.
 
         Args:
             package: a `.mlpackage`; interpreters of one `Package` share its constants.
-            function: name; the default function without one.
-            precision: with "fp16", values that the program declares half precision are rounded to it after each
-                operation; with "fp32", none is; with "mixed", constants are, and what is computed is not, neither to
-                half precision nor to integers between `quantize` and `dequantize`.
-            flush_subnormals: put a zero of their sign in place of numbers below 2^-14 that operations read or give in
-                half precision, constants among them. What an operation computes in between is not flushed.
+            function: name of the function; None for the default function.
+            precision: with "fp16", values declared half precision are rounded to it after each operation; with "fp32",
+                none are; with "mixed", constants are, and computed values are not, neither to half precision nor to
+                integers between `quantize` and `dequantize`.
+            flush_subnormals: replace numbers below 2^-14 by zeros of their sign in all half-precision inputs and
+                results of operations, constants among them. Intermediate results inside an operation are not flushed.
 
         Raises:
             ArtifactError: the package is damaged.
             InputError: there is no such package or function, or subnormal numbers of another precision than fp16 are
                 to be flushed.
-            UnknownOp: it has operations that are not known.
+            UnknownOp: the function has operations that the interpreter does not know.
         """
         if precision not in get_args(Precision):
             raise InputError(f"precision {precision} is not known; there are {', '.join(get_args(Precision))}.")
@@ -144,14 +144,14 @@ class Interpreter:
         return _Step(operation, compute, constants, tuple(computed), several, rounded, passes)
 
     def _bind(self, argument: Argument) -> _Reference | Value:
-        """Return a constant's value, or a reference to what is computed."""
+        """Return a constant's value, or a reference to a computed value."""
         source = self._constants.get(argument) if isinstance(argument, str) else argument
         if source is None:
             return _Reference(str(argument))
         return constants.decoded(self.package, source, rounded=self._constants_rounded, flushed=self._flushed)
 
     def _note_last_uses(self) -> None:
-        """Note after which step a value can be freed, and that every value that is read is there by then."""
+        """Note after which step each value can be freed, and check that each is computed before it is read."""
         ready = {row.name for row in self._program.inputs}
         last = {}
         for step in self._steps:
@@ -174,11 +174,11 @@ class Interpreter:
             watch: called after each operation with each of its values.
 
         Returns:
-            An array per output, floats in single precision; of a classifier, the label as an array of one text and a
-            dictionary of numbers by label.
+            An array per output, floats in single precision; for a classifier, the label as an array of one string and a
+                dictionary of probabilities by label.
 
         Raises:
-            InputError: the inputs do not fit the function, or an index is beyond its table.
+            InputError: the inputs do not fit the function, or an index is out of its table.
             ToolchainError: an operation cannot be computed, or gives another shape than declared.
         """
         values: dict[str, Any] = {}
@@ -192,12 +192,12 @@ class Interpreter:
         return {name: self._finished(name, values) for name in self._program.outputs}
 
     def _finished(self, name: str, values: Mapping[str, Any]) -> Any:
-        """Return an output as the caller's own; it may be a constant, where the converter folded all."""
+        """Return a copy of an output for the caller; it may be a constant, if the converter folded all operations."""
         value = values[name] if name in values else self._bind(name)
         return np.array(value) if isinstance(value, np.ndarray) else value
 
     def _take(self, step: _Step, values: dict[str, Any], watch: Watch | None) -> None:
-        """Compute one step, and free what is read no more."""
+        """Compute one step, and free the values that no later step reads."""
         operation = step.operation
         try:
             result = step.compute(**step.arguments(values))
@@ -218,7 +218,7 @@ class Interpreter:
             values.pop(name, None)
 
     def _conform(self, value: Any, output: Output, *, rounded: bool) -> Any:
-        """Return a value as it is held: in its declared type, floats in single precision."""
+        """Return a value in its declared type, with floats in single precision."""
         if output.type is None:
             return value
         dtype = output.type.dtype

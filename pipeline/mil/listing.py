@@ -1,4 +1,4 @@
-"""What is in a package: operations of each function, and weights with what they take and who reads them."""
+"""List a package: the operations of each function, and the weights with sizes and readers."""
 
 import hashlib
 from collections import Counter, defaultdict
@@ -10,22 +10,22 @@ from pipeline.mil.package import Package, Program
 
 @dataclass(frozen=True)
 class OpRow:
-    """Operations of one type and element type in a function."""
+    """The operations of one type and element type in a function."""
 
     kind: str
     dtypes: str
-    """Types of the values that they give."""
+    """Types of the operations' outputs."""
     count: int
 
 
 @dataclass(frozen=True)
 class FunctionRow:
-    """A function."""
+    """The operations of one function."""
 
     name: str
     opset: str
     operations: tuple[OpRow, ...]
-    """The most frequent first; constants are not among them, decompressions are."""
+    """Most frequent first, without constants but with decompressions."""
 
 
 @dataclass(frozen=True)
@@ -35,22 +35,22 @@ class WeightRow:
     name: str
     shape: tuple[int | None, ...]
     dtype: str
-    """What operations see."""
+    """Element type that operations read."""
     stored: str
     bytes: int
-    """All parts: numbers, scales, palettes, masks."""
+    """Size of all parts: numbers, scales, palettes, masks."""
     readers: int
-    """Operations, over all functions."""
+    """Number of operations that read it, over all functions."""
     functions: int
-    """Functions with a reader."""
+    """Number of functions that read it."""
 
 
 @dataclass(frozen=True)
 class Duplicate:
-    """The same bytes in several places of the weight files."""
+    """Equal bytes that are stored several times in the weight files."""
 
     names: tuple[str, ...]
-    """Weights with a part in one of these places."""
+    """Weights that have one of the copies as a part."""
     copies: int
     bytes: int
     """Size of one copy."""
@@ -58,7 +58,7 @@ class Duplicate:
 
 @dataclass(frozen=True)
 class Listing:
-    """A package."""
+    """The functions, weights and duplicates of a package."""
 
     functions: tuple[FunctionRow, ...]
     weights: tuple[WeightRow, ...]
@@ -71,7 +71,7 @@ class Listing:
 
     @property
     def duplicate_bytes(self) -> int:
-        """What storing each content once would save."""
+        """Bytes that storing each content once would save."""
         return sum((row.copies - 1) * row.bytes for row in self.duplicates)
 
 
@@ -79,7 +79,7 @@ def take(package: Package) -> Listing:
     """List a package.
 
     Raises:
-        ArtifactError: it is damaged.
+        ArtifactError: the package is damaged.
     """
     found = [weight for weight in weights(package) if weight.blobs]
     return Listing(
@@ -100,7 +100,7 @@ def _function(program: Program) -> FunctionRow:
 
 
 def count_operations(program: Program) -> int:
-    """Return how many operations run at each call."""
+    """Return the number of operations that run at each call."""
     return sum(not is_constant(operation) for operation in program.operations)
 
 
@@ -118,7 +118,7 @@ def _weight(package: Package, weight: Weight) -> WeightRow:
 
 
 def _duplicates(package: Package, found: list[Weight]) -> tuple[Duplicate, ...]:
-    """Return contents that lie in several places, the largest saving first."""
+    """Return the contents that are stored several times, the largest saving first."""
     owners: dict[tuple[str, int], list[str]] = defaultdict(list)
     for weight in found:
         for place in weight.blobs:

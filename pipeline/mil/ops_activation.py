@@ -24,9 +24,9 @@ _ERF = tuple(
         3.978026261099024e-05,
     )
 )
-"""Least squares on scipy's erfcx over 0 … 4.3, weighted by exp(−a²); from the constant up."""
+"""Coefficients, ascending, of a least-squares fit to scipy's erfcx over 0 … 4.3, weighted by exp(−a²)."""
 _BLOCK = 16384
-"""Numbers at a time, so that what is computed in between stays in the cache."""
+"""Numbers per block, so that intermediate results stay in the cache."""
 _GELU_CUBE = np.float32(0.044715)
 _SQRT_HALF = np.float32(math.sqrt(0.5))
 _SQRT_2_OVER_PI = np.float32(math.sqrt(2 / math.pi))
@@ -45,7 +45,7 @@ def gelu(x: Array, mode: str = "EXACT") -> Array:
 
 
 def _gelu_exact(x: Array) -> Array:
-    """x/2 · (1 + erf(x/√2)), where erf errs by less than 2e-7.
+    """x/2 · (1 + erf(x/√2)), where the error of erf is below 2e-7.
 
     scipy's erf is scalar code and took a third of a forward; this is a few passes of vector code over
     erf(a) = 1 − exp(−a²) · (1 + t · p(t)), t = a / (1 + 0.4 a), with p fitted to the scaled complement of erf.
@@ -58,7 +58,7 @@ def _gelu_exact(x: Array) -> Array:
 
 
 def _gelu_block(x: Array, out: Array) -> None:
-    """Write the exact form of a block of numbers."""
+    """Write the exact gelu of a block of numbers."""
     a = np.abs(x, out=out)
     a *= _SQRT_HALF
     # Where erf is 1 in single precision; infinity over infinity is NaN below.
@@ -104,17 +104,17 @@ def relu6(x: Array) -> Array:
 
 
 def clamped_relu(x: Array, alpha: Array, beta: Array) -> Array:
-    """Times alpha below zero, and never above beta."""
+    """Leaky ReLU with slope alpha, cut off above beta."""
     return np.minimum(beta, leaky_relu(x, alpha))
 
 
 def leaky_relu(x: Array, alpha: Array) -> Array:
-    """Times alpha below zero."""
+    """Leaky ReLU: x, or alpha · x below zero."""
     return np.where(x >= 0, x, alpha * x)
 
 
 def prelu(x: Array, alpha: Array) -> Array:
-    """Times the alpha of its channel (axis 1) below zero."""
+    """Leaky ReLU with one alpha per channel (axis 1)."""
     return np.where(x >= 0, x, alpha.reshape(-1, *[1] * (x.ndim - 2)) * x)
 
 

@@ -20,16 +20,16 @@ _CASTS: Mapping[str, Any] = {
     "fp32": np.float32,
     "fp64": np.float64,
 }
-"""To what a value is held as after `cast`; the caller rounds to half precision."""
+"""Array type after `cast`; the caller rounds to half precision."""
 
 
 def cast(x: Array, dtype: str) -> Array:
-    """Convert; towards integers, fractions are cut off."""
+    """Convert the element type; floats are truncated towards zero for integers."""
     return x.astype(_CASTS[dtype], copy=False)
 
 
 def real_div(x: Array, y: Array) -> Array:
-    """Divide; integers towards zero."""
+    """Divide; integers are truncated towards zero."""
     quotient: Array = np.divide(x, y)
     return quotient if np.result_type(x, y).kind == "f" else np.trunc(quotient).astype(np.result_type(x, y))
 
@@ -40,7 +40,7 @@ def select(cond: Array, a: Array, b: Array) -> Array:
 
 
 def clip(x: Array, alpha: Array, beta: Array) -> Array:
-    """Keep between alpha and beta; NaN stays NaN."""
+    """Limit to the range from alpha to beta; NaN stays NaN."""
     return np.minimum(np.maximum(x, alpha), beta)
 
 
@@ -140,7 +140,7 @@ def reduce_log_sum(x: Array, axes: Array | None = None, keep_dims: Array | bool 
 def reduce_log_sum_exp(x: Array, axes: Array | None = None, keep_dims: Array | bool = False) -> Array:
     """Logarithm of the sum of e^x, without overflow."""
     largest = reduce_max(x, axes, True)
-    # Of an infinite largest, the difference to itself would be NaN.
+    # For an infinite maximum, the difference from itself would be NaN.
     shift = np.where(np.isfinite(largest), largest, x.dtype.type(0))
     sums: Array = np.log(reduce_sum(np.exp(x - shift), axes, True)) + shift
     return sums if keep_dims else sums.squeeze(_over(axes))
@@ -149,7 +149,7 @@ def reduce_log_sum_exp(x: Array, axes: Array | None = None, keep_dims: Array | b
 def reduce_argmax(
     x: Array, axis: Array | int = -1, keep_dims: Array | bool = False, output_dtype: str = "int32"
 ) -> Array:
-    """Index of the largest, the first of equals."""
+    """Index of the largest, the first among equals."""
     result: Array = np.argmax(x, axis=int(axis), keepdims=bool(keep_dims))
     return result
 
@@ -157,13 +157,13 @@ def reduce_argmax(
 def reduce_argmin(
     x: Array, axis: Array | int = -1, keep_dims: Array | bool = False, output_dtype: str = "int32"
 ) -> Array:
-    """Index of the smallest, the first of equals."""
+    """Index of the smallest, the first among equals."""
     result: Array = np.argmin(x, axis=int(axis), keepdims=bool(keep_dims))
     return result
 
 
 def cumsum(x: Array, axis: Array | int = 0, exclusive: Array | bool = False, reverse: Array | bool = False) -> Array:
-    """Running sum; exclusive of the number itself, or from the end."""
+    """Cumulative sum; without the element itself if `exclusive`, from the end if `reverse`."""
     along = int(axis)
     given = np.flip(x, along) if reverse else x
     sums = np.cumsum(given, along, dtype=x.dtype)
@@ -175,7 +175,7 @@ def cumsum(x: Array, axis: Array | int = 0, exclusive: Array | bool = False, rev
 
 
 def argsort(x: Array, axis: Array | int = -1, ascending: Array | bool = False) -> Array:
-    """Indices in the order of their numbers, largest first; equals keep their order."""
+    """Indices that sort an axis, largest first; equal elements keep their order."""
     if ascending:
         return np.argsort(x, axis=int(axis), kind="stable")
     turned = np.argsort(np.flip(x, int(axis)), axis=int(axis), kind="stable")
@@ -192,7 +192,7 @@ def topk(
     return_indices: Array | bool = True,
     output_indices_dtype: str = "int32",
 ) -> tuple[Array, ...]:
-    """The k largest, or smallest, and where they are; always sorted, which MIL leaves open without `sort`."""
+    """The k largest, or smallest, elements and their indices; always sorted, which MIL leaves open without `sort`."""
     order = np.take(argsort(x, axis, ascending), range(int(k)), int(axis))
     values = np.take_along_axis(x, order, int(axis))
     return (values, order) if return_indices else (values,)

@@ -19,7 +19,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
 
 def matmul(x: Array, y: Array, transpose_x: Array | bool = False, transpose_y: Array | bool = False) -> Array:
-    """Product of the last two axes, each turned round first if asked; the others broadcast."""
+    """Matrix product over the last two axes, each transposed first if asked; the others broadcast."""
     left = np.swapaxes(x, -1, -2) if transpose_x else x
     right = np.swapaxes(y, -1, -2) if transpose_y else y
     result: Array = np.matmul(left, right)
@@ -27,7 +27,7 @@ def matmul(x: Array, y: Array, transpose_x: Array | bool = False, transpose_y: A
 
 
 def einsum(values: Sequence[Array], equation: str) -> Array:
-    """The one product that MIL's einsum has: `nchw,nwhu->nchu`, or without n; n and h broadcast.
+    """The one product that MIL's einsum supports: `nchw,nwhu->nchu`, or without n; n and h broadcast.
 
     Raises:
         ValueError: another equation.
@@ -40,7 +40,7 @@ def einsum(values: Sequence[Array], equation: str) -> Array:
 
 
 def _pattern(equation: str) -> str:
-    """Rename an equation's letters in their order."""
+    """Rename an equation's letters in order of appearance."""
     letters: dict[str, str] = {}
     for letter in filter(str.isalpha, equation):
         letters.setdefault(letter, chr(ord("a") + len(letters)))
@@ -65,7 +65,7 @@ def layer_norm(
     beta: Array | None = None,
     epsilon: Array | float = 1e-5,
 ) -> Array:
-    """(x − mean) / √(variance + epsilon) · gamma + beta over some axes, all without `axes`."""
+    """(x − mean) / √(variance + epsilon) · gamma + beta over the given axes, by default all."""
     over = tuple(int(axis) % x.ndim for axis in (range(x.ndim) if axes is None else np.atleast_1d(axes)))
     shape = [size if axis in over else 1 for axis, size in enumerate(x.shape)]
     centred: Array = x - np.mean(x, axis=over, keepdims=True)
@@ -136,7 +136,7 @@ def conv(
 def _edges(
     space: tuple[int, ...], reach: Sequence[int], step: Sequence[int], pad_type: str, pad: Array | None
 ) -> list[tuple[int, int]]:
-    """Return how much padding goes before and after each axis."""
+    """Return the padding before and after each axis."""
     if pad_type == "valid":
         return [(0, 0)] * len(space)
     if pad_type == "custom":
@@ -165,7 +165,7 @@ def _products(windows: Array, weight: Array, groups: int) -> Array:
 
 
 def _vector(vector: Array | None, x: Array, axis: Array | int | None) -> Array:
-    """Return a scale or zero point laid along an axis of x, as float32; zero without one."""
+    """Return a scale or zero point laid along an axis of x, as float32; zero for None."""
     if vector is None:
         return np.zeros((), np.float32)
     values = np.asarray(vector, np.float32)
@@ -178,7 +178,7 @@ def _vector(vector: Array | None, x: Array, axis: Array | int | None) -> Array:
 def quantize(
     input: Array, scale: Array, output_dtype: str, zero_point: Array | None = None, axis: Array | None = None
 ) -> Array:
-    """round(input / scale) + zero point, kept in the range of int8 or uint8."""
+    """round(input / scale) + zero point, clipped to the range of int8 or uint8."""
     low, high = (-128, 127) if output_dtype == "int8" else (0, 255)
     steps = np.rint(input / _vector(scale, input, axis)) + _vector(zero_point, input, axis)
     result: Array = np.clip(steps, low, high).astype(np.int8 if output_dtype == "int8" else np.uint8)
@@ -191,19 +191,19 @@ def dequantize(input: Array, scale: Array, zero_point: Array | None = None, axis
 
 
 def pass_through(input: Array, **parameters: Any) -> Array:
-    """Give what `quantize` or `dequantize` reads, for a program without its rounding."""
+    """Return the input of a `quantize` or `dequantize` unchanged, for programs without rounding."""
     return input
 
 
 def classify(probabilities: Array, classes: Sequence[str | int]) -> tuple[Array, dict[str | int, float]]:
-    """Return the label of the largest number, and every label with its number."""
+    """Return the label of the largest number, and a dictionary of all numbers by label."""
     flat = probabilities.reshape(-1)
     named = {label: float(share) for label, share in zip(classes, flat, strict=True)}
     return np.array(classes[int(np.argmax(flat))]), named
 
 
 PAIR = frozenset({"quantize", "dequantize"})
-"""What rounds to integers, and what multiplies them out."""
+"""Operations that round to integers and dequantise them."""
 OPS: Mapping[str, Callable[..., Any]] = {
     "batch_norm": batch_norm,
     "classify": classify,

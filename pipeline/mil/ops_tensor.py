@@ -1,4 +1,4 @@
-"""Operations that move, pick, join and make numbers, but compute none."""
+"""Operations that move, select, join and create elements without arithmetic."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -13,10 +13,10 @@ def _ints(values: Iterable[Any]) -> tuple[int, ...]:
 
 
 def reshape(x: Array, shape: Array) -> Array:
-    """Lay the numbers out anew; 0 keeps the size of that axis, −1 is what is left.
+    """Change the shape; 0 keeps the size of its axis, −1 takes the remaining elements.
 
     Raises:
-        ValueError: 0 where the number of axes changes, for which MIL has no meaning.
+        ValueError: 0 where the number of axes changes, which MIL does not define.
     """
     wanted = _ints(shape)
     if 0 in wanted and len(wanted) != x.ndim:
@@ -35,7 +35,7 @@ def expand_dims(x: Array, axes: Array) -> Array:
 
 
 def squeeze(x: Array, axes: Array | None = None) -> Array:
-    """Drop axes of size 1; one of another size stays, as in PyTorch."""
+    """Remove axes of size 1; an axis of another size stays, as in PyTorch."""
     asked = range(x.ndim) if axes is None else _ints(np.atleast_1d(axes))
     return x.squeeze(tuple(axis for axis in asked if x.shape[axis] == 1))
 
@@ -49,7 +49,7 @@ def slice_by_index(
     end_mask: Array | None = None,
     squeeze_mask: Array | None = None,
 ) -> Array:
-    """x[begin:end:stride] on each axis; a mask leaves that bound out, or takes one index and drops the axis."""
+    """x[begin:end:stride] on each axis; masks drop a bound, or take one index and remove the axis."""
     picked: list[int | slice] = []
     for axis in range(x.ndim):
         if squeeze_mask is not None and squeeze_mask[axis]:
@@ -63,7 +63,7 @@ def slice_by_index(
 
 
 def slice_by_size(x: Array, begin: Array, size: Array) -> Array:
-    """`size` numbers from `begin` on each axis; −1 takes the rest, a negative begin counts from the end."""
+    """`size` elements from `begin` on each axis; −1 takes the rest, a negative begin counts from the end."""
     picked = []
     for axis, (first, count) in enumerate(zip(_ints(begin), _ints(size), strict=True)):
         first += x.shape[axis] if first < 0 else 0
@@ -78,7 +78,7 @@ def gather(
     batch_dims: Array | int = 0,
     validate_indices: Array | bool = False,
 ) -> Array:
-    """Take whole slices of an axis; with batch axes, each batch has indices of its own."""
+    """Take slices at indices of an axis; with batch axes, each batch has its own indices."""
     batch, along = int(batch_dims), int(axis) % x.ndim
     if batch == 0:
         return np.take(x, indices, axis=along)
@@ -94,12 +94,12 @@ def gather(
 
 
 def gather_along_axis(x: Array, indices: Array, axis: Array | int = 0, validate_indices: Array | bool = False) -> Array:
-    """Take single numbers along an axis; indices have the shape of the result."""
+    """Take elements along an axis; indices have the shape of the result."""
     return np.take_along_axis(x, indices.astype(np.int64), int(axis))
 
 
 def gather_nd(x: Array, indices: Array, batch_dims: Array | int = 0, validate_indices: Array | bool = False) -> Array:
-    """Take by tuples of indices, which lie along the last axis."""
+    """Take elements or slices by index tuples, which lie along the last axis of `indices`."""
     batch = int(batch_dims)
     wide = np.moveaxis(indices, -1, 0).astype(np.int64)
     own = wide.ndim - 1
@@ -109,7 +109,7 @@ def gather_nd(x: Array, indices: Array, batch_dims: Array | int = 0, validate_in
 
 
 def concat(values: Sequence[Array], axis: Array, interleave: Array | bool = False) -> Array:
-    """Join along an axis, one after the other or in turns."""
+    """Concatenate along an axis, one after the other or interleaved."""
     parts = [np.atleast_1d(value) for value in values]
     if not interleave:
         return np.concatenate(parts, int(axis))
@@ -119,17 +119,17 @@ def concat(values: Sequence[Array], axis: Array, interleave: Array | bool = Fals
 
 
 def stack(values: Sequence[Array], axis: Array) -> Array:
-    """Join along a new axis."""
+    """Stack along a new axis."""
     return np.stack(values, int(axis))
 
 
 def split(
     x: Array, axis: Array, num_splits: Array | None = None, split_sizes: Array | None = None
 ) -> tuple[Array, ...]:
-    """Cut an axis into pieces of equal or given sizes.
+    """Split an axis into parts of equal or given sizes.
 
     Raises:
-        ValueError: the pieces are not the whole axis.
+        ValueError: the sizes do not add up to the axis.
     """
     if split_sizes is None:
         if num_splits is None:
@@ -142,7 +142,7 @@ def split(
 
 
 def pad(x: Array, pad: Array, mode: str = "constant", constant_val: Array | float = 0.0) -> Array:
-    """Add numbers around the last axes: a constant, mirrored ones, or the outermost ones again."""
+    """Pad the last axes with a constant, by reflection, or with the edge."""
     given = _ints(pad)
     edges = [(0, 0)] * (x.ndim - len(given) // 2) + list(zip(given[::2], given[1::2], strict=True))
     if mode == "constant":
@@ -155,17 +155,17 @@ def pad(x: Array, pad: Array, mode: str = "constant", constant_val: Array | floa
 
 
 def tile(x: Array, reps: Array) -> Array:
-    """Repeat the whole along each axis."""
+    """Repeat the tensor along each axis."""
     return np.tile(x, _ints(reps))
 
 
 def reverse(x: Array, axes: Array | None = None) -> Array:
-    """Turn axes round, all without `axes`."""
+    """Reverse axes, by default all."""
     return np.flip(x, None if axes is None else _ints(np.atleast_1d(axes)))
 
 
 def shape(x: Array) -> Array:
-    """The sizes of the axes."""
+    """Sizes of the axes."""
     return np.array(x.shape, np.int32)
 
 
@@ -186,7 +186,7 @@ def range_1d(start: Array, end: Array, step: Array) -> Array:
 
 
 def band_part(x: Array, lower: Array | int = -1, upper: Array | int = -1) -> Array:
-    """Keep a band around the diagonal of the last two axes: so many below and above it, −1 all."""
+    """Keep a band around the diagonal of the last two axes: `lower` below it and `upper` above, −1 for all."""
     rows, columns = np.arange(x.shape[-2])[:, None], np.arange(x.shape[-1])[None, :]
     below = int(lower) < 0 or (rows - columns <= int(lower))
     above = int(upper) < 0 or (columns - rows <= int(upper))
@@ -200,7 +200,7 @@ def one_hot(
     on_value: Array | int = 1,
     off_value: Array | int = 0,
 ) -> Array:
-    """A new axis on which only the index has the on-value."""
+    """Add an axis with the on-value at the index and the off-value elsewhere."""
     matches = np.arange(int(one_hot_vector_size)) == indices[..., None]
     return np.moveaxis(np.where(matches, on_value, off_value), -1, int(axis))
 
@@ -230,4 +230,4 @@ OPS: Mapping[str, Callable[..., Any]] = {
 }
 
 KEEPS_ROUNDING = frozenset(OPS) - {"fill", "fill_like", "range_1d"}
-"""Their numbers are their inputs' own, which are rounded already where they are half precision."""
+"""Operations whose results are elements of their inputs, which are already rounded if they are half precision."""

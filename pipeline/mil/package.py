@@ -23,7 +23,7 @@ _MANIFEST = "Manifest.json"
 _MODEL = "model.mlmodel"
 _AUTHOR = "com.apple.CoreML"
 _MODEL_PATH = "@model_path/"
-"""How a program calls the folder in which its model lies."""
+"""Prefix of paths beside the model, in a program."""
 VARIADIC = "values"
 """The parameter of `concat`, `stack` and `einsum` that takes several values."""
 _ALIAS = "pipeline_coremltools_proto"
@@ -33,18 +33,18 @@ _REAL = "coremltools.proto.Model_pb2"
 
 @dataclass(frozen=True)
 class Literal:
-    """A constant as the program states it: in the program, or at an offset of a weight file."""
+    """A constant in the program: written into it, or at an offset of a weight file."""
 
     type: TensorType | None
     """None for a list of labels."""
     proto: Any
     """`MILSpec.Value.ImmediateValue`; None where a weight file holds it."""
     blob: tuple[str, int] | None
-    """Path of the weight file, from the model's folder on, and offset."""
+    """Path of the weight file below the model's folder, and offset."""
 
     @functools.cached_property
     def key(self) -> tuple[Any, ...]:
-        """The same for two literals that are stored at one place, or are written with the same bytes."""
+        """Equal for two literals that are stored at the same place, or written with the same bytes."""
         return (
             ("blob", *self.blob, self.type) if self.blob else ("immediate", self.proto.SerializeToString(), self.type)
         )
@@ -52,7 +52,7 @@ class Literal:
 
 @dataclass(frozen=True)
 class Output:
-    """A value that an operation gives."""
+    """An output of an operation."""
 
     name: str
     type: TensorType | None
@@ -69,14 +69,14 @@ class Operation:
 
     kind: str
     arguments: Mapping[str, tuple[Argument, ...]]
-    """One each, but for `VARIADIC`. Attributes are among them: iOS 16 keeps compressed weights there."""
+    """One argument per parameter, except for `VARIADIC`. Attributes count: iOS 16 keeps compressed weights there."""
     outputs: tuple[Output, ...]
     nested: bool
-    """Whether it has blocks of its own, as loops and conditions have."""
+    """Whether it contains blocks, like loops and conditions."""
 
     @property
     def name(self) -> str:
-        """The name of its first output, by which Core ML's tools call it."""
+        """Name of its first output, by which Core ML's tools refer to it."""
         return self.outputs[0].name if self.outputs else self.kind
 
 
@@ -97,12 +97,12 @@ class Package:
     """A `.mlpackage` that holds an ML Program. Weight files are mapped, not read."""
 
     def __init__(self, path: Path, spec: Any, folder: Path) -> None:
-        """Keep a parsed package; `read` makes one.
+        """Store a parsed package; `read` makes one.
 
         Args:
-            path: the package.
-            spec: its model.
-            folder: where the model lies: `@model_path` of its references to weight files.
+            path: path of the package.
+            spec: the parsed model.
+            folder: folder of the model: `@model_path` of references to weight files.
         """
         self.path = path
         self.spec = spec
@@ -110,7 +110,7 @@ class Package:
         self._blobs: dict[str, BlobFile] = {}
         self._programs: dict[str, Program] = {}
         self.decoded: dict[Any, Value] = {}
-        """Constants that were decoded already, by where they are stored; shared by all functions."""
+        """Decoded constants, by their storage; shared by all functions."""
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -120,10 +120,10 @@ class Package:
         return tuple(described + rest)
 
     def choose(self, function: str | None) -> str:
-        """Return a function's name: the one asked for, or the default one.
+        """Return the name of a function: the given one, or that of the default function.
 
         Raises:
-            InputError: there is none of that name.
+            InputError: the package has no function of that name.
         """
         default = self.spec.description.defaultFunctionName or self.functions[0]
         name = function or ("main" if "main" in self.functions else default)
@@ -132,7 +132,7 @@ class Package:
         return name
 
     def program(self, function: str | None = None) -> Program:
-        """Return a function, the default one without a name; each is parsed once."""
+        """Return a function, by default the default one; each is parsed once."""
         name = self.choose(function)
         if name not in self._programs:
             self._programs[name] = self._parse(name)
@@ -156,10 +156,10 @@ class Package:
         )
 
     def blob(self, name: str) -> BlobFile:
-        """Return a weight file by its path beside the model.
+        """Return a weight file by its path below the model's folder.
 
         Raises:
-            ArtifactError: it lies elsewhere.
+            ArtifactError: the path leads out of the package.
         """
         if name not in self._blobs:
             place = PurePosixPath(name)
@@ -172,7 +172,7 @@ class Package:
         """Decode a literal.
 
         Raises:
-            ArtifactError: it is damaged.
+            ArtifactError: the literal is damaged.
         """
         if literal.blob is None or literal.type is None:
             return immediate(literal.proto, literal.type)
@@ -184,14 +184,14 @@ def read(path: Path) -> Package:
     """Read a package's manifest and program.
 
     Raises:
-        ArtifactError: it is half-made or damaged, or a weight file is missing.
-        InputError: there is nothing at that path, or it is something else.
-        ToolchainError: the schema is absent.
+        ArtifactError: the package is incomplete or damaged, or a weight file is missing.
+        InputError: there is nothing at that path, or no package.
+        ToolchainError: coremltools, which contains the schema, is not installed.
     """
     if not (path / _MANIFEST).is_file():
         found = "is a folder without" if path.is_dir() else "is a file and has no" if path.exists() else "has no"
         raise InputError(f"{path} is no .mlpackage: it {found} {_MANIFEST}. Name a folder that ends on .mlpackage.")
-    # Core ML loads the root model, whatever else lies there.
+    # Core ML loads the root model, whatever else the folder holds.
     model = items(path / _MANIFEST)[1] or path / "Data" / _AUTHOR / _MODEL
     spec = parse(model)
     if spec.WhichOneof("Type") != "mlProgram":
@@ -203,10 +203,10 @@ def read(path: Path) -> Package:
 
 
 def items(manifest: Path) -> tuple[tuple[Path, ...], Path | None]:
-    """Return the places that a manifest lists, and which of them it makes the model; None where it names none.
+    """Return the paths in a manifest, and that of the root model; None if it names no root.
 
     Raises:
-        ArtifactError: it is damaged, or leads out of the package.
+        ArtifactError: the manifest is damaged, or leads out of the package.
     """
     try:
         content = json.loads(manifest.read_bytes())
@@ -277,7 +277,7 @@ def parse(file: Path) -> Any:
     """Read a model file.
 
     Raises:
-        ArtifactError: it is missing or damaged.
+        ArtifactError: the file is missing or damaged.
         ToolchainError: coremltools is not installed.
     """
     model = model_class()()

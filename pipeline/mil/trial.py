@@ -1,4 +1,4 @@
-"""Trials: a function run once on arrays of a file, and what came out."""
+"""Trials: one run of a function on arrays from a file, with a summary of its outputs."""
 
 import zipfile
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ SUFFIX = ".mlpackage"
 
 @dataclass(frozen=True)
 class OutputRow:
-    """A summary of an output; the figures cover its finite numbers, and are None where it has none."""
+    """Summary of an output; the statistics cover its finite numbers, and are None if it has none."""
 
     name: str
     shape: tuple[int, ...]
@@ -30,7 +30,7 @@ class OutputRow:
 
 @dataclass(frozen=True)
 class NotFinite:
-    """The first operation that gave infinity or NaN."""
+    """The first operation with an infinite or NaN output."""
 
     kind: str
     name: str
@@ -41,22 +41,22 @@ class NotFinite:
 
 @dataclass
 class Trial:
-    """A run."""
+    """The outputs of one run, with a summary."""
 
     function: str
     precision: Precision
     outputs: dict[str, Any]
-    """As `Interpreter.run` returns them."""
+    """Outputs of `Interpreter.run`."""
     rows: tuple[OutputRow, ...]
     labels: dict[str, Any] = field(default_factory=dict)
-    """The outputs of a classifier that are no arrays of numbers."""
+    """Outputs of a classifier that are no numeric arrays."""
     not_finite: NotFinite | None = None
     values: int = 0
-    """How many values the operations gave."""
+    """Number of values that the operations gave."""
 
 
 def find(path: Path) -> Path:
-    """Return the package at a path: itself, or the one in a model's or target's folder.
+    """Return the package at a path: the path itself, or the package in a model's or target's folder.
 
     Raises:
         InputError: there is none.
@@ -92,7 +92,7 @@ def read_inputs(path: Path) -> dict[str, Array]:
     """Read the arrays of a `.npz` file.
 
     Raises:
-        InputError: it is missing, or something else.
+        InputError: the file is missing, or no `.npz`.
     """
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -148,7 +148,7 @@ def _row(name: str, value: Array) -> OutputRow:
 
 
 def write_outputs(trial: Trial, path: Path) -> None:
-    """Write outputs to a `.npz` file; a dictionary as its numbers in the order of its labels.
+    """Write outputs to a `.npz` file; of a dictionary, the numbers in order.
 
     Raises:
         InputError: the file cannot be written.

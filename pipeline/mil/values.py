@@ -20,7 +20,7 @@ class DataType:
 
     name: str
     numpy: Any
-    """Type of the array that holds it; integers of fewer than eight bits are held in bytes, strings have none."""
+    """NumPy type of arrays; integers of fewer than eight bits take a byte each, strings have no such type."""
     bits: int
 
     @property
@@ -55,13 +55,13 @@ DATA_TYPES = {
 
 @dataclass(frozen=True)
 class TensorType:
-    """A declared type. A shape's None is a size that is known at run time only; no shape is a rank known then."""
+    """A declared type. A size of None is known at run time only; a shape of None means that even the rank is."""
 
     dtype: DataType
     shape: tuple[int | None, ...] | None
 
     def fits(self, shape: tuple[int, ...]) -> bool:
-        """Whether a computed shape is what was declared."""
+        """Return whether a computed shape agrees with the declared one."""
         if self.shape is None:
             return True
         return len(shape) == len(self.shape) and all(a in (None, b) for a, b in zip(self.shape, shape, strict=True))
@@ -76,7 +76,7 @@ class TensorType:
         """The shape of a literal.
 
         Raises:
-            ArtifactError: a size is not stated.
+            ArtifactError: a size is unknown.
         """
         if self.shape is None or None in self.shape:
             raise ArtifactError("a constant without a fixed shape; the package is damaged. Convert it again.")
@@ -87,7 +87,7 @@ def tensor_type(proto: Any) -> TensorType:
     """Read `MILSpec.TensorType`.
 
     Raises:
-        ArtifactError: an element type that this reader does not know.
+        ArtifactError: the element type is unknown to this reader.
     """
     if proto.dataType not in DATA_TYPES:
         raise ArtifactError(f"element type {proto.dataType} of MIL is not known; the package is newer, or damaged.")
@@ -109,14 +109,14 @@ def unpack_bits(packed: bytes | Array, bits: int, count: int, *, signed: bool = 
 
 
 def immediate(proto: Any, declared: TensorType | None) -> Value:
-    """Decode a literal that is written into the program itself.
+    """Decode a literal that is written into the program.
 
     Args:
         proto: a `MILSpec.Value.ImmediateValue`.
         declared: its type; None for a list.
 
     Raises:
-        ArtifactError: fewer or more numbers than its shape holds, or a kind of literal that is not known.
+        ArtifactError: the count of numbers differs from the shape's, or the kind of literal is unknown.
     """
     if proto.WhichOneof("value") == "list":
         return tuple(_label(row.immediateValue.tensor) for row in proto.list.values)
@@ -139,7 +139,7 @@ def _label(proto: Any) -> str | int:
 
 
 def _numbers(values: Any, declared: TensorType) -> Array:
-    """Decode numbers, or the bytes in which MIL writes the types that protobuf lacks."""
+    """Decode numbers, or the bytes in which MIL stores types that protobuf lacks."""
     dtype = declared.dtype
     if not isinstance(values, bytes):
         return np.array(list(values), dtype.numpy).reshape(declared.fixed_shape)
@@ -151,23 +151,23 @@ def _numbers(values: Any, declared: TensorType) -> Array:
 # --- half precision ----------------------------------------------------------------------------------------------
 
 SMALLEST_NORMAL = 2.0**-14
-"""Below it numbers of half precision are subnormal: spaced evenly, by 2^-24, and zero for some processors."""
+"""Numbers of half precision below it are subnormal: multiples of 2^-24, which some processors flush to zero."""
 _MAGNITUDE = np.uint32(0x7FFFFFFF)
 _SMALLEST_NORMAL_BITS = np.uint32(0x38800000)
 _OVERFLOW = np.uint32(0x477FF000)
-"""65520, from which on half precision is infinite."""
+"""65520: half precision is infinite from here on."""
 _SPACED_BY_2_TO_MINUS_24 = np.float32(0.75)
-"""A number whose neighbours in single precision are that far apart: adding it rounds what is below 2^-14."""
+"""A number with neighbours 2^-24 apart in single precision: adding it rounds numbers below 2^-14."""
 _DROPPED_BITS = np.uint32(13)
 _HALF_STEP = np.uint32(0xFFF)
 _LOWEST_BIT = np.uint32(1)
 _KEPT = np.uint32(0xFFFFE000)
 _BLOCK = 16384
-"""Numbers at a time, so that what is computed in between stays in the cache."""
+"""Numbers per block, so that intermediate results stay in the cache."""
 
 
 def flush(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return numbers of half precision with a zero of their sign in place of each subnormal one."""
+    """Return numbers of half precision with subnormal ones replaced by a zero of their sign."""
     subnormal = np.abs(values) < np.float32(SMALLEST_NORMAL)
     return np.where(subnormal, np.copysign(np.float32(0), values), values)
 
@@ -192,7 +192,7 @@ def to_half(values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _round(values: NDArray[np.float32], out: NDArray[np.float32]) -> None:
-    """Round a block of numbers, at least one."""
+    """Round a block of at least one number."""
     bits, rounded = values.view(np.uint32), out.view(np.uint32)
     np.right_shift(bits, _DROPPED_BITS, out=rounded)
     rounded &= _LOWEST_BIT

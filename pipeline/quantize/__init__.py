@@ -1,5 +1,5 @@
-"""Quantisation that looks at what flows through a student: calibration, ranges, equalisation.
+"""Quantisation on calibration text: ranges, SmoothQuant scales, GPTQ, palettes and quantisation-aware training.
 
-A converter rounds what it is given. What a linear reads and gives is measured here on real text first, and the student
-is rewritten, exactly, so that fewer bits do. The result is a checkpoint like any other; `pipeline.formats` convert it.
+A converter rounds a checkpoint without calibration. Here the inputs and outputs of linears are measured on real text
+first, and the student is rewritten so that fewer bits do. The result is a checkpoint that `pipeline.formats` converts.
 """

@@ -1,4 +1,4 @@
-"""What linears read and give on calibration text, in fp32 PyTorch."""
+"""Inputs of linears on calibration text, in fp32 PyTorch."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,12 +12,12 @@ from pipeline.compress.prune.activations import batch_tensors
 from pipeline.data.calibration import Batches
 
 TOKENS = 4096
-"""Most tokens that are kept of each tensor."""
+"""Most tokens kept of each input."""
 
 
 @dataclass(frozen=True)
 class LinearGroup:
-    """Linears that read the same tensor, such as query, key and value, with what they read."""
+    """Linears with a common input, such as query, key and value, and a sample of that input."""
 
     paths: tuple[str, ...]
     linears: tuple[nn.Linear, ...]
@@ -25,21 +25,21 @@ class LinearGroup:
     """`(tokens, columns)`, padding left out."""
 
     def outputs(self, number: int) -> torch.Tensor:
-        """Return what one of the linears gives for the inputs, `(tokens, rows)`."""
+        """Return the output of one of the linears for the inputs, `(tokens, rows)`."""
         result: torch.Tensor = self.linears[number](self.inputs)
         return result
 
 
 @torch.no_grad()
 def linear_groups(model: Any, batches: Batches, *, seed: int) -> list[LinearGroup]:
-    """Run calibration batches through a model, and return its linears in the order of their first call.
+    """Run the calibration set through a model, and return its linears and their inputs, in order of their first call.
 
-    A linear that several layers share is one, with the inputs of all its calls.
+    A linear that several layers share occurs once, with the inputs of all its calls.
 
     Args:
         model: a Hugging Face model.
         batches: the calibration set.
-        seed: seed of the choice of tokens, where there are more than `TOKENS`.
+        seed: seed of the sample of tokens, where there are more than `TOKENS`.
     """
     groups = reading_alike(model, batch_tensors(batches, 0))
     share = max(1, TOKENS // len(batches))
@@ -59,7 +59,7 @@ def linear_groups(model: Any, batches: Batches, *, seed: int) -> list[LinearGrou
 def reading_alike(
     model: Any, tensors: Mapping[str, torch.Tensor]
 ) -> list[tuple[tuple[str, ...], tuple[nn.Linear, ...]]]:
-    """Return a model's linears in groups that read the same tensor in every call, in the order of their first call.
+    """Return a model's linears in groups with the same input in every call, in the order of their first call.
 
     Args:
         model: a Hugging Face model.
@@ -87,7 +87,7 @@ def reading_alike(
 
 @contextmanager
 def _watched(linears: Iterable[nn.Linear]) -> Iterator[list[tuple[nn.Linear, torch.Tensor]]]:
-    """Collect calls with what they read; keeping the tensors keeps their identities apart."""
+    """Collect the calls of some linears with their inputs; kept tensors have distinct identities."""
     calls: list[tuple[nn.Linear, torch.Tensor]] = []
     hooks = [one.register_forward_pre_hook(lambda module, args: calls.append((module, args[0]))) for one in linears]
     try:
@@ -98,11 +98,11 @@ def _watched(linears: Iterable[nn.Linear]) -> Iterator[list[tuple[nn.Linear, tor
 
 
 def of_tokens(read: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
-    """Return what a module reads without padding, `(tokens, ...)`; of what has no axis of tokens, all.
+    """Return a module's input without padding, `(tokens, ...)`; an input without a token axis is returned whole.
 
     Args:
-        read: ids `(batch, seq_len)`, or vectors `(..., columns)`, of which a batch of as many as there are tokens in a
-            row has the shape of ids.
+        read: ids `(batch, seq_len)`, or vectors `(..., columns)`. A batch with as many vectors as a row has tokens has
+            the shape of ids.
         present: tokens that are not padding, bool `(batch, seq_len)`.
     """
     vectors = read.is_floating_point()
@@ -111,7 +111,7 @@ def of_tokens(read: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
 
 
 def _some(read: torch.Tensor, present: torch.Tensor, share: int, generator: torch.Generator) -> torch.Tensor:
-    """Return up to `share` of the vectors of a batch, those of padding left out."""
+    """Return a random sample of up to `share` vectors of a batch, padding left out."""
     flat = of_tokens(read, present)
     if len(flat) > share:
         flat = flat[torch.randperm(len(flat), generator=generator)[:share]]

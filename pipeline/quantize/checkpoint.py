@@ -8,11 +8,11 @@ from pipeline.checkpoint import ranges
 from pipeline.errors import StudentError
 
 STRUCTURE = "structure.json"
-"""What `checkpoint.parameters` says of the rewritten model: files are compared with that."""
+"""File with the structure of the rewritten model, see `checkpoint.parameters`; verify compares files with it."""
 
 
 def write_structure(model: Any, out: Path) -> None:
-    """Write down what files of a checkpoint's model are compared with."""
+    """Write the structure of a checkpoint's model, with which verify compares files."""
     from pipeline.checkpoint.parameters import model_structure
 
     (out / STRUCTURE).write_text(json.dumps(model_structure(model)), encoding="utf-8")
@@ -25,14 +25,14 @@ def structure(folder: Path) -> dict[str, Any]:
 
 
 Found = ranges.Ranges | ranges.ChosenWeights
-"""What quantising a student found."""
+"""The record of a quantised checkpoint: ranges and scales, or integers or palettes."""
 
 
 def read(folder: Path) -> tuple[str, Found]:
     """Return the record of a quantised checkpoint and the name of its file.
 
     Raises:
-        StudentError: it has none.
+        StudentError: the checkpoint has none.
     """
     from pipeline.checkpoint import integers, palettes
 
@@ -48,5 +48,5 @@ def read(folder: Path) -> tuple[str, Found]:
 
 
 def was_trained(folder: Path) -> bool:
-    """Return whether a quantised checkpoint was trained behind that."""
+    """Return whether a quantised checkpoint was trained after calibration."""
     return read(folder)[1].training is not None

@@ -1,7 +1,7 @@
-"""What rounding each linear of a checkpoint costs, in the same words for every scheme, for the command and the report.
+"""Rounding errors of each linear of a quantised checkpoint, in one form for all schemes, for command and report.
 
-Records differ, since int8 has gains and ranges, and codes and palettes are chosen. An error is always the squared
-difference of a linear's outputs over the outputs' squares, on calibration text.
+Records differ: int8 has scales around linears and ranges, the others have integers or palettes. An error is always the
+squared error of a linear's outputs relative to the outputs, on calibration text.
 """
 
 from collections.abc import Iterator
@@ -18,30 +18,30 @@ _QUANTISED, _TRAINED = "quantised-", "trained-"
 
 
 class LinearCost(BaseModel):
-    """One linear, or several that read the same and are rounded together."""
+    """The rounding error of one linear, or of several with a common input that are rounded together."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     paths: tuple[str, ...]
-    """In the Hugging Face model."""
+    """Paths in the Hugging Face model."""
     error_before: float | None
-    """Without gains, or with each number rounded to the nearest; None in records of earlier versions."""
+    """Error without scales around the linear, or with rounding to the nearest; None in records of earlier versions."""
     error: float
-    """As it is in the checkpoint, before it is trained."""
+    """Error in the checkpoint, before training."""
     largest_channel: float | None = None
-    """Known of int8 alone: see `ranges.Linear.largest_channel`."""
+    """For int8 only; see `ranges.Linear.largest_channel`."""
     input: ranges.Activation | None = None
-    """Static int8 alone."""
+    """For static int8 only."""
 
     @property
     def label(self) -> str:
-        """Return the first path, and of the others what is not the same."""
+        """Return the first path, and the last parts of the others."""
         first, *others = self.paths
         return ", ".join((first, *(path.rpartition(".")[2] for path in others)))
 
 
 def costs(found: checkpoint.Found) -> list[LinearCost]:
-    """Return the linears of a record, those that lose most first; tables have no outputs to compare."""
+    """Return the linears of a record, largest error first; tables have no outputs to compare."""
     every = _of_ranges(found) if isinstance(found, ranges.Ranges) else _of_weights(found)
     return sorted(every, key=lambda cost: -cost.error)
 
@@ -50,7 +50,7 @@ def _of_ranges(found: ranges.Ranges) -> Iterator[LinearCost]:
     total = found.errors()
     alike: dict[tuple[float, float, float], list[ranges.Linear]] = {}
     for one in found.linears:
-        # Query, key and value have one error in dynamic int8: that of their group.
+        # In dynamic int8, query, key and value have one error, that of their group.
         alike.setdefault((total[one.path], one.error_before, one.largest_channel), []).append(one)
     for (error, _, largest), group in alike.items():
         yield LinearCost(
@@ -76,11 +76,11 @@ def _of_weights(found: ranges.ChosenWeights) -> Iterator[LinearCost]:
 
 
 def checkpoints(folder: Path, section: QuantizeSection | None) -> dict[str, Path]:
-    """Return the checkpoints from which the files of a recipe are made, by scheme.
+    """Return the checkpoints from which a recipe's files are made, by scheme: trained ones where they exist.
 
     Args:
-        folder: the recipe's, in the build folder.
-        section: the recipe's `[quantize]`; it says which checkpoint is trained behind its calibration.
+        folder: the recipe's folder in the build folder.
+        section: the recipe's `[quantize]`, which says which checkpoints are trained after calibration.
     """
     made = {place.name.removeprefix(_QUANTISED): place for place in sorted(folder.glob(f"{_QUANTISED}*"))}
     trained = {name: folder / f"{_TRAINED}{name}" for name in made if name in SCHEMES and stage.trained(name, section)}

@@ -1,13 +1,13 @@
-"""Equalisation: gains that make the channels of a linear's input, and of its output, alike before they are quantised.
+"""Equalisation: scales that make the channels of a linear's input, and of its output, alike before quantisation.
 
 A linear computes W x + b. With a positive vector s for its columns and t for its rows that is
-t · ((W·s / t)(x / s) + b / t): the same in fp32, whatever s and t. What int8 has to hold, x / s and what comes before
-the outer t, has no channel that leaves the others a few steps only.
+t · ((W·s / t)(x / s) + b / t): the same in fp32, whatever s and t. The int8 activations, x / s and the output before
+the outer t, then have no outlier channel that leaves few codes to the others.
 
-Each gain costs a multiplication of the activation, so a linear gets one only where it saves much of the error.
+Each scale costs a multiplication of the activation, so a linear gets one only where it removes much of the error.
 
-Source: Xiao et al. 2023 (SmoothQuant) for s; its exponent is searched for here, linear by linear. The gains of outputs
-are ours.
+Source: Xiao et al. 2023 (SmoothQuant) for s; its exponent is searched for here, linear by linear. The output scales are
+ours.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,9 +22,9 @@ from pipeline.quantize.activations import LinearGroup
 from pipeline.quantize.observers import OBSERVERS, Histogram
 
 ALPHAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-"""Shares of an outlier that move from activations into weights, that are tried."""
+"""Exponents that are tried: the share of an outlier's size that moves from activations into weights."""
 WORTH = 0.7
-"""A gain is taken where it leaves less than this share of the error."""
+"""A scale is used if the error with it is below this share of the error without it."""
 _SMALLEST = 1e-5
 _TOKENS = 1024
 """Tokens on which errors are measured."""
@@ -32,64 +32,64 @@ _TOKENS = 1024
 
 @dataclass(frozen=True)
 class Observed:
-    """An activation on the calibration set, after its gain, and the range over which static int8 rounds it."""
+    """An activation on the calibration set, after its scale, and the range over which static int8 rounds it."""
 
     histogram: Histogram
     kept: Range
 
     @classmethod
     def by(cls, observer: str, values: torch.Tensor) -> "Observed":
-        """Observe values of any shape with a row of `OBSERVERS`."""
+        """Measure an activation of any shape, and choose its range with a row of `OBSERVERS`."""
         histogram = Histogram.of(values.numpy())
         return cls(histogram, OBSERVERS[observer](histogram))
 
 
 @dataclass(frozen=True)
 class Equalised:
-    """What becomes of the linears of a group."""
+    """The scales, errors and ranges chosen for the linears of a group."""
 
     paths: tuple[str, ...]
     input_gain: torch.Tensor | None
-    """1 / s, `(columns,)`, or None where it would save too little."""
+    """1 / s, `(columns,)`, or None where it would remove too little of the error."""
     error: float
     """Mean over tokens of the squared error of the outputs, relative to the outputs."""
     error_before: float
-    """The same without gains."""
+    """The same without SmoothQuant scale."""
     alpha: float | None
     output_gains: tuple[torch.Tensor | None, ...]
-    """t of each linear, `(rows,)`."""
+    """t of each linear, `(rows,)`, or None."""
     input: Observed | None = None
-    """x / s; None but for static int8."""
+    """Measurements of x / s; None except for static int8."""
     outputs: tuple[Observed, ...] = ()
-    """What comes before each t; likewise."""
+    """Measurements of each output before t; empty except for static int8."""
     output_errors: tuple[float, ...] = ()
-    """The same error of each linear's outputs, from rounding these alone; likewise."""
+    """Relative error of each linear's outputs from rounding these alone; empty except for static int8."""
     output_errors_before: tuple[float, ...] = ()
-    """The same without their gains."""
+    """The same without output scales."""
 
 
 @dataclass(frozen=True)
 class _Tried:
-    """Inputs divided by some scales, or as they are."""
+    """The error with one candidate for the SmoothQuant scale, or with none."""
 
     scales: torch.Tensor | None
     observed: Observed | None
-    """None where each token has a range of its own."""
+    """None for dynamic int8, where each token has a range of its own."""
     error: float
 
 
 def equalise(
     group: LinearGroup, *, static: bool, observer: str, worth: float = WORTH, one_scale: bool = False
 ) -> Equalised:
-    """Choose the gains of a group's linears.
+    """Choose the SmoothQuant scale and the output scales of a group's linears.
 
     Args:
-        group: the linears with what they read.
-        static: whether inputs and outputs are rounded over ranges of a tensor, instead of inputs over each token's.
+        group: the linears and their common input.
+        static: whether inputs and outputs are rounded per tensor over fixed ranges, instead of inputs per token.
         observer: a row of `OBSERVERS`, for static ranges.
-        worth: a gain is taken where it leaves less than this share of the error; none is with 0.
-        one_scale: whether all rows of a static linear's weight have the same scale; it is taken of rows that were
-            divided by the outputs' gains.
+        worth: a scale is used if the error with it is below this share of the error without; 0 uses none.
+        one_scale: whether a static linear's weight has one scale per tensor, taken after division by the output
+            scales.
     """
     weights = [linear.weight.detach() for linear in group.linears]
     numbers = range(len(weights) if static else 0)
@@ -128,7 +128,7 @@ def equalise(
 
 
 def _rounded(weight: torch.Tensor, unit: torch.Tensor | None, *, one_scale: bool) -> torch.Tensor:
-    """Return a weight rounded between its gains, whose rows are divided by the outputs' gain where that matters."""
+    """Return a weight rounded between its scales: rows are divided by the output scale, if one is given."""
     if unit is None:
         return rounding.weight_by_row(weight, one_scale=one_scale)
     return rounding.weight_by_row(weight / unit[:, None], one_scale=one_scale) * unit[:, None]
@@ -144,9 +144,9 @@ def smoothing_scales(inputs: torch.Tensor, weights: Sequence[torch.Tensor], alph
 def _of_outputs(
     outputs: torch.Tensor, observer: str, worth: float
 ) -> tuple[torch.Tensor | None, Observed, float, float]:
-    """Return the gain of outputs, or None where it would save too little; what comes before it; both errors.
+    """Return the output scale, or None if it would remove too little of the error; the observed output; both errors.
 
-    First the error as it is taken, then that without a gain.
+    First the error of the choice, then the error without a scale.
     """
     gain = _centred(outputs.abs().amax(0).clamp(min=_SMALLEST))
     divided = outputs / gain
@@ -157,7 +157,7 @@ def _of_outputs(
 
 
 def apply(linears: Sequence[nn.Linear], found: Equalised) -> None:
-    """Divide the weights and biases of a group's linears by their gains, which are put in elsewhere."""
+    """Divide the weights and biases of a group's linears by the scales that `checkpoint.gains` puts around them."""
     with torch.no_grad():
         for linear, after in zip(linears, found.output_gains, strict=True):
             if found.input_gain is not None:

@@ -23,18 +23,18 @@ from pipeline.schemes import SCHEMES
 
 
 def _through(values: torch.Tensor, rounded: torch.Tensor) -> torch.Tensor:
-    """Return rounded values with the gradient of those that they come from."""
+    """Return rounded values with the gradient of the values before rounding."""
     return values + (rounded - values).detach()
 
 
 def _clipped_through(values: torch.Tensor, kept: Activation) -> torch.Tensor:
-    """Return values rounded over a range; those beyond it have no gradient."""
+    """Return values rounded over a range; values outside of it have no gradient."""
     low, high = min(kept.low, 0.0), max(kept.high, 0.0)
     return _through(values.clamp(low, high), rounding.by_tensor(values, (kept.low, kept.high)))
 
 
 class FakeStaticLinear(nn.Module):
-    """A linear of static int8; its weight and its bias are trained, its ranges stay."""
+    """A linear of static int8 with trained weight and bias and fixed ranges."""
 
     def __init__(self, linear: nn.Linear, before: Activation, after: Activation, *, one_scale: bool = False) -> None:
         """Take over a linear's parameters."""
@@ -43,25 +43,25 @@ class FakeStaticLinear(nn.Module):
         self.before, self.after, self.one_scale = before, after, one_scale
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return what the linear gives, rounded as int8 is."""
+        """Return the linear's output with weight, input and output rounded to int8."""
         weight = _through(self.weight, rounding.weight_by_row(self.weight.detach(), one_scale=self.one_scale))
         return _clipped_through(functional.linear(_clipped_through(hidden, self.before), weight, self.bias), self.after)
 
 
 class FakeIntegerLinear(nn.Module):
-    """A linear whose weight rounds to the grid of its integers; the numbers before rounding are trained."""
+    """A linear with a weight of integers on fixed scales; the numbers before rounding are trained."""
 
     scales: torch.Tensor
 
     def __init__(self, linear: nn.Linear, integers: Integers, *, dynamic: bool) -> None:
-        """Take over a linear's parameters, which lie on the grid."""
+        """Take over a linear's parameters, and fix the scales."""
         super().__init__()
         self.weight, self.bias = linear.weight, linear.bias
         self.bits, self.dynamic = integers.bits, dynamic
         self.register_buffer("scales", torch.from_numpy(integers.scales).clone())
 
     def integers(self) -> Integers:
-        """Return the weight as it is rounded now."""
+        """Return the weight as it currently rounds."""
         return Integers(self._codes().to(torch.int8).cpu().numpy(), self.scales.cpu().numpy(), self.bits)
 
     def _codes(self) -> torch.Tensor:
@@ -72,7 +72,7 @@ class FakeIntegerLinear(nn.Module):
         return self.scales.repeat_interleave(self.weight.shape[1] // self.scales.shape[1], 1)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return what the linear gives with the rounded weight, and with rounded activations where they are dynamic."""
+        """Return the linear's output with the rounded weight, and with activations rounded per token if dynamic."""
         by_column = self._by_column()
         within = self.weight.clamp(LOWEST[self.bits] * by_column, HIGHEST[self.bits] * by_column)
         weight = _through(within, self._codes() * by_column)
@@ -81,10 +81,10 @@ class FakeIntegerLinear(nn.Module):
 
 
 def insert_static(model: Any, ranges: Ranges) -> None:
-    """Replace the linears of a model that have ranges by those that are trained.
+    """Replace the linears of a model that have ranges by trainable ones that round to static int8.
 
     Raises:
-        StudentError: a path of the ranges leads to no linear.
+        StudentError: a path of the ranges is no linear of the model.
     """
     for row, linear in static.linears(model, ranges):
         assert row.input
@@ -94,15 +94,15 @@ def insert_static(model: Any, ranges: Ranges) -> None:
 
 
 def insert_integers(model: Any, integers: Mapping[str, Integers], *, dynamic: bool) -> dict[str, FakeIntegerLinear]:
-    """Replace the linears of a model that have integers by those that are trained; tables stay as they are.
+    """Replace the linears of a model that have integers by trainable ones that round to them; tables stay.
 
     Args:
-        model: a Hugging Face model whose weights are what their integers give.
-        integers: by the names of the weights.
+        model: a Hugging Face model with dequantised weights.
+        integers: the integers by weight name.
         dynamic: whether activations are rounded per token.
 
     Returns:
-        The new modules by the names of their weights.
+        New modules by weight name.
     """
     modules: Mapping[str, Any] = dict(model.named_modules(remove_duplicate=False))
     found = {}

@@ -1,11 +1,11 @@
-"""Weights that are chosen on text, one after the other: each column makes up for those that were rounded before it.
+"""Quantise linears with GPTQ on the calibration set: each column compensates rounding errors of those before it.
 
-Linears are taken in the order of their first call, and each reads what the model computes whose earlier weights are
-rounded already. Before a linear is rounded, its weight is moved so that from there it gives what the student's gives:
-later linears make up for the errors of earlier ones.
+Linears are taken in the order of their first call, and each reads the activations of the model with its earlier
+weights quantised. Before a linear is rounded, its weight is moved so that its outputs come near the student's: later
+linears compensate the errors of earlier ones.
 
 Source: Frantar et al. 2023 (GPTQ), https://arxiv.org/abs/2210.17323, for the rounding; Li et al. 2025 (GPTAQ),
-https://arxiv.org/abs/2504.02692, for aiming at the student's outputs, here by least squares.
+https://arxiv.org/abs/2504.02692, for the student's outputs as the target, here by least squares.
 """
 
 import copy
@@ -28,22 +28,22 @@ from pipeline.quantize.activations import of_tokens, reading_alike
 
 Numbers = NDArray[np.floating[Any]]
 Rounds = Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
-"""`(values, column) -> (codes, numbers)`, all `(rows,)`: a column's codes, and the numbers that they stand for."""
+"""`(values, column) -> (codes, numbers)`, all `(rows,)`: rounds a column to codes and dequantises them."""
 DAMPING = 0.01
-"""Share of the mean square of inputs that is added to each column's, as in GPTQ."""
+"""Share of the inputs' mean square that is added to each column's, as in GPTQ."""
 _MOVED = 0.75
-"""Share of the way that a weight is moved: calibration text is not all text. All of it and half are worse (LOG.md)."""
+"""Share of the step that moves a weight: calibration text is not all text. All of it and half are worse (LOG.md)."""
 _HELD = 0.1
-"""Share of the mean square of inputs that is added to each column's where a weight is moved, so that it stays near."""
+"""Share of the inputs' mean square that is added to each column's to keep a moved weight near its start."""
 _AT_ONCE = 128
-"""Columns whose errors are handed on to the rest at once."""
+"""Columns per block, after which their errors are added to the remaining columns at once."""
 
 
 class Held(Protocol):
-    """A palette, or integers."""
+    """A quantised weight: a palette or integers."""
 
     def dense(self) -> NDArray[np.float32]:
-        """Return the numbers, `(rows, columns)`."""
+        """Return the dequantised weight, `(rows, columns)`."""
 
 
 H = TypeVar("H", bound=Held)
@@ -51,23 +51,23 @@ H = TypeVar("H", bound=Held)
 
 @dataclass(frozen=True)
 class Chosen(Generic[H]):
-    """What a weight becomes, and what that changes."""
+    """A quantised weight with its rounding error."""
 
     held: H
     error_nearest: float | None = None
-    """Squared error of a linear's outputs relative to the outputs, had each number been rounded to the nearest."""
+    """Squared error of a linear's outputs relative to the outputs, if each number is rounded to the nearest."""
     error: float | None = None
-    """The same as it is; None of a table."""
+    """The same error with GPTQ; None for a table."""
 
     @classmethod
     def of_linear(cls, target: torch.Tensor, products: torch.Tensor, nearest: H, handed_on: H) -> "Chosen[H]":
-        """Return the choice for a linear, with its errors.
+        """Return a linear's quantised weight with its errors.
 
         Args:
-            target: the weight that it is to come near, `(rows, columns)`.
+            target: the weight to approximate, `(rows, columns)`.
             products: see `products_read`.
-            nearest: each number rounded to the nearest.
-            handed_on: each column making up for those before it.
+            nearest: the target with each number rounded to the nearest.
+            handed_on: the target quantised with GPTQ.
         """
         before, after = (output_error(target, one.dense(), products) for one in (nearest, handed_on))
         return cls(handed_on, before, after)
@@ -82,20 +82,20 @@ def choose(
     *,
     alone: bool = False,
 ) -> dict[str, Chosen[H]]:
-    """Choose what a model's tables and linears become; their weights become what that gives.
+    """Quantise a model's tables and linears, and put the dequantised weights into the model.
 
-    Tables of positions keep their numbers: a converter folds them into the graph, a part for each length.
+    Position tables stay in floats: a converter folds them into the graph, a part for each length.
 
     Args:
-        model: a Hugging Face model, which is changed.
+        model: a Hugging Face model; its weights are changed.
         batches: the calibration set.
-        of_table: chooses for a table.
-        of_linear: `(path, weight, target, products)`, see `products_read`: chooses for a linear whose weight is the
-            student's, such that it comes near to the target.
-        alone: choose for each linear as if it were the only one, and leave their weights as they are.
+        of_table: quantises a table.
+        of_linear: `(path, weight, target, products)`, see `products_read`: quantises a linear with the student's weight
+            so that it approximates `target`.
+        alone: quantise each linear as if it were the only one, and leave the linears' weights unchanged.
 
     Returns:
-        Choices by the name of the parameter, tables first, then linears in the order of their first call.
+        Quantised weights by parameter name, tables first, then linears in the order of their first call.
     """
     structure = model_structure(model)
     student = model if alone else copy.deepcopy(model)
@@ -128,12 +128,12 @@ def choose(
 
 
 def _moved(weight: torch.Tensor, products: torch.Tensor, cross: torch.Tensor) -> torch.Tensor:
-    """Return the weight that gives nearly what the student's gives, of what is read after weights were rounded.
+    """Return a weight, moved so that its outputs on the quantised model's inputs come nearer to the student's outputs.
 
     Args:
-        weight: of the student, `(rows, columns)`.
-        products: sum of x xᵀ of what is read.
-        cross: sum of y xᵀ, with y what the student's linear reads of the same tokens.
+        weight: the student's, `(rows, columns)`.
+        products: sum over tokens of x xᵀ, with x the input of the linear in the quantised model.
+        cross: sum over tokens of y xᵀ, with y the input of the student's linear for the same tokens.
     """
     exact = weight.double()
     way = torch.linalg.solve(_damped(products, _HELD), (exact @ (cross - products)).T).T
@@ -142,10 +142,10 @@ def _moved(weight: torch.Tensor, products: torch.Tensor, cross: torch.Tensor) ->
 
 
 def hand_errors_on(weight: torch.Tensor, products: torch.Tensor, rounded: Rounds) -> torch.Tensor:
-    """Round columns in turn, those with the largest inputs first, and hand each one's error on to the rest.
+    """Round columns in turn, those with the largest inputs first, and add each one's error to the remaining columns.
 
     Args:
-        weight: `(rows, columns)`, double.
+        weight: the weight to quantise, `(rows, columns)`, double.
         products: see `products_read`.
         rounded: rounds one column.
 
@@ -171,14 +171,14 @@ def hand_errors_on(weight: torch.Tensor, products: torch.Tensor, rounded: Rounds
 
 
 def _inverse_factor(products: torch.Tensor) -> torch.Tensor:
-    """Return the upper Cholesky factor of the inverse, of products that are damped so that there is one."""
+    """Return the upper Cholesky factor of the inverse of `products`, damped so that it exists."""
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(_damped(products, DAMPING)))
     upper: torch.Tensor = torch.linalg.cholesky(inverse, upper=True)
     return upper
 
 
 def _damped(products: torch.Tensor, share: float) -> torch.Tensor:
-    """Return products with a share of their mean square added to each column's."""
+    """Return products with a share of their mean diagonal added to the diagonal."""
     return products + (share * products.diagonal().mean() + 1e-12) * torch.eye(len(products), dtype=products.dtype)
 
 
@@ -187,7 +187,7 @@ def output_error(weight: torch.Tensor, rounded: Numbers, products: torch.Tensor)
 
     Args:
         weight: `(rows, columns)`.
-        rounded: what became of it.
+        rounded: the dequantised weight.
         products: see `products_read`.
     """
     difference = torch.from_numpy(rounded).double() - weight.double()
@@ -195,30 +195,30 @@ def output_error(weight: torch.Tensor, rounded: Numbers, products: torch.Tensor)
     return squares[0] / max(squares[1], 1e-300)
 
 
-# --- what is read -----------------------------------------------------------------------------------------------------
+# --- inputs -----------------------------------------------------------------------------------------------------------
 
 
 class _Enough(Exception):
-    """Ends a forward pass of which the rest tells nothing more."""
+    """Ends a forward pass after the last call of interest."""
 
 
 def products_read(
     model: Any, batches: Batches, linear: nn.Module, calls: int, student: Any, twin: nn.Module
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return products of what a linear reads in all its calls, summed over tokens, `(columns, columns)`, double.
+    """Return second moments of a linear's inputs, and cross moments with the student's, `(columns, columns)`, double.
 
     Tokens of short texts weigh more, see `_weighed`.
 
     Args:
-        model: the model whose earlier weights are rounded.
+        model: the model with its earlier weights quantised.
         batches: the calibration set.
         linear: one of its linears.
-        calls: how often it is called in a forward pass.
-        student: the model as it was; the same where it was not changed.
-        twin: the same linear there.
+        calls: number of its calls in a forward pass.
+        student: the model before quantisation; the same object where it was not changed.
+        twin: the same linear in the student.
 
     Returns:
-        The sum of x xᵀ, x what the linear reads, and that of y xᵀ, y what its twin reads.
+        Sum of x xᵀ, with x the linear's input, and of y xᵀ, with y the input of its twin.
     """
     products, cross = [], []
     for number in range(len(batches)):
@@ -237,18 +237,18 @@ def products_read(
 
 
 def _weighed(read: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
-    """Return what a linear reads of each token, such that a text's squares count with the root of its length.
+    """Return a linear's input per token, weighted so that a text counts with the square root of its length.
 
-    By tokens alone long texts would decide, and those of a few tokens lose most.
+    Without weights long texts would decide, and the shortest ones have the largest errors.
     """
     tokens = of_tokens(read, present)
     lengths = present.sum(1, keepdim=True).expand_as(present)[present]
-    # What is read of a text as a whole has one for each.
+    # An input that is pooled per text has one vector for each.
     return tokens * lengths[:, None] ** -0.25 if len(tokens) == len(lengths) else tokens
 
 
 def counts_read(model: Any, batches: Batches, table: nn.Embedding) -> NDArray[np.float64]:
-    """Return how often each row of a table is looked up, `(rows,)`, and once more, so that none counts for nothing."""
+    """Return how often each row of a table is looked up, `(rows,)`, plus one, so that no row has weight zero."""
     counts = torch.ones(table.num_embeddings, dtype=torch.float64)
     for number in range(len(batches)):
         tensors = batch_tensors(batches, number)
@@ -261,7 +261,7 @@ def counts_read(model: Any, batches: Batches, table: nn.Embedding) -> NDArray[np
 
 @contextmanager
 def _read_by(module: nn.Module, calls: int) -> Iterator[list[torch.Tensor]]:
-    """Collect what a module reads, and end the forward pass at its last call."""
+    """Collect a module's inputs, and end the forward pass at its last call."""
     read: list[torch.Tensor] = []
 
     def keep(_: nn.Module, given: tuple[torch.Tensor, ...]) -> None:

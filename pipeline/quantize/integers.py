@@ -1,8 +1,8 @@
-"""Integers of few bits for weights, chosen so that what a student computes on calibration text changes least.
+"""Quantise weights to integers of few bits, so that outputs on calibration text change least.
 
-Each block of neighbouring columns of a row has a scale: that with the least squared error, columns weighted with the
-mean squares of what they are multiplied with. Then columns are rounded in turn, and the error of each is made up for by
-those still to come (`pipeline.quantize.gptq`).
+Each block of neighbouring columns of a row has a scale: the one with the least squared error, columns weighted with the
+mean square of their input. Then columns are rounded in turn, and each one's error is compensated by the remaining
+columns (`pipeline.quantize.gptq`).
 """
 
 from collections.abc import Collection, Iterator
@@ -17,24 +17,24 @@ from pipeline.data.calibration import Batches
 from pipeline.quantize.gptq import Chosen, choose, hand_errors_on
 
 _SHARES = (*np.linspace(0.5, 1.0, 41), 1.03, 1.06)
-"""Shares of the scale that reaches a block's largest number; each is tried as the block's scale."""
+"""Candidates for a block's scale, as shares of the scale that just reaches the block's largest number."""
 _SMALLEST = 2.0**-16
-"""Smallest scale: below it, float16 has not all numbers of bfloat16."""
+"""Smallest scale: below it, float16 lacks numbers of bfloat16."""
 
 
 def round_weights(
     model: Any, batches: Batches, *, block: int, table_bits: int, eight: Collection[str] = (), alone: bool = False
 ) -> dict[str, Chosen[Integers]]:
-    """Choose integers for a model's linears and tables, see `gptq.choose`.
+    """Quantise a model's linears and tables to integers, see `gptq.choose`.
 
-    Linears whose columns no block divides have 8 bits and a scale per row.
+    A linear whose columns are no multiple of `block` gets 8 bits and a scale per row.
 
     Args:
-        model: a Hugging Face model, which is changed.
+        model: a Hugging Face model; its weights are changed.
         batches: the calibration set.
-        block: columns that share a scale where there are 4 bits.
-        table_bits: 4 or 8, of embedding tables.
-        eight: paths of linears that have 8 bits instead of 4.
+        block: columns that share a scale at 4 bits.
+        table_bits: bits of embedding tables, 4 or 8.
+        eight: paths of linears with 8 bits instead of 4.
         alone: see `gptq.choose`.
     """
 
@@ -52,11 +52,11 @@ def round_weights(
 def of_linear(
     weight: torch.Tensor, target: torch.Tensor, products: torch.Tensor, *, bits: int, block: int
 ) -> Chosen[Integers]:
-    """Choose the integers of a linear, on scales of the student's weight, so that verify can tell them from others.
+    """Quantise a linear to integers, on scales of the student's weight, which verify can recompute.
 
     Args:
         weight: the student's, `(rows, columns)`.
-        target: what the codes come near to, likewise.
+        target: the weight to approximate, likewise.
         products: sum over tokens of x xᵀ, `(columns, columns)`, of what the linear reads.
         bits: 4 or 8.
         block: columns that share a scale, a divisor of the columns.
@@ -76,12 +76,12 @@ def of_linear(
 
 
 def scales_of(weight: torch.Tensor, importance: torch.Tensor, *, bits: int, block: int) -> torch.Tensor:
-    """Return the scale of each block with the least weighted squared error, `(rows, blocks)`, of those that are tried.
+    """Return the scale of each block with the least weighted squared error among the candidates, `(rows, blocks)`.
 
     Args:
         weight: `(rows, columns)`.
-        importance: of the squared error in each column, `(columns,)`; all equal for zeros.
-        bits: of a code.
+        importance: weight of the squared error in each column, `(columns,)`; zeros alone count as equal weights.
+        bits: bits of a code.
         block: columns that share a scale.
     """
     blocks = weight.reshape(len(weight), -1, block)
@@ -97,28 +97,28 @@ def scales_of(weight: torch.Tensor, importance: torch.Tensor, *, bits: int, bloc
 
 
 def scales_tried(weight: torch.Tensor, *, bits: int, block: int) -> Iterator[torch.Tensor]:
-    """Yield the scales from which each block's is chosen, `(rows, blocks)` at a time; arguments as in `scales_of`."""
+    """Yield the candidates for each block's scale, `(rows, blocks)` at a time; arguments as in `scales_of`."""
     blocks = weight.reshape(len(weight), -1, block)
     reach = torch.maximum(blocks.amax(2) / HIGHEST[bits], blocks.amin(2) / LOWEST[bits])
-    # Of 255 codes none is worth a number that is clipped.
+    # With 255 codes, no finer scale is worth clipping a number.
     for share in _SHARES if bits < 8 else (1.0,):
         yield _kept_by_all(reach * share)
 
 
 def nearest_by_row(weight: torch.Tensor) -> Integers:
-    """Return a weight `(rows, columns)` in 8 bits with a scale per row, each number the nearest."""
+    """Return a weight `(rows, columns)` quantised to 8 bits with a scale per row, rounded to the nearest."""
     scales = scales_of(weight, torch.ones(weight.shape[1]), bits=8, block=weight.shape[1])
     return _integers(nearest(weight, scales, 8), scales, 8)
 
 
 def nearest(weight: torch.Tensor, scales: torch.Tensor, bits: int) -> torch.Tensor:
-    """Return the code of the nearest number for each, `(rows, columns)`."""
+    """Return the nearest code of each number, `(rows, columns)`."""
     by_column = scales.repeat_interleave(weight.shape[1] // scales.shape[1], 1)
     return (weight / by_column).round().clamp(LOWEST[bits], HIGHEST[bits])
 
 
 def _of_table(weight: torch.Tensor, bits: int, block: int) -> Integers:
-    """Choose the integers of a table: nobody makes up for what it loses, so each number is rounded to the nearest."""
+    """Quantise a table to the nearest integers, since no other weight compensates its errors."""
     columns = weight.shape[1]
     size = block if bits < 8 and columns % block == 0 else columns
     scales = scales_of(weight, torch.ones(columns), bits=bits, block=size)
@@ -126,7 +126,7 @@ def _of_table(weight: torch.Tensor, bits: int, block: int) -> Integers:
 
 
 def _kept_by_all(scales: torch.Tensor) -> torch.Tensor:
-    """Return the nearest scales that bfloat16 and float16 both have."""
+    """Return scales rounded to numbers that bfloat16 and float16 both have."""
     return scales.clamp(min=_SMALLEST).to(torch.bfloat16).to(scales.dtype)
 
 

@@ -1,7 +1,7 @@
-"""Observers: which range of an activation int8 should cover, one function each, given a histogram of its values.
+"""Observers: functions that choose the range of an activation for int8 from a histogram of its values.
 
-Values beyond the range are clipped to its ends; a narrower range has finer steps. Every range holds zero, which int8
-then has exactly.
+Values outside the range are clipped to its ends; a narrower range has a smaller scale. Every range contains zero, which
+int8 then represents exactly.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,23 +17,23 @@ Floats = NDArray[np.float64]
 BINS = 2048
 _PERCENTILE = 99.99
 _CANDIDATES = 64
-"""Shares of the full range that are tried."""
+"""Number of shares of the full range that are tried."""
 _LEAST_SHARE = 0.2
 """No range is narrower than this share of the full one."""
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """How often an activation takes which values."""
+    """Histogram of an activation's values over the calibration set, in bins of equal width."""
 
     counts: Floats
-    """`(BINS,)`, each as wide as the others."""
+    """Counts, `(BINS,)`."""
     low: float
     high: float
 
     @classmethod
     def of(cls, values: NDArray[np.float32]) -> "Histogram":
-        """Count values of any shape; the histogram holds zero."""
+        """Count values of any shape; the histogram's range contains zero."""
         low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
         if low == high:
             high = low + 1e-6
@@ -42,19 +42,19 @@ class Histogram:
 
     @cached_property
     def centres(self) -> Floats:
-        """Middle of each bin."""
+        """Centre of each bin."""
         edges = np.linspace(self.low, self.high, len(self.counts) + 1)
         middle: Floats = (edges[1:] + edges[:-1]) / 2
         return middle
 
 
 def min_max(histogram: Histogram) -> Range:
-    """Clip nothing."""
+    """Return the full range: clip nothing."""
     return histogram.low, histogram.high
 
 
 def percentile(histogram: Histogram) -> Range:
-    """Clip the outermost 0.01 % of values, one half on either side."""
+    """Return the range without the outermost 0.01 % of values, half of them on either side."""
     share = np.cumsum(histogram.counts) / histogram.counts.sum()
     tail = (1 - _PERCENTILE / 100) / 2
     inside = np.flatnonzero((share > tail) & (share - histogram.counts / histogram.counts.sum() < 1 - tail))
@@ -63,7 +63,7 @@ def percentile(histogram: Histogram) -> Range:
 
 
 def mse(histogram: Histogram) -> Range:
-    """Return the range with the least mean squared error of rounding and clipping together."""
+    """Return the range with the least mean squared error of rounding and clipping."""
     return min(_ranges(histogram), key=lambda one: _squared_error(histogram, one))
 
 
@@ -88,7 +88,7 @@ def _with_zero(low: float, high: float) -> Range:
 
 
 def _ranges(histogram: Histogram) -> list[Range]:
-    """Return ranges to try: the full one, and others that clip either end alone or both."""
+    """Return candidate ranges: the full one, and others that clip one end or both."""
     found = [(histogram.low, histogram.high)]
     for share in np.linspace(1, _LEAST_SHARE, _CANDIDATES)[1:]:
         low, high = histogram.low * share, histogram.high * share
@@ -112,7 +112,7 @@ def _divergence(histogram: Histogram, found: Range) -> float:
     reference = counts[inside].copy()
     reference[0] += counts[centres < low].sum()
     reference[-1] += counts[centres > high].sum()
-    # Codes tell nothing apart within a step: each has its values spread over those of its bins that hold any.
+    # Values of one code are equal after rounding: each code's count is spread over its bins that have any.
     code = np.minimum(((centres[inside] - low) / (high - low) * STEPS).astype(np.int64), STEPS - 1)
     filled = (counts[inside] > 0).astype(np.float64)
     by_code = np.bincount(code, counts[inside], STEPS) / np.maximum(np.bincount(code, filled, STEPS), 1)

@@ -1,13 +1,13 @@
-"""Palettes for weights, chosen so that what a student computes on calibration text changes least.
+"""Palettise weights, so that outputs on calibration text change least.
 
-A palette is a list of 2^bits numbers; each element of a weight is the index of one. The list of a table is found by
-k-means over its numbers, those of a token weighted with how often it occurs; that of a linear by k-means weighted with
-the mean squares of what each column is multiplied with, evened out where there are entries to spare, since other text
-reads what calibration text hardly does. Then columns are rounded one after the other, and the error of each is made up
-for by those that are still to come.
+A palette is a table of 2^bits centroids; each element of a weight is an index into it. The centroids of an embedding
+table come from k-means over its numbers, weighted with the frequency of their tokens; those of a linear from k-means
+weighted with the mean square of each column's input, evened out where there are centroids to spare, since other text
+uses columns that calibration text hardly does. Then columns are rounded in turn, and each one's error is compensated by
+the remaining columns.
 
-Linears are taken in the order of their first call, and each reads what the model computes whose earlier weights are
-palettes already, so that later ones make up for earlier ones' errors, too.
+Linears are taken in the order of their first call, and each reads the activations of the model with its earlier weights
+palettised, so that later ones compensate earlier ones' errors, too.
 
 Source: Frantar et al. 2023 (GPTQ), https://arxiv.org/abs/2210.17323, for the rounding; Kim et al. 2024 (SqueezeLLM),
 https://arxiv.org/abs/2306.07629, for k-means weighted by sensitivity.
@@ -25,23 +25,23 @@ from pipeline.data.calibration import Batches
 from pipeline.quantize.gptq import Chosen, Numbers, choose, counts_read, hand_errors_on
 
 _FEWEST_ROWS = 4
-"""Fewer rows than this are not worth a palette of their own."""
+"""Groups of fewer rows get no palette of their own."""
 _EVENED_BITS = 6
-"""From so many bits on, the mean square of all columns is added to each one's where lists are found. Without it no
-entry of MiniLM's lists is near a large number in a column that is small on calibration text, and the worst text is at
-.964 instead of .990. Of 16 entries none can be spared: .904 without, .870 with it (LOG.md, 2026-11-26)."""
+"""From so many bits on, the mean square of all columns is added to each one's in k-means. Without it no centroid of
+MiniLM is near a large number in a column that is small on calibration text, and the worst text is at .964 instead of
+.990. Of 16 centroids none can be spared: .904 without, .870 with it (LOG.md, 2026-11-26)."""
 _ROUNDS = 200
-"""Most rounds of k-means; some 40 do."""
+"""Most iterations of k-means; some 40 do."""
 
 
 def palettise(model: Any, batches: Batches, *, bits: int, rows: int | None) -> dict[str, Chosen[Palette]]:
-    """Choose palettes for a model's linears and tables, see `gptq.choose`.
+    """Palettise a model's linears and tables, see `gptq.choose`.
 
     Args:
-        model: a Hugging Face model, which is changed.
+        model: a Hugging Face model; its weights are changed.
         batches: the calibration set.
-        bits: of an index.
-        rows: the most neighbouring rows that share a palette; None where all rows of a weight do.
+        bits: bits of an index.
+        rows: most neighbouring rows that share a palette; None for a palette per weight.
     """
 
     def table(one: nn.Embedding) -> Palette:
@@ -56,7 +56,7 @@ def palettise(model: Any, batches: Batches, *, bits: int, rows: int | None) -> d
 
 
 def _groups(rows: int, most: int | None) -> int:
-    """Return how many groups of equal size at most `most` rows make; one if only tiny groups would be equal."""
+    """Return the number of equal groups of at most `most` rows; 1 if such groups would have fewer than four rows."""
     size = max((size for size in range(1, (most or 0) + 1) if rows % size == 0), default=rows)
     return rows // size if size >= _FEWEST_ROWS else 1
 
@@ -67,14 +67,14 @@ def _groups(rows: int, most: int | None) -> int:
 def of_linear(
     weight: torch.Tensor, target: torch.Tensor, products: torch.Tensor, *, bits: int, groups: int
 ) -> Chosen[Palette]:
-    """Choose the palettes of a linear, from lists of the student's weight.
+    """Palettise a linear, with centroids of the student's weight.
 
     Args:
         weight: the student's, `(rows, columns)`.
-        target: what the indices come near to, likewise.
+        target: the weight to approximate, likewise.
         products: sum over tokens of x xᵀ, `(columns, columns)`, of what the linear reads.
-        bits: of an index.
-        groups: of neighbouring rows, each with a list.
+        bits: bits of an index.
+        groups: number of groups of neighbouring rows, each with a palette.
     """
     squares = products.diagonal().numpy()[None]
     if bits >= _EVENED_BITS:
@@ -86,13 +86,13 @@ def of_linear(
 
 
 def lists(weight: Numbers, importance: Numbers, *, bits: int, groups: int) -> NDArray[np.float16]:
-    """Return a list of 2^bits numbers for each group of neighbouring rows, `(groups, 2^bits)`, ascending.
+    """Return the centroids of each group of neighbouring rows, `(groups, 2^bits)`, ascending.
 
     Args:
         weight: `(rows, columns)`.
-        importance: of each number's squared error; of a shape that broadcasts.
-        bits: of an index.
-        groups: all of the same number of rows.
+        importance: weight of each number's squared error, in a shape that broadcasts.
+        bits: bits of an index.
+        groups: number of groups, all with the same number of rows.
     """
     every = np.broadcast_to(importance, weight.shape)
     parts = zip(np.split(weight, groups), np.split(every, groups), strict=True)
@@ -100,7 +100,7 @@ def lists(weight: Numbers, importance: Numbers, *, bits: int, groups: int) -> ND
 
 
 def nearest(weight: Numbers, lut: Numbers) -> NDArray[np.uint8]:
-    """Return for each number the index of the nearest of its group's list, `(rows, columns)`."""
+    """Return the index of each number's nearest centroid in its group's palette, `(rows, columns)`."""
     between = _between(torch.from_numpy(lut.astype(np.float64)))
     parts = torch.from_numpy(np.asarray(weight, np.float64)).reshape(len(lut), -1)
     found: NDArray[np.uint8] = torch.searchsorted(between, parts).to(torch.uint8).reshape(weight.shape).numpy()
@@ -108,15 +108,15 @@ def nearest(weight: Numbers, lut: Numbers) -> NDArray[np.uint8]:
 
 
 def kmeans(values: Numbers, importance: Numbers, entries: int) -> NDArray[np.float16]:
-    """Return the centres of weighted k-means over single numbers, `(entries,)`, ascending, in half precision.
+    """Return the centroids of weighted k-means over single numbers, `(entries,)`, ascending, in half precision.
 
-    Files hold nothing finer, so numbers are rounded to it before, and equal ones are one with their sum of importance.
+    Files store half precision, so numbers are rounded to it first, and equal ones are merged, their weights summed.
     """
-    # By their bits, of which there are few; zero has a sign, which is taken off.
+    # Counted by bit pattern, of which there are few; the sign of zero is removed.
     codes = (np.asarray(values, np.float16) + np.float16(0)).view(np.uint16).ravel()
     present = np.flatnonzero(np.bincount(codes)).astype(np.uint16)
     mass = np.bincount(codes, np.asarray(importance, np.float64).ravel())[present].astype(np.float64)
-    # Columns that nothing is multiplied with count a little, or their numbers would go anywhere.
+    # Columns without input count a little, or their numbers could go to any centroid.
     mass += 1e-6 * mass.mean() + 1e-300
     order = np.argsort(present.view(np.float16))
     points, mass = present.view(np.float16)[order], mass[order]
@@ -136,7 +136,7 @@ def kmeans(values: Numbers, importance: Numbers, entries: int) -> NDArray[np.flo
 
 
 def _start(points: Numbers, mass: Numbers, entries: int) -> Numbers:
-    """Spread centres by the cube root of the density, which is right for many of them (Panter and Dite 1951)."""
+    """Return initial centroids by the cube root of the density, optimal for many of them (Panter and Dite 1951)."""
     bins = min(32 * entries, max(4 * entries, len(points) // 16))
     counts, edges = np.histogram(points, bins=bins, weights=mass)
     share = np.concatenate([[0.0], np.cumsum(np.cbrt(counts) + 1e-9)])
@@ -145,7 +145,7 @@ def _start(points: Numbers, mass: Numbers, entries: int) -> Numbers:
 
 
 def _hand_errors_on(weight: torch.Tensor, products: torch.Tensor, lut: Numbers) -> NDArray[np.uint8]:
-    """Return the indices of a weight's numbers, `(rows, columns)`; see `gptq.hand_errors_on`."""
+    """Return the centroid indices of a weight quantised with GPTQ, `(rows, columns)`; see `gptq.hand_errors_on`."""
     entries = torch.from_numpy(lut.astype(np.float64)).repeat_interleave(len(weight) // len(lut), 0)
     between = _between(entries)
 
@@ -157,5 +157,5 @@ def _hand_errors_on(weight: torch.Tensor, products: torch.Tensor, lut: Numbers) 
 
 
 def _between(entries: torch.Tensor) -> torch.Tensor:
-    """Return the middles between neighbours of ascending lists, `(lists, entries - 1)`."""
+    """Return the midpoints between neighbouring centroids of each palette, `(lists, entries - 1)`."""
     return ((entries[:, 1:] + entries[:, :-1]) / 2).contiguous()

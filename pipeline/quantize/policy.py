@@ -1,4 +1,4 @@
-"""Policies: which linears of a student have 8 bits where a scheme gives 4. `pocketbert sensitivity` writes them."""
+"""Policies: the linears of a student with 8 bits where a scheme gives 4. `pocketbert sensitivity` writes them."""
 
 import tomllib
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from pipeline.errors import InputError
 
 
 class Policy(BaseModel):
-    """One policy, a TOML file."""
+    """One policy, read from a TOML file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -22,7 +22,7 @@ def read(path: Path) -> Policy:
     """Read a policy.
 
     Raises:
-        InputError: the file is absent or no policy.
+        InputError: the file is absent or is no policy.
     """
     try:
         return Policy.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
@@ -41,8 +41,8 @@ def check(eight: Sequence[str], paths: frozenset[str]) -> None:
     """Refuse a policy for another student.
 
     Args:
-        eight: paths of linears that are to have 8 bits.
-        paths: of the student's linears.
+        eight: paths of linears that get 8 bits.
+        paths: paths of the student's linears.
 
     Raises:
         InputError: it names linears that the student lacks.

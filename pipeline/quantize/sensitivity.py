@@ -1,11 +1,11 @@
-"""Sensitivity: what each linear costs when it alone has 4 bits, measured in the runtime; and a policy made of that.
+"""Sensitivity: the error of each linear when it alone has 4 bits, measured in the runtime, and a policy made from it.
 
 Each trial is a converted file: all linears have 8 bits but one, whose 4-bit codes are chosen as if it were the only one
-to be rounded. Its outputs on real text are compared with the student's. Linears whose 4 bits cost most per byte that
-they save get 8 bits in the policy, until what it may add to the file is spent. Then the student is quantised by the
-policy, as for a recipe that names it.
+to be rounded. Its outputs on real text are compared with the student's. Linears whose 4 bits cost the most error per
+byte saved get 8 bits in the policy, until the bytes that it may add to the file are spent. Then the student is
+quantised by the policy, as for a recipe that names it.
 
-Trials are kept as they come, so that a run that is stopped goes on.
+Each trial is saved when it ends, so that an interrupted run continues.
 """
 
 import shutil
@@ -39,31 +39,31 @@ from pipeline.student import reference
 VERSION = 2
 FILE = "sensitivity.json"
 ROWS = 64
-"""Verification texts on which trials are compared."""
+"""Verification texts on which files are compared."""
 _ROUNDS = 30
-"""Turns in which the final files are timed."""
+"""Rounds in which the final files are timed, one after the other."""
 
 
 class Trial(BaseModel):
-    """One linear at 4 bits, the others at 8."""
+    """The result of a file with one linear at 4 bits and the others at 8."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     linear: str
-    """Path in the Hugging Face model."""
+    """Its path in the Hugging Face model."""
     bytes_saved: int
     multiply_adds: int
-    """For each token, over all its calls."""
+    """For each token, over all calls of the linear."""
     error: float
-    """Squared error of the outputs, relative to them, beyond that of a file whose linears all have 8 bits."""
+    """Squared error of the outputs relative to the outputs, minus that of the file with all linears at 8 bits."""
     sqnr_db: float
-    """How far the outputs are from the student's."""
+    """SQNR of the outputs against the student's."""
     sqnr_lost_db: float
-    """Against the file whose linears all have 8 bits."""
+    """SQNR lost against the file with all linears at 8 bits."""
 
     @property
     def per_byte(self) -> float:
-        """Error for each byte that is saved."""
+        """Error for each byte saved."""
         return self.error / self.bytes_saved
 
     @property
@@ -73,59 +73,59 @@ class Trial(BaseModel):
 
 
 class Compared(BaseModel):
-    """One of the final files: all linears at 4 bits, those of the policy at 8, or all at 8."""
+    """The size, quality and speed of one final file: all linears at 4 bits, all at 8, or mixed by the policy."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     eight_bits: int
-    """How many linears have 8 bits."""
+    """Number of linears with 8 bits."""
     file_bytes: int
     sqnr_db: float
     mean_cosine: float
     worst_cosine: float
     milliseconds: float
-    """Median of a full row, in turns with the others, one thread."""
+    """Median time of a full row, files in turns, one thread."""
 
 
 class Sensitivity(BaseModel):
-    """What `pocketbert sensitivity` found for one target."""
+    """The record of `pocketbert sensitivity` for one target."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     key: str
-    """Digest of what decides the trials; those of another are not taken."""
+    """Digest of everything that decides the trials; trials of another key are not reused."""
     target: str
     length: int
     rows: int
     trials: tuple[Trial, ...] = ()
     eight_bits: tuple[str, ...] = ()
-    """The policy."""
+    """Paths of linears that get 8 bits: the policy."""
     compared: tuple[Compared, ...] = ()
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is studied."""
+    """The inputs of a sensitivity run: student, checkpoints, texts, target and folder."""
 
     student: Path
     quantised: Path
-    """The checkpoint of the target's scheme, with 4 bits for all linears that can have them."""
+    """The quantised checkpoint of the target's scheme, with 4 bits for all linears that can have them."""
     task: str
     section: QuantizeSection
     texts: tuple[Unlabelled, ...]
-    """The calibration set of that checkpoint."""
+    """The calibration set of the quantised checkpoint."""
     truth: Path
-    """The reference artifact."""
+    """Folder of the reference artifact."""
     target: Target
     length: int
     minimum_ios: int | None
     folder: Path
-    """Where the record and the files of trials lie."""
+    """Folder for the record and for the files of trials."""
 
     @property
     def key(self) -> str:
-        """What decides the trials."""
+        """Digest of everything that decides the trials."""
         keys = [read_manifest(one).key for one in (self.student, self.quantised, self.truth)]
         return digest_of([VERSION, keys, str(self.target), self.length, self.minimum_ios, ROWS])
 
@@ -136,7 +136,7 @@ def read(folder: Path) -> Sensitivity:
 
 
 def begin(study: Study) -> Sensitivity:
-    """Return the record of a study as far as it came."""
+    """Return the record of a study so far: the saved one if its key is right, otherwise an empty one."""
     if (study.folder / FILE).is_file():
         try:
             found = read(study.folder)
@@ -153,7 +153,7 @@ def keep(study: Study, record: Sensitivity) -> None:
 
 
 def linears(study: Study) -> list[str]:
-    """Return the paths of the linears that have 4 bits, in the order of the model."""
+    """Return the paths of the linears with 4 bits, in the order of the model."""
     from pipeline.checkpoint import integers
 
     _, record = quantised.read(study.quantised)
@@ -162,7 +162,7 @@ def linears(study: Study) -> list[str]:
 
 
 def choose(trials: Sequence[Trial], extra_bytes: float) -> tuple[str, ...]:
-    """Return the linears that get 8 bits: those that cost most per byte, as long as all together add no more."""
+    """Return the linears that get 8 bits: by error per byte, as long as their extra bytes fit."""
     chosen, left = [], extra_bytes
     for trial in sorted(trials, key=lambda one: -one.per_byte):
         if trial.error > 0 and trial.bytes_saved <= left:
@@ -186,14 +186,14 @@ def policy_text(record: Sensitivity) -> str:
 
 
 def try_all(study: Study, extra: float) -> Sensitivity:
-    """Try every linear, choose a policy, and compare its file with those of 4 and of 8 bits. Runs in a worker.
+    """Run every trial, choose a policy, and compare its file with those of 4 and of 8 bits. Runs in a worker.
 
     Args:
-        study: what is studied.
-        extra: what the policy may add to the file, as a share of it.
+        study: the inputs.
+        extra: bytes that the policy may add to the file, as a share of its size at 4 bits.
     """
     record, names = begin(study), linears(study)
-    # Of a run that was killed.
+    # Leftovers of a run that was killed.
     shutil.rmtree(study.folder / "files", ignore_errors=True)
     steps, done = len(names) + 4, len(record.trials)
     tell(f"{done} of {len(names)} linears were tried before" if done else "all linears at 8 bits", done / steps)
@@ -223,7 +223,7 @@ def try_all(study: Study, extra: float) -> Sensitivity:
     policy = choose(record.trials, extra * four.file_bytes)
     mixed = mixes.by_policy(policy)
     tell("timing", (len(names) + 3) / steps)
-    # Made as the policy's file is: there, linears make up for what tables and earlier linears lose.
+    # Quantised like the policy's file: there, linears compensate the errors of tables and earlier linears.
     every = {"all at 4 bits": four, "policy": mixed, "all at 8 bits": mixes.by_policy(tuple(names))}
     times = _in_turns([one.model_folder for one in every.values()], study.length)
     compared = tuple(
@@ -246,7 +246,7 @@ class _Made:
     true: list[NDArray[np.float64]]
 
     def error(self) -> float:
-        """Return the squared error of the outputs, relative to them."""
+        """Return the squared error of the outputs relative to the outputs."""
         off = sum(float(((got - true) ** 2).sum()) for got, true in zip(self.outputs, self.true, strict=True))
         return off / sum(float((true**2).sum()) for true in self.true)
 
@@ -266,7 +266,7 @@ class _Made:
 
 
 def _chosen_alone(study: Study) -> Mapping[str, Integers]:
-    """Return codes of 4 bits for each linear, chosen as if it were the only one that is rounded."""
+    """Return 4-bit integers for each linear, quantised as if it were the only one."""
     from pipeline.checkpoint.loading import load_checkpoint
     from pipeline.compress.common import calibration_batches
     from pipeline.quantize.integers import round_weights
@@ -280,7 +280,7 @@ def _chosen_alone(study: Study) -> Mapping[str, Integers]:
 
 
 class _Mixes:
-    """Makes files of the student's own numbers and the quantised checkpoint's, and runs them on the texts."""
+    """Converts mixes of the quantised checkpoint and linears at 8 bits, and runs the files on the texts."""
 
     def __init__(self, study: Study, linears: Sequence[str]) -> None:
         from safetensors.torch import load_file
@@ -305,10 +305,10 @@ class _Mixes:
         return self._calls[linear] * self._weights[f"{linear}.weight"].numel()
 
     def at_eight_bits(self, but: Mapping[str, Integers] | None = None) -> _Made:
-        """Convert the student with 8 bits for its linears, the nearest of a scale per row.
+        """Convert the student with its linears rounded to the nearest 8-bit integers, with a scale per row.
 
         Args:
-            but: names of weights with other integers.
+            but: other integers for some weights, by name.
         """
         import torch
         from safetensors.torch import save_file
@@ -326,7 +326,7 @@ class _Mixes:
         return self._convert_once(checkpoint)
 
     def by_policy(self, eight: tuple[str, ...]) -> _Made:
-        """Quantise the student with 8 bits for some linears as the stage does, and convert it."""
+        """Quantise the student like the stage, with 8 bits for some linears, and convert it."""
         study, checkpoint = self._study, self._fresh("policy")
         stage.make(study.student, study.task, study.target.scheme, study.section, eight, study.texts, checkpoint)
         return self._convert_once(checkpoint)
@@ -338,7 +338,7 @@ class _Mixes:
         return made
 
     def convert(self, checkpoint: Path) -> _Made:
-        """Convert a checkpoint, and run the file."""
+        """Convert a checkpoint, and run the file on the texts."""
         from pipeline.convert.model import Model
 
         study, folder = self._study, self._fresh("model")
@@ -355,7 +355,7 @@ class _Mixes:
 
 
 def _in_turns(folders: Sequence[Path], length: int) -> list[float]:
-    """Return the median milliseconds of a full row in each file, in turns and on one thread."""
+    """Return the median milliseconds of a full row in each file; files take turns, on one thread."""
     from pipeline.convert.model import Model
 
     models = [Model(folder) for folder in folders]
@@ -385,7 +385,7 @@ def _db(error: float) -> float:
 
 
 def document(record: Sensitivity) -> dict[str, Any]:
-    """Return a record as JSON, the most sensitive linear first."""
+    """Return a record as a JSON document, the most sensitive linear first."""
     found = record.model_dump(mode="json")
     found["trials"] = [
         one.model_dump() | {"error_per_byte": one.per_byte, "error_per_multiply_add": one.per_multiply_add}

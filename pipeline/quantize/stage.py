@@ -1,4 +1,4 @@
-"""The stage: from a student to the checkpoint that a scheme's files are made of. It imports torch where it runs."""
+"""Quantise stage: from a student to the checkpoint that a scheme's files are made of. Imports torch where it runs."""
 
 import shutil
 from collections import Counter
@@ -20,18 +20,18 @@ from pipeline.schemes import SCHEMES, Scheme
 
 VERSION = 4
 _PALETTES_VERSION = 5
-"""Lists are found otherwise than in version 4, when all else was as it is."""
+"""Version for palettes, whose centroids are found otherwise than in version 4; all else stayed."""
 DISTRIBUTIONS = ("torch", "transformers", "tokenizers")
 IDENTITY = 1e-5
-"""Largest difference to the student that rounding the weights to fp32 explains, over the outputs' root mean square."""
+"""Largest difference from the student that rounding weights to fp32 explains, over the outputs' root mean square."""
 LENGTH = 128
-"""Calibration texts are cut to so many tokens."""
+"""Calibration texts are truncated to so many tokens."""
 _BINS_KEPT = 128
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a recipe asks of a quantised checkpoint, as far as verify can tell whether it is that."""
+    """The recipe's request for a quantised checkpoint, as far as verify can check it."""
 
     trained: bool = False
     eight_bits: tuple[str, ...] = ()
@@ -41,16 +41,16 @@ class Wanted:
 
 
 def section_for(section: QuantizeSection | None, scheme: str) -> QuantizeSection | None:
-    """Return the settings of the checkpoint that a scheme's files are made of, or None where that is the student."""
+    """Return the settings of the quantised checkpoint for a scheme, or None if its files are made of the student."""
     row = SCHEMES[scheme]
-    # Dynamic int8 can be had without gains.
+    # Dynamic int8 also exists without SmoothQuant scales.
     if row.calibrated:
         return section or QuantizeSection()
     return section if row.takes_calibration else None
 
 
 def calibration_set(section: QuantizeSection, recipe_file: Path) -> list[Unlabelled]:
-    """Return the texts on which a student is looked at; see `calibration.texts` for what is refused."""
+    """Return the calibration set of a recipe; see `calibration.texts` for the texts that it refuses."""
     return calibration.texts(
         section.calibration,
         recipe_file,
@@ -75,19 +75,19 @@ def make(
     Args:
         student: the student artifact's folder.
         task_name: a row of `pipeline.tasks`.
-        scheme: a row of `pipeline.schemes`, whose activations are int8 or whose weights are chosen on text.
+        scheme: a row of `pipeline.schemes`, with int8 activations or weights quantised on text.
         section: `[quantize]` of the recipe.
-        eight: paths of linears that have 8 bits where the scheme gives 4.
+        eight: paths of linears with 8 bits where the scheme gives 4.
         texts: the calibration set, without labels.
         out: the artifact's directory.
 
     Returns:
-        How many linears have gains, and by how much the rewritten model differs from the student in fp32; or see
-        `_palettise`.
+        Number of linears with scales around them, and the rewritten model's difference from the student in fp32; for
+            other schemes see `_palettise` and `_round_weights`.
 
     Raises:
-        InputError: too few texts, or a policy for another student.
-        ToolchainError: the rewritten model computes something else.
+        InputError: there are too few texts, or the policy is for another student.
+        ToolchainError: the outputs of the rewritten model differ from the student's.
     """
     from pipeline.checkpoint.loading import load_checkpoint
     from pipeline.compress.common import calibration_batches
@@ -105,7 +105,7 @@ def make(
 
 
 def trained(scheme: str, section: QuantizeSection | None) -> QuantizeTraining | None:
-    """Return how the checkpoint of a scheme is trained, or None where it is not."""
+    """Return the settings for training a scheme's checkpoint, or None if it is not trained."""
     row = SCHEMES[scheme]
     learns = row.activations == "static_int8" or row.weights == "int4"
     return section.training if section and learns else None
@@ -121,20 +121,20 @@ def train(
     checkpoints: Path,
     out: Path,
 ) -> dict[str, Any]:
-    """Train what `make` made; see `pipeline.quantize.training`. Runs in a worker, since it imports torch.
+    """Train a checkpoint of `make`; see `pipeline.quantize.training`. Runs in a worker, since it imports torch.
 
     Args:
         student: the student artifact's folder.
-        quantised: of `make`.
+        quantised: the folder of the checkpoint that `make` wrote.
         task_name: a row of `pipeline.tasks`.
         scheme: a row of `pipeline.schemes` for which `trained` has settings.
-        settings: how.
-        texts: what is trained on, without labels.
-        checkpoints: folder for the checkpoints of an interrupted run.
+        settings: the recipe's `[quantize.training]`.
+        texts: training texts, without labels.
+        checkpoints: folder from which an interrupted run continues.
         out: the artifact's directory.
 
     Returns:
-        How far the outputs were from the student's, and are, and the time it took.
+        Distance of the outputs from the student's before and after, and the time it took.
     """
     from pipeline.quantize.training import QuantizeJob
     from pipeline.quantize.training import train as learn
@@ -151,7 +151,7 @@ def version(scheme: str) -> int:
 
 
 def training_params(settings: QuantizeTraining, texts: Sequence[Unlabelled]) -> dict[str, Any]:
-    """Return what decides the result of `train`, besides the checkpoints."""
+    """Return everything that decides the result of `train`, besides the checkpoints."""
     kept = settings.model_dump(mode="json", exclude={"texts", "checkpoint_minutes"})
     return {"settings": kept, "texts": artifact.digest_of(texts)}
 
@@ -159,7 +159,7 @@ def training_params(settings: QuantizeTraining, texts: Sequence[Unlabelled]) -> 
 def _equalise(
     model: Any, task: tasks.Task, scheme: str, section: QuantizeSection, batches: calibration.Batches, out: Path
 ) -> dict[str, Any]:
-    """Put gains around a model's linears, and write it down; see `make`."""
+    """Put scales around a model's linears, and write the checkpoint; see `make`."""
     import torch
 
     from pipeline.checkpoint import gains
@@ -172,7 +172,7 @@ def _equalise(
     static, one_scale = row.activations == "static_int8", row.one_scale
     groups = linear_groups(model, batches, seed=section.seed)
     if static:
-        # A head's outputs are what the file gives; as int8 they would be 256 different ones.
+        # A head's outputs are the file's outputs; as int8 they would have 256 values at most.
         groups = [group for group in groups if not any(_is_head(path, model) for path in group.paths)]
     worth = WORTH if section.equalisation else 0.0
     found = [
@@ -216,7 +216,7 @@ def _is_head(path: str, model: Any) -> bool:
 
 
 def _palettise(model: Any, row: Scheme, batches: calibration.Batches, out: Path) -> dict[str, Any]:
-    """Palettise a model, and write it down; return how many weights have palettes, and the errors of the linears."""
+    """Palettise a model, and write the checkpoint; return the number of palettised weights and the largest error."""
     from pipeline.checkpoint import palettes as stored
     from pipeline.quantize.palettes import palettise
 
@@ -235,10 +235,10 @@ def _palettise(model: Any, row: Scheme, batches: calibration.Batches, out: Path)
 def _round_weights(
     model: Any, row: Scheme, section: QuantizeSection, eight: Sequence[str], batches: calibration.Batches, out: Path
 ) -> dict[str, Any]:
-    """Round a model's weights to integers, and write it down.
+    """Quantise a model's weights to integers, and write the checkpoint.
 
     Returns:
-        How many weights have how many bits, and the largest error of a linear.
+        Number of weights with 4 and with 8 bits, and the largest error of a linear.
     """
     from torch import nn
 
@@ -286,10 +286,10 @@ def _write_weights(model: Any, out: Path) -> None:
 
 
 def _outputs(model: Any, task: tasks.Task, batches: calibration.Batches) -> Any:
-    """Return the task's outputs for all tokens and rows, one after the other.
+    """Return the task's outputs for all tokens and rows, flattened into one vector.
 
-    In double precision, where the order of sums, which processors choose, changes nothing: what is left of a difference
-    lies in the numbers of the checkpoint.
+    Computed in double precision, where the order of sums, which depends on the processor, changes nothing: a difference
+    between two models lies in their weights.
     """
     import torch
 

@@ -1,7 +1,7 @@
-"""Quantisation-aware training: a quantised checkpoint learns to give what the student in fp32 gives.
+"""Quantisation-aware training: a quantised checkpoint learns the outputs of the student in fp32.
 
-Linears round as the converted file does (`pipeline.quantize.fake`), so what is learnt is what the file computes, and
-conversion changes no code. Tables, gains and ranges stay; linears, biases and norms are trained, on unlabelled text.
+Linears round as the converted file does (`pipeline.quantize.fake`), so the trained model is the file's, and conversion
+changes no code. Tables, SmoothQuant scales and ranges stay; linears, biases and norms are trained, on unlabelled text.
 
 Two losses: the distance of each token's hidden state after each layer, relative to the student's; and that of the
 outputs. Source: Jiao et al. 2020 (TinyBERT) and Zhang et al. 2020 (TernaryBERT) for distillation by both.
@@ -34,40 +34,40 @@ from pipeline.text.encoding import Row
 HIDDEN, OUTPUTS = "hidden_states", "outputs"
 _WEIGHTS = {HIDDEN: 1.0, OUTPUTS: 5.0}
 _HELD_OUT = 128
-"""Most texts that are not trained on, on which the outputs are compared."""
+"""Most texts held out from training, on which outputs are compared with the student's."""
 _HELD_OUT_SHARE = 0.1
 _BATCH = 32
 _PER_TOKEN = ("token_logits", "spans")
-"""Kinds of output that have an axis of tokens."""
+"""Output kinds with an axis of tokens."""
 
 
 @dataclass(frozen=True)
 class QuantizeJob:
-    """One run."""
+    """Everything that a run of quantisation-aware training needs."""
 
     key: str
     """Sha256 over everything that decides the result; a checkpoint of another key is not used."""
     student: Path
     quantised: Path
-    """What `pipeline.quantize` made of it."""
+    """Folder of the quantised checkpoint to train."""
     task: str
     scheme: str
     settings: QuantizeTraining
     texts: tuple[Unlabelled, ...]
     checkpoints: Path
-    """Folder for the checkpoints from which an interrupted run continues."""
+    """Folder for checkpoints from which an interrupted run continues."""
 
 
 def train(job: QuantizeJob, tell: Callable[[str, float], None], out: Path) -> dict[str, Any]:
-    """Train a quantised checkpoint, and write the one that it becomes.
+    """Train a quantised checkpoint, and write the trained one.
 
     Args:
-        job: the run.
-        tell: called with a message and the fraction that is done.
+        job: the run's inputs.
+        tell: called with a message and the fraction done.
         out: folder for the result, in the layout of the quantised checkpoint.
 
     Returns:
-        The distance to the student before and after on texts that were held out, and the time it took.
+        Distance to the student before and after on held-out texts, and the time it took.
 
     Raises:
         InputError: there are too few texts, or the loss is not finite.
@@ -97,10 +97,10 @@ def train(job: QuantizeJob, tell: Callable[[str, float], None], out: Path) -> di
 
 
 class RoundingStudent(nn.Module):
-    """The quantised student with the losses against the one in fp32; `forward` returns the losses."""
+    """The quantised student with losses against the fp32 student; `forward` returns the losses."""
 
     def __init__(self, job: QuantizeJob) -> None:
-        """Load the quantised checkpoint, and let its linears round."""
+        """Load the quantised checkpoint, and replace its linears by rounding ones."""
         super().__init__()
         self.task = tasks.get(job.task)
         row = SCHEMES[job.scheme]
@@ -118,9 +118,9 @@ class RoundingStudent(nn.Module):
 
     @torch.no_grad()
     def begin(self, student: Any) -> None:
-        """Give linears of integers the student's numbers again, on the scales that were chosen.
+        """Reset linears of integers to the student's weights, on the scales that were chosen.
 
-        From the middle of its step a number has far to go to another; MiniLM ends nearer to the student from here
+        From a dequantised value a weight has far to go to another code; MiniLM ends nearer to the student from here
         (LOG.md, 2026-11-26).
         """
         source = dict(student.named_parameters(remove_duplicate=False))
@@ -136,7 +136,7 @@ class RoundingStudent(nn.Module):
         return {HIDDEN: hidden.mean(), OUTPUTS: mine.distances(teacher, self.task, mask).sum()}
 
     def write(self, job: QuantizeJob, record: Training, out: Path) -> None:
-        """Write the checkpoint that was trained; see `train`."""
+        """Write the trained checkpoint; see `train`."""
         from safetensors import safe_open
         from safetensors.torch import save_file
 
@@ -164,21 +164,21 @@ class RoundingStudent(nn.Module):
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a model gives for a batch."""
+    """The hidden states and task outputs of a model for a batch."""
 
     hidden_states: tuple[Tensor, ...]
-    """What the embeddings and each layer give, `(batch, seq_len, hidden)`."""
+    """Outputs of the embeddings and of each layer, `(batch, seq_len, hidden)`."""
     outputs: tuple[Tensor, ...]
-    """The task's outputs, as the exported graph has them."""
+    """Outputs of the task, as in the exported graph."""
 
     @classmethod
     def of(cls, model: Any, task: tasks.Task, inputs: Mapping[str, Tensor]) -> "Outputs":
-        """Run a model."""
+        """Run a model on a batch."""
         found = model(**inputs, output_hidden_states=True)
         return cls(tuple(found.hidden_states), heads.of(task, model).outputs(found, inputs["attention_mask"].float()))
 
     def distances(self, teacher: "Outputs", task: tasks.Task, mask: Tensor) -> Tensor:
-        """Return the squared distance of each row's outputs, or of each token's, relative to the teacher's size."""
+        """Return the squared distance of each row's or token's outputs, relative to the size of the teacher's."""
         found = []
         for mine, true in zip(self.outputs, teacher.outputs, strict=True):
             if task.output_kind not in _PER_TOKEN:
@@ -191,19 +191,19 @@ class Outputs:
 
 
 def _relative(mine: Tensor, true: Tensor) -> Tensor:
-    """Return |mine - true|² / |true|² over the last axis; a small truth counts as one of a tenth of the mean size."""
+    """Return |mine - true|² / |true|² over the last axis; |true|² counts as a tenth of its mean if it is smaller."""
     sizes = true.square().sum(-1)
     return (mine - true).square().sum(-1) / torch.maximum(sizes, 0.1 * sizes.mean()).clamp(min=1e-12)
 
 
 class QuantizeObjective:
-    """What is learnt, for `pipeline.train.loop`."""
+    """The objective of quantisation-aware training, for `pipeline.train.loop`."""
 
     uses_all_parameters = False
     weights: Mapping[str, float] = _WEIGHTS
 
     def __init__(self, job: QuantizeJob, device: torch.device) -> None:
-        """Load both models, and encode the texts."""
+        """Load student and quantised checkpoint, and encode the texts."""
         self.job = job
         self.teacher = load_checkpoint(job.student, tasks.get(job.task)).to(device).eval()
         self.model = RoundingStudent(job).to(device)
@@ -217,13 +217,13 @@ class QuantizeObjective:
         self.lengths: NDArray[np.int64] = np.array([len(row) for row in self._rows], np.int64)
 
     def count_items(self, rows: NDArray[np.int64], step: int) -> Mapping[str, int]:
-        """Return for each loss the number of items in all rows of an update."""
+        """Return the number of items of each loss in all rows of an update."""
         tokens = int(self.lengths[rows].sum())
         kind = self.model.task.output_kind
         return {HIDDEN: tokens, OUTPUTS: tokens if kind == "token_logits" else len(rows)}
 
     def losses(self, wrapped: Any, rows: NDArray[np.int64], step: int, device: torch.device) -> Mapping[str, Tensor]:
-        """Return for each loss its sum over some rows of an update."""
+        """Return the sum of each loss over some rows of an update."""
         inputs = self._inputs([self._rows[at] for at in rows], device)
         with torch.no_grad():
             teacher = Outputs.of(self.teacher, self.model.task, inputs)
@@ -236,7 +236,7 @@ class QuantizeObjective:
 
     @torch.no_grad()
     def dev_metric(self, device: torch.device) -> float:
-        """Return the mean squared distance of the outputs on texts that were held out, relative to their size."""
+        """Return the mean squared distance of the outputs on held-out texts, relative to the size of the student's."""
         self.model.eval()
         found = []
         for start in range(0, len(self.held_out), _BATCH):

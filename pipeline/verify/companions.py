@@ -1,4 +1,4 @@
-"""Judge what ships beside a file and what is claimed of it: tokenizer, golden rows, signature, labels, metadata."""
+"""Judge the files beside a converted file and its claims: tokenizer, golden rows, signature, labels, metadata."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,16 +27,16 @@ def check(
     truth: Reference,
     asked: Asked,
 ) -> list[GateResult]:
-    """Judge what ships beside a model file, against the recipe, the student and the file itself.
+    """Judge the files beside a model file, and its claims, against the recipe, the student and the file itself.
 
     Args:
         model: the model folder.
         student: the student's folder.
-        signature: what the model folder claims.
-        functions: what the file says now.
-        stored: what the file holds now.
+        signature: the signature in the model folder, a claim to check.
+        functions: the functions, read from the file now.
+        stored: the structure, read from the file now.
         truth: the reference, which knows labels and padding id from the checkpoint's own config.
-        asked: the target that it is to be.
+        asked: the target that the file has to be.
 
     Returns:
         Gates `companions`, `golden`, `signature`, `labels` and `claims`, in that order.
@@ -55,8 +55,8 @@ def check(
 
 
 def reproduced(model: Path, again: Path) -> GateResult:
-    """Judge whether a model folder is, byte for byte, what the same conversion gives once more; golden rows nearly."""
-    # The manifests hold the hashes of all files; what else they hold, such as times, is another one's at each run.
+    """Judge whether the same conversion gives the same model folder again: equal bytes, golden rows up to rounding."""
+    # The manifests hold the hashes of all files; their times differ from run to run.
     first, second = ({row.path: row.sha256 for row in artifact.list_files(folder)} for folder in (model, again))
     others = sorted(path for path in first.keys() | second.keys() if first.get(path) != second.get(path))
     if GOLDEN in others and _equal_golden(model, again):
@@ -68,7 +68,7 @@ def reproduced(model: Path, again: Path) -> GateResult:
 
 
 def _equal_golden(model: Path, again: Path) -> bool:
-    """Return whether golden rows differ by what another processor rounds alone: the student may be made again there."""
+    """Return whether golden rows differ only by the rounding of another processor, where the student was made again."""
     try:
         one, other = golden.read(model), golden.read(again)
     except (OSError, ValueError):
@@ -83,7 +83,7 @@ def _gate(name: str, wrong: str | None) -> GateResult:
 
 
 def _changed_companions(model: Path, student: Path) -> str | None:
-    """Name the first file of config and tokenizer that is not byte for byte the student's."""
+    """Return which file of config and tokenizer is the first to differ in any byte from the student's, or None."""
     for name in ("config.json", *TOKENIZER_FILES):
         original, copy = student / name, model / name
         if original.is_file() and not (copy.is_file() and copy.read_bytes() == original.read_bytes()):
@@ -92,7 +92,7 @@ def _changed_companions(model: Path, student: Path) -> str | None:
 
 
 def _stray(model: Path, student: Path, signature: Signature) -> str | None:
-    """Name the first file that no app asks for, and that nothing here has looked at."""
+    """Return which file is the first that belongs to no model folder, so that no gate has read it, or None."""
     beside = [name for name in ("config.json", *TOKENIZER_FILES) if (student / name).is_file()]
     beside += [convert.LABELS] if signature.labels else []
     known = {signature.file, artifact.MANIFEST, SIGNATURE, GOLDEN, *beside}
@@ -101,7 +101,7 @@ def _stray(model: Path, student: Path, signature: Signature) -> str | None:
 
 
 def _wrong_golden(model: Path, student: Path, truth: Reference, gates: Gates) -> str | None:
-    """Say how golden rows differ from the student's, or from what the shipped tokenizer alone makes of their texts."""
+    """Return how golden rows differ from the student's, or their ids from those of the shipped tokenizer, or None."""
     try:
         original, copy = golden.read(student), golden.read(model)
     except (OSError, ValueError) as error:
@@ -170,7 +170,7 @@ def _wrong_claims(
     asked: Asked,
     of_student: Manifest,
 ) -> str | None:
-    """Say what the file's own metadata, or its manifest, claims that is not so."""
+    """Return the first false claim of the file's own metadata or of its manifest, or None."""
     for name, figure in figures.items():
         claimed = made.metrics.get(name)
         # By type as well: true is 1, and 1.0 is.

@@ -1,6 +1,6 @@
-"""Hold a file's own graph to single precision, on real texts and on rows without holes.
+"""Compare a file's own graph in single precision with the checkpoint, on real texts and on rows of every length.
 
-What int8 rounds away hides faults: an attention temperature off by 5 %, one head scaled otherwise, a mask that lets a
+The rounding of int8 hides faults: an attention temperature off by 5 %, one head with another scale, a mask that lets a
 little through. So the file's graph is run with its own weights and without the rounding of activations, and compared
 with the checkpoint in PyTorch that has the same weights: they agree to some 110 dB, whatever the scheme.
 """
@@ -30,20 +30,20 @@ from pipeline.verify.weights import Expected
 from pipeline.verify.wiring import Followed
 
 _TEXTS_EVERY = 16
-"""Every so many verification texts are run, each at the length that it gets and at the longest."""
+"""Stride over verification texts; each text so chosen runs at its own length and at the longest."""
 _OWN_EVERY = 8
-"""Every so many numbers of tokens the file itself is run, at fixed lengths."""
+"""Stride over token counts at which the file itself runs, where lengths are fixed."""
 _EXACT_DB = 999.0
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One file with all that is known of it."""
+    """A converted file with its checkpoint, its reference, and the results of reading its structure."""
 
     folder: Path
     """The model folder."""
     evaluator: Evaluator
-    """What gives the verdict."""
+    """The evaluator that gives the verdict."""
     student: Path
     truth: Reference
     expected: Expected
@@ -52,11 +52,11 @@ class Subject:
 
 
 def run(subject: Subject, *, thorough: bool) -> Control:
-    """Run the control, and the file itself on the rows of every length.
+    """Run the file's graph in single precision, and the file itself on the rows of every length.
 
     Args:
-        subject: the file, whose constants are the checkpoint's, each in its place.
-        thorough: try every length and every id, and every text.
+        subject: a file whose constants have passed the static gates.
+        thorough: run every length, every id and every text.
     """
     truth, signature = subject.truth, signature_of.read(subject.folder)
     vocabulary = _vocabulary(subject.folder, signature)
@@ -111,7 +111,7 @@ def _is_run_by_itself(probe: Probe, signature: Signature) -> bool:
 
 
 def _texts(signature: Signature, truth: Reference, *, every: int) -> list[Probe]:
-    """Return verification texts, each at the length that it gets and at the longest."""
+    """Return verification texts, each at the length that its token count selects and at the longest."""
     rows = truth.rows[: truth.checked : every]
     return [Probe(row, at) for row in rows for at in sorted({signature.choose(len(row))[1], signature.max_length})]
 
@@ -131,7 +131,7 @@ def _vocabulary(folder: Path, signature: Signature) -> Vocabulary:
 
 
 def _errors(model: Model, every: Sequence[Probe], true: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
-    """Return the root mean square error of each row, of its worst token where each token has numbers."""
+    """Return the root mean square error of each row; for outputs per token, that of the row's worst token."""
     found = []
     for probe, wanted in zip(every, true, strict=False):
         got = model.run(probe.row, length=probe.length)
@@ -141,7 +141,7 @@ def _errors(model: Model, every: Sequence[Probe], true: Sequence[NDArray[np.floa
 
 
 def _masked(model: Model, folder: Path, made: Probes, vocabulary: Vocabulary) -> dict[Probe, float]:
-    """Return by how much a row's outputs change with the ids and types that its mask hides, for a few of each length.
+    """Return the largest change of a row's outputs when ids and types under its mask change, for a few rows per length.
 
     In single precision by nothing at all: the exponential of a masked score is zero. A mask that is too weak lets
     little through on texts that nearly fill their length, and half precision hides that.
@@ -165,7 +165,7 @@ def _masked(model: Model, folder: Path, made: Probes, vocabulary: Vocabulary) ->
 
 
 def _hiding(signature: Signature, made: Probes, behind: int) -> Iterator[tuple[Probe, Function]]:
-    """Yield the shortest, a middling and the longest row of each length that leave more than `behind` places over."""
+    """Yield the shortest, a middle and the longest row of each length that leave more than `behind` padding tokens."""
     by_tokens = {len(probe.row): probe.row for probe in made.of_lengths}
     for function in signature.functions:
         fitting = [tokens for tokens in sorted(by_tokens) if probes.FEW <= tokens < function.max_length - behind]

@@ -1,7 +1,7 @@
-"""A file on emulated ARM processors: whether it is the same model there, and how many instructions it takes.
+"""Run a file on emulated ARM processors: is it the same model there, and how many instructions does a row take?
 
-Other kernels run there than on this machine, so numbers differ and are compared with the truth by the target's own
-bound; equal bytes are not asked for. Nothing here is a latency.
+The kernels there are others than on this machine, so outputs differ, and are compared with the reference by the
+target's own bound; equal bytes are not asked for. Nothing here is a latency.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,14 +24,14 @@ from pipeline.student.reference import Reference
 from pipeline.text.encoding import Row
 
 RECORD = "emulated.json"
-"""Lies in the target's folder."""
+"""Record file in the target's folder."""
 _ROWS = 40
 _REPEATS = 5
 _OPPOSITE = -1.0
 _EXACT_DB = 200.0
 _WORD = 1
 _SHORT = 16
-"""Tokens of the shortest row whose instructions are counted where the length is free."""
+"""Tokens of the shortest row whose instructions are counted, for files that take any length."""
 
 Tell = Callable[[str, float], None]
 
@@ -41,19 +41,19 @@ class _Frozen(BaseModel):
 
 
 class Processor(_Frozen):
-    """One file on one emulated processor."""
+    """The scores of one file on one emulated processor."""
 
     cpu: str
     has: str
-    """What its kernels can use, in words."""
+    """The processor's instruction sets that kernels can use, in words."""
     score: float
     """Against fp32 PyTorch, as an app's self-test has it: the worst row's cosine, or all rows' SQNR together, in dB."""
     mean: float
-    """The mean of the rows' own scores."""
+    """Mean score of the rows."""
     score_here: float
     """`score` on this machine, of the same file and rows."""
     max_difference: float
-    """Largest absolute difference of any number to this machine's."""
+    """Largest absolute difference of an output to the same output on this machine."""
     verdict: Literal["passed", "failed"]
     reason: str | None
 
@@ -64,13 +64,13 @@ class Counts(_Frozen):
     cpu: str
     page_size: int
     instructions: dict[int, int]
-    """Median of some runs, by the row's length in tokens."""
+    """Median over several runs, by the row's length in tokens."""
     spread: float
-    """Largest distance between two runs of a length, as a fraction of their median."""
+    """Largest difference between two runs of a length, as a fraction of their median."""
 
 
 class Emulated(_Frozen):
-    """What `emulated.json` says."""
+    """The record in `emulated.json`."""
 
     schema_version: Literal[1] = 1
     source: Literal["emulated-arm64"] = "emulated-arm64"
@@ -79,15 +79,15 @@ class Emulated(_Frozen):
     digest: str
     runtime: str
     stubs: list[str]
-    """Libraries that the runtime is linked against, replaced by empty ones for loading: a call would have ended it."""
+    """Libraries that the runtime links against, replaced by empty ones: a call of one would have ended the process."""
     answered: list[str]
-    """Functions of those for which that is not so: loading alone calls them, and they return the address of zeros."""
+    """Functions of those libraries that loading calls, so that they return the address of zeros instead."""
     rows: int
     lengths: list[int]
-    """Each of them has rows."""
+    """Lengths at which rows were run."""
     measure: Literal["cosine", "sqnr_db"]
     bound: float
-    """Least `score`; the target's own."""
+    """Smallest `score` allowed: the target's own bound."""
     processors: list[Processor]
     counts: list[Counts]
 
@@ -101,7 +101,7 @@ def judge(
     log: Path,
     tell: Tell,
 ) -> Emulated:
-    """Run a file on emulated processors and compare it with the truth; count instructions where asked.
+    """Run a file on emulated processors and compare it with the reference; count instructions where asked.
 
     Args:
         model: a target's artifact.
@@ -109,8 +109,8 @@ def judge(
         emulator: tools, and the packages of the target's backend.
         cpus: processors on which outputs are compared.
         counted: processors on which instructions are counted.
-        log: the runtimes' own words.
-        tell: called with what is being done and the fraction done.
+        log: file for the output of the runtimes.
+        tell: called with the current step and the fraction done.
     """
     truth = reference.read(truth_folder)
     with Model(model.path) as opened:
@@ -153,8 +153,8 @@ def judge(
 def rows_of(truth: Reference, claimed: Signature) -> list[tuple[int, int]]:
     """Return about forty rows over all lengths of a file, each with the length at which it runs.
 
-    A length of its own to which no row comes by itself gets the shortest ones, padded. Where the length is free, rows
-    come as they are, from the shortest to the longest, and the shortest once more, padded as far as the file goes.
+    A fixed length that no row selects gets the shortest rows, padded. Where the length is free, rows run unpadded, from
+    the shortest to the longest, and the shortest once more, padded to the longest length.
     """
     natural: dict[int, list[int]] = {function.max_length: [] for function in claimed.functions}
     for row in range(truth.checked):
@@ -176,14 +176,14 @@ def rows_of(truth: Reference, claimed: Signature) -> list[tuple[int, int]]:
 
 
 def _evenly(rows: Sequence[int], most: int) -> Sequence[int]:
-    """Return rows evenly over all of them, the first and the last included, so that all kinds of texts come."""
+    """Return at most `most` rows, evenly spaced, the first and the last included, so that all kinds of texts occur."""
     if len(rows) <= most:
         return rows
     return [rows[number * (len(rows) - 1) // max(1, most - 1)] for number in range(most)]
 
 
 def _hardest(opened: Model, truth: Reference) -> tuple[int, int]:
-    """Return the row that is farthest from the truth on this machine, of all, with its length."""
+    """Return the row with the largest error on this machine, and the length that it selects."""
     claimed = opened.signature
     rows = [row for row in range(truth.checked) if 0 < len(truth.rows[row]) <= claimed.max_length]
     outputs = [opened.run(truth.rows[row]) for row in rows]
@@ -204,7 +204,7 @@ def _call(claimed: Signature, row: Row, length: int) -> Call:
 
 
 def _output(outputs: Sequence[NDArray[np.float32]], tokens: int) -> NDArray[np.float32]:
-    """Return a row's output as `Model.run` gives it."""
+    """Return a row's output in the layout of `Model.run`."""
     parts = [output[0] for output in outputs]
     whole = parts[0] if len(parts) == 1 else np.stack(parts, axis=-1)
     return whole[:tokens] if whole.ndim == 2 else whole
@@ -213,7 +213,7 @@ def _output(outputs: Sequence[NDArray[np.float32]], tokens: int) -> NDArray[np.f
 def _scores(
     truth: Sequence[NDArray[np.floating]], found: Sequence[NDArray[np.float32]], *, embedding: bool
 ) -> NDArray[np.float64]:
-    """Score each row; a row that is not finite, or has no direction, has the worst score there is."""
+    """Score each row; a row that is not finite, or whose cosine is undefined, gets the lowest score."""
     scores = []
     for wanted, values in zip(truth, found, strict=True):
         if not measures.all_finite(values):
@@ -228,9 +228,9 @@ def _scores(
 
 
 def _score(truth: Sequence[NDArray[np.floating]], found: Sequence[NDArray[np.float32]], *, embedding: bool) -> float:
-    """Return what is held against the bound.
+    """Return the value that the gate compares with its bound: the worst cosine, or the SQNR over all rows, in dB.
 
-    A row whose logits are all small has a bad SQNR of its own, and says nothing: rows count together, as in an app.
+    A row whose logits are all small has a low SQNR on its own, which says nothing: rows count together, as in an app.
     """
     scores = _scores(truth, found, embedding=embedding)
     if embedding or not all(measures.all_finite(values) for values in found):
@@ -265,7 +265,7 @@ def _judged(
 
 
 def _count(emulator: Emulator, file: Path, claimed: Signature, cpu: str, log: Path) -> Counts:
-    """Count a full row of the shortest and the longest length, and of those of a power of two between."""
+    """Count instructions of a full row at the shortest and longest length, and at the powers of two between them."""
     lengths = [function.max_length for function in claimed.functions]
     if not claimed.functions[-1].fixed:
         lengths += [_SHORT << step for step in range(8) if _SHORT << step < claimed.max_length]

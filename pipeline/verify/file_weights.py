@@ -1,7 +1,7 @@
-"""The checkpoint in PyTorch with the numbers that a file has for its tensors: what the file's graph has to give.
+"""Outputs of the checkpoint in PyTorch with the weights of a file: the reference for the file's own graph.
 
-Hugging Face's own forward runs, so nothing of an export takes part; only what each module reads is the file's, rounded
-as it is there. What is left between the two is single precision's own rounding, some 110 dB below the outputs.
+Hugging Face's own forward runs, so nothing of an export takes part; only the weights are the file's, rounded as they
+are there. The remaining difference is the rounding of single precision, some 110 dB below the outputs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -33,11 +33,11 @@ def outputs(
     Args:
         student: the checkpoint in Hugging Face layout.
         task: its task.
-        expected: its tensors.
-        stored: what the file holds.
-        followed: each function of the file beside the checkpoint; that with the longest table of positions counts, for
-            the others' tables are the beginnings of its.
-        rows: what to run.
+        expected: the checkpoint's tensors.
+        stored: the file's structure.
+        followed: each function of the file matched with the checkpoint; that with the longest position table is used,
+            since the others' tables are its first rows.
+        rows: the rows to run.
 
     Returns:
         The outputs, as `true_outputs` gives them.
@@ -57,25 +57,25 @@ def _numbers_read(places: Mapping[int, Mapping[str, Place]], stored: Structure) 
 
 @dataclass
 class _FileWeights:
-    """Hooks that let each call of a module read what the file has for it."""
+    """Forward hooks that give each call of a module the file's weights for that call."""
 
     expected: Expected
     stored: Structure
     places: Mapping[int, Mapping[str, Place]]
     _calls: int = 0
-    """How many calls of the forward pass have begun."""
+    """Number of module calls that have begun in this forward pass."""
     _plain: dict[str, Any] = field(default_factory=dict)
-    """What the last call of a module gave before its gain and its shift, by its name."""
+    """Output of a module's last call before its scale and shift, by the module's name."""
     _tensors: dict[tuple[int, str], Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         parts = (part for read in self.places.values() for place in read.values() for part in place.form.parts)
         self._folded = {part.rpartition(".")[0] for part in parts}
-        """Modules whose gain or shift the file multiplies into the linears behind them."""
+        """Modules whose scale or shift the file multiplies into the linears behind them."""
 
     @contextmanager
     def read_by(self, model: Any) -> Iterator[None]:
-        """Let the modules of a model read the file's numbers; it keeps those that it had last."""
+        """Run a model's modules with the file's weights inside the context; the last weights stay in the model."""
         from pipeline.checkpoint.parameters import is_called
 
         hooks = [model.register_forward_pre_hook(self._begin)]
@@ -94,7 +94,7 @@ class _FileWeights:
         self._plain.clear()
 
     def _calling(self, module: Any, inputs: tuple[Any, ...]) -> Any:
-        """Give a module what the file has for this call of it; return what it reads, if that is another."""
+        """Put the file's weights for this call into a module; return its new input if norms are folded, else None."""
         call, self._calls = self._calls, self._calls + 1
         name, _ = self.expected.calls[call]
         for kind in ("weight", "bias"):
@@ -104,7 +104,7 @@ class _FileWeights:
         return (self._without(parts),) if parts else None
 
     def _called(self, name: str, module: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Keep what a module gives without its gain and its shift."""
+        """Keep a module's output without its scale and its shift."""
         import torch
         from torch.nn import functional
 
@@ -114,7 +114,7 @@ class _FileWeights:
             self._plain[name] = output - module.bias if isinstance(module, torch.nn.Linear) else inputs[0]
 
     def _without(self, parts: Set[str]) -> Any:
-        """Return what a linear reads whose weight and bias hold the gain and the shift of the module before it."""
+        """Return a linear's input, where its weight and bias contain the scale and shift of the module before it."""
         import torch
 
         (maker,) = {part.rpartition(".")[0] for part in parts}
@@ -124,7 +124,7 @@ class _FileWeights:
         return plain if whole else plain * torch.from_numpy(gain)
 
     def _tensor(self, call: int, name: str) -> Any:
-        """Return the file's numbers for a tensor, or the checkpoint's where the file has none of its own."""
+        """Return a tensor in the file's numbers, or in the checkpoint's where the file has none of its own."""
         import torch
 
         place = self.places.get(call, {}).get(name)
@@ -138,7 +138,7 @@ class _FileWeights:
 
 
 def _laid_out(values: Array, form: Form, own: Array) -> Array:
-    """Return a constant in the layout of its tensor; what a file lacks of a table is the checkpoint's own."""
+    """Return a constant in the layout of its tensor; rows of a table that the file lacks are the checkpoint's."""
     if form.places is not None:
         table = own.copy()
         table.ravel()[form.places[..., : values.shape[-1], : values.shape[-1]]] = values

@@ -1,8 +1,8 @@
-"""Judge whether the ranges that calibration found fit what static linears read and give on real text.
+"""Judge whether the calibrated ranges of static linears fit their inputs and outputs on real text.
 
-A file has the ranges of its checkpoint to the last bit. That these are the linear's own, and were found behind its
-gains, no number in the checkpoint tells: a range of another linear is a range like any other. Two linears with each
-other's ranges, and ranges of before the gains, are seen by this alone.
+A file has the ranges of its checkpoint to the last bit, but no number in the checkpoint tells whether a range is the
+linear's own, and was measured after SmoothQuant scales were applied. Two linears with exchanged ranges, and ranges from
+before the scales, are found by this gate alone.
 """
 
 from collections.abc import Sequence
@@ -16,23 +16,24 @@ from pipeline.text.encoding import Row
 from pipeline.verify.record import GateResult
 
 _ERROR = 1000.0
-"""The largest squared error of rounding over a range, over that of the best range for the very texts. Scripts that
-calibration has not seen are clipped: MiniLM, calibrated on 64 texts, has 31 at most, tiny random students 8 and, for a
-pooler, which has one row a text, 200; with another linear's range it is 1,600."""
+"""Largest squared error of rounding over a range, as a multiple of that of the best range for the same texts. Inputs
+unlike the calibration set are clipped: MiniLM, calibrated on 64 texts, has 31 at most, tiny random students 8 and, for
+a pooler, which has one row per text, 200; with another linear's range it is 1,600."""
 _WIDTH = 5.0
-"""The largest width of a range, over that of what occurs: at most 1.02 in both; of before the gains, 7."""
+"""Largest width of a range, as a multiple of that of the occurring values: at most 1.02 on MiniLM and on tiny students;
+7 for a range from before the SmoothQuant scales."""
 _EXACT = 1e-9
-"""An error below this, relative, is none."""
+"""A relative error below this counts as none."""
 
 
 def check(quantised: Path, task: str, rows: Sequence[Row], *, outputs: bool) -> GateResult:
-    """Compare each range with the best one for what its linear reads and gives in fp32.
+    """Compare the range of each linear's input and output with the best range for its fp32 values.
 
     Args:
         quantised: a checkpoint with ranges.
-        task: its task.
-        rows: texts.
-        outputs: whether what linears give is int8 as well.
+        task: the student's task.
+        rows: encoded texts.
+        outputs: whether outputs are int8 as well.
     """
     import torch
 
@@ -65,7 +66,7 @@ def check(quantised: Path, task: str, rows: Sequence[Row], *, outputs: bool) -> 
 
 
 def _share(values: Any, kept: ranges.Activation) -> float:
-    """Return what share of the bounds a range reaches: by what rounding over it costs, or by its width."""
+    """Return how far a range is off: its rounding error or its width as a share of the bound, whichever is larger."""
     from pipeline.quantize import observers
     from pipeline.quantize.rounding import by_tensor
 

@@ -1,4 +1,4 @@
-"""Judge a file by what was measured. Every gate here has a test in which it fires."""
+"""Judge a file by its measurements. Every gate here has a test in which it fires."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ from pipeline.verify.structure import declared_sqnr_db
 from pipeline.verify.wording import broken
 
 _GRAPH_BYTES = 500_000
-"""Allowed for the graph itself and for scales of narrow rows; without it every tiny model would be too large."""
+"""Bytes allowed for the graph itself and for scales of short rows; without them every tiny model would be too large."""
 _RULE_OF_THREE = 3.0
 _CONTROL_DB, _CONTROL_HALF_DB = 80.0, 60.0
 """Bounds for a graph in single precision, and for one whose constants, such as the attention's scale, are in half."""
@@ -45,9 +45,9 @@ _DECLARED_SLACK_DB, _ROW_SLACK_DB = 5.0, 10.0
 _MASKED_DIFFERENCE = 1e-6
 """In single precision the exponential of a masked score is zero, so clean files change by nothing at all."""
 _SWEEP_HALF_DB, _SWEEP_DYNAMIC_DB = 35.0, 5.0
-"""Bounds for a row of arbitrary tokens, in a file that rounds what it computes: no text, so coarser than on texts."""
+"""Bounds for a row of arbitrary tokens in a file with rounded activations: no text, so lower than on texts."""
 _SWEEP_STATIC_DB = 0.0
-"""Ranges that calibration found clip what it has not seen: rows of two rare tokens, 1.9 dB on a tiny random student."""
+"""Calibrated ranges clip unusual inputs: rows of two rare tokens have 1.9 dB on a tiny random student."""
 
 
 def judge(
@@ -60,12 +60,12 @@ def judge(
     not_run: str | None,
     crash: str | None,
 ) -> Parity:
-    """Return the verdict with everything behind it.
+    """Judge a file: apply every gate to its measurements, and return the whole record.
 
     Args:
-        signature: the file's.
+        signature: of the file.
         truth: the reference.
-        measured: the file's outputs, or None if nothing ran.
+        measured: the file's measurements, or None if nothing ran.
         asked: the target with its bounds. Random weights are exempt from the above-chance gate, and from the bad end of
             what a task may lose: there is nothing to lose.
         model_metrics: `file_bytes` as measured, and op counts from the convert stage.
@@ -188,7 +188,7 @@ def _bound_gates(
     truth: Reference,
     measured: Measured,
 ) -> list[GateResult]:
-    """Compare each bound that is set with what was found, and name the input that is to blame."""
+    """Compare each measure that has a bound with it, and name the worst input."""
     blame = f"worst on {inputs[0].short()}"
     cosine = signature.output_kind == "embedding"
     minima: list[tuple[str, float | None, float | None, str]] = [
@@ -229,7 +229,7 @@ def _bound_gates(
 
 
 def _sqnr_bound(signature: Signature, gates: Gates, truth: Reference) -> float | None:
-    """Return the scheme's bound, or what the backend declares for the form in which it computes an activation."""
+    """Return the scheme's bound, or a lower one that the backend declares for its approximation of an activation."""
     declared = declared_sqnr_db(signature.backend, truth.checkpoint.get("activations", ()))
     return None if gates.min_sqnr_db is None else min(gates.min_sqnr_db, declared)
 
@@ -264,9 +264,9 @@ def _deterministic_gate(measures: Measures) -> GateResult:
 
 
 def _other_gates(signature: Signature, gates: Gates, others: list[Evaluation]) -> list[GateResult]:
-    """Hold the real runtime to the scheme's bound wherever it stands beside the evaluator of the verdict.
+    """Apply the scheme's bound to the real runtime where the verdict comes from another evaluator.
 
-    On units that an app does not offer, what it gives is in the record alone.
+    On compute units that an app does not offer, its SQNR is only recorded.
     """
     bound = gates.min_sqnr_db
     why = "the runtime differs from the evaluator of the verdict"
@@ -282,9 +282,9 @@ def _other_gates(signature: Signature, gates: Gates, others: list[Evaluation]) -
 
 
 def _control_gates(signature: Signature, gates: Gates, truth: Reference, control: Control) -> list[GateResult]:
-    """Hold the file's own graph to single precision, and the file itself to what its arithmetic rounds.
+    """Bound the errors of the file's graph in single precision, and those of the file itself on every length.
 
-    Where a recipe takes the bound on the outputs away, there is none on the graph either.
+    A recipe that drops the bound on the outputs drops these as well.
     """
     if gates.min_sqnr_db is None:
         return []
@@ -300,7 +300,7 @@ def _control_gates(signature: Signature, gates: Gates, truth: Reference, control
     ]
     why = f"on {control.masked_row}"
     results.append(_at_most(signature, "masked_difference", _MASKED_DIFFERENCE, control.masked_difference, why))
-    # What computes in single precision as it is has been judged by that.
+    # A file that computes in single precision has passed the same comparison above.
     if scheme.rounds_activations(signature.backend):
         found = control.file_worst_row_db
         bounds = {"static_int8": _SWEEP_STATIC_DB, "dynamic_int8": _SWEEP_DYNAMIC_DB, "float": _SWEEP_HALF_DB}

@@ -1,6 +1,6 @@
-"""Run a converted file over the reference's texts and score every run against the truth.
+"""Run a converted file over the reference's texts and score every run against the reference.
 
-Running takes the file's runtime, so it happens in a worker; what can be compared without running is judged beside it.
+Running needs the file's runtime, so it happens in a worker; the comparisons that need no run are made beside it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,15 +28,15 @@ from pipeline.verify.weights import Expected
 from pipeline.verify.wiring import Followed
 
 PADDED_EVERY = 3
-"""Every so many verification rows are run at the longest length too."""
+"""Stride over verification rows that run at the longest length too."""
 ALL_LENGTHS_EVERY = 24
-"""Every so many rows are run at each length that they fit, and once more in fresh sessions."""
+"""Stride over rows that run at each length that they fit, and once more in fresh sessions."""
 _FITTED_EVERY = 8
-"""Every so many rows are those on which ranges are tried."""
+"""Stride over verification rows on which ranges are judged."""
 _WORST_KEPT = 8
 _EXACT_DB = 999.0
 _OPPOSITE = -1.0
-"""The worst cosine: what an undefined one counts as. JSON has no NaN."""
+"""The worst cosine, which an undefined one counts as: JSON has no NaN."""
 _USUAL = 0.98
 """Share of the padded rows among which the usual difference by padding is the largest."""
 _HAS_WINNER = ("logits", "token_logits")
@@ -46,7 +46,7 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Run:
-    """One execution: which row, at which length."""
+    """One execution: the number of a row, and the length at which it ran."""
 
     row: int
     length: int
@@ -54,7 +54,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Repeated:
-    """Some runs again, each in a session of its own and in the opposite order."""
+    """Some runs repeated, each evaluator in a session of its own and in reverse order."""
 
     runs: list[Run]
     outputs: RowOutputs
@@ -62,14 +62,14 @@ class Repeated:
     again: RowOutputs
     """Outputs of a fresh session."""
     threaded: RowOutputs | None
-    """Outputs of a session with two threads; None where the evaluator does not heed the number."""
+    """Outputs of a session with two threads; None where the evaluator ignores the number of threads."""
     others: dict[str, RowOutputs]
     """Outputs of the backend's other evaluators, by name."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Raw results of one file."""
+    """Outputs of one file, the static gates and the control."""
 
     evaluator: str
     evaluator_stands_in: str | None
@@ -81,30 +81,30 @@ class Measured:
     padded_outputs: RowOutputs
     all_pad_lengths: list[int]
     all_pad_outputs: RowOutputs
-    """One a length, of all its tokens where the kind of output has an item for each."""
+    """One row per length; per token where the output kind has an axis of tokens."""
     all_pad_flushed: RowOutputs | None
-    """The same with subnormal numbers of half precision made zero; None where a file has no halves, or its evaluator
-    cannot do so."""
+    """The same with subnormal numbers of half precision flushed to zero; None for a file without half precision, or
+    where the evaluator cannot flush."""
     repeated: Repeated
     wrong_ids: list[int]
     """Verification rows whose ids the shipped tokenizer does not reproduce."""
     static_gates: list[GateResult]
-    """What was judged without running the file: the files beside it, its signature, its structure."""
+    """Gates on the files beside the model, its signature and its structure, which need no run."""
     control: Control | None
-    """None where a static gate failed: what a graph gives of wrong weights tells nothing of the graph."""
+    """None where a static gate failed: with wrong weights, its errors would say nothing about the graph."""
     worst_linear: str | None
-    """Which linear rounding changes most, where a checkpoint was quantised."""
+    """A sentence on the linear with the largest rounding error, where a checkpoint was quantised."""
 
 
 def measure(
     model_folder: Path, student: Path, quantised: Path | None, truth: Reference, again: Path | None, asked: Asked
 ) -> Measured:
-    """Run one file over all rows of the reference, padded and unpadded, and compare what it holds.
+    """Run one file over all rows of the reference, padded and unpadded, and apply the static gates to it.
 
     Args:
         model_folder: the model folder.
         student: the student's folder.
-        quantised: the checkpoint whose numbers the file holds, where it is not the student.
+        quantised: the checkpoint that the file was converted from, where that is not the student.
         truth: the student's outputs in fp32 PyTorch.
         again: see `verify.stage.make`.
         asked: the target with its bounds.
@@ -150,7 +150,7 @@ def measure(
 
 
 def _all_pad_flushed(model_folder: Path, evaluator: Evaluator, lengths: Sequence[int]) -> RowOutputs | None:
-    """Run rows that are all padding where subnormal numbers are zero: a floor among them no longer holds anything."""
+    """Run all-padding rows with subnormal numbers of half precision flushed to zero, as some compute units do."""
     known = signature.read(model_folder)
     open_flushed = evaluator.load_flushed
     if open_flushed is None or SCHEMES[known.scheme].support[known.backend].base != "float16":
@@ -161,7 +161,7 @@ def _all_pad_flushed(model_folder: Path, evaluator: Evaluator, lengths: Sequence
 
 
 def _test_lengths(model: Model) -> list[int]:
-    """Return the lengths at which padding is tried: each fixed one, or a free length's bounds and powers of two."""
+    """Return the lengths at which padding is tested: each fixed one; of a free one, its bounds and powers of two."""
     lengths = {function.max_length for function in model.signature.functions}
     for function in model.signature.functions:
         if not function.fixed:
@@ -170,7 +170,7 @@ def _test_lengths(model: Model) -> list[int]:
 
 
 def _padded_runs(truth: Reference, natural: list[Run], lengths: list[int]) -> Iterable[Run]:
-    """Yield runs longer than the row needs."""
+    """Yield the runs at longer lengths than the row needs."""
     for number in range(truth.checked):
         if number % ALL_LENGTHS_EVERY == 0:
             chosen = lengths
@@ -195,7 +195,7 @@ def _repeat(
     runs: list[Run],
     known: RowOutputs,
 ) -> Repeated:
-    """Run some rows again in fresh sessions; nothing may depend on what ran before, nor on the number of threads."""
+    """Repeat some runs in fresh sessions: outputs may depend neither on earlier runs nor on the number of threads."""
 
     def fresh(evaluator: Evaluator, threads: int) -> RowOutputs:
         with Model(folder, threads=threads, evaluator=evaluator) as model:
@@ -211,7 +211,7 @@ def _repeat(
 
 
 def _wrong_ids(model: Model, truth: Reference) -> list[int]:
-    """Encode the verification texts with the shipped tokenizer alone and compare with the reference's rows."""
+    """Return the verification rows for which the shipped tokenizer alone gives other ids than the reference has."""
     numbers = [number for number in range(truth.checked) if truth.texts[number].kind != reference.ONE_TOKEN]
     return [n for n in numbers if model.encoder.encode(truth.texts[n].first, truth.texts[n].second) != truth.rows[n]]
 
@@ -222,7 +222,7 @@ _Holds = tuple[Expected, Structure, Sequence[Followed]]
 def _static_gates(
     model: Model, student: Path, quantised: Path | None, truth: Reference, asked: Asked
 ) -> tuple[list[GateResult], _Holds]:
-    """Judge the files beside the model, its signature, and the constants and attributes in it; return these as well."""
+    """Judge the files beside the model, its signature and its structure; return the gates and what they compared."""
     claimed = model.signature
     backend = formats.get(claimed.backend)
     file = model.folder / claimed.file
@@ -254,7 +254,7 @@ def _static_gates(
 
 @dataclass(frozen=True)
 class Scored:
-    """All runs of the verification texts with their scores, and the rows of the datasets."""
+    """All runs of the verification texts with their scores, and the scores of every row at its natural length."""
 
     runs: list[Run]
     """Natural runs of the verification texts first, then the padded ones."""
@@ -264,11 +264,11 @@ class Scored:
     natural_scores: Scores
     """Scores of every row of the reference."""
     unit: float
-    """See `Measures`."""
+    """See `Measures.unit`."""
 
 
 def score(signature: Signature, truth: Reference, measured: Measured) -> Scored:
-    """Score every run by the measure that fits the kind of output."""
+    """Score every run by cosine for embeddings, by SQNR in dB for all other outputs."""
     runs = measured.natural[: truth.checked] + measured.padded
     checked = range(truth.checked)
     outputs = measured.outputs.take(checked) + measured.padded_outputs
@@ -282,7 +282,7 @@ def score(signature: Signature, truth: Reference, measured: Measured) -> Scored:
 
 
 def _row_cosine(truth: RowOutputs, values: RowOutputs) -> Scores:
-    """A row of zeros has no direction: it counts as the opposite one, so that it is the worst and is blamed."""
+    """Return each row's cosine; a row of zeros has none, and counts as −1, so that it is reported as the worst."""
     cosines = measures.cosine(truth.values, values.values)
     return np.where(np.isnan(cosines), _OPPOSITE, cosines)
 
@@ -293,7 +293,7 @@ def _row_sqnr_db(truth: RowOutputs, values: RowOutputs) -> Scores:
 
 
 def measure_all(signature: Signature, truth: Reference, measured: Measured, scored: Scored) -> Measures:
-    """Return the figures over the verification texts."""
+    """Return the measures over the verification texts."""
     by_padding = pad_differences(measured)
     again = measured.repeated
     known = again.outputs.values
@@ -332,7 +332,7 @@ def pad_differences(measured: Measured) -> Scores:
 
 
 def _mean_shift(scored: Scored) -> float:
-    """Return how far the numbers moved together, as a share of how far apart they lie."""
+    """Return the mean difference of the outputs in standard deviations of the reference."""
     spread = float(scored.truth.values.std(dtype=np.float64)) or 1.0
     return abs(float(np.mean(scored.outputs.values.astype(np.float64) - scored.truth.values))) / spread
 
@@ -344,7 +344,7 @@ def _agreement(kind: OutputKind, scored: Scored) -> float | None:
 
 
 def _kl(kind: OutputKind, scored: Scored) -> float | None:
-    """Return the mean over rows or tokens; of spans over starts and ends, whose choices are the tokens."""
+    """Return the mean divergence over rows or tokens; for spans over starts and ends, whose choices are the tokens."""
     if kind == "spans":
         rows = zip(scored.truth, scored.outputs, strict=True)
         return float(np.mean([measures.kl_divergence(a.T, b.T).mean() for a, b in rows]))
@@ -372,7 +372,7 @@ def worst(truth: Reference, scored: Scored) -> list[Input]:
 
 
 def describe(truth: Reference, run: Run, score: float | None) -> Input:
-    """Return one run as it is written down."""
+    """Return the record of one run's input."""
     text = truth.texts[run.row]
     return Input(
         id=text.id,
@@ -386,7 +386,7 @@ def describe(truth: Reference, run: Run, score: float | None) -> Input:
 
 
 def task_score(signature: Signature, row: Labels, truth: Reference, measured: Measured, scored: Scored) -> TaskScore:
-    """Return a dataset's metric of truth and file, with the interval of the drop."""
+    """Return a dataset's metric on the reference and on the file, with the interval of the drop."""
     kind = signature.output_kind
     of_truth, of_file = scoring.score(kind, row, truth.outputs), scoring.score(kind, row, measured.outputs)
     low, high = scoring.interval_of_drop(kind, row, truth.outputs, measured.outputs)
@@ -408,7 +408,7 @@ def task_score(signature: Signature, row: Labels, truth: Reference, measured: Me
 
 
 def evaluations(truth: Reference, measured: Measured) -> list[Evaluation]:
-    """Return how the backend's other evaluators did on the repeated rows."""
+    """Return the errors of the backend's other evaluators on the repeated rows."""
     again = measured.repeated
     expected = truth.outputs.take([run.row for run in again.runs]).values
     return [

@@ -1,4 +1,4 @@
-"""Rows of tokens without holes: every length, every id, both ends of every table, which no set of texts has.
+"""Rows of tokens that leave nothing out: every length, every id and both ends of every table, as no set of texts does.
 
 Real text decides whether a file is good; it leaves lengths and ids out, and a fault there would wait for a user. These
 rows are no sentences, so no quality is read from them: they are compared with the checkpoint that has the file's own
@@ -16,23 +16,23 @@ from pipeline.text.encoding import Row
 
 _EVERY_LENGTH_UP_TO = 128
 _LENGTH_STEP = 16
-"""Tokens between the lengths beyond that."""
+"""Stride of the token counts beyond that."""
 _IDS = 32_768
-"""Ids that are tried; beyond, a seeded choice with both ends. Multilingual tables have a quarter of a million."""
+"""Most ids that are tried; beyond, a seeded choice with both ends. Multilingual tables have a quarter of a million."""
 FEW = 3
 """Tokens of a row that is nearly all padding."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What the ids and types of a row may be."""
+    """The range of ids and types, and the special tokens of a row."""
 
     size: int
-    """Rows of the table of words."""
+    """Number of ids: rows of the word embedding table."""
     types: int
-    """Rows of the table of token types; 1 where there is none."""
+    """Number of token types; 1 if the model has no table of them."""
     padding: int | None
-    """The id of padding where a model reads it otherwise than any other, so that it is never inside of a row."""
+    """The padding id, where a model treats it specially, so that no row has it before its end; else None."""
     first: tuple[int, ...]
     """Special tokens before a text."""
     last: tuple[int, ...]
@@ -49,22 +49,22 @@ class Probe:
 
 @dataclass(frozen=True)
 class Probes:
-    """The rows of one file."""
+    """The rows for one file."""
 
     of_lengths: tuple[Probe, ...]
-    """Every length."""
+    """Rows of every length."""
     of_ids: tuple[Probe, ...]
-    """Every id, dealt out over the lengths, each full and padded by one."""
+    """Rows of every id, dealt out over the lengths, each full and padded by one."""
     ids: int
-    """How many ids occur in all of them."""
+    """Number of ids dealt out."""
 
 
 def make(signature: Signature, vocabulary: Vocabulary, *, thorough: bool) -> Probes:
-    """Return rows for a file: the same ones for the same signature and vocabulary.
+    """Make the rows for a file: the same ones for the same signature and vocabulary.
 
     Args:
-        signature: the file's.
-        vocabulary: the checkpoint's.
+        signature: of the file.
+        vocabulary: of the checkpoint.
         thorough: try every length and every id, however many there are.
     """
     ids = _Ids(vocabulary, None if thorough else _IDS)
@@ -78,7 +78,7 @@ def make(signature: Signature, vocabulary: Vocabulary, *, thorough: bool) -> Pro
 
 
 def _turns(signature: Signature) -> Iterator[tuple[int, int]]:
-    """Yield tokens and length of the rows among which ids are dealt out.
+    """Yield token count and length of the rows over which ids are dealt out, in turns.
 
     Each length has a full row and a padded one: a graph may read most of a vocabulary otherwise in one of them alone.
     """
@@ -90,7 +90,7 @@ def _turns(signature: Signature) -> Iterator[tuple[int, int]]:
 
 
 def _of_lengths(signature: Signature, ids: "_Ids", *, thorough: bool) -> Iterator[Probe]:
-    """Yield rows at and just below each fixed length, every number of tokens, and nearly empty ones at each length."""
+    """Yield rows of every token count, at and just below each fixed length, and nearly empty ones at each length."""
     runs = [(count, signature.choose(count)[1]) for count in _token_counts(signature.max_length, thorough=thorough)]
     for longest in (function.max_length for function in signature.functions):
         runs += [(count, longest) for count in (longest, longest - 1, FEW) if 1 <= count <= longest]
@@ -106,14 +106,14 @@ def _token_counts(longest: int, *, thorough: bool) -> list[int]:
 
 
 class _Ids:
-    """Hands out ids, each once, until there are none left; then any."""
+    """Hands out ids, each once; when all are used, random ones."""
 
     def __init__(self, vocabulary: Vocabulary, most: int | None) -> None:
         self._vocabulary = vocabulary
         self._random = np.random.default_rng(0)
         every = np.array([number for number in range(vocabulary.size) if number != vocabulary.padding])
         self._random.shuffle(inner := every[1:-1])
-        # The ends first: of a choice they are a part.
+        # The ends first, so that a choice contains them.
         order = [*every[:1], *every[-1:], *inner]
         self._waiting = [int(one) for one in (order if most is None else order[:most])]
         self.used = len(self._waiting)
@@ -125,11 +125,11 @@ class _Ids:
         return bool(self._waiting)
 
     def row(self, tokens: int) -> Row:
-        """Return a row of so many tokens, special ones included where they fit."""
+        """Return a row of `tokens` tokens, with the special ones if they fit."""
         first, last = self._vocabulary.first, self._vocabulary.last
         room = tokens - len(first) - len(last)
         ids = [*first, *self._take(room), *last] if room > 0 else self._take(tokens)
-        # Two segments that meet somewhere, as in a pair; more kinds where a table has more.
+        # Token types rise along the row, as in a pair; more segments where a table has more types.
         where = np.sort(self._random.integers(0, tokens + 1, self._vocabulary.types - 1))
         return Row(tuple(ids), tuple(int(np.searchsorted(where, place, side="right")) for place in range(tokens)))
 

@@ -1,8 +1,8 @@
-"""Judge a quantised checkpoint: it is the student's, and what the recipe asks for.
+"""Judge whether a quantised checkpoint is the student's, quantised as the recipe asks.
 
-A file is compared with such a checkpoint to the last bit. What is wrong in the checkpoint, such as another student's
-weights, a scale that was applied twice or a linear that was left in floats, is therefore wrong in both, and the student
-alone gives it away.
+A file is compared with such a checkpoint to the last bit. An error in the checkpoint, such as another student's
+weights, a scale that was applied twice or a linear that was left in floats, is therefore in both, and only the
+comparison with the student finds it.
 """
 
 from collections import Counter
@@ -38,11 +38,11 @@ def read(folder: Path, scheme: Scheme, *, half: bool) -> tuple[Expected, Mapping
 
     Args:
         folder: the checkpoint.
-        scheme: for which it was quantised.
-        half: whether the file that is compared with it is in half precision.
+        scheme: the scheme for which it was quantised.
+        half: whether the file to compare is in half precision.
 
     Returns:
-        Its tensors, and its palettes or integers by the names of these; None for a scheme that has neither.
+        Its tensors, and its palettes or integers by tensor name; None for a scheme that has neither.
 
     Raises:
         StudentError: it is damaged, or half of it is another's.
@@ -60,7 +60,7 @@ def read(folder: Path, scheme: Scheme, *, half: bool) -> tuple[Expected, Mapping
 
 
 def read_weights(folder: Path, *, half: bool = False) -> Expected:
-    """Read a checkpoint that `pipeline.quantize` made, with the steps of its static linears or its integers' names."""
+    """Read a quantised checkpoint, with its static linears' scales and zero points or its integer weights' names."""
     found = Expected.read(folder, quantised.structure(folder))
     linears = {name for name, _ in found.calls}
     steps: dict[str, Steps] = {}
@@ -78,7 +78,7 @@ def read_weights(folder: Path, *, half: bool = False) -> Expected:
 
 
 def worst_linear(folder: Path) -> str | None:
-    """Say which linear rounding changes most on the calibration set, or None where there is none."""
+    """Return a sentence on the linear with the largest rounding error on the calibration set, or None."""
     errors = quantised.read(folder)[1].errors()
     if not errors:
         return None
@@ -101,13 +101,13 @@ def check(
     """Judge a quantised checkpoint.
 
     Args:
-        folder: the checkpoint.
+        folder: the quantised checkpoint's folder.
         of_student: the student's folder.
-        student: the truth.
-        rewritten: the checkpoint.
+        student: the student's tensors; the reference.
+        rewritten: the quantised checkpoint's tensors.
         held: its palettes or integers, see `read`.
-        scheme: the file's.
-        wanted: what the recipe asks of it.
+        scheme: the scheme of the file.
+        wanted: what the recipe asks of the checkpoint.
     """
     of_recipe = list(_not_asked_for(folder, of_student, student, rewritten, held or {}, scheme, wanted))
     wrong = [*of_recipe, *differing(student, rewritten, held, scheme, trained=wanted.trained)]
@@ -130,9 +130,9 @@ def _not_asked_for(
     scheme: Scheme,
     wanted: Wanted,
 ) -> Iterator[str]:
-    """Say what of a checkpoint, apart from its numbers, is not the student's or not what the recipe asks for.
+    """Yield the differences from the student or from the recipe's request, apart from the weights' numbers.
 
-    What it leaves out, such as a linear without a range, would be floats in the file too.
+    A linear that the checkpoint leaves out, for example without a range, would be floats in the file too.
     """
     _, record = quantised.read(folder)
     yield from _of_another_model(folder, of_student, student, rewritten)
@@ -156,7 +156,7 @@ def _not_asked_for(
 
 
 def _untouched(student: Expected, rewritten: Expected) -> bool:
-    """Return whether each vector that has no gain is the student's; training changes them all."""
+    """Return whether each vector is the student's, those inside scaled linears aside; training changes them all."""
     pairs = [(one, rewritten.tensors.get(name)) for name, one in student.tensors.items() if one.ndim == 1]
     return all(other is None or np.array_equal(one, other) for one, other in pairs)
 
@@ -166,7 +166,7 @@ def _differing(one: Mapping[str, object], other: Mapping[str, object]) -> list[s
 
 
 def _of_another_model(folder: Path, of_student: Path, student: Expected, rewritten: Expected) -> Iterator[str]:
-    """Say what of its model, apart from tensors and gains, is not the student's."""
+    """Yield the differences of the model from the student's, apart from tensors and scales around linears."""
     if (folder / "config.json").read_bytes() != (of_student / "config.json").read_bytes():
         yield "its config.json is not the student's"
     for name in ("epsilons", "activations", "positions"):
@@ -177,11 +177,11 @@ def _of_another_model(folder: Path, of_student: Path, student: Expected, rewritt
 
 
 def _without_gains(calls: Calls, known: set[str]) -> Calls:
-    """Return calls without those of gains; a linear between gains goes by the name that it has in the student."""
+    """Return the calls without those of scales around linears; an inner linear takes its name in the student."""
     found: list[tuple[str, tuple[int, ...]]] = []
     stands_for: list[tuple[int, ...]] = []
     for name, needs in calls:
-        # What is not made yet, as in a structure that was edited, is no source.
+        # A call that comes later, as in a structure that was edited, is no source.
         sources = tuple(sorted({one for need in needs if need < len(stands_for) for one in stands_for[need]}))
         path, _, part = name.rpartition(".")
         if part in (ranges.INPUT_GAIN, ranges.OUTPUT_GAIN) and path in known:
@@ -193,7 +193,7 @@ def _without_gains(calls: Calls, known: set[str]) -> Calls:
 
 
 def _few_bits(student: Expected, held: Mapping[str, Held], scheme: Scheme, wanted: Wanted) -> Iterator[str]:
-    """Say which weights have no integers or palettes, or others than the scheme and the recipe's policy give them."""
+    """Yield the weights without integers or palettes, or with other bits or blocks than scheme and policy ask for."""
     for name, sources in dict(student.calls).items():
         weight = student.tensors.get(f"{name}.weight")
         # The second of two names that one tensor has is no tensor's; tables of positions are cut to each length.
@@ -222,7 +222,7 @@ def _few_bits(student: Expected, held: Mapping[str, Held], scheme: Scheme, wante
 
 
 def _encoder_linears(student: Expected) -> set[str]:
-    """Return the linears that read int8 where ranges are fixed: all but those of a task's head."""
+    """Return the linears that read int8 in static schemes: all but those of the task's head."""
     linears = [
         name
         for name, sources in student.calls
@@ -240,14 +240,14 @@ def _encoder_linears(student: Expected) -> set[str]:
 def check_stored(
     stored: Structure, followed: Sequence[Followed], held: Mapping[str, Held], scheme: Scheme, base: Stored
 ) -> GateResult:
-    """Judge whether a file holds as palettes or integers what was chosen as such, in as many bits, and nothing else.
+    """Judge whether a file stores exactly the quantised weights as palettes or integers, in the right number of bits.
 
     Args:
-        stored: what its backend read back from the file.
-        followed: each function of the file beside the checkpoint.
-        held: the checkpoint's, by the names of its tensors.
-        scheme: the file's.
-        base: what everything else is stored as.
+        stored: the file's structure.
+        followed: each function of the file matched with the checkpoint.
+        held: palettes or integers of the checkpoint, by tensor name.
+        scheme: the scheme of the file.
+        base: the storage of every other tensor.
     """
     kinds: dict[str, Stored] = {name: _kind(one) for name, one in held.items()}
     wrong = list(dict.fromkeys(_misstored(stored, followed, kinds, base)))

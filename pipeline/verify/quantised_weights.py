@@ -1,9 +1,9 @@
-"""Hold the weights of a quantised checkpoint to the student's, tensor by tensor.
+"""Compare the weights of a quantised checkpoint with the student's, tensor by tensor.
 
-No bound here is measured. What quantisation rewrote without rounding is the student's up to single precision. Codes lie
-on a grid, or a palette has entries, that rounding the student's own numbers makes. What hands its rounding errors on
-(`pipeline.quantize.gptq`) or is trained may take other codes than the nearest, but never so far that zeros would be
-nearer to the student: an unrelated tensor, a row of another or a turned sign is always farther off than that.
+No bound here is measured. Tensors that were rewritten without rounding are the student's up to single precision.
+Dequantised weights take the values that rounding the student's own numbers allows. GPTQ (`pipeline.quantize.gptq`) and
+training may take another value than the nearest, but never so far that zeros would be nearer to the student: an
+unrelated tensor, an exchanged row or a turned sign is always farther off than that.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,13 +17,13 @@ from pipeline.schemes import Scheme
 from pipeline.verify.weights import Array, Expected
 
 Held = Palette | Integers
-"""What a checkpoint has beside the numbers of a weight."""
+"""The quantised form of a weight, stored beside its dequantised numbers."""
 _ERROR = 4 * 2.0**-24
-"""Relative to a tensor's largest number: a division for each of two scales, a product, and the rounding of each."""
+"""Relative to a tensor's largest number: a division by each of two scales, a product, and the rounding of each."""
 _HALF_ERROR = 2.0**-11
-"""Relative: palettes are kept in half precision."""
+"""Relative error of centroids, which are kept in half precision."""
 _TIE = 1e-5
-"""Share of a step: a number in the middle of two codes may go to either."""
+"""Share of a scale: a number halfway between two codes may round to either."""
 
 
 def differing(
@@ -34,14 +34,14 @@ def differing(
     *,
     trained: bool = False,
 ) -> list[str]:
-    """Return what of a checkpoint's tensors is not the student's, in words.
+    """Return the differences between a checkpoint's tensors and the student's, in words.
 
     Args:
-        student: the truth.
-        rewritten: the checkpoint.
-        held: its palettes or integers by the names of its tensors, or None where it has scales around its linears.
-        scheme: what they are to be.
-        trained: whether the checkpoint was trained; its tables were not.
+        student: the student's tensors; the reference.
+        rewritten: the quantised checkpoint's tensors.
+        held: its palettes or integers by tensor name, or None where it has scales around its linears.
+        scheme: the scheme that they have to follow.
+        trained: whether the checkpoint was trained; its embedding tables never are.
     """
     tables = {f"{module}.weight" for module, sources in student.calls if not sources}
     wrong, seen = [], set()
@@ -68,9 +68,9 @@ def differing(
 
 
 def _another(name: str, found: Array, wanted: Array, *, learns: bool) -> Iterator[str]:
-    """Say that a tensor which was not rounded is another than the student's."""
+    """Yield a message if a tensor that was not rounded differs from the student's."""
     if learns:
-        # Of a vector nothing tells how far training may take it; it was near zero to begin with, or near one.
+        # How far training may take a vector has no bound: it was near zero, or near one, to begin with.
         if not np.isfinite(found).all() or (found.ndim > 1 and _beyond_zeros(found, wanted)):
             yield f"{name} is farther from the student's than zeros are"
         return
@@ -87,7 +87,7 @@ def _beyond_zeros(found: Array, wanted: Array) -> bool:
 
 
 def _scales_undone(found: Array, path: str, kind: str, rewritten: Expected) -> Array:
-    """Return a linear's weight or bias multiplied with the scales around the linear."""
+    """Return a linear's weight or bias multiplied by the scales around the linear."""
     result = found.astype(np.float64)
     if kind == "weight" and (before := _input_gain(path, rewritten)) is not None:
         result = result * before
@@ -98,7 +98,7 @@ def _scales_undone(found: Array, path: str, kind: str, rewritten: Expected) -> A
 
 
 def _input_gain(path: str, rewritten: Expected) -> Array | None:
-    """Return the scale of what a linear reads, which goes by the first linear that shares it: the call before it."""
+    """Return the SmoothQuant scale of a linear's input, which is named after the first linear that shares the input."""
     for name, sources in rewritten.calls:
         if name == f"{path}.{ranges.INNER}" and sources:
             maker = rewritten.calls[sources[0]][0]
@@ -112,7 +112,7 @@ def _input_gain(path: str, rewritten: Expected) -> Array | None:
 def _rounded_otherwise(
     name: str, found: Array, wanted: Array, held: Held, scheme: Scheme, *, table: bool
 ) -> Iterator[str]:
-    """Say what of a weight of few bits is not what rounding the student's gives."""
+    """Yield a message if a quantised weight cannot be the result of rounding the student's."""
     bits = (scheme.palette_bits,) if scheme.palette_bits else (4, 8)
     if held.bits not in bits:
         yield f"{name} has {held.bits} bits; {scheme.name} means {bits[0]}"
@@ -123,7 +123,7 @@ def _rounded_otherwise(
     elif isinstance(held, Palette) and _beyond_the_student(held, wanted):
         yield f"{name} has a palette that reaches beyond the student's numbers"
     elif table:
-        # Nothing makes up for what a table loses, so each number is rounded to the nearest.
+        # Nothing compensates a table's errors, so each number is rounded to the nearest.
         if off := int(np.count_nonzero(~(np.abs(found - wanted) <= _least_distance(wanted, held)))):
             yield f"of {name}, {off} of {found.size} numbers are not the nearest that it could have"
     elif _beyond_zeros(found, wanted):
@@ -133,12 +133,12 @@ def _rounded_otherwise(
 
 
 def _strange_scales(held: Integers, wanted: Array, *, table: bool) -> int:
-    """Return how many scales of a weight are none of those that rounding the student's tries."""
+    """Return how many scales of a weight are not among those that quantising the student's weight tries."""
     import torch
 
     from pipeline.quantize.integers import scales_tried
 
-    # In the precision in which they are chosen.
+    # In the precision of the quantiser.
     weight = torch.tensor(wanted, dtype=torch.float32 if table else torch.float64)
     known = np.zeros(held.scales.shape, bool)
     for tried in scales_tried(weight, bits=held.bits, block=held.block):
@@ -147,7 +147,7 @@ def _strange_scales(held: Integers, wanted: Array, *, table: bool) -> int:
 
 
 def _beyond_the_student(held: Palette, wanted: Array) -> bool:
-    """Return whether an entry is no mean of the student's numbers, which k-means makes each of."""
+    """Return whether a centroid is outside the range of the student's numbers, of which k-means takes means."""
     groups = wanted.reshape(len(held.lut), -1)
     slack = _HALF_ERROR * np.abs(groups).max(1)
     low, high = held.lut.astype(np.float64).min(1), held.lut.astype(np.float64).max(1)
@@ -155,13 +155,13 @@ def _beyond_the_student(held: Palette, wanted: Array) -> bool:
 
 
 def _rows_beyond_zeros(found: Array, wanted: Array, held: Held) -> int:
-    """Count the rows to which zeros would be nearer; one that is smaller than its rounding may be so far off."""
+    """Count the rows that are farther from the student's than zeros are, and than rounding alone can move them."""
     distances, sizes = (np.linalg.norm(one.astype(np.float64), axis=1) for one in (found - wanted, wanted))
     return int(np.count_nonzero(~(distances <= np.maximum(sizes, _rounding_of_rows(wanted, held)))))
 
 
 def _rounding_of_rows(wanted: Array, held: Held) -> Array:
-    """Return the length of half a step in each number of a row; of a palette, of half its widest gap."""
+    """Return the norm of each row's largest rounding error: half a scale per number, or half a palette's widest gap."""
     if isinstance(held, Integers):
         halves: Array = held.scales.repeat(held.block, axis=1) / np.float32(2)
         length: Array = np.linalg.norm(halves, axis=1)
@@ -172,7 +172,7 @@ def _rounding_of_rows(wanted: Array, held: Held) -> Array:
 
 
 def _least_distance(wanted: Array, held: Held) -> Array:
-    """Return the distance of each number to the nearest that it could be."""
+    """Return the distance of each number to the nearest value that its codes or centroids allow."""
     if isinstance(held, Integers):
         scales = held.scales.repeat(held.block, axis=1)
         codes = np.clip(np.rint(wanted / scales), LOWEST[held.bits], HIGHEST[held.bits])

@@ -1,4 +1,4 @@
-"""What `parity.json` holds."""
+"""Records of the verify stage: the content of `parity.json`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class _Frozen(BaseModel):
 
 @dataclass(frozen=True)
 class Asked:
-    """What a recipe asks of a file, and how hard it is looked at."""
+    """The recipe's request for one file: its target, its gates, and how thoroughly to test it."""
 
     target: Target
     gates: Gates
@@ -37,7 +37,7 @@ class Asked:
 
 
 class Input(_Frozen):
-    """One input and how well the file did on it."""
+    """One input and the file's score on it."""
 
     id: str
     kind: str
@@ -56,7 +56,7 @@ class Input(_Frozen):
 
 
 class GateResult(_Frozen):
-    """One bound, what was found, and the input that is to blame."""
+    """The result of one gate: its bound, the value found, and a detail that names the worst input."""
 
     name: str
     bound: float | None
@@ -69,7 +69,7 @@ _LISTED = 3
 
 
 def listed(items: Sequence[str]) -> str:
-    """Return the first few of what is wrong, and how many more there are."""
+    """Join the first few messages, and count the rest."""
     more = f"; and {len(items) - _LISTED} more" if len(items) > _LISTED else ""
     return "; ".join(items[:_LISTED]) + more
 
@@ -83,7 +83,7 @@ class Group(_Frozen):
 
 
 class TaskScore(_Frozen):
-    """A task metric of the truth and of the file, over one labelled dataset."""
+    """A task metric on the reference and on the file, over one labelled dataset."""
 
     dataset: str
     metric: str
@@ -104,7 +104,7 @@ class TaskScore(_Frozen):
 
 
 class Measures(_Frozen):
-    """The file against the truth, over the verification texts."""
+    """The file compared with the reference, over the verification texts."""
 
     rows: int
     padded_rows: int
@@ -160,7 +160,7 @@ class Control(_Frozen):
 
 
 class Evaluation(_Frozen):
-    """Another evaluator's run of some rows, beside the one that gives the verdict."""
+    """The errors of another evaluator on some rows, beside the evaluator that gives the verdict."""
 
     evaluator: str
     rows: int

@@ -1,7 +1,7 @@
 """Verify stage: judge whether a converted file still is the same model, with verdicts that cannot lie.
 
-`measure.py` runs the file over real text, `structure.py` with `weights.py` compares what can be compared without
-running it, `gates.py` judges, and `record.py` is what is written down.
+`measure.py` runs the file over real text, `structure.py` and `weights.py` compare its content without running it,
+`gates.py` judges, and `record.py` defines the record.
 """
 
 import os
@@ -39,11 +39,11 @@ def make(
 
     Args:
         model: the model folder that `convert` made.
-        student: the checkpoint in Hugging Face layout that the file is a form of.
-        quantised: the checkpoint that `pipeline.quantize` made of it, where the file was made from that.
-        reference_folder: the truth, see `pipeline.student.reference`.
-        again: the model folder of the same conversion made once more, to compare the file with; None to leave that.
-        asked: the target that it is to be, with its bounds.
+        student: the checkpoint in Hugging Face layout that the file was made from.
+        quantised: the student's quantised checkpoint, where the file was converted from that.
+        reference_folder: outputs of the student in fp32 PyTorch, see `pipeline.student.reference`.
+        again: the model folder of the same conversion, run once more, to compare with; None to skip that.
+        asked: the target, with its bounds.
         out: the artifact's directory.
 
     Returns:
@@ -72,10 +72,10 @@ def make(
 
 
 def _pass_on_full_disk(error: Exception) -> None:
-    """Raise an error of the disk, which says nothing of the file: as a verdict it would be kept.
+    """Raise errors of a full disk again: they say nothing about the file, and as a verdict they would be kept.
 
     Raises:
-        OSError: no bytes or inodes were left, which toolchains tell in errors of their own.
+        OSError: no bytes or inodes were left; toolchains report that in errors of their own.
     """
     for number in artifact.FULL:
         if os.strerror(number) in str(error):
@@ -92,7 +92,7 @@ def record_crash(
     asked: Asked,
     out: Path,
 ) -> dict[str, Any]:
-    """Judge a file with which its process went down; `crash` says how, the others are as in `make`."""
+    """Judge a file whose process crashed; `crash` says how, the other arguments are those of `make`."""
     return _judge(model, reference.read(reference_folder), asked, None, None, crash, out)
 
 
@@ -106,7 +106,7 @@ def _judge(
     out: Path,
 ) -> dict[str, Any]:
     said = signature.read(model)
-    # What the file weighs is measured; the gate `claims` compares what the manifest says of it.
+    # The file's size is measured here; the gate `claims` compares it with the manifest's.
     metrics = artifact.read_manifest(model).metrics | {"file_bytes": artifact.file_bytes(model / said.file)}
     parity = judge(said, truth, measured, asked, metrics, not_run=not_run, crash=crash)
     (out / PARITY).write_text(parity.model_dump_json(indent=1) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Judge a file without running it: are the checkpoint's weights in it, all of them, nothing else, each in its place?"""
+"""Judge a file without running it: does it hold all of the checkpoint's weights, nothing else, each in its place?"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,52 +17,52 @@ from pipeline.verify.weights import Expected, Form, Match, Precision, best_match
 from pipeline.verify.wiring import Followed, follow
 
 _SMALL = 16
-"""Constants of fewer elements need not be explained: masks' and norms' own numbers."""
+"""Constants of fewer elements need no explanation: they are parts of masks and norms."""
 _TABLE = 128
-"""Matrices from so many elements on are there once; converters repeat smaller ones, such as token types."""
+"""Matrices of at least so many elements occur once; converters repeat smaller ones, such as token types."""
 _DAMAGED = 0.5
-"""A constant with more elements off than this is not a damaged copy of a tensor but something else."""
+"""A constant with a larger share of wrong elements is not a damaged copy of a tensor but another constant."""
 _HALF_EPSILON = 2.0**-24
-"""Half precision has nothing smaller but zero, so Core ML's converter raises an epsilon to it."""
+"""The smallest epsilon in half precision, to which Core ML's converter raises smaller ones."""
 _EPSILON_ERROR = 1e-6
 """Relative; some formats store it in single precision."""
 _HALF_ERROR, _SINGLE_ERROR = 2.0**-10, 1e-6
-"""Relative, of a number that stands for a tensor."""
+"""Relative error of a tensor that is stored as one number."""
 
 _SPELLED: dict[str, tuple[str, ...]] = {
     # Written out as formulas where a converter knows no such operation: x · sigmoid(x) …
     "silu": ("silu", "sigmoid"),
     "gelu_tanh": ("gelu_tanh", "tanh"),
 }
-"""What a file of any format may hold for an activation of the checkpoint; otherwise the same alone."""
+"""Operators that any format may use for an activation of the checkpoint; activations not listed have their own only."""
 
 
 def declared_sqnr_db(backend: str, activations: Sequence[str]) -> float:
-    """Return the SQNR that a backend is held to at most, because of the form in which it computes an activation."""
+    """Return the lowest SQNR that a backend declares for its forms of some activations, or infinity for none."""
     known = formats.get(backend).COMPUTED_AS
     return min((known[kind].least_db for kind in activations if kind in known), default=float("inf"))
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What a file holds, judged."""
+    """The static gates on a file's structure, and the functions as matched with the checkpoint."""
 
     gates: list[GateResult]
     """`weights`, `constants`, `wiring`, `arithmetic`, `ranges` of static linears, `epsilon`, `activation`, and
     `operators`."""
     followed: tuple[Followed, ...]
-    """Each function beside the checkpoint."""
+    """Each function matched with the checkpoint."""
 
 
 def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, functions: int) -> Checked:
-    """Judge what a file holds.
+    """Judge a file's structure: its weights, constants, wiring, arithmetic, ranges, norms, activations and operators.
 
     Args:
-        stored: what its backend read back from the file.
-        expected: the checkpoint; the truth.
-        scheme: the file's, whose rounding is allowed.
-        backend: the file's.
-        functions: how many the file has.
+        stored: the structure that the backend read from the file.
+        expected: the checkpoint; the reference.
+        scheme: the scheme of the file, whose rounding is allowed.
+        backend: the backend of the file.
+        functions: number of functions in the file.
     """
     precision = precision_of(scheme, backend)
     half = precision.vectors == "float16"
@@ -82,27 +82,27 @@ def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, f
 
 
 def precision_of(scheme: str, backend: str) -> Precision:
-    """Return what a scheme promises on a backend."""
+    """Return the storage and rounding that a scheme promises on a backend."""
     row = SCHEMES[scheme]
     return Precision(row.weights, row.support[backend].base, row.granularity, formats.get(backend).ROUNDING)
 
 
 @dataclass
 class _SortedOut:
-    """Every constant of a file, sorted by what it turned out to be."""
+    """Every constant of a file, matched with the checkpoint's tensors."""
 
     present: Counter[str] = field(default_factory=Counter)
-    """How many constants hold a tensor of the checkpoint, by its name."""
+    """Number of constants that hold a tensor of the checkpoint, by its name."""
     folded: set[str] = field(default_factory=set)
-    """Tensors that are multiplied into others."""
+    """Tensors that are folded into others."""
     copies: Counter[tuple[frozenset[str], tuple[int, ...]]] = field(default_factory=Counter)
-    """How many matrices of a shape hold the same forms of tensors: equal ones cannot be told apart."""
+    """Number of matrices of a shape that hold the same forms of tensors: equal ones cannot be told apart."""
     forms: list[list[Form]] = field(default_factory=list)
-    """For each constant of the file, what it holds, whole or damaged; none if it is something else."""
+    """For each constant of the file, the forms that it matches, whole or damaged; empty for an unknown constant."""
     damaged: list[Match] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     error: float = 0.0
-    """The largest of all that were found in order, in units of what is allowed."""
+    """Largest error among the undamaged matches, as a multiple of the allowed one."""
 
 
 def _sort_out(stored: Structure, expected: Expected, precision: Precision) -> _SortedOut:
@@ -115,7 +115,7 @@ def _sort_out(stored: Structure, expected: Expected, precision: Precision) -> _S
             result.folded.update(match.form.parts)
             result.error = max(result.error, match.error)
         damaged = not whole and bool(matches) and matches[0].off <= _DAMAGED * matches[0].size
-        # Where a damaged tensor is read can be told all the same.
+        # A damaged tensor still shows where it is read.
         result.forms.append([match.form for match in (matches[:1] if damaged else whole)])
         if whole:
             result.unknown.extend(_one_too_many(constant, whole, result.copies))
@@ -130,14 +130,14 @@ def _sort_out(stored: Structure, expected: Expected, precision: Precision) -> _S
 def _one_too_many(
     constant: Constant, whole: Sequence[Match], copies: Counter[tuple[frozenset[str], tuple[int, ...]]]
 ) -> list[str]:
-    """Count a matrix, and name it if there are more than the checkpoint has: a shared layer has come apart.
+    """Count a matrix, and name it if the file has more copies than the checkpoint: a shared layer was duplicated.
 
-    Tables of positions are cut to each length, so copies of another shape are others.
+    Position tables are cut to each length, so a copy of another shape counts separately.
     """
     shape = constant.values.squeeze().shape
     if len(shape) != 2 or constant.values.size < _TABLE or _says_nothing(constant.values.ravel()):
         return []
-    # A linear of a shared layer may be there plain, and again with the norm before it multiplied in.
+    # A linear of a shared layer may occur plain, and again with the norm before it folded in.
     forms = frozenset(match.form.label for match in whole)
     copies[forms, shape] += 1
     if copies[forms, shape] <= len(forms):
@@ -146,7 +146,7 @@ def _one_too_many(
 
 
 def _says_nothing(values: NDArray[np.float32]) -> bool:
-    """Return whether a constant is a bias of zeros: Core ML's converter gives one to a linear that has none."""
+    """Return whether a constant is a bias of zeros: Core ML's converter adds one to a linear without bias."""
     return values.ndim == 1 and not values.any()
 
 
@@ -156,7 +156,7 @@ def _unknown(name: str, shape: Sequence[int], matches: Sequence[Match]) -> str:
 
 
 def _wiring_gate(stored: Structure, followed: Sequence[Followed], functions: int) -> GateResult:
-    """Judge whether each operation of every function reads what the checkpoint has in its place."""
+    """Judge whether each operation of every function reads the same tensors as its counterpart in the checkpoint."""
     wrong = [problem for one in followed for problem in one.problems]
     if len(stored.uses) != functions:
         wrong.insert(0, f"{len(stored.uses)} of its {functions} functions read constants")
@@ -168,9 +168,9 @@ def _wiring_gate(stored: Structure, followed: Sequence[Followed], functions: int
 
 
 def _arithmetic_gate(stored: Structure, expected: Expected, scheme: str, functions: int) -> GateResult:
-    """Judge whether the linears multiply what the scheme says: a file of another scheme may be as close, or closer.
+    """Judge whether the linears use the scheme's arithmetic: a file of another scheme may be as close, or closer.
 
-    Static int8 is for the linears whose ranges are known, and beside int4 what has no integers stays: heads are floats.
+    Static int8 applies to linears with ranges, and dynamic int8 beside int4 to those with integers; heads are floats.
     """
     wanted = SCHEMES[scheme].activations
     others = [kind for kind in stored.arithmetic if kind != wanted]
@@ -193,7 +193,7 @@ def _arithmetic_gate(stored: Structure, expected: Expected, scheme: str, functio
 
 
 def _ranges_gate(stored: Structure, followed: Sequence[Followed], expected: Expected, functions: int) -> GateResult:
-    """Judge whether what static linears read and give is rounded over the ranges that calibration found for each."""
+    """Judge whether static linears round their inputs and outputs over their own calibrated ranges."""
     wanted = Counter(expected.static[name] for name, _ in expected.calls * functions if name in expected.static)
     found = Counter(stored.steps)
     wrong = sum((found - wanted).values()) + sum((wanted - found).values())
@@ -211,7 +211,7 @@ def _ranges_gate(stored: Structure, followed: Sequence[Followed], expected: Expe
 
 
 def _other_ranges(stored: Structure, followed: Sequence[Followed], expected: Expected) -> list[str]:
-    """Return the static linears of which a file has the weight, and with it no use of their own ranges."""
+    """Return the static linears whose weight the file reads nowhere together with the linear's own ranges."""
     wrong = []
     for one, uses in zip(followed, stored.uses, strict=False):
         found = {(number, use.steps) for use in uses for number, role in use.constants if role == "weight"}
@@ -225,7 +225,7 @@ def _other_ranges(stored: Structure, followed: Sequence[Followed], expected: Exp
 def _weights_gate(
     sorted_out: _SortedOut, numbers: Sequence[float], expected: Expected, precision: Precision
 ) -> GateResult:
-    """Judge whether each tensor is there, and each copy of it right in every element."""
+    """Judge whether each tensor is in the file, and each copy of it right in every element."""
     damaged = [match.describe() for match in sorted_out.damaged]
     named = {match.form.tensor for match in sorted_out.damaged} | set(sorted_out.present) | sorted_out.folded
     missing = [
@@ -253,7 +253,7 @@ def _needless(expected: Expected, name: str) -> bool:
 
 
 def _one_number(expected: Expected, name: str, numbers: Sequence[float], precision: Precision) -> bool:
-    """Return whether a file has a tensor as one number: a bias of one element, or a gain that is the same everywhere.
+    """Return whether a file has a tensor as one number: a bias of one element, or a scale with equal elements.
 
     LiteRT's converter writes a vector of equal elements as a single one.
     """
@@ -268,7 +268,7 @@ def _one_number(expected: Expected, name: str, numbers: Sequence[float], precisi
 
 
 def _constants_gate(sorted_out: _SortedOut) -> GateResult:
-    """Judge whether the checkpoint explains everything in the file; a stale copy of a shared layer it does not."""
+    """Judge whether each constant is explained by the checkpoint; a stale copy of a shared layer is not."""
     count = len(sorted_out.unknown)
     detail = f"{count} constants are not the checkpoint's: {listed(sorted_out.unknown)}" if count else "none unknown"
     return GateResult(name="constants", bound=0.0, found=float(count), passed=not count, detail=detail)
@@ -298,10 +298,10 @@ def _same_epsilon(truth: float, value: float, *, half: bool) -> bool:
 
 
 def _activation_gate(stored: Structure, expected: Expected, backend: str, functions: int) -> GateResult:
-    """Judge whether a file has an activation's operator that the checkpoint does not ask for: gelu by tanh for gelu.
+    """Judge whether the file's activation operators are those of the checkpoint: gelu by tanh does not pass for gelu.
 
-    An activation may be a formula of other operators instead, and those for which formats have no operator always are.
-    A formula is compared by its numbers, in the control; what operators it is made of tells nothing.
+    An activation may be a formula of other operators instead, and those without an operator in a format always are.
+    A formula is compared by its outputs, in the control, not by its operators.
     """
     counts: Counter[str] = Counter(expected.activations)
     have: Counter[str] = Counter(stored.activations)
@@ -322,7 +322,7 @@ def _activation_gate(stored: Structure, expected: Expected, backend: str, functi
 
 
 def _spellings(kinds: Counter[str], backend: str) -> Iterator[dict[str, str]]:
-    """Yield every way in which a file may hold some kinds."""
+    """Yield every combination of operators by which a file may express the checkpoint's activations."""
     known = formats.get(backend).COMPUTED_AS
     ways = [known[kind].forms if kind in known else _SPELLED.get(kind, (kind,)) for kind in kinds]
     for way in product(*ways):
@@ -337,7 +337,7 @@ def _total(spelling: dict[str, str], counts: Counter[str], functions: int) -> Co
 
 
 def _operators_gate(stored: Structure) -> GateResult:
-    """Judge whether a file has an operator that none may have; any other is judged by what it gives."""
+    """Judge whether a file has a forbidden operator; any other operator is judged by its outputs."""
     counts = Counter(stored.denied)
     wrong = [f"{count} {kind}, which is {why}" for (kind, why), count in counts.items()]
     detail = f"operators: {listed(wrong)}" if wrong else "no control flow, no randomness, no custom operator"

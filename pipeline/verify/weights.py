@@ -1,8 +1,8 @@
-"""The weights that a converted file may hold, and which of them each of its constants is.
+"""Match each constant of a converted file with a tensor of the checkpoint.
 
-Converters keep neither names nor layouts, so a constant is recognised by its content. How far its numbers may lie from
-the checkpoint's follows from the checkpoint's own rows, never from the scales in the file; those of int8 have to be, to
-the last bit, what the toolchain makes of them.
+Converters keep neither names nor layouts, so a constant is recognised by its content. The allowed distance between its
+numbers and the checkpoint's follows from the checkpoint's own rows, never from the scales in the file; int8 has to be
+the toolchain's own rounding, to the last bit.
 """
 
 import json
@@ -29,44 +29,44 @@ _SUM_ERROR = 1e-6
 """Error of a dot product in float32, against the sum of its absolute terms."""
 _SAMPLES = 128
 _TRIED = 4
-"""A weight and the same with a norm multiplied in may lie within int8's rounding of each other."""
+"""Forms compared in full: int8's rounding may hide whether a norm is folded into a weight."""
 _PRECISION: dict[Stored, int] = {"float32": 0, "float16": 1, "int8": 2, "palette6": 3, "int4": 4, "palette4": 5}
 _BOTH_ENDS = 4
-"""As many numbers say the steps of what a linear reads and gives."""
+"""Numbers in `Steps` where the output is int8 too: scale and zero point of a linear's input and of its output."""
 _CHOSEN: tuple[Stored, ...] = ("palette6", "int4", "palette4")
 _INT8_SLACK = 1e-3
 """Slack as a share of half a step: scale and quotient are rounded to float32."""
 _HALF_SLACK = 3 * 2.0**-11
 """Relative: Core ML rounds the weight, its scale and their product to half precision. Found in files: 2.74 of the 3."""
 _HALF_SMALLEST = 2.0**-24
-"""The smallest number in half precision; coremltools 9.0 raises what lies below to it, where others round to zero."""
+"""Smallest number in half precision; coremltools 9.0 raises smaller ones to it, where others round to zero."""
 
 
 STATIC_ROUNDING = Rounding(127)
-"""Rounding of linears whose ranges are known, see `checkpoint.static`: their codes are ours, not the toolchain's."""
+"""Rounding of linears with calibrated ranges, see `checkpoint.static`: their codes are ours, not the toolchain's."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """A tensor of the checkpoint as a file may hold it: as it is, or with what comes before it multiplied in."""
+    """A tensor of the checkpoint in a form that a file may hold: plain, looked up, or with a module folded in."""
 
     tensor: str
-    """The checkpoint's name."""
+    """Name in the checkpoint."""
     how: str
-    """Empty, or what was multiplied or added in."""
+    """Empty, or the folded tensor and how it is folded in."""
     plain: Array
     factor: Array | None = None
-    """Along the last axis."""
+    """Factor along the last axis."""
     error: Array | None = None
-    """Rounding of a sum, absolute, beside that of the file."""
+    """Absolute error of a sum, beyond the rounding of the file."""
     parts: tuple[str, ...] = ()
-    """Checkpoint names of what was multiplied or added in."""
+    """Checkpoint names of the tensors folded in."""
     prefix: bool = False
-    """Whether the first rows alone will do."""
+    """Whether a file may hold the first rows only."""
     places: NDArray[np.int64] | None = None
-    """Of a tensor that is looked up beforehand, the place in it of each number. The corner for a length will do."""
+    """For a table that is looked up at conversion, each number's index. A file may hold the part for its length."""
     rounding: Rounding | None = None
-    """How it is rounded to int8, where that is not the backend's way."""
+    """Rounding to int8, where it is not the backend's."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -75,22 +75,22 @@ class Form:
 
     @property
     def label(self) -> str:
-        """Name for messages."""
+        """Name in messages."""
         return f"{self.tensor} {self.how}".rstrip()
 
     @cached_property
     def values(self) -> Array:
-        """The numbers, made when they are first needed."""
+        """Numbers of the form, computed at first use."""
         return self.plain if self.factor is None else self.plain * self.factor
 
     def at(self, index: tuple[NDArray[np.int64], ...]) -> Array:
-        """Return some of the numbers without making all of them."""
+        """Return the numbers at an index without computing all of them."""
         return self.plain[index] if self.factor is None else self.plain[index] * self.factor[index[-1]]
 
 
 @dataclass(frozen=True)
 class Expected:
-    """A checkpoint, as far as a file can be compared with it."""
+    """The parts of a checkpoint that a file can be compared with."""
 
     tensors: Mapping[str, Array]
     positions: frozenset[str]
@@ -102,17 +102,17 @@ class Expected:
     calls: tuple[tuple[str, tuple[int, ...]], ...]
     """Modules in the order in which they run, each with the numbers of the calls on whose results it works."""
     static: Mapping[str, Steps] = field(default_factory=dict)
-    """By the name of a linear that is static int8, the steps of what it reads and gives."""
+    """Scale and zero point of the input and output of each static int8 linear, by name."""
     one_scale: bool = False
-    """Whether all rows of such a linear's weight share a scale."""
+    """Whether the weights of these linears have one scale per tensor."""
     rounded: frozenset[str] | None = None
-    """The names of the tensors that were chosen as integers; None where none was."""
+    """Names of the tensors with chosen integers; None if the checkpoint has none."""
     gathered: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
-    """The tensors that a graph holds looked up already, see `Architecture.gathered`."""
+    """Indices of tables that converters look up at conversion, by name, see `Architecture.gathered`."""
 
     @classmethod
     def read(cls, student: Path, structure: Mapping[str, Any]) -> "Expected":
-        """Read the tensors of a student by what `checkpoint.parameters` says that they contain, whatever their names.
+        """Read the tensors of a student by content digest: files may use other names than the structure.
 
         Raises:
             StudentError: the checkpoint is not the one that the structure describes.
@@ -134,7 +134,7 @@ class Expected:
 
     @cached_property
     def forms(self) -> tuple[Form, ...]:
-        """Every form of every tensor, the plain ones first."""
+        """Every form of every tensor, plain forms first."""
         plain = [self._plain(name, values) for name, values in self.tensors.items()]
         gathered = [
             Form(name, "looked up", self.tensors[name].ravel()[places], places=places)
@@ -143,7 +143,7 @@ class Expected:
         return (*plain, *gathered, *self._folded())
 
     def _plain(self, name: str, values: Array) -> Form:
-        """Return a tensor as it is; of a static linear with our own rounding, its bias in steps of the products."""
+        """Return the plain form of a tensor; the bias of a static linear may be off by half its scale."""
         linear, _, kind = name.rpartition(".")
         # A linear that gives floats adds its bias to them.
         if len(self.static.get(linear, ())) < _BOTH_ENDS:
@@ -157,7 +157,7 @@ class Expected:
         return Form(name, "", values, error=error.astype(np.float32))
 
     def _folded(self) -> Iterator[Form]:
-        """Yield linears with the layer norm before them multiplied in: W·g and b + W·β.
+        """Yield the forms of linears with the layer norm before them folded in: W·g and b + W·β.
 
         litert-torch 0.10 does this wherever a norm or a bias is followed by a linear.
         """
@@ -207,39 +207,39 @@ def _tensors(file: Path) -> Iterator[Array]:
 
 @dataclass(frozen=True)
 class Precision:
-    """What a scheme promises on a backend."""
+    """Storage and rounding of a scheme's weights on a backend."""
 
     tables: Stored
-    """How matrices and tables are stored."""
+    """Storage of matrices and tables."""
     vectors: Stored
-    """How biases and norms are stored, and how tables were before they were quantised."""
+    """Storage of biases and norms, and of tables before they were quantised."""
     granularity: Granularity | None
-    """Which elements share a scale, for integers."""
+    """Granularity of integers' scales."""
     rounding: Rounding
-    """How int8 is rounded."""
+    """Rounding to int8."""
 
     def of(self, form: Form, stored: Stored) -> Stored:
-        """Return what a tensor is held to: what it is stored in, but nothing worse than was promised."""
+        """Return the storage whose rounding error a tensor may have: the finer one of the promised and the file's."""
         promised = self.vectors if len(form.shape) < 2 else self.tables
         return min(promised, stored, key=_PRECISION.__getitem__)
 
 
 @dataclass(frozen=True)
 class Match:
-    """A constant beside one form of one tensor."""
+    """The comparison of a constant with one form of one tensor."""
 
     form: Form
     off: int
-    """Elements farther away than the rounding allows."""
+    """Number of elements that are farther off than the rounding allows."""
     size: int
     error: float
-    """The largest distance, in units of what is allowed."""
+    """Largest distance, as a multiple of the allowed one."""
     worst: tuple[int, ...]
     found: float
     wanted: float
 
     def describe(self) -> str:
-        """Say what is off."""
+        """Return a message with the number of wrong elements and the worst one."""
         where = f"row {self.worst[0]}" + "".join(f", column {axis}" for axis in self.worst[1:])
         return (
             f"{self.form.label}: {self.off} of {self.size} elements are not the checkpoint's, "
@@ -248,7 +248,7 @@ class Match:
 
 
 def best_match(constant: Constant, forms: Sequence[Form], precision: Precision) -> list[Match]:
-    """Return the forms that a constant agrees with in every element; if there is none, the nearest one alone.
+    """Return the forms that a constant equals within rounding in every element; if there is none, the nearest one.
 
     Equal tensors, such as biases of zeros, may share one constant, so several forms can agree.
     """
@@ -285,7 +285,7 @@ def _fits(shape: tuple[int, ...], form: Form, *, turned: bool) -> bool:
 
 
 def _sample(values: Array) -> tuple[NDArray[np.int64], ...]:
-    """Return places; of a sparse matrix those that are not zero, by which alone it can be told from another."""
+    """Return random indices; for a sparse matrix, indices of nonzero elements, by which alone it can be recognised."""
     generator = np.random.default_rng(0)
     if 0 < 2 * np.count_nonzero(values) < values.size:
         filled = np.flatnonzero(values)
@@ -294,7 +294,7 @@ def _sample(values: Array) -> tuple[NDArray[np.int64], ...]:
 
 
 def _distance(known: Array, form: Form, index: tuple[NDArray[np.int64], ...], *, turned: bool) -> float:
-    """Return the median distance of some elements: a few damaged ones do not move it."""
+    """Return the median distance over the sample: a few damaged elements do not move it."""
     placed = index[::-1] if turned else index
     for axis, size in enumerate(form.shape):
         if size == 1:
@@ -313,7 +313,7 @@ def _compare(values: Array, form: Form, stored: Stored, precision: Precision) ->
         wanted = wanted[..., : values.shape[-1], : values.shape[-1]]
     values = values.reshape(wanted.shape)
     storage = precision.of(form, stored)
-    # Beside weights of int4, int8 was chosen as they were.
+    # Beside int4 weights, int8 was chosen by the quantiser, like those.
     rounds = storage == "int8" and precision.tables == "int8"
     largest = _largest(wanted, form, precision) if rounds else None
     allowed = _allowed(wanted, form, largest, storage, precision)
@@ -322,7 +322,7 @@ def _compare(values: Array, form: Form, stored: Stored, precision: Precision) ->
         distance = np.abs(values - wanted)
         outside = ~(distance <= allowed)
         if stored in _CHOSEN and storage != stored:
-            # Few bits, where they were not promised.
+            # Fewer bits than the scheme promised.
             outside[...] = True
         if largest is not None:
             # Half a step hides a scale that is off by a bit.
@@ -337,7 +337,7 @@ def _compare(values: Array, form: Form, stored: Stored, precision: Precision) ->
 
 
 def _largest(wanted: Array, form: Form, precision: Precision) -> Array:
-    """Return the largest size of the elements that share a scale; of a shape that broadcasts."""
+    """Return the largest magnitude among the elements that share a scale, in a shape that broadcasts."""
     # coremltools 9.0 sees a table's first rows as one row, (1, length, width), and gives it one scale.
     one_scale = precision.granularity == "tensor" or (form.prefix and precision.vectors == "float16")
     largest: Array = np.abs(wanted).max(axis=None if one_scale else tuple(range(1, wanted.ndim)), keepdims=True)
@@ -345,10 +345,10 @@ def _largest(wanted: Array, form: Form, precision: Precision) -> Array:
 
 
 def _allowed(wanted: Array, form: Form, largest: Array | None, storage: Stored, precision: Precision) -> Array:
-    """Return how far each element may be away; of a shape that broadcasts.
+    """Return the largest distance allowed for each element, in a shape that broadcasts.
 
-    What was chosen may not be away at all: the quantised checkpoint has the same. Where all is half precision, a code
-    of eight bits times its scale is rounded to that.
+    Weights that the quantiser chose must match exactly: the quantised checkpoint has the same. In half precision, an
+    8-bit code times its scale is rounded to that.
     """
     allowed: Array = np.zeros((1,) * wanted.ndim, np.float32) if form.error is None else form.error
     base = precision.vectors
@@ -366,7 +366,7 @@ def _allowed(wanted: Array, form: Form, largest: Array | None, storage: Stored, 
 
 
 def _half_unit(wanted: Array) -> Array:
-    """Return half a unit in the last place of half precision: 2^-11 of the leading bit, one size below 2^-14.
+    """Return half a unit in the last place of half precision: 2^-11 of the leading bit; below 2^-14 it is constant.
 
     By the bits of float32, whose exponent has a bias of 127: twelve million logarithms would take a second.
     """

@@ -1,9 +1,8 @@
-"""Follow a file's own graph: does each operation read the tensors that the checkpoint has in its place?
+"""Follow a file's own graph: does each operation read the same tensors as its counterpart in the checkpoint?
 
-A constant is recognised by its content, so two LayerNorm gains of neighbouring layers that have changed places are
-both in the file, whole, and int8's own noise hides what they do. Here every operation that reads tensors of the
-checkpoint is taken for one call of one of its modules, and has to work on the results of the calls that this one works
-on in the checkpoint.
+A constant is recognised by its content, so two exchanged LayerNorm weights of neighbouring layers are both in the file,
+whole, and int8's own noise hides the effect. Here every operation that reads tensors of the checkpoint is matched with
+one call of one of its modules, and has to work on the results of the calls that this one works on in the checkpoint.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,34 +14,34 @@ from pipeline.formats.structure import Role, Use
 from pipeline.verify.weights import Expected, Form
 
 _SMALL = 16
-"""Matrices of fewer elements than this may be computed away."""
+"""Smaller matrices may be folded away."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a file has a tensor that one call of the checkpoint's modules reads."""
+    """The constant of a file that stands for a tensor which a module call reads."""
 
     constant: int
-    """Its number in `Structure.constants`."""
+    """Index in `Structure.constants`."""
     form: Form
 
 
 @dataclass(frozen=True)
 class Followed:
-    """One function beside the checkpoint."""
+    """One function of a file, matched with the checkpoint's module calls."""
 
     problems: tuple[str, ...]
-    """What it reads in a place where the checkpoint has something else."""
+    """Messages on tensors that are read in a wrong place."""
     places: Mapping[int, Mapping[str, Place]]
-    """By the number of a call and the name of a tensor."""
+    """Places by call number and tensor name."""
 
 
 def follow(uses: Sequence[Use], forms: Sequence[Sequence[Form]], expected: Expected) -> Followed:
-    """Take each operation of one function that reads tensors for a call of the checkpoint's modules.
+    """Match each operation of a function that reads tensors with a call of the checkpoint's modules.
 
     Args:
         uses: the operations of the function that read constants, in the order in which they run.
-        forms: for each constant of the file, what it holds of the checkpoint, as far as rounding can tell.
+        forms: for each constant of the file, the forms of tensors that it matches, as far as rounding can tell.
         expected: the checkpoint.
     """
     graph = _Graph(expected)
@@ -56,7 +55,7 @@ def follow(uses: Sequence[Use], forms: Sequence[Sequence[Form]], expected: Expec
 
 @dataclass(frozen=True)
 class _Read:
-    """A constant that an operation reads: what it holds of the checkpoint, and what is done with it."""
+    """A constant that an operation reads: the forms that it matches, and the operation's role for it."""
 
     number: int
     forms: tuple[Form, ...]
@@ -65,13 +64,13 @@ class _Read:
 
 @dataclass
 class _Graph:
-    """One function beside the calls of the checkpoint."""
+    """The calls of the checkpoint, as far as the operations of one function were matched with them."""
 
     expected: Expected
     reached: list[frozenset[int]] = field(default_factory=list)
-    """For each use of the file, the calls whose results it hands on."""
+    """For each operation of the file, the calls whose results it passes on."""
     consumed: dict[int, set[str]] = field(default_factory=dict)
-    """Tensors that were read, by call."""
+    """Tensors read so far, by call number."""
     places: dict[int, dict[str, Place]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -80,7 +79,7 @@ class _Graph:
             self.calls.setdefault(name, []).append(number)
 
     def add(self, use: Use, read: Sequence[_Read]) -> str | None:
-        """Take an operation for a call; return what is wrong if it can be none."""
+        """Match an operation with a call; return a message if no call fits."""
         sources = frozenset().union(*(self.reached[number] for number in use.sources))
         if not read:
             self.reached.append(sources)
@@ -102,11 +101,11 @@ class _Graph:
         return f"{names}: read{how} by an operation that works on {self._named(sources)}"
 
     def _candidates(self, read: Sequence[_Read]) -> Iterator[tuple[int, list[Form]]]:
-        """Yield the calls whose module has all that an operation reads, those first that have not read it yet."""
+        """Yield the calls whose module has every tensor that an operation reads, calls not yet read first."""
         found = []
         for call in sorted({number for form in read[0].forms for number in self.calls.get(_module(form), ())}):
             name = self.expected.calls[call][0]
-            # Rows of a table that were looked up beforehand are an addend, too.
+            # Rows that were looked up at conversion are an addend, too.
             table = not self._needs(call)
             mine = [
                 [form for form in one.forms if _module(form) == name and (table or _plays(form, one.role))]
@@ -120,21 +119,21 @@ class _Graph:
             yield call, chosen
 
     def _fits(self, call: int, sources: frozenset[int], forms: Iterable[Form]) -> bool:
-        """Return whether an operation on the results of `sources` can be a call, or the later part of it."""
+        """Return whether an operation on the results of `sources` can be a call, or its later part."""
         if call in sources:
             return True
         needs = self._needs(call)
         if not needs:
-            # A table whose look-up was computed beforehand is an addend of what else goes where its rows go.
+            # A table that was looked up at conversion is added to other inputs of the calls that read its rows.
             readers = [number for number, (_, theirs) in enumerate(self.expected.calls) if call in theirs]
             return not sources or any(sources <= self._behind(reader, frozenset()) for reader in readers)
         folded = frozenset(name.rpartition(".")[0] for form in forms for name in form.parts)
         return sources <= self._behind(call, folded) and all(self._covered(need, sources, folded) for need in needs)
 
     def _twins(self, call: int, places: Mapping[str, Place]) -> Mapping[int, Mapping[str, Place]]:
-        """Return a call and those that compute the same, each with what it reads: a converter runs them as one.
+        """Return a call and its duplicates, each with the tensors it reads: a converter runs equal calls as one.
 
-        A query and a key that are tied are such calls.
+        Tied query and key projections are such calls.
         """
         name, needs = self.expected.calls[call]
         twins: dict[int, Mapping[str, Place]] = {call: places}
@@ -150,7 +149,7 @@ class _Graph:
         return next(form for form in self.expected.forms if form.tensor == tensor and form.how == like.how)
 
     def _alike(self, name: str, other: str) -> bool:
-        """Return whether two modules have equal tensors, some at all."""
+        """Return whether two modules have equal weights and biases, and at least one of them."""
         kinds = [kind for kind in ("weight", "bias") if f"{name}.{kind}" in self.expected.tensors]
         pairs = [
             (self.expected.tensors[f"{name}.{kind}"], self.expected.tensors.get(f"{other}.{kind}")) for kind in kinds
@@ -161,11 +160,11 @@ class _Graph:
         return self.expected.calls[call][1]
 
     def _passed_over(self, call: int, folded: frozenset[str]) -> bool:
-        """Return whether a call may be missing between two others: multiplied into one, or computed beforehand."""
+        """Return whether a call may be missing between two others: folded into one, or computed at conversion."""
         return call not in self.consumed or self.expected.calls[call][0] in folded
 
     def _behind(self, call: int, folded: frozenset[str]) -> frozenset[int]:
-        """Return the calls on whose results a call may work."""
+        """Return the calls whose results a call may read: its inputs, and the inputs of those that may be missing."""
         result: set[int] = set()
         waiting = list(self._needs(call))
         while waiting:
@@ -184,7 +183,7 @@ class _Graph:
         )
 
     def left_out(self) -> Iterator[str]:
-        """Say which linears no operation was taken for."""
+        """Yield a message for each linear that no operation was matched with."""
         for number, (name, needs) in enumerate(self.expected.calls):
             weight = self.expected.tensors.get(f"{name}.weight")
             matrix = needs and weight is not None and weight.ndim == 2 and weight.size >= _SMALL

@@ -1,23 +1,23 @@
-"""How a bound reads that was not kept: what was measured, in its unit, what was asked, and what is to blame."""
+"""Messages of gates that failed: the measure in its unit, the bound, and the worst input."""
 
 from dataclasses import dataclass
 
 _NOT_FINITE_DB = -999.0
-"""What a control says where an output is NaN or infinite."""
+"""The SQNR in a control's record where an output is NaN or infinite."""
 _CLOSE, _ROUNDING = 1e-3, 0.01
-"""What a cosine lacks to 1 is what counts, and is rounded to a hundredth of itself."""
+"""A cosine this close to 1 is shown with enough digits that its distance to 1 is off by a hundredth at most."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """What a gate compares with its bound."""
+    """The measure that a gate compares with its bound."""
 
     name: str
     unit: str = ""
-    """Behind each number; empty for cosines, fractions and differences of unit vectors."""
+    """Unit after each number; empty for cosines, fractions and differences of unit vectors."""
 
     def of(self, value: float, *, digits: str = ".6g") -> str:
-        """Return a value in its unit."""
+        """Return a value with its unit."""
         return f"{value:{digits}} {self.unit}".rstrip()
 
 
@@ -48,11 +48,11 @@ RELATIVE = "of the reference's root mean square"
 
 
 def quantity(gate: str, output_kind: str) -> Quantity | None:
-    """Return what a gate measures, or None for one that is a yes or a no.
+    """Return the measure of a gate, or None for a gate without a bound.
 
     Args:
-        gate: its name; behind a colon may stand the dataset or the evaluator that it is about.
-        output_kind: of the task.
+        gate: its name; a dataset's or an evaluator's name may follow a colon.
+        output_kind: the task's kind of output.
     """
     key = gate.partition(":")[0]
     found = _QUANTITIES.get(key)
@@ -60,7 +60,7 @@ def quantity(gate: str, output_kind: str) -> Quantity | None:
 
 
 def _digits(found: float, bound: float) -> str:
-    """Return the format with the fewest digits that tell both apart, and either from 1 where it is only close to it."""
+    """Return the format with the fewest digits that distinguishes both values, and a value near 1 from 1."""
     return next((digits for digits in (f".{count}g" for count in range(6, 17)) if _tells(digits, found, bound)), ".17g")
 
 
@@ -75,18 +75,18 @@ def _tells(digits: str, found: float, bound: float) -> bool:
 
 
 def broken(gate: str, output_kind: str, found: float, bound: float, *, least: bool, why: str) -> str:
-    """Return the line of a gate whose bound was not kept.
+    """Return the message of a gate whose bound was not met.
 
     Args:
         gate: its name, by which a recipe may set the bound.
-        output_kind: of the task.
-        found: what was measured.
-        bound: what was asked.
+        output_kind: the task's kind of output.
+        found: the measured value.
+        bound: the bound.
         least: whether the bound is a minimum.
-        why: the input that is to blame, or what was compared.
+        why: the worst input, or the comparison made.
     """
     measured = quantity(gate, output_kind) or Quantity("found")
-    # One decimal says enough of decibels, unless it hides on which side of the bound they are.
+    # One decimal is enough for decibels, unless it hides on which side of the bound a value lies.
     rounded = measured.unit == "dB" and f"{found:.1f}" != f"{bound:.1f}"
     digits = _digits(found, bound)
     said = measured.of(found, digits=".1f" if rounded else digits)

@@ -1,7 +1,7 @@
-"""Checks that nothing in a Core ML package leads outside of it or to what is not there, before anything runs it.
+"""Check a Core ML package before anything runs it: every reference stays inside it and leads to something.
 
-The protobuf itself is parsed by Google's library, which refuses what is cut off. What remains are names of values that
-nothing computes, places in weight files, shapes, and literals that do not fill them.
+The protobuf itself is parsed by Google's library, which refuses truncated ones. The rest are names of values that no
+operation computes, offsets into weight files, shapes, and literals that do not fill them.
 """
 
 import math
@@ -18,22 +18,22 @@ from pipeline.mil.package import VARIADIC, Literal, Operation, Output, Program
 from pipeline.mil.values import TensorType
 
 _MOST_BYTES = 2**32
-"""The most that one value takes; the largest of an encoder's is its vocabulary's table."""
+"""Most bytes of one value; the largest of an encoder's is its vocabulary's table."""
 _MOST_AXES = 8
-"""A palette has two more than the weight that it is of, and Core ML's values have five at most."""
+"""Most axes: a palette has two more than its weight, and Core ML's values have five at most."""
 _MOST_CHAINED = 8
-"""Decompressions one after the other."""
+"""Most decompressions of one constant, one after the other."""
 _ALIGNMENT = 64
-"""A blob's data begins at a multiple of it."""
+"""Alignment of a blob's data."""
 _BEHIND_RECORD = 64
 
 
 def read(file: Path) -> Package:
-    """Read a package, and refuse one in which something leads outside or to what is not there, or is no conversion's.
+    """Read a package, and refuse one with a reference that leads nowhere, or with content that no conversion writes.
 
     Raises:
-        ArtifactError: what leads where, in one line.
-        InputError: there is nothing at that path, or it is something else.
+        ArtifactError: the first such reference or content, in one line.
+        InputError: there is nothing at that path, or no package.
         ToolchainError: coremltools, which carries the schema, is not installed.
     """
     try:
@@ -46,18 +46,18 @@ def read(file: Path) -> Package:
 
 
 def check(file: Path) -> None:
-    """Refuse a package, see `read`."""
+    """Refuse a damaged package, see `read`."""
     read(file)
 
 
 class _Check:
-    """The check of one package."""
+    """The bounds check of one package."""
 
     def __init__(self, package: Package) -> None:
         self._package = package
         self._refuse = damage(package.path)
         self._seen: set[object] = set()
-        """Places in weight files that were looked at with the same type; functions share them."""
+        """References to weight files that were checked with the same type; functions share them."""
 
     def all(self) -> None:
         """Check every function."""
@@ -70,7 +70,7 @@ class _Check:
     def _function(self, program: Program) -> None:
         known: dict[str, TensorType | None] = {}
         chained: dict[str, int] = {}
-        """How many decompressions a constant is made by."""
+        """Number of decompressions by which a constant is made."""
         for row in program.inputs:
             self._declared(row, f"{program.name}, input {row.name}")
             known[row.name] = row.type
@@ -127,7 +127,7 @@ class _Check:
             self._size(output.type.shape or (), output.type.dtype.bits, where)
 
     def _size(self, shape: Iterable[int | None], bits: int, where: str) -> int:
-        """Return the elements of a shape, after it was checked; sizes that are free count as 1."""
+        """Return the number of elements of a shape after checking it; free sizes count as 1."""
         sizes = [1 if size is None else int(size) for size in shape]
         elements = math.prod(sizes)
         if len(sizes) > _MOST_AXES or any(size < 0 for size in sizes) or elements * max(bits, 8) > 8 * _MOST_BYTES:
@@ -172,7 +172,7 @@ class _Check:
             raise self._refuse(f"{where} is a literal of kind {kind}")
         form = literal.proto.tensor.WhichOneof("value")
         if form is None:
-            # Nothing is written for zeros.
+            # Zeros are left out of the protobuf.
             if elements > 1:
                 raise self._refuse(f"{where} has no numbers for the shape {literal.type and literal.type.shape}")
             return
@@ -190,7 +190,7 @@ class _Check:
     # --- the description ----------------------------------------------------------------------------------------------
 
     def _described(self, program: Program, known: dict[str, TensorType | None]) -> None:
-        """Check that what the model's description says of a function is so of the function."""
+        """Check that the model's description names a function's inputs and outputs, with shapes that fit."""
         inputs = {row.name for row in program.inputs}
         for rows, names, what in (
             (program.description.input, inputs, "input"),

@@ -1,7 +1,7 @@
-"""Puts what a checkpoint's weights were chosen as into a converted program, as it is: palettes, or integers and scales.
+"""Put a checkpoint's palettes or integers with scales into a converted program, unchanged.
 
-coremltools palettises by k-means of its own, and rounds to scales of its own, which know nothing of what flows through
-a model. Its operations for palettes and integers are used here, and none of its choices.
+coremltools palettises with its own k-means, and rounds with its own scales, without calibration. Its operations for
+palettes and integers are used here, and none of its choices.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,26 +21,26 @@ Chosen = Palette | Integers
 
 
 def read(student: Path, scheme: Scheme) -> Mapping[str, Chosen]:
-    """Return what a checkpoint's weights were chosen as for a scheme, by their names.
+    """Return a checkpoint's palettes or integers, by tensor name.
 
     Raises:
-        StudentError: it was not quantised for such a scheme.
+        StudentError: the checkpoint was not quantised for such a scheme.
     """
     return palettes.read(student) if scheme.palette_bits else integers.read(student)
 
 
 def put_in(model: Any, chosen: Mapping[str, Chosen]) -> Any:
-    """Return a model in which each constant that a palette or integers give is these.
+    """Return a model with palettes or integers in place of the constants that equal them after dequantisation.
 
-    A constant is recognised by its content. The checkpoint holds what palettes and integers give, which half precision
-    keeps, but for products of integers of 8 bits and their scales: those are rounded to it, here as there.
+    A constant is recognised by its content. The checkpoint holds dequantised weights, which half precision keeps,
+    except products of 8-bit integers and their scales: those are rounded to it, here as there.
 
     Args:
-        model: a float model of coremltools, in half precision, of the checkpoint. It stays as it is.
-        chosen: by the names of their weights.
+        model: a float model of coremltools, in half precision, of the checkpoint. It is not changed.
+        chosen: palettes or integers by weight name.
 
     Raises:
-        ToolchainError: the program lacks a constant that one of them gives.
+        ToolchainError: the program lacks a constant that equals one of them.
     """
     from coremltools.converters.mil.mil.passes.graph_pass import AbstractGraphPass
     from coremltools.converters.mil.mil.passes.helper import block_context_manager
@@ -72,12 +72,12 @@ def put_in(model: Any, chosen: Mapping[str, Chosen]) -> Any:
 
 
 def _decompressed(one: Chosen, constant: Any) -> Any:
-    """Return the output of a new operation before a constant's, which gives the same from what was chosen."""
+    """Insert an operation that decompresses a quantised weight before a constant, and return its output."""
     from coremltools.converters.mil.frontend import _utils
     from coremltools.converters.mil.mil import Builder, types
 
     if isinstance(one, Palette):
-        # Groups of rows, one of columns, entries, and vectors of one number.
+        # Groups of rows, one group of columns, centroids, and vectors of one number.
         lut = one.lut[:, None, :, None]
         name = f"{constant.name}_palettised"
         return _utils._construct_constexpr_lut_op(one.indices, lut, name=name, before_op=constant)

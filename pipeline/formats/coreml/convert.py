@@ -34,7 +34,7 @@ def lengths_in_file(lengths: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
-    """Write one package: a function per length from iOS 18 on, else the longest length alone."""
+    """Write one package: with a function per length from iOS 18 on, else with the longest length only."""
     ios = request.minimum_ios or NEWEST_IOS
     lengths = request.lengths if ios >= FUNCTIONS_FROM_IOS else request.lengths[-1:]
     dropped = [length for length in request.lengths if length not in lengths]
@@ -55,7 +55,7 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
 
 
 def _convert_one(request: ConvertRequest, length: int, ios: int) -> Any:
-    """Return a Core ML model of one fixed length."""
+    """Return a Core ML model for one fixed length."""
     scheme = SCHEMES[request.scheme]
     support = scheme.support["coreml"]
     static = scheme.activations == "static_int8"
@@ -76,9 +76,9 @@ def _convert_one(request: ConvertRequest, length: int, ios: int) -> Any:
 def _float_model(
     student: Path, task_name: str, precision: str, length: int, longest: int, minimum_ios: int, static: bool
 ) -> Any:
-    """Convert without compression. Kept for the next scheme of the same run: int8 starts from the fp16 model.
+    """Convert without compression. Cached for the next scheme of the same run: int8 starts from the fp16 model.
 
-    With `static`, what linears read is rounded to int8 over the checkpoint's ranges.
+    With `static`, inputs of linears are rounded to int8 over the checkpoint's ranges.
     """
     import coremltools as ct
     import torch
@@ -116,7 +116,7 @@ def _drop_aliases(exported: Any) -> None:
 
 
 class _Form(str):
-    """A string that answers as a constant node does."""
+    """A string with the `val` attribute of a constant node."""
 
     __slots__ = ()
 
@@ -126,7 +126,7 @@ class _Form(str):
 
 
 def _give_gelu_its_form(exported: Any) -> None:
-    """Hand gelu's form over by position: coremltools 9.0 drops the keyword, and writes the erf form for tanh.
+    """Pass gelu's form by position: coremltools 9.0 drops the keyword, and writes the erf form for tanh.
 
     Its `gelu` then asks the form for a `val`, as if it were a node of the graph.
     """
@@ -138,7 +138,7 @@ def _give_gelu_its_form(exported: Any) -> None:
 
 
 def _round_once(exported: Any) -> None:
-    """Let linears that read the same tensor, such as query, key and value, read it rounded by one operation."""
+    """Round a tensor once for all linears that read it, such as query, key and value."""
     graph = exported.graph_module.graph
     made: dict[Any, Any] = {}
     for node in list(graph.nodes):
@@ -152,9 +152,9 @@ def _round_once(exported: Any) -> None:
 
 
 def _hold_floors_up(exported: Any, *, half: bool, ios: int) -> None:
-    """Keep what bounds a number from below a normal number of half precision, and a bound to one side.
+    """Keep epsilons and lower bounds normal numbers of half precision, and `clamp` one-sided.
 
-    coremltools rounds 1e-12 up to 2^-24, which is subnormal: where a processor takes that for zero, the length of an
+    coremltools rounds 1e-12 up to 2^-24, which is subnormal: on a processor that flushes it to zero, the norm of an
     embedding of padding alone is infinite after `rsqrt`, and zero times infinity is NaN. Its `clamp` has a second bound
     of infinity. Before iOS 17 the epsilon of `rsqrt` is in half precision too; there it divides by a square root.
     """
@@ -186,7 +186,7 @@ def _is_float(node: Any) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def _graph(student: Path, task_name: str, longest: int, static: bool) -> Any:
-    """Load the student once for all lengths."""
+    """Return the student's graph for export, loaded once for all lengths."""
     from pipeline.checkpoint import ranges
     from pipeline.checkpoint.loading import export_graph
     from pipeline.checkpoint.static import insert
@@ -198,7 +198,7 @@ def _graph(student: Path, task_name: str, longest: int, static: bool) -> Any:
 
 
 def _leave_zeros_out(model: Any) -> Any:
-    """Store matrices that are mostly zeros as a bit for each place and the numbers that are not zero."""
+    """Store matrices that are mostly zeros as a bit mask and the nonzero numbers."""
     import coremltools.optimize as cto
 
     config = cto.coreml.OpThresholdPrunerConfig(
@@ -208,14 +208,14 @@ def _leave_zeros_out(model: Any) -> Any:
 
 
 def _compress_int8(model: Any, sparse: bool) -> Any:
-    """Store all weights and tables as int8 with a scale per row; small ones stay as they are.
+    """Store all weights and tables as int8 with a scale per row; small ones stay in floats.
 
-    So do those whose rows would have one scale together: the positions, which were folded to `(1, length, hidden)`. As
-    int8 they were most of a file's error (MiniLM at 32 tokens: mean cosine .9980, and .9994 with them in fp16).
+    So do those that would get one scale for all rows: positions, which were folded to `(1, length, hidden)`. As int8
+    they were most of a file's error (MiniLM at 32 tokens: mean cosine .9980, and .9994 with them in fp16).
 
     Args:
         model: a model of coremltools.
-        sparse: whether zeros were left out of some weights, which then become int8 too.
+        sparse: whether some weights are stored sparsely, which then become int8 too.
     """
     import coremltools.optimize as cto
 
@@ -235,13 +235,13 @@ _COMPRESSION: Mapping[str, Callable[[Any, bool], Any] | None] = {
     "palettize_6bit": None,
     "palettize_4bit": None,
 }
-"""What is done to a float model, by scheme; its own precision is the row's `base`. None where nothing is, or where the
-checkpoint has what was chosen."""
+"""Compression of a float model, by scheme; the float model's precision is the row's `base`. None for no compression, or
+where the checkpoint has palettes or integers."""
 CONVERTS = frozenset(_COMPRESSION)
 
 
 def _in_one_row(model: Any) -> Iterator[str]:
-    """Yield the names of constants of several axes of which the first, along which scales lie, has one place."""
+    """Yield the names of constants with several axes whose first axis, along which scales lie, has size 1."""
     for function in model._mil_program.functions.values():
         for operation in function.find_ops(op_type="const"):
             shape = operation.outputs[0].shape
@@ -250,7 +250,7 @@ def _in_one_row(model: Any) -> Iterator[str]:
 
 
 def _describe(file: Path, request: ConvertRequest) -> None:
-    """Fill in the metadata that Xcode shows; coremltools drops it where it joins several functions."""
+    """Fill in the metadata that Xcode shows; coremltools drops it when it joins several functions."""
     path = file / SPECIFICATION
     spec = mil.read(file).spec
     metadata = spec.description.metadata
@@ -260,7 +260,7 @@ def _describe(file: Path, request: ConvertRequest) -> None:
     metadata.versionString = request.metadata.get("version", "")
     for key, value in request.metadata.items():
         metadata.userDefined[f"{METADATA_PREFIX}{key}"] = value
-    # A function that is saved alone has the day on it, and equal models be equal files.
+    # coremltools writes the date into single functions, and equal models have to be equal files.
     metadata.userDefined.pop(_CONVERSION_DATE, None)
     if request.labels:
         metadata.userDefined["classes"] = ",".join(request.labels)
@@ -283,7 +283,7 @@ def _merge(request: ConvertRequest, lengths: tuple[int, ...], ios: int, out: Pat
 
 
 def _fix_identifiers(file: Path) -> None:
-    """Fix the identifiers in the package's manifest: coremltools draws random ones, and equal models be equal files."""
+    """Fix the identifiers in the manifest: coremltools draws random ones, and equal models have to be equal files."""
     path = file / "Manifest.json"
     manifest = json.loads(path.read_text())
     names = {"model.mlmodel": "00000000-0000-4000-8000-000000000001", "weights": "00000000-0000-4000-8000-000000000002"}
@@ -294,6 +294,6 @@ def _fix_identifiers(file: Path) -> None:
 
 
 def operations(file: Path) -> dict[str, int]:
-    """Count the operations of the longest function, constants apart; which unit runs them, an iPhone decides."""
+    """Count the operations of the longest function without constants; the iPhone decides which unit runs them."""
     package = mil.read(file)
     return {"ops_total": max(count_operations(package.program(name)) for name in package.functions)}

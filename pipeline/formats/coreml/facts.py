@@ -1,4 +1,4 @@
-"""What other rooms ask of Core ML."""
+"""Facts about Core ML for other modules."""
 
 from collections.abc import Mapping
 
@@ -16,6 +16,6 @@ DRAFTED: tuple[str, bool] = ("int8_weight_only", True)
 COMPUTE_UNITS = ("ALL", "CPU_AND_NE", "CPU_AND_GPU", "CPU_ONLY")
 MINIMUM_RUNTIME = "iOS 18 / macOS 15 (recipe: minimum_ios)"
 ROUNDING = Rounding(127, dtype=np.float16)
-"""Of coremltools 9.0, in half precision."""
+"""Rounding of coremltools 9.0, in half precision."""
 COMPUTED_AS: Mapping[str, ComputedAs] = {}
 PHONE_RUNNER: PhoneRunner | None = None

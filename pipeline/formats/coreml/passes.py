@@ -1,9 +1,9 @@
-"""The passes of coremltools through which a program goes, when it is converted and each time it is rewritten.
+"""Graph passes of coremltools, for conversion and for each later rewriting of a program.
 
-Two of the default ones are left out. `guard_negative_gather_indices` puts a comparison, an addition and a choice before
-every gather from iOS 17 on, and once more at each rewriting, to take negative indices as ones from the end; ids come
-from a tokenizer, and whoever runs a file checks them. `add_int16_cast` puts casts around these and before gathers. From
-both, programs for iOS 16 are free as they are.
+Two of the default passes are left out. `guard_negative_gather_indices` puts a comparison, an addition and a selection
+before every gather from iOS 17 on, and once more at each rewriting, to support negative indices; ids come from a
+tokenizer, and sessions check them. `add_int16_cast` puts casts around these and before gathers. Programs for iOS 16
+have neither anyway.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ _LEFT_OUT = frozenset({"common::guard_negative_gather_indices", "common::add_int
 
 
 def pipeline() -> Any:
-    """Return the passes of a conversion, which still may round to half precision."""
+    """Return the passes of a conversion, which include rounding to half precision."""
     import coremltools as ct
 
     passes = ct.PassPipeline()
@@ -21,13 +21,13 @@ def pipeline() -> Any:
 
 
 def compress(model: Any, name: str, config: Any, *, joint: bool) -> Any:
-    """Return a model whose weights one of coremltools' compressions was applied to.
+    """Return a model with one of coremltools' compressions applied to its weights.
 
     Args:
-        model: a model of coremltools with one function. It stays as it is.
-        name: of the pass, such as `linear_quantize_weights`.
-        config: what is compressed how, by operation.
-        joint: whether weights that are compressed already are compressed further.
+        model: a model of coremltools with one function. It is not changed.
+        name: name of the pass, such as `linear_quantize_weights`.
+        config: arguments of `OptimizationConfig`: the compression of each operation.
+        joint: whether weights that are already compressed are compressed further.
     """
     import coremltools.optimize as cto
     from coremltools.converters.mil.mil.passes.graph_pass import PassOption
@@ -40,11 +40,11 @@ def compress(model: Any, name: str, config: Any, *, joint: bool) -> Any:
 
 
 def apply(model: Any, graph_pass: Any) -> Any:
-    """Return a model that one pass has rewritten, as coremltools' own `_apply_graph_pass` does with its default passes.
+    """Return a model rewritten by one pass, like coremltools' `_apply_graph_pass`, then by our selection of passes.
 
     Args:
-        model: a model of coremltools with one function. It stays as it is.
-        graph_pass: what rewrites its program.
+        model: a model of coremltools with one function. It is not changed.
+        graph_pass: the pass.
     """
     import coremltools as ct
     from coremltools.converters.mil.converter import mil_convert

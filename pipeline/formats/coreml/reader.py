@@ -1,4 +1,4 @@
-"""What a Core ML package holds, read from the package itself: functions, constants and attributes."""
+"""Reader of Core ML packages: functions, constants and attributes, read from the package itself."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from pipeline.schemes import Arithmetic, Stored
 
 _STORED: dict[str, Stored] = {name.replace("palette", "lut"): name for name in get_args(Stored)}
 _SPARSE = "sparse "
-"""Begins what is said of a weight that is stored without its zeros, see `Weight.stored`."""
+"""Prefix of the description of a sparse weight, see `Weight.stored`."""
 _GELU: dict[str, Activation] = {"EXACT": "gelu", "TANH_APPROXIMATION": "gelu_tanh"}
 _NAMED: dict[str, Activation] = {name: name for name in get_args(Activation) if not name.startswith("gelu")}
 _DENIED: dict[str, Denied] = {
@@ -30,7 +30,7 @@ _DENIED: dict[str, Denied] = {
     "custom_layer": "a custom operator",
 }
 _RANDOM = "random_"
-"""Begins the names of all operations that draw numbers."""
+"""Prefix of the names of all operations that draw random numbers."""
 _ROLES: dict[str, dict[str, Role]] = {
     "layer_norm": {"gamma": "weight", "beta": "bias"},
     "linear": {"weight": "weight", "bias": "bias"},
@@ -42,11 +42,11 @@ _TOOLS = {
     "com.github.apple.coremltools.source": r"torch==[0-9][0-9a-z.+]*",
     "com.github.apple.coremltools.source_dialect": r"TorchExport::ATEN",
 }
-"""What coremltools says of itself where a function is saved alone: no claim of ours."""
+"""Metadata that coremltools writes about itself into a function that is saved alone: no claims of ours."""
 _LAYER_NORM_EPSILON = 1e-5
-"""MIL's default."""
+"""Default epsilon of MIL's `layer_norm`."""
 _DTYPES = {65568: "float32", 65552: "float16", 131104: "int32"}
-"""`ArrayFeatureType.ArrayDataType` of the model's protobuf."""
+"""Names of `ArrayFeatureType.ArrayDataType` in the model's protobuf."""
 
 
 @checked()
@@ -75,7 +75,7 @@ def _tensor(row: Any) -> Tensor:
 
 @checked()
 def claims(file: Path) -> dict[str, str]:
-    """Return what a package says of itself: what we wrote into its metadata, and which function it runs by default."""
+    """Return a package's own metadata: the entries that `convert` wrote, and the default function."""
     description = bounds.read(file).spec.description
     metadata = description.metadata
     own = {
@@ -86,20 +86,20 @@ def claims(file: Path) -> dict[str, str]:
     shown = {"author": metadata.author, "licence": metadata.license, "summary": metadata.shortDescription}
     shown["version"] = metadata.versionString
     for name, value in shown.items():
-        # They stand in two places: where Xcode shows them, and among our own fields.
+        # Each stands in two places: where Xcode shows it, and among our own fields.
         own[name] = " and ".join(sorted({own.get(name, "nothing"), value}))
     return own | {"default function": description.defaultFunctionName or "main"}
 
 
 @checked()
 def structure(file: Path) -> Structure:
-    """Read back what can be compared with the checkpoint without running the file.
+    """Read back the constants and attributes that can be compared with the checkpoint without running the file.
 
     coremltools raises an epsilon of 1e-12 to 5.96e-8, the smallest half, in half-precision models.
 
     Raises:
-        ArtifactError: it is damaged.
-        ToolchainError: it has a weight or an activation for which `Structure` has no word.
+        ArtifactError: the package is damaged.
+        ToolchainError: it has a weight or an activation that `Structure` cannot represent.
     """
     package = bounds.read(file)
     epsilons: list[float] = []
@@ -141,7 +141,7 @@ def structure(file: Path) -> Structure:
 
 
 def _flow(package: Package, function: str, every: Sequence[Weight], steps: Mapping[str, Steps | None]) -> Flow:
-    """Follow the values of a function; weights go by their identity, the steps of linears by their names."""
+    """Follow the values of a function; the keys of weights are their identities, those of `steps` linears' names."""
     flow = Flow()
     sources = constants(package.program(function))
     by_reader: dict[str, list[Weight]] = {}
@@ -168,12 +168,12 @@ def _denied(kind: str) -> Denied | None:
 
 
 def _gelu(mode: Value | None) -> list[Activation]:
-    """Return what a gelu is; by a sigmoid, which coremltools makes of that formula, it is none of `Activation`."""
+    """Return the form of a gelu; none for the sigmoid approximation, which coremltools makes of that formula."""
     return [_GELU[str(mode)]] if str(mode) in _GELU else [] if mode is not None else ["gelu"]
 
 
 def _role(operation: Operation, weight: Weight, sources: Mapping[str, Source]) -> Role | None:
-    """Return what an operation does with a weight, by the argument that it is."""
+    """Return the role of a weight in an operation, by the argument that it is."""
     roles = _ROLES.get(operation.kind, {})
     for name, role in roles.items():
         for argument in operation.arguments.get(name, ()):
@@ -184,7 +184,7 @@ def _role(operation: Operation, weight: Weight, sources: Mapping[str, Source]) -
 
 
 def _floats(weight: Weight) -> int:
-    """Return how many floats a weight has; none if it is of another type."""
+    """Return the number of floats in a weight; 0 for other types."""
     return weight.type.size if weight.type is not None and weight.type.dtype.floating else 0
 
 

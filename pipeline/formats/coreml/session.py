@@ -1,4 +1,4 @@
-"""Core ML's runtime on macOS, and elsewhere the reference interpreter that stands in for it, see `pipeline.mil`."""
+"""Sessions for Core ML: its runtime on macOS, and elsewhere the reference interpreter of `pipeline.mil`."""
 
 import platform
 import sys
@@ -22,17 +22,17 @@ _STANDS_IN = (
 
 
 def no_runtime() -> str | None:
-    """Say that this machine lacks Core ML's runtime, which is part of macOS, or return None."""
+    """Return why this machine lacks Core ML's runtime, which is part of macOS, or None."""
     return None if sys.platform == "darwin" else "Core ML runs on macOS only."
 
 
 def import_runtime() -> None:
-    """Import the runtime, so that opening a file can be timed without it."""
+    """Import the runtime, so that opening a file can be timed without the import."""
     import coremltools  # noqa: F401
 
 
 def load(file: Path, signature: Signature, *, threads: int) -> Session:
-    """Open a package in Core ML, which chooses its threads itself, or off macOS in the reference interpreter."""
+    """Open a package in Core ML, which chooses its threads itself; off macOS, in the reference interpreter."""
     if no_runtime():
         return load_interpreter(file, signature)
     return load_compute_unit(file, signature, "ALL")
@@ -44,12 +44,12 @@ def load_interpreter(file: Path, signature: Signature) -> Session:
 
 
 def load_control(file: Path, signature: Signature, scratch: Path) -> Session:
-    """Open a file's own graph and weights in single precision, see `Backend`: in the interpreter, as they are."""
+    """Open a file's own graph and weights in single precision, in the reference interpreter; see `Backend`."""
     return _InterpreterSession(file, signature, precision="mixed")
 
 
 def load_compute_unit(file: Path, signature: Signature, compute_units: ComputeUnits) -> Session:
-    """Open a package in Core ML, on some of a machine's compute units.
+    """Open a package in Core ML on the given compute units.
 
     Raises:
         ToolchainError: this is not macOS.
@@ -82,7 +82,7 @@ def _on(units: ComputeUnits) -> Evaluator:
 
 
 class _CoreMLSession:
-    """Core ML's own runtime, on macOS."""
+    """A package in Core ML's own runtime, on macOS."""
 
     def __init__(self, file: Path, signature: Signature, *, compute_units: ComputeUnits) -> None:
         import coremltools as ct
@@ -111,7 +111,7 @@ class _CoreMLSession:
 
 
 class _InterpreterSession:
-    """The reference interpreter; what the program declares half precision is rounded to it, or the constants alone."""
+    """A package in the reference interpreter, at a precision of `pipeline.mil`."""
 
     def __init__(
         self,
@@ -137,12 +137,12 @@ class _InterpreterSession:
         return {tensor.name: result[tensor.name] for tensor in function.outputs}
 
     def close(self) -> None:
-        """Free the constants."""
+        """Free the interpreters with their constants."""
         self._functions.clear()
 
 
 def _tables(package: mil.Package, function: str) -> dict[str, int]:
-    """Return the number of rows of the table into which the ids of each input index."""
+    """Return the number of rows of the table that each input of ids indexes."""
     program = package.program(function)
     sources = constants(program)
     rows: dict[str, int] = {}
@@ -157,10 +157,10 @@ def _tables(package: mil.Package, function: str) -> dict[str, int]:
 
 
 def _check_ids(tables: Mapping[str, int], inputs: Inputs) -> None:
-    """Refuse ids outside of their table: a program does not, and what it gathers then nothing says.
+    """Refuse ids outside of their table: a program does not, and its outputs are then undefined.
 
     Raises:
-        InputError: which, and how many rows there are.
+        InputError: the range of the ids, and the number of rows.
     """
     for name, rows in tables.items():
         ids = inputs[name]

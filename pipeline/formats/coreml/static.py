@@ -1,6 +1,6 @@
-"""What linears read, where it is rounded to int8 over fixed ranges: by `quantize` and `dequantize` before them.
+"""Static int8 inputs of linears in ML Programs: a `quantize` and a `dequantize` before each.
 
-ML Programs have no integer products of activations that are quantised as they come.
+ML Programs have no integer products of activations that are quantised at run time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,16 +14,16 @@ from pipeline.mil.constants import Source, parameter
 from pipeline.mil.package import Operation, Program
 
 _READ_BY = {"quantize": ("dequantize", "input"), "dequantize": ("linear", "x")}
-"""What may read what was rounded, and as what."""
+"""The only reader of each rounding operation's output, and the argument that reads it."""
 _ABOVE = {"int8": 0, "uint8": 128}
-"""By type: how much its codes are above those of int8. coremltools takes uint8 where that makes the zero point 0."""
+"""Offset of a type's codes from int8's. coremltools takes uint8 where that makes the zero point 0."""
 
 
 def steps(package: Package, program: Program, sources: Mapping[str, Source]) -> Iterator[Steps | None]:
-    """Yield for each linear the steps to which what it reads is rounded, or None where that stays as it is.
+    """Yield scale and zero point of each linear's input, or None for an input that is not rounded.
 
     Raises:
-        ToolchainError: something is rounded that no linear reads, or is multiplied out by other steps.
+        ToolchainError: a rounded value has another reader than a linear, or is dequantised with another scale.
     """
     makers = {output.name: operation for operation in program.operations for output in operation.outputs}
     kinds = {name: maker.kind for name, maker in makers.items() if maker.kind in _READ_BY}
@@ -39,7 +39,7 @@ def steps(package: Package, program: Program, sources: Mapping[str, Source]) -> 
 
 
 def _maker(operation: Operation, argument: str, makers: Mapping[str, Operation]) -> Operation | None:
-    """Return the `quantize` or `dequantize` that makes what an operation reads."""
+    """Return the `quantize` or `dequantize` that makes an operation's input, or None."""
     (value,) = operation.arguments[argument]
     found = makers.get(value) if isinstance(value, str) else None
     return found if found and found.kind in _READ_BY else None
@@ -61,7 +61,7 @@ def _steps(
 
 
 def _grid(package: Package, sources: Mapping[str, Source], operation: Operation) -> tuple[float, int] | None:
-    """Return the scale and the zero point of an operation; None where there are several."""
+    """Return the scale and zero point of an operation; None if it has several."""
     scale, zero_point = (parameter(package, sources, operation, name) for name in ("scale", "zero_point"))
     if np.ndim(scale) or np.ndim(zero_point) or "axis" in operation.arguments:  # type: ignore[arg-type]
         return None

@@ -1,8 +1,8 @@
-"""Checks that a Core ML package has nothing in it but what conversions write.
+"""Check that a Core ML package has only content that conversions write.
 
-Core ML reads more than `pipeline.mil` does: which file the manifest makes the model, whether an input may be left out,
-blocks for other systems. What no conversion writes, nothing here has tried, so it is refused. `pipeline.mil` itself
-reads packages of any origin.
+Core ML reads more than `pipeline.mil`: which file the manifest makes the model, whether an input may be left out,
+blocks for other systems. Content that no conversion writes has been tested nowhere here, so it is refused.
+`pipeline.mil` itself reads packages of any origin.
 """
 
 import json
@@ -35,17 +35,17 @@ _MANIFEST = """{
     "rootModelIdentifier": "00000000-0000-4000-8000-000000000001"
 }
 """
-"""Every package has these: `convert` fixes the identifiers."""
+"""The manifest of every package: `convert` fixes the identifiers."""
 _WEIGHTS = "Data/com.apple.CoreML/weights/weight.bin"
 _BLOBS = "@model_path/weights/weight.bin"
-"""How a program calls the weight file."""
+"""Path of the weight file in a program."""
 _HANDLES = "executorch_debug_handle_mapping.json"
-"""Names of the operations once more; coremltools writes it for a function that is saved alone and not compressed."""
+"""A list of operation names; coremltools writes it for a function that is saved alone and not compressed."""
 _FILES = {"Manifest.json", "Data", "Data/com.apple.CoreML", SPECIFICATION, "Data/com.apple.CoreML/weights", _WEIGHTS}
 _OPSETS = {6: "CoreML5", 7: "CoreML6", 8: "CoreML7", 9: "CoreML8"}
-"""By specification version: those of iOS 15 to 18."""
+"""Opsets by specification version: those of iOS 15 to 18."""
 _IOS_OF_VERSION = 9
-"""The iOS release less the specification version."""
+"""The iOS release minus the specification version."""
 _COREMLTOOLS = "com.github.apple.coremltools.version"
 _BUILD = {"coremltools-version", "coremltools-component-torch", "coremltools-source-dialect"}
 _DTYPES = {65568: "fp32", 131104: "int32"}
@@ -85,22 +85,22 @@ _FIELDS = {
     "RepeatedStrings": "values",
     "RepeatedBytes": "values",
 }
-"""By message of the protobuf: the fields that conversions set. Read from clean packages for iOS 15 to 18."""
+"""Fields that conversions set, by protobuf message. Read from clean packages for iOS 15 to 18."""
 _KNOWN = {(message, field) for message, fields in _FIELDS.items() for field in fields.split()}
 
 
 def check(package: Package) -> None:
-    """Refuse a package that holds what no conversion writes.
+    """Refuse a package with content that no conversion writes.
 
     Raises:
-        ArtifactError: what that is, in one line.
+        ArtifactError: the first such content, in one line.
     """
     _Written(package, damage(package.path)).all()
 
 
 @dataclass(frozen=True)
 class _Written:
-    """The check of one package."""
+    """The content check of one package."""
 
     package: Package
     refuse: Refuse
@@ -143,7 +143,7 @@ class _Written:
             raise self.refuse(f"{links[0]} is a link")
 
     def _handles(self) -> None:
-        """Compare the names that lie beside with those in the program."""
+        """Check that the separate list of operation names is that of the program."""
         path = self.package.path / _HANDLES
         if not path.exists():
             return
@@ -166,7 +166,7 @@ class _Written:
     def _fields(self) -> None:
         spec = type(self.package.spec)()
         spec.CopyFrom(self.package.spec)
-        # Fields that the schema lacks, and those that are written twice, take room and are seen no more.
+        # Fields that the schema lacks, and fields written twice, take bytes and are invisible after parsing.
         spec.DiscardUnknownFields()
         size = (self.package.path / SPECIFICATION).stat().st_size
         if spec.ByteSize() != size:
@@ -203,7 +203,7 @@ class _Written:
         self._build(program.attributes)
 
     def _build(self, attributes: Any) -> None:
-        """Check what a program that was saved alone says of the tools that made it."""
+        """Check the tool versions in a program that was saved alone."""
         if not set(attributes) <= {"buildInfo"}:
             raise self.refuse(f"its program has the attributes {', '.join(sorted(attributes))}")
         for value in attributes.values():
@@ -229,10 +229,10 @@ class _Written:
                     )
 
     def _read(self, program: Program) -> None:
-        """Check that everything is read by something: what is not, nothing compares with the checkpoint."""
+        """Check that everything is read by something: an unread value is never compared with the checkpoint."""
         given = [one for operation in program.operations for row in operation.arguments.values() for one in row]
         read = {one for one in given if isinstance(one, str)} | set(program.outputs)
-        # Of sparse int8 weights an operation gives both mask and numbers, and the mask is read before it.
+        # Operations on sparse int8 weights give mask and numbers, and the mask is read before the operation.
         given_by = [[output.name for output in operation.outputs] for operation in program.operations]
         for names in (*([row.name] for row in program.inputs), *given_by):
             if names and not read & set(names):
@@ -241,7 +241,7 @@ class _Written:
     # --- the weight file ----------------------------------------------------------------------------------------------
 
     def _weight_file(self) -> None:
-        """Check that references fill the weight file, with zeros between what they read."""
+        """Check that references cover the weight file, with zeros between them."""
         places: set[int] = set()
         for value in _blobs(self.package.spec):
             if value.fileName != _BLOBS:
@@ -269,7 +269,7 @@ class _Written:
 
 
 def _fields(message: Any) -> Iterator[tuple[str, str]]:
-    """Yield every field that is set in a message or below it, with the message's name."""
+    """Yield every field that is set in a message or below it, with its message's name."""
     for descriptor, value in message.ListFields():
         yield message.DESCRIPTOR.name, descriptor.name
         if descriptor.message_type is None:

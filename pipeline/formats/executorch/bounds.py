@@ -1,9 +1,9 @@
-"""Checks that nothing in an ExecuTorch file leads outside of it or to what is not there, before a runtime follows it.
+"""Check an ExecuTorch file before a runtime follows it: every offset and index stays inside and leads to something.
 
 A `.pte` is a program, a flatbuffer, before segments: constants, and for each XNNPACK delegate a payload with a
 flatbuffer of its own. The runtime verifies the program's offsets and none of a payload; wrong indices and kinds of
-arguments end the process. What no conversion writes is refused too, such as a method that no app knows or bytes that
-nothing reads. What the numbers compute is not judged here, that is verification's.
+arguments end the process. Content that no conversion writes is refused too, such as a method that no app knows or bytes
+that nothing reads. Whether the numbers are right is not judged here but by verification.
 """
 
 from collections.abc import Iterator
@@ -19,38 +19,38 @@ from pipeline.formats.executorch.facts import SHORTEST
 
 _MAGIC = b"ET12eh00"
 _HEADER_BYTES = 64
-"""From which sizes and places are read, see executorch/schema/extended_header.h."""
+"""Bytes of the header with sizes and offsets, see executorch/schema/extended_header.h."""
 _BYTES = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 2, 6: 4, 7: 8, 11: 1, 15: 2, 27: 2, 28: 4, 29: 8}
 """Bytes of an element by the type's number in executorch/exir/scalar_type.py."""
 _INTEGERS = {3: "<i4", 4: "<i8"}
 _DYNAMISMS = 3
 _MOST_BYTES = 2.0**32
-"""The most that one tensor takes, and the memory for what is computed."""
+"""Most bytes of one tensor, and of the memory for computed tensors."""
 _MOST_AXES = 16
-"""The runtime's own limit."""
+"""Most axes of a tensor in the runtime."""
 _XNNPACK = "XnnpackBackend"
 _VERSION = 0
-"""The program's schema, as executorch 1.4.1 writes it (executorch/exir/version.py)."""
+"""Version of the program's schema that executorch 1.4.1 writes (executorch/exir/version.py)."""
 _HEAD = 40
-"""Bytes before the program's tables: the place of its root, its magic, and the header of sizes and places."""
+"""Bytes before the program's tables: the offset of its root, its magic, and the header of sizes and offsets."""
 _PLAN_ALIGNMENT, _PLAN_PADDING = 16, 64
-"""The planner places each tensor at a multiple of 16, and adds 64 bytes (executorch/exir/memory_planning.py)."""
+"""The planner aligns each tensor to 16 bytes, and adds 64 bytes (executorch/exir/memory_planning.py)."""
 _FORWARD = "forward"
 _CONSTANT_METHODS = ("get_input_names", "get_output_names", "get_min_seq_len", "get_max_seq_len", "get_vocab_size")
 
 
 def check(file: Path) -> None:
-    """Refuse a file in which something leads outside, or which no runtime can make sense of.
+    """Refuse a file with a reference out of it, or with content that no conversion writes.
 
     Raises:
-        ArtifactError: what leads where, in one line.
+        ArtifactError: the first such reference or content, in one line.
         ToolchainError: executorch, which carries the schema, is not installed.
     """
     _File(file).check()
 
 
 class _File:
-    """One file, walked once."""
+    """The bounds check of one file."""
 
     def __init__(self, file: Path) -> None:
         self._refuse = damage(file)
@@ -80,7 +80,7 @@ class _File:
         self._of_kind = members
         self._counts = np.bincount(self._values.owner, minlength=len(self._plans))
         self._first = np.cumsum(self._counts) - self._counts
-        """The number of each method's first value."""
+        """Index of each method's first value."""
 
     def check(self) -> None:
         """Check everything, from segments to the payloads of delegates."""
@@ -96,7 +96,7 @@ class _File:
         self._check_unread(read)
 
     def _check_methods(self) -> None:
-        """Check that there are the methods that a conversion writes, no other, and of its version."""
+        """Check that the methods, and their schema's version, are those that a conversion writes."""
         version = int(self._program.number("version")[0])
         if version != _VERSION:
             raise self._refuse(f"its program is of version {version}; executorch 1.4.1 writes {_VERSION}")
@@ -112,7 +112,7 @@ class _File:
         specs.demand(np.zeros(len(specs)), "no delegate of ours has such")
 
     def _check_lengths(self) -> None:
-        """Check the lengths that constant methods tell: the shortest as always, the longest as the inputs have it."""
+        """Check the lengths of the constant methods: the shortest is always the same, the longest is the inputs'."""
         least, most = (self._told(f"get_{bound}_seq_len") for bound in ("min", "max"))
         if least != SHORTEST:
             raise self._refuse(f"its shortest length is {least}; a conversion always writes {SHORTEST}")
@@ -168,7 +168,7 @@ class _File:
         self._check_constants(tensors, needed)
 
     def _check_memory(self, tensors: Rows, needed: NDArray[np.float64]) -> None:
-        """Check that a constant lies in its segment, and what is computed in the memory that is planned for it."""
+        """Check that a constant lies in its segment, and a computed tensor in its planned memory."""
         buffer, planned = tensors.number("data_buffer_idx").astype(np.int64), tensors["allocation_info"]
         tensors.demand(buffer < max(len(self._constant_room), 1), "it names a constant that is not there")
         is_planned = np.zeros(len(tensors), bool)
@@ -188,7 +188,7 @@ class _File:
         start = planned.number("memory_offset_low") + planned.number("memory_offset_high") * 2.0**32
         end = start + needed[planned.owner]
         planned.demand(end <= sizes.values[place], "it ends outside of its memory")
-        # Tensors may share a place and never need more than one each; the runtime takes all of the memory at once.
+        # Tensors may share a place and never need more than one each; the runtime allocates all of the memory at once.
         aligned = np.ceil(needed[planned.owner] / _PLAN_ALIGNMENT) * _PLAN_ALIGNMENT
         last, all_at_once = np.zeros(len(sizes.values)), np.zeros(len(sizes.values))
         np.maximum.at(last, place, start + aligned)
@@ -198,7 +198,7 @@ class _File:
         self._plans.demand(sizes.total(sizes.values > most) == 0, "it asks for more memory than the tensors in it need")
 
     def _check_constants(self, tensors: Rows, needed: NDArray[np.float64]) -> None:
-        """Check that each constant is some tensor's, and has no more bytes than that needs."""
+        """Check that each constant belongs to a tensor, and has no more bytes than the tensor needs."""
         buffer = tensors.number("data_buffer_idx").astype(np.int64)
         most = np.zeros(max(len(self._constant_room), 1))
         np.maximum.at(most, buffer, needed)
@@ -212,9 +212,9 @@ class _File:
         self._check_integers(tensors, buffer)
 
     def _check_integers(self, tensors: Rows, buffer: Ints) -> None:
-        """Check that constant integers count their places or are all 0, as positions and types do.
+        """Check that constant integers are 0, 1, 2, … or all 0, as positions and token types are.
 
-        A file in single precision keeps both from the checkpoint, read or not; any other could hold whatever one likes.
+        A file in single precision keeps both from the checkpoint, read or not; other integers could carry anything.
         """
         sizes = tensors.vector("sizes").product().astype(np.int64)
         types = tensors.number("scalar_type").astype(np.int64)
@@ -232,7 +232,7 @@ class _File:
                 rows = self._of_kind[kind]
                 items = rows.vector("items")
                 plan = self._values.owner[rows.owner]
-                # An optional tensor that is left out is number -1.
+                # An optional tensor that is absent has index -1.
                 items.demand_below(self._counts[plan], "value", least=-1 if kind == "OptionalTensorList" else 0)
                 numbers = self._first[plan][items.owner] + items.values
                 right = np.isin(self._kind[np.maximum(numbers, 0)], list(members)) | (items.values < 0)
@@ -254,7 +254,7 @@ class _File:
                 rows.demand(np.zeros(len(rows)), f"it is a {kind}, which no file of ours has")
         self._kernels(members.get("KernelCall"))
         self._calls: list[tuple[int, list[int]]] = []
-        """Each call of a delegate: which one is called, and its arguments."""
+        """For each call of a delegate, the delegate's index and the arguments."""
         self._delegate_calls(members.get("DelegateCall"))
 
     def _plan_of(self, calls: Rows) -> Ints:
@@ -295,26 +295,26 @@ class _File:
         self._check_vocabulary(tables)
 
     def _check_vocabulary(self, tables: set[int]) -> None:
-        """Check that ids below the vocabulary's size are rows of a table: one beyond ends the process in the kernel."""
+        """Check that the vocabulary's size is a table's number of rows: a larger id ends the process in the kernel."""
         told = self._told("get_vocab_size")
         if told is None or (tables and told not in tables):
             raise self._refuse(f"its vocabulary's size is {told}, and its tables have {sorted(tables)} rows")
 
     def _told(self, method: str) -> int | None:
-        """Return the number that a constant method gives, None if it gives anything else."""
+        """Return the number that a constant method returns, or None for any other value."""
         plan = self._plans.texts("name").index(method)
         output = self._plans.vector("outputs").rows()[plan]
         return self._int(int(self._first[plan]) + int(output[0])) if len(output) == 1 else None
 
     def _int(self, value: int) -> int | None:
-        """Return the number that a value holds, None if it is none."""
+        """Return the integer in a value, or None for another kind of value."""
         ints = self._of_kind.get("Int")
         if ints is None or value not in ints.owner:
             return None
         return int(ints.number("int_val")[ints.owner == value][0])
 
     def _tensor(self, value: int) -> kernels.Shaped | None:
-        """Return type and shape of a value, None if it is no tensor."""
+        """Return type and shape of a tensor, or None for another kind of value."""
         tensors = self._of_kind["Tensor"]
         found = np.flatnonzero(tensors.owner == value)
         if not len(found):
@@ -329,7 +329,7 @@ class _File:
             unread.check_rows(delegates, which, "nothing calls it")
 
     def _numbered(self, calls: Rows, table: Rows, index: str) -> tuple[list[int], list[list[int]]]:
-        """Return for each call the row of what it calls, and the rows of the values that it is given."""
+        """Return the index in `table` of each call's target, and the indices of its arguments."""
         plan = self._plan_of(calls)
         counts = np.bincount(table.owner, minlength=len(self._plans))
         first = np.cumsum(counts) - counts
@@ -345,7 +345,7 @@ class _File:
     # --- delegates ----------------------------------------------------------------------------------------------------
 
     def _payloads(self) -> tuple[Ints, Ints]:
-        """Return where the payload of each delegate begins and ends."""
+        """Return the start and end of each delegate's payload."""
         delegates = self._plans["delegates"]
         names = np.array(delegates.texts("id"))
         delegates.demand(names == _XNNPACK if len(names) else np.ones(0), f"it is none of {_XNNPACK}")
@@ -368,7 +368,7 @@ class _File:
             read.update((self._first[owner] + numbers).tolist())
         tensors = self._of_kind.get("Tensor")
         if tensors is not None:
-            # Constants are looked at anyhow: see `_check_integers`, and weights are compared with the checkpoint's.
+            # Constants are checked elsewhere: by `_check_integers`, and weights by comparison with the checkpoint.
             read.update(tensors.owner[tensors.number("data_buffer_idx") > 0].tolist())
         unread.check_rows(self._values, read, "nothing reads it")
         named, segments = self._program["named_data"], self._program["segments"]
@@ -382,7 +382,7 @@ class _File:
         unread.check_tables(self._program, _HEAD)
 
     def _numbers_of_values(self) -> Iterator[tuple[Ints, Ints]]:
-        """Yield the numbers of values that something reads or makes, with the method of each."""
+        """Yield the indices of values that something reads or makes, with the method of each."""
         plans, instructions = self._plans, self._plans["chains"]["instructions"]
         vectors = [(plans.vector(name), np.arange(len(plans))) for name in ("inputs", "outputs")]
         vectors += [(rows.vector("args"), self._plan_of(rows)) for rows in instructions.members("instr_args").values()]

@@ -1,6 +1,6 @@
-"""A `.pte` with the linears of its delegates in single precision, so that it can be held to single precision.
+"""Rewrite a `.pte` so that its delegates run in single precision and can be compared tightly.
 
-Why a file that quantises activations needs that: see the same module of LiteRT.
+The same module of LiteRT says why.
 """
 
 import json
@@ -24,20 +24,20 @@ _IN_BLOCKS = ("xnn_datatype_qbint4", "PerChannelGroupQuant")
 _CHAR_SCALAR, _FLOAT_SCALAR = 1, 6
 """executorch/exir/scalar_type.py."""
 _NONE = 2**32 - 1
-"""The id of a value that is none."""
+"""Id of an absent value."""
 _ALIGNMENT = 64
 Json = dict[str, Any]
 
 
 def write_control(file: Path, path: Path) -> bool:
-    """Write a copy of a file in which the linears that quantise their input read the same weights as floats.
+    """Write a copy of a file with activations that stay floats, and linears that read the same weights dequantised.
 
     Args:
-        file: the file, which stays as it is.
-        path: where the copy goes.
+        file: the file, which is not changed.
+        path: the file to write.
 
     Returns:
-        Whether there was such a linear; without one nothing is written, for the file computes in floats by itself.
+        Whether an activation was int8; without one nothing is written, for the file computes in floats already.
     """
     from executorch.exir._serialize._program import deserialize_pte_binary, serialize_pte_binary
 
@@ -56,7 +56,7 @@ def write_control(file: Path, path: Path) -> bool:
         for plan in program_file.program.execution_plan:
             _widen_between_delegates(plan)
         if store is not None:
-            # A file may hold nothing that nothing reads, see `bounds`: the int8 rows go.
+            # Files with unread content are refused, see `bounds`, so the int8 weights are removed.
             store.pte_data = {key: entry for key, entry in store.pte_data.items() if key in read}
         path.write_bytes(bytes(serialize_pte_binary(program_file, extract_delegate_segments=True)))
     return changed
@@ -85,7 +85,7 @@ class _Payload:
         return cls(json.loads(text), bytearray(data[start : start + header.constant_data_size]))
 
     def written(self) -> bytes:
-        """Return the payload's bytes."""
+        """Return the payload as bytes."""
         from executorch.backends.xnnpack.serialization.xnnpack_graph_serialize import XNNHeader
         from executorch.exir._serialize._flatbuffer import _flatc_compile
 
@@ -100,10 +100,10 @@ class _Payload:
         return (header.ljust(first, b"\0") + graph).ljust(second, b"\0") + bytes(self.constants)
 
     def widen(self, named: Mapping[str, bytes]) -> bool:
-        """Let linears read floats where they read quantised rows and int8 weights; return whether any did.
+        """Turn quantised activations and the weights of their linears into floats; return whether there were any.
 
         Args:
-            named: constants that lie outside of the payload, by their key.
+            named: constants outside of the payload, by key.
         """
         tensors = {_plain(row)["id_out"]: row for row in self.graph["xvalues"]}
         makers = {
@@ -135,7 +135,7 @@ class _Payload:
         return bool(linears or static)
 
     def _widen_static(self, static: set[int], tensors: Mapping[int, Json]) -> None:
-        """Make floats of activations that have a range, and copies of what rounded them."""
+        """Turn activations with a fixed range into floats, and the nodes that round them into copies."""
         for number in static:
             tensors[number]["xvalue_union"] = _plain(tensors[number]) | {"datatype": _FLOAT}
             tensors[number]["xvalue_union_type"] = "XNNTensorValue"
@@ -144,11 +144,11 @@ class _Payload:
                 node["xnode_union_type"] = "XNNCopy"
 
     def names(self) -> set[str]:
-        """Return the names of the constants that lie outside of the payload."""
+        """Return the names of constants outside of the payload."""
         return {row["named_key"] for row in self.graph["constant_data"] if row.get("named_key")}
 
     def _widen_weights(self, value: Json, named: Mapping[str, bytes]) -> None:
-        """Multiply a matrix of integers, or a bias in its steps, out, behind the constants that are there."""
+        """Append a dequantised matrix or bias to the constants, and let the value read it."""
         plain = _plain(value)
         values = self._multiplied_out(plain, value["xvalue_union"], named).astype("<f4")
         self.constants += bytes(_aligned(len(self.constants)) - len(self.constants))
@@ -181,7 +181,7 @@ class _Payload:
         return bytes(self.constants[row["offset"] : row["offset"] + row["size"]])
 
     def _remove_unread(self, made: set[int]) -> None:
-        """Remove the nodes that quantise rows which nothing reads any more, and those rows."""
+        """Remove nodes that quantise activations which nothing reads any more, and these activations."""
         read = {number for node in self.graph["xnodes"] for number in _inputs(node)}
         unread = made - read - set(self.graph["output_ids"])
         nodes, values = self.graph["xnodes"], self.graph["xvalues"]
@@ -189,14 +189,14 @@ class _Payload:
         self.graph["xvalues"] = [row for row in values if _plain(row)["id_out"] not in unread]
 
     def _remove_unread_constants(self) -> None:
-        """Remove the constants that no value reads any more, and give the others their new numbers."""
+        """Remove constants that no value reads any more, and renumber the others."""
         fields = [(_plain(row), "constant_buffer_idx") for row in self.graph["xvalues"]]
         fields += [
             (row["xvalue_union"]["quant_params"], "scale_buffer_idx")
             for row in self.graph["xvalues"]
             if "scale_buffer_idx" in row["xvalue_union"].get("quant_params", {})
         ]
-        # The first stands for none.
+        # Index 0 stands for no constant.
         read = sorted({0, *(row[name] for row, name in fields)})
         for row, name in fields:
             row[name] = read.index(row[name])
@@ -204,7 +204,7 @@ class _Payload:
 
 
 def _widen_between_delegates(plan: Any) -> None:
-    """Make floats of what one delegate rounds and another reads; each gets memory behind all that is planned."""
+    """Turn int8 tensors between delegates into floats; each gets memory behind the planned memory."""
     for value in plan.values:
         tensor = value.val
         if getattr(tensor, "scalar_type", None) != _CHAR_SCALAR or tensor.allocation_info is None:
@@ -218,21 +218,21 @@ def _widen_between_delegates(plan: Any) -> None:
 
 
 def _inputs(node: Json) -> Iterator[int]:
-    """Yield the values that a node reads."""
+    """Yield the ids of the values that a node reads."""
     for name, value in node["xnode_union"].items():
         if name.endswith("_id") and not name.startswith("output") and value != _NONE:
             yield value
 
 
 def _plain(value: Json) -> Json:
-    """Return a tensor without what quantises it."""
+    """Return a tensor value without its quantisation."""
     row: Json = value["xvalue_union"]
     plain: Json = row["tensor_value"] if value["xvalue_union_type"] == "XNNQuantizedTensorValue" else row
     return plain
 
 
 def _write_schema(folder: str) -> str:
-    """Put the payload's schema where its compiler finds it."""
+    """Write the payload's schema into a folder for flatc, and return its path."""
     from executorch.backends.xnnpack.serialization.xnnpack_graph_serialize import _get_schema_bytes
 
     path = Path(folder) / "graph.fbs"

@@ -23,7 +23,7 @@ BASE_SCHEME: str | None = None
 
 
 def lengths_in_file(lengths: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the longest: the length is free, and only its upper bound is in the file."""
+    """Return the longest length: the length is free, and only its upper bound is in the file."""
     return lengths[-1:]
 
 
@@ -58,7 +58,7 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
 
 
 def operations(file: Path) -> dict[str, int]:
-    """Return nothing: a delegate's blob holds XNNPACK's own nodes, not those that were handed over to it."""
+    """Return nothing: a delegate's blob has XNNPACK's own nodes, not the graph's operations that it took over."""
     return {}
 
 
@@ -103,7 +103,7 @@ def _dynamic_linears(graph: Any, _: Path) -> None:
 
 
 def _static_linears(graph: Any, student: Path) -> None:
-    """Make int8 of the linears that have ranges; the others are heads, which stay in floats."""
+    """Convert linears with ranges to int8; the others are heads, which stay in floats."""
     from pipeline.checkpoint import ranges, static
 
     static.insert(graph.model, ranges.read(student), "codes")
@@ -120,7 +120,7 @@ _LINEARS: Mapping[str, Callable[[Any, Path], None] | None] = {
     "int8_static": _static_linears,
     "int4_dynamic": _chosen_integers,
 }
-"""What is done to a graph's linears, by scheme; tables are quantised by weight alone, where no integers were chosen."""
+"""Quantisation of a graph's linears, by scheme; tables are quantised by weight alone, unless integers were chosen."""
 CONVERTS = frozenset(_LINEARS)
 
 
@@ -130,7 +130,7 @@ def _is_weight_only(scheme: str) -> bool:
 
 
 def _once(kind: type[Any]) -> Callable[[Any, str], bool]:
-    """Return torchao's filter for modules of a kind that takes each once; torchao meets a shared one in each layer."""
+    """Return a filter for torchao that takes each module of a kind once; torchao meets a shared one in each layer."""
     taken: dict[int, Any] = {}
 
     def takes(module: Any, _: str) -> bool:
@@ -143,14 +143,14 @@ def _once(kind: type[Any]) -> Callable[[Any, str], bool]:
 
 
 def _move_biases_out(module: Any, done: dict[int, Any]) -> None:
-    """Turn each linear with a bias into a linear and an addition.
+    """Replace each linear with a bias by a linear and an addition.
 
     XNNPACK's kernel for float activations and int8 weights takes a bias, but executorch 1.4.1 refuses to serialise one
     beside a quantised weight and a float input (`QuantParams.from_bias`).
 
     Args:
         module: the module whose linears are replaced.
-        done: what was made of each linear, by its identity: layers that share a linear share what it becomes.
+        done: replacement of each linear, by identity: layers that share a linear share its replacement.
     """
     import torch
 
@@ -167,7 +167,7 @@ def _move_biases_out(module: Any, done: dict[int, Any]) -> None:
 
 
 def _lower(exported: Any, scheme: str, constants: dict[str, Any]) -> tuple[bytes, int, int]:
-    """Return the file's bytes, all graph operations, and how many of them XNNPACK took."""
+    """Return the file's bytes, the number of graph operations, and the number of those that XNNPACK took."""
     import executorch.kernels.quantized  # noqa: F401  registers the operators that the fusion emits
     from executorch.backends.xnnpack.utils.configs import get_transform_passes
     from executorch.devtools.backend_debug import get_delegation_info

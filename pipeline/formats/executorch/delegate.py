@@ -1,4 +1,4 @@
-"""What one XNNPACK delegate of an ExecuTorch file holds: its nodes, and constants with what multiplies them out."""
+"""Reader of one XNNPACK delegate of an ExecuTorch file: its nodes, and its constants with their scales."""
 
 from collections.abc import Callable, Iterator
 
@@ -13,19 +13,19 @@ from pipeline.formats.structure import Activation, Steps, check_bias
 from pipeline.schemes import Arithmetic, Stored
 
 _NAMED = 2**64 - 1
-"""The offset of a constant that lies in the program's named data."""
+"""Offset of a constant that is stored in the program's named data."""
 _FLOATS: dict[str, tuple[Stored, str]] = {
     "xnn_datatype_fp32": ("float32", "<f4"),
     "xnn_datatype_fp16": ("float16", "<f2"),
 }
 _SCALED: dict[str, tuple[Stored, str]] = {
     **dict.fromkeys(("xnn_datatype_qcint8", "xnn_datatype_qint8"), ("int8", "i1")),
-    # A bias in steps of its linear's products is as fine as floats.
+    # A bias in units of its linear's products is as precise as floats.
     **dict.fromkeys(("xnn_datatype_qcint32", "xnn_datatype_qint32"), ("float32", "<i4")),
 }
 _BLOCKS = "xnn_datatype_qbint4"
 _RELU = (0.0, np.inf)
-"""The least and the greatest that a node which is a relu gives."""
+"""Output bounds of a relu node."""
 _ACTIVATIONS: dict[str, Activation] = {"XNNGelu": "gelu", "XNNTanh": "tanh", "XNNSigmoid": "sigmoid"}
 
 Found = tuple[tuple[object, ...], str, Callable[[], NDArray[np.float32]], Stored]
@@ -38,7 +38,7 @@ class Graph:
     """
 
     def __init__(self, payload: memoryview, schema: Schema, named: Callable[[str], memoryview]) -> None:
-        """Read a payload; `named` returns the bytes of the program's named data."""
+        """Read a payload; `named` returns the bytes of a key in the program's named data."""
         if bytes(payload[4:8]) != b"XH00":
             raise ToolchainError(f"an XNNPACK payload begins with {bytes(payload[4:8])!r}, not XH00.")
         places = ((10, 14), (14, 18), (18, 22), (22, 30))
@@ -48,7 +48,7 @@ class Graph:
         self._kinds = {number: name for name, number in schema.enums["XNNDatatype"][1].items()}
 
     def activations(self) -> Iterator[Activation]:
-        """Return the graph's activations; what is cut off below zero alone is a relu."""
+        """Yield the graph's activations; a node clamped to 0 … ∞ is a relu."""
         for node in self.table["xnodes"]:
             kind = node.member("xnode_union")
             if kind in _ACTIVATIONS:
@@ -57,7 +57,7 @@ class Graph:
                 yield "relu"
 
     def arithmetic(self) -> Iterator[Arithmetic]:
-        """Yield what each linear multiplies: integers, where its input is quantised before, by row or as a whole."""
+        """Yield the arithmetic of each linear: int8 if its input is quantised before, per token or per tensor."""
         kinds: dict[str | None, Arithmetic] = {"PerTokenDynamicQuant": "dynamic_int8", "PerTensorQuant": "static_int8"}
         quantised = self._quantised()
         for linear in self._linears():
@@ -65,7 +65,7 @@ class Graph:
             yield kinds.get(value.member("quant_params"), "float") if value is not None else "float"
 
     def steps(self) -> dict[int, Steps]:
-        """Return the scales and zero points of what each linear of static int8 reads and gives, by its place."""
+        """Return the scales and zero points of input and output of each static int8 linear, by its position."""
         found: dict[int, Steps] = {}
         known = {
             number: value["quant_params"]
@@ -82,7 +82,7 @@ class Graph:
         return found
 
     def _check_bias(self, linear: Table, step: float) -> None:
-        """Refuse a bias of integers in other steps than the products', which XNNPACK takes it to be in."""
+        """Refuse an integer bias with another scale than its products have, which XNNPACK assumes."""
         quantised = self._quantised()
         weight, bias = (quantised.get(linear[name]) for name in ("filter_id", "bias_id"))
         if weight is not None and bias is not None:
@@ -90,7 +90,7 @@ class Graph:
             check_bias(own, scales, step)
 
     def _quantised(self) -> dict[int, Table]:
-        """Return the values that have a scale, by their numbers."""
+        """Return the values with scales, by id."""
         values = [value["xvalue_union"] for value in self.table["xvalues"]]
         return {plain_value(value)["id_out"]: value for value in values if value.name == QUANTISED}
 
@@ -100,7 +100,7 @@ class Graph:
         )
 
     def constant(self, value: Table) -> Iterator[Found]:
-        """Yield what a value holds, if it is a constant."""
+        """Yield a value's constant, if it has one."""
         tensor = plain_value(value)
         number = tensor["constant_buffer_idx"]
         sizes = tuple(int(size) for size in tensor["dims"])
@@ -125,7 +125,7 @@ class Graph:
             raise ToolchainError(f"the .pte has an XNNPACK constant of {kind}, which is not read here.")
 
     def number(self, value: Table) -> Iterator[tuple[object, float]]:
-        """Yield the number that a value holds, if it is a constant of one element."""
+        """Yield a value's number, if it is a constant of one element."""
         tensor = plain_value(value)
         number = tensor["constant_buffer_idx"]
         kind = self._kinds[tensor["datatype"]]
@@ -134,7 +134,7 @@ class Graph:
             yield key, float(np.frombuffer(data, _FLOATS[kind][1], 1)[0])
 
     def _scales(self, value: Table) -> tuple[tuple[object, ...], NDArray[np.float32], int, int]:
-        """Return a key for the parameters, the scales, their axis, and the zero point."""
+        """Return a key for the scales, the scales, their axis, and the zero point."""
         row = value["quant_params"]
         kind = value.member("quant_params")
         if kind == "PerTensorQuant":
@@ -156,7 +156,7 @@ class Graph:
         return key, codes.from_bfloat16(data, row["num_scales"]).reshape(rows, -1)
 
     def _data(self, number: int) -> tuple[tuple[object, ...], memoryview]:
-        """Return a constant's bytes and what tells it from others."""
+        """Return an identifying key of a constant, and its bytes."""
         row = self.table["constant_data"][number]
         if row["offset"] == _NAMED:
             return (row["named_key"],), self._named(row["named_key"])

@@ -1,9 +1,8 @@
-"""What other rooms ask of ExecuTorch.
+"""Facts about ExecuTorch for other modules.
 
-Its program for phones (examples/portable/executor_runner of pytorch/executorch) says its time in its log, which the
-preset for Android writes to the phone's log and nowhere else (tools/cmake/preset/android.cmake,
-runtime/platform/default/android.cpp of v1.4.1); one that was built with `EXECUTORCH_PAL_DEFAULT=posix` writes it to
-stderr. Both are read.
+Its program for phones (examples/portable/executor_runner of pytorch/executorch) reports its time in its log. The preset
+for Android writes that to the phone's log only (tools/cmake/preset/android.cmake, runtime/platform/default/android.cpp
+of v1.4.1); a program built with `EXECUTORCH_PAL_DEFAULT=posix` writes it to stderr. Both are read.
 """
 
 import re
@@ -20,9 +19,9 @@ APPS = ("android", "ios")
 DRAFTED: tuple[str, bool] = ("int8_dynamic", False)
 COMPUTE_UNITS = ("CPU",)
 MINIMUM_RUNTIME = "1.4.1"
-"""The release that wrote the file: older runtimes are not promised to read it."""
+"""The release that writes the file: older runtimes are not promised to read it."""
 SHORTEST = 3
-"""Bounds that torch.export accepts for every architecture; a row of [CLS] and [SEP] alone is padded by one."""
+"""Shortest length that torch.export accepts for every architecture; a row of [CLS] and [SEP] alone is padded by one."""
 _EXECUTED = re.compile(r"Model executed successfully (\d+) time\(s\) in ([\d.]+) ms")
 
 
@@ -36,7 +35,7 @@ def _read(said: str) -> Timings | None:
 
 
 ROUNDING = Rounding(127.5, by_reciprocal=True)
-"""Of torchao 0.18: symmetric, over 255 steps."""
+"""Rounding of torchao 0.18: symmetric, with 255 codes over the range."""
 COMPUTED_AS: Mapping[str, ComputedAs] = {
     # XNNPACK in executorch 1.4 has one gelu, by erf: at most 4.74e-4 per element from the tanh form, measured over
     # -12 … 12. Twelve layers of ALBERT-base with random weights: 69.8 dB; two layers: 77.8.

@@ -1,4 +1,4 @@
-"""Which constants and values an ExecuTorch file's operations read and make, inside of its delegates and outside."""
+"""Follow constants and values through the operations of an ExecuTorch file, inside its delegates and outside."""
 
 from collections.abc import Iterator
 
@@ -8,20 +8,20 @@ from pipeline.formats.structure import Flow, Role, Steps
 from pipeline.schemes import Stored
 
 _INTERNAL = 2**32 - 1
-"""The id of a delegate's value that is none, or not seen from outside."""
+"""Id of an absent value, and external id of a value that is used inside its delegate only."""
 QUANTISED = "XNNQuantizedTensorValue"
 TABLES: dict[str, Stored] = {
     "quantized_decomposed::embedding_byte": "int8",
     "quantized_decomposed::embedding_4bit": "int4",
 }
-"""By kernel: what the table is stored as from which it takes rows. Table, scales and zero points are its arguments."""
+"""Storage of the table that a kernel looks rows up in. Table, scales and zero points are the first arguments."""
 LAYER_NORM = "aten::native_layer_norm"
 _KERNEL_ROLES: dict[str, tuple[Role | None, ...]] = {
     LAYER_NORM: (None, None, "weight", "bias"),
     "aten::mul": ("weight", "weight"),
     "aten::add": ("bias", "bias"),
 }
-"""By kernel: the role of each argument, in their order."""
+"""Roles of a kernel's arguments, in order."""
 _NODE_ROLES: dict[str | None, dict[str, Role]] = {
     "XNNFullyConnected": {"filter_id": "weight", "bias_id": "bias"},
     "XNNMultiply": {"input1_id": "weight", "input2_id": "weight"},
@@ -35,12 +35,12 @@ _ROUNDING: dict[str | None, What] = {
     **dict.fromkeys(("XNNCopy", "XNNStaticReshape", "XNNStaticTranspose", "XNNStaticSlice"), "moves"),
     **dict.fromkeys(("XNNStaticConstantPad", "XNNConcatenate2", "XNNConcatenate3"), "moves"),
 }
-"""What nodes do with int8."""
+"""Effects of nodes on int8."""
 _VIEW = "executorch_prim::et_view"
 
 
 class PlanFlow(Flow):
-    """The flow of one method. Values go by their numbers; a kernel's results are among its arguments."""
+    """The flow of one method. Keys of values are their indices; a kernel's results are among its arguments."""
 
     def __init__(self, values: list[Table], inputs: list[int]) -> None:
         super().__init__()
@@ -55,14 +55,14 @@ class PlanFlow(Flow):
                 self._known.add(number)
 
     def kernel(self, name: str, arguments: list[int]) -> None:
-        """Add a kernel: the tensors that nothing made before are its results."""
+        """Add a kernel; its results are the tensor arguments that nothing made before."""
         tensors = [number for number in self._flat(arguments) if self._values[number].member("val") == "Tensor"]
         if name in TABLES:
             buffers = [self._values[number]["val"]["data_buffer_idx"] for number in tensors[:3]]
             self.constant(tensors[0], ("constant", *(buffer for buffer in buffers if buffer)))
         made = [number for number in tensors if number not in self._known]
         self._known.update(made)
-        # int8 that one delegate makes and another reads.
+        # An int8 value between two delegates.
         if read := {number: self.rounded.grid(number) for number in tensors if number in self.rounded}:
             what: What = "moves" if name == _VIEW else "other"
             self.rounded.operation(name, what, read, dict.fromkeys(made, next(iter(read.values()))))
@@ -77,23 +77,23 @@ class PlanFlow(Flow):
                 yield number
 
     def inside(self, arguments: list[int]) -> "DelegateFlow":
-        """Return the same flow inside of a delegate, which sees values by their place among the arguments."""
+        """Return the flow inside of a delegate, which refers to the method's values by argument index."""
         self._delegates += 1
         self._known.update(map(int, arguments))
         return DelegateFlow(self, self._delegates, list(map(int, arguments)))
 
 
 class DelegateFlow:
-    """The flow inside of one delegate. Values go by their numbers there; those from outside by the method's."""
+    """The flow inside of one delegate. Keys of inner values are their ids; outer values have the keys of the method."""
 
     def __init__(self, flow: PlanFlow, number: int, arguments: list[int]) -> None:
         self._flow, self._number, self._arguments = flow, number, arguments
         self._outside: dict[int, int] = {}
         self._grids: dict[int, Grid] = {}
-        """By number, of the values that are int8 over a fixed range when the file runs."""
+        """Scale and zero point of each value that is int8 over a fixed range at run time, by id."""
 
     def add(self, tensor: Table) -> None:
-        """Add a value, which may be one of the method's."""
+        """Add a value, which may be an argument of the delegate."""
         plain = plain_value(tensor)
         if plain["external_id"] != _INTERNAL:
             self._outside[plain["id_out"]] = self._arguments[plain["external_id"]]
@@ -103,12 +103,12 @@ class DelegateFlow:
             self._grids[plain["id_out"]] = (row["scale"], row["zero_point"])
 
     def constant(self, key: object, tensor: Table) -> None:
-        """Add a constant."""
+        """Add a constant with the reader's key for it."""
         plain = plain_value(tensor)
         self._flow.constant((self._number, plain["id_out"]), key)
 
     def operation(self, kind: str | None, node: Table, steps: Steps | None) -> None:
-        """Add a node of a kind: its fields say which values it reads and makes; and its steps, if it has some."""
+        """Add a node, whose fields name its inputs and outputs, with scales and zero points if it is static int8."""
         ids = [name for name in node.schema.tables[node.name] if name.endswith("_id") and node[name] != _INTERNAL]
         made = [name for name in ids if name.startswith("output")]
         read = {name: self._value(node[name]) for name in ids if name not in made}
@@ -131,6 +131,6 @@ class DelegateFlow:
 
 
 def plain_value(value: Table) -> Table:
-    """Return a delegate's tensor without what quantises it."""
+    """Return a delegate's tensor without its quantisation."""
     plain: Table = value["tensor_value"] if value.name == QUANTISED else value
     return plain

@@ -1,8 +1,8 @@
-"""Puts the integers of a checkpoint into a graph, as they are: the same codes, the same scales.
+"""Put a checkpoint's integers into a graph with their codes and scales unchanged.
 
-torchao has a tensor for integers of any few bits, from which executorch makes XNNPACK's linears and its embedding
-kernel of int8. Its way to choose them, by the largest number of a block, is left out. Tables of four bits call their
-kernel by name: executorch's fusion would keep their scales in single precision, a tenth of such a table.
+torchao has a tensor for integers of few bits, from which executorch makes XNNPACK's linears and its int8 embedding
+kernel. Its own choice of scales, by a block's largest number, is not used. 4-bit tables call their kernel by name:
+executorch's fusion would keep their scales in single precision, a tenth of such a table.
 """
 
 from collections.abc import Mapping
@@ -17,20 +17,20 @@ from pipeline.errors import ToolchainError
 from pipeline.formats.executorch import codes, reader
 
 GROUP = 32
-"""XNNPACK's blocks of four bits are as many columns as this, or a multiple of it."""
+"""XNNPACK's 4-bit blocks have this many columns, or a multiple of it."""
 
 
 def insert(model: Any, integers: Mapping[str, Integers]) -> None:
-    """Replace the weights of a model that are integers; what linears of such read is rounded when the file runs.
+    """Replace a model's weights by their integers; inputs of such linears are rounded per token at run time.
 
-    A weight is recognised by its content, which is what its integers give: patches for export rename modules.
+    A weight is recognised by its content, the dequantised integers: patches for export rename modules.
 
     Args:
-        model: a Hugging Face model, which is changed.
-        integers: by the names of its parameters.
+        model: a Hugging Face model; its weights are replaced.
+        integers: integers by parameter name.
 
     Raises:
-        ToolchainError: the model lacks one of them, or no kernel takes it.
+        ToolchainError: the model lacks a weight, or no kernel supports its integers.
     """
     import torch
 
@@ -64,7 +64,7 @@ def insert(model: Any, integers: Mapping[str, Integers]) -> None:
 
 
 def _table(integers: Integers) -> Any:
-    """Return a module that looks rows up in codes of four bits, whose scales are in half precision."""
+    """Return a module that looks up rows of 4-bit codes with scales in half precision."""
     import executorch.exir.passes._quant_patterns_and_replacements  # noqa: F401  registers the operator
     import torch
 
@@ -105,7 +105,7 @@ def _parameter(integers: Integers, *, table: bool) -> Any:
 
 
 def _check_kernel(name: str, integers: Integers, *, table: bool) -> None:
-    """Refuse what executorch would leave in floats or stop at in the middle."""
+    """Refuse integers that executorch would leave in floats, or fail on later."""
     columns = integers.codes.shape[1]
     problem = None
     if table:
@@ -119,10 +119,10 @@ def _check_kernel(name: str, integers: Integers, *, table: bool) -> None:
 
 
 def check(file: Path, integers: Mapping[str, Integers]) -> None:
-    """Check that a file holds each weight as integers of as many bits: executorch leaves out what it does not know.
+    """Check that a file holds each weight's integers in their bits: executorch silently skips unsupported ones.
 
     Raises:
-        ToolchainError: one is in floats, or rounded to other codes.
+        ToolchainError: a weight is in floats, or has other codes.
     """
     held = [constant for constant in reader.structure(file).constants if constant.stored in ("int4", "int8")]
     for name, one in integers.items():

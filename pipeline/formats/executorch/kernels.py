@@ -1,4 +1,4 @@
-"""What the kernels of an ExecuTorch program take."""
+"""Argument types of the kernels in an ExecuTorch program."""
 
 from collections.abc import Sequence
 
@@ -37,7 +37,7 @@ ARGUMENTS = {
     "quantized_decomposed::embedding_4bit.dtype_out": "TT?IIT?TT",
     "quantized_decomposed::embedding_byte.out": "TT?IITTT",
 }
-"""Kinds of a kernel's arguments: it takes them unlooked at. One that is not here is the runtime's to refuse."""
+"""Argument types by kernel, which does not check them. A kernel that is not listed is left to the runtime to refuse."""
 KINDS = {
     "T": {"Tensor"},
     "I": {"Int"},
@@ -67,25 +67,25 @@ _TYPES = {
     7: "float64",
     11: "bool",
 }
-"""executorch/exir/scalar_type.py."""
+"""Names of executorch/exir/scalar_type.py."""
 _SCALES = (5, 6)
-"""Types of the scales of tables, and of what comes out."""
+"""Types of a table's scales, and of the looked-up rows."""
 Shaped = tuple[int, list[int]]
-"""Type, by number, and sizes of a tensor."""
+"""Type number and sizes of a tensor."""
 _TABLES = {
-    # Type of the table, codes to an element, the least code and the greatest.
+    # Type of the table, codes per element, least and greatest code.
     "quantized_decomposed::embedding_4bit.dtype_out": (0, 2, -8, 7),
     "quantized_decomposed::embedding_byte.out": (1, 1, -128, 127),
 }
 
 
 def table_problem(kernel: str, tensors: Sequence[Shaped | None], bounds: Sequence[int | None]) -> str | None:
-    """Say what of a quantised table's arguments does not fit together: the kernel ends the process then.
+    """Return the misfit between a quantised table's arguments, which would end the process in the kernel, or None.
 
     Args:
-        kernel: with its overload.
-        tensors: table, scales, zero points, and the rows that are made; None for what is left out.
-        bounds: the least code and the greatest.
+        kernel: name with overload.
+        tensors: table, scales, zero points, and output; None for an absent one.
+        bounds: least and greatest code.
     """
     if kernel not in _TABLES:
         return None

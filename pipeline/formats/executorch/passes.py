@@ -1,7 +1,7 @@
-"""Work of executorch's passes that a text encoder cannot need, left out. The files are the same, byte for byte.
+"""Skip work of executorch's passes that a text encoder cannot need. The files are the same, byte for byte.
 
-executorch 1.4.1 runs 17 passes over every partition of a graph. Nearly each ends by tracing the graph again, operation
-by operation with a length that is a symbol, whether it has changed anything or not.
+executorch 1.4.1 runs 17 passes over every partition of a graph. Nearly every one ends by tracing the graph again,
+operation by operation with a symbolic length, whether it changed anything or not.
 """
 
 import operator
@@ -13,14 +13,14 @@ from weakref import WeakKeyDictionary
 from pipeline.formats import replaced
 
 _PATTERNS = frozenset({"ConvertToUpsampleBilinear2d", "ConvertToSDPAPass"})
-"""XNNPACK's passes that look for a pattern, which they export first: images that are enlarged, and attention in one
-operation's decomposition. No graph here has either."""
+"""XNNPACK's passes that search for a pattern, which they export first: upsampled images, and the decomposition of fused
+attention. No graph here has either."""
 _NO_HOOKS = frozenset({"call", "_abc_impl"})
 
 
 @contextmanager
 def fewer() -> Iterator[None]:
-    """Leave out passes for patterns that no graph has, and traces of a graph that would come out as it is."""
+    """Skip passes for patterns that no graph has, and traces that would reproduce the graph."""
     from executorch.backends.xnnpack import xnnpack_preprocess
     from executorch.exir.pass_base import ExportPass, _ExportPassBase
     from torch.export import ExportedProgram
@@ -38,7 +38,7 @@ def fewer() -> Iterator[None]:
         return found
 
     def run_decompositions(self: Any, table: Any = None, **options: Any) -> Any:
-        # The first of three has an empty table, to leave no operation that works in place, as the second does too.
+        # The first of three has an empty table, to remove in-place operations; the second does that too.
         return decompose(self, table, **options) if table is None or _has_any(self, table) else self
 
     class Manager(xnnpack_preprocess.XNNPACKPassManager):  # type: ignore[misc]  # the library is untyped
@@ -55,12 +55,12 @@ def fewer() -> Iterator[None]:
 
 
 def _content(module: Any) -> list[Any]:
-    """Return what a pass would have to replace to change a graph: nodes, and their operations and arguments."""
+    """Return the parts that a pass would have to replace to change a graph: nodes, their operations and arguments."""
     return [part for node in module.graph.nodes for part in (node, node.target, node.args, node.kwargs)]
 
 
 def _same(found: list[Any], before: list[Any] | None) -> bool:
-    """Compare by identity: arguments are immutable, and symbols would be asked whether they are equal."""
+    """Return whether two contents are identical objects: arguments are immutable, and == would evaluate symbols."""
     return before is not None and len(found) == len(before) and all(map(operator.is_, found, before))
 
 
@@ -71,7 +71,7 @@ def _unchanged(module: Any) -> Any:
 
 
 def _has_any(program: Any, table: Any) -> bool:
-    """Return whether a graph has an operation of a table, apart from the length itself, which stays as it is."""
+    """Return whether a graph has an operation of a table, apart from the symbolic length, which stays."""
     import torch
 
     targets = {node.target for node in program.graph.nodes if node.op == "call_function"}

@@ -1,7 +1,7 @@
-"""Checks of the payloads that XNNPACK's delegates are made of, see `bounds`: the runtime verifies nothing of them.
+"""Check the payloads of XNNPACK's delegates, see `bounds`: the runtime verifies none of them.
 
-A payload is a header of 30 bytes, a flatbuffer of values and nodes, and constants, which newer files keep in segments
-of the program that are known by a name. Source: executorch/backends/xnnpack/serialization/xnnpack_graph_serialize.py.
+A payload is a header of 30 bytes, a flatbuffer of values and nodes, and constants, which newer files keep in named
+segments of the program. Source: executorch/backends/xnnpack/serialization/xnnpack_graph_serialize.py.
 """
 
 from collections.abc import Mapping
@@ -16,25 +16,25 @@ from pipeline.formats.executorch import schemas, unread
 _MAGIC = b"XH00"
 _HEADER_BYTES = 30
 _HEAD = 8
-"""Bytes before the graph's tables: the place of its root, and its identifier."""
+"""Bytes before the graph's tables: the offset of its root, and its identifier."""
 _ALIGNMENT = 64
-"""The parts of a payload lie at multiples of this or less."""
+"""Largest alignment of a payload's parts."""
 _IDENTIFIERS = (b"XN00", b"XN01")
 _NONE = 2**32 - 1
-"""The id of a value that is none."""
+"""Id of an absent value."""
 _NAMED = 2**64 - 1
-"""The offset of a constant that is known by a name."""
+"""Offset of a constant that is stored under a name."""
 _BYTES = {1: 4, 2: 2, 3: 1, 4: 1, 5: 4, 6: 1, 7: 4, 8: 0.5, 9: 1, 10: 0.5, 11: 1, 12: 4, 13: 4, 14: 2}
 """Bytes of an element by `XNNDatatype`."""
 _BLOCKS, _BLOCK = 10, 32
-"""The `XNNDatatype` of blocks of four bits, and the columns of which a block has a multiple."""
+"""`XNNDatatype` of 4-bit blocks, and the divisor of a block's columns."""
 _MOST_AXES = 6
 """`XNN_MAX_TENSOR_DIMS`."""
 _MOST_BYTES = 2.0**32
 _INPUT, _OUTPUT = 1, 2
-"""Flags of a value that comes from outside, or goes there."""
+"""Flags of a value that is an input or an output of the delegate."""
 _BY_AXIS = ("perm", "new_shape", "offsets", "sizes")
-"""Fields of nodes that have a number for each axis."""
+"""Fields of nodes with a number for each axis."""
 
 
 def check(
@@ -49,14 +49,14 @@ def check(
 
     Args:
         columns: the file.
-        starts: where each payload begins.
-        ends: where each ends.
-        named: segments by the names of constants.
-        segments: where each segment of the program begins and ends.
-        calls: of each call of a delegate, which it is and its arguments.
+        starts: start of each payload.
+        ends: end of each payload.
+        named: segment of each named constant.
+        segments: start and end of each segment of the program.
+        calls: for each call of a delegate, the delegate's index and the arguments.
 
     Raises:
-        ArtifactError: something leads outside, or to what is not there.
+        ArtifactError: an offset or index leads outside, or to nothing.
     """
     if not len(starts):
         return frozenset()
@@ -86,14 +86,14 @@ def check(
 
 
 def _check_between(columns: Columns, starts: list[Ints], ends: list[Ints]) -> None:
-    """Check that there is nothing between the parts of payloads but zeros that fill."""
+    """Check that gaps between the parts of payloads are short and zero."""
     for low, high in zip(np.concatenate(starts).tolist(), np.concatenate(ends).tolist(), strict=True):
         if not 0 <= high - low < _ALIGNMENT or columns.data[low:high].any():
             raise columns.refuse(f"delegates: nothing in a payload leads to what lies at byte {low}")
 
 
 class _Payloads:
-    """The graphs of all delegates."""
+    """The checks of the graphs of all delegates."""
 
     def __init__(
         self, graphs: Rows, data: Ints, size: NDArray[np.float64], named: Mapping[str, int], segment_sizes: Ints
@@ -102,7 +102,7 @@ class _Payloads:
         self._named, self._segment_sizes = named, segment_sizes
         self._values = graphs["xvalues"]
         self._read: set[int] = set()
-        """Constants that a value reads, by their row."""
+        """Indices of constants that a value reads."""
 
     def check(self, calls: list[tuple[int, list[int]]]) -> None:
         """Check constants, values, then nodes in their order."""
@@ -114,7 +114,7 @@ class _Payloads:
         quantised = members.get("XNNQuantizedTensorValue")
         self._values.demand(self._values.number("xvalue_union_type") > 0, "it is of no kind")
         self._ids: list[dict[int, bool]] = [{} for _ in range(len(graphs))]
-        """For each graph the ids of its values, and whether there is something in them before it runs."""
+        """For each graph, its values by id, each with whether it is known before the graph runs."""
         if "XNNTensorValue" in members:
             self._check_values(members["XNNTensorValue"], members["XNNTensorValue"].owner)
         if quantised is not None:
@@ -140,9 +140,9 @@ class _Payloads:
         self._check_nodes()
 
     def check_unread(self) -> frozenset[str]:
-        """Check that some value reads each constant, and return the names of those that have one."""
+        """Check that each constant is read by a value, and return the names of those with a name."""
         rows = self._graphs["constant_data"]
-        # The first of each graph stands for none.
+        # The first constant of each graph stands for none.
         first = self._constant_bytes[0]
         unread.check_rows(rows, {*first.tolist(), *self._read}, "no value reads it")
         names = rows.texts("named_key")
@@ -161,13 +161,13 @@ class _Payloads:
 
     @cached_property
     def _constant_bytes(self) -> tuple[Ints, Ints, NDArray[np.float64]]:
-        """The number of each graph's first constant, how many it has, and the bytes of each."""
+        """Index of each graph's first constant, number of its constants, and bytes of every constant."""
         rows = self._graphs["constant_data"]
         counts = np.bincount(rows.owner, minlength=len(self._graphs))
         offsets, sizes = rows.number("offset"), rows.number("size").astype(np.float64)
         inside = offsets != np.uint64(_NAMED)
         first = np.cumsum(counts) - counts
-        # The first of each graph stands for none.
+        # The first constant of each graph stands for none.
         real = np.ones(len(rows), bool)
         real[first[counts > 0]] = False
         rows.demand(
@@ -186,7 +186,7 @@ class _Payloads:
         return first, counts, np.where(inside, sizes, np.array(lengths))
 
     def _constant(self, graph: Ints, number: Ints, rows: Rows, what: str) -> NDArray[np.float64]:
-        """Return the bytes of constants, after it was checked that there are such."""
+        """Return the sizes of constants in bytes, after checking that they exist."""
         first, counts, sizes = self._constant_bytes
         rows.demand((number == 0) | (number < counts[graph]), f"it names {what} that is not there")
         self._read.update((first[graph] + number)[number > 0].tolist())
@@ -210,7 +210,7 @@ class _Payloads:
         outside, flags = tensors.number("external_id"), tensors.number("flags")
         count = self._graphs.number("num_externs")[graph]
         tensors.demand((outside == _NONE) | (outside < count), "it stands for an argument that is not there")
-        # The runtime looks an argument up for each flag, and nothing tells it that there is none.
+        # The runtime looks an argument up for each flag, without checking that there is one.
         tensors.demand((flags & (_INPUT | _OUTPUT) > 0) == (outside != _NONE), "its flags and its argument disagree")
         tensors.demand(flags <= (_INPUT | _OUTPUT), "its flags are unknown")
         ready = ((number > 0) | (flags & _INPUT > 0)).tolist()
@@ -247,11 +247,11 @@ class _Payloads:
             axes = tensors.vector("dims").count[rows.owner]
             free = rows.number("num_nonbatch_dims")
             rows.demand((free >= 1) & (free <= axes), "it is quantised over axes that it lacks")
-            # With more, tokens share a scale: one that is large takes the precision of all others.
+            # With more axes, tokens share a scale, and one large token costs all others their precision.
             rows.demand(free == 1, f"one scale is shared over its last {free.max()} axes; a conversion has one a token")
 
     def _check_blocks(self, quantised: Rows, rows: Rows) -> None:
-        """Check that matrices of four bits have a scale for each block of a row, in half of a float's bits."""
+        """Check that 4-bit matrices have a bfloat16 scale for each block of a row."""
         dims = [quantised["tensor_value"].vector("dims").at(of) for of in rows.owner.tolist()]
         rows.demand([len(row) == 2 for row in dims], "it has blocks, and is no matrix")
         sizes, size = np.array(dims).reshape(-1, 2), rows.number("group_size").astype(np.int64)
@@ -271,7 +271,7 @@ class _Payloads:
         rows.demand((stored == 0) | (held == width * count), "its scales have not the bytes of as many")
 
     def _check_nodes(self) -> None:
-        """Check that nodes read what is there or was made before, and have a number for each axis."""
+        """Check that nodes read values that are known or were made before, and have a number for each axis."""
         nodes = self._graphs["xnodes"]
         nodes.demand(nodes.number("xnode_union_type") > 0, "it is of no kind")
         made = [dict(ids) for ids in self._ids]

@@ -1,6 +1,6 @@
-"""What an ExecuTorch file holds, read from its bytes: its methods, the program's constants, and every delegate's.
+"""Reader of ExecuTorch files: methods, constants of the program, and the content of its delegates.
 
-No runtime is imported; program and XNNPACK payload are flatbuffers whose schemas the executorch package carries.
+No runtime is imported; program and XNNPACK payload are flatbuffers whose schemas the executorch package contains.
 """
 
 from collections.abc import Callable
@@ -23,14 +23,14 @@ from pipeline.schemes import Arithmetic, Stored
 
 _XNNPACK = "XnnpackBackend"
 _FLOATS: dict[int, tuple[Stored, str]] = {6: ("float32", "<f4"), 5: ("float16", "<f2")}
-"""By number in executorch/exir/scalar_type.py."""
+"""Storage of floats by number in executorch/exir/scalar_type.py."""
 _BYTES = {0: "u1", 1: "i1"}
 _SCALAR_TYPES = {3: "int32", 4: "int64", 6: "float32"}
-"""executorch/exir/scalar_type.py."""
+"""Names of executorch/exir/scalar_type.py."""
 _KERNELS = ("aten", "dim_order_ops", "executorch_prim", "quantized_decomposed")
-"""Namespaces of the kernels that executorch brings along."""
+"""Namespaces of executorch's own kernels."""
 _RANDOM = ("aten::native_dropout", "aten::rand", "aten::randn")
-"""Those among them that draw numbers."""
+"""Kernels among them that draw random numbers."""
 _JUMP = "JumpFalseCall"
 _KERNEL_ACTIVATIONS: dict[str, Activation] = {"aten::relu": "relu", "aten::sigmoid": "sigmoid", "aten::tanh": "tanh"}
 
@@ -51,16 +51,16 @@ def inspect(file: Path) -> tuple[Function, ...]:
 
 
 def claims(file: Path) -> dict[str, str]:
-    """Return nothing: the format carries no metadata of ours."""
+    """Return nothing: the format stores no metadata of ours."""
     return {}
 
 
 @checked(bounds.check)
 def structure(file: Path) -> Structure:
-    """Read back what can be compared with the checkpoint without running the file.
+    """Read back the constants and attributes that can be compared with the checkpoint without running the file.
 
     Raises:
-        ToolchainError: the file holds something that is not understood here, which is therefore not vouched for.
+        ToolchainError: the file has content that is not understood here, and so cannot be compared.
     """
     data = memoryview(file.read_bytes())
     reader = _Reader(_Program.read(data))
@@ -91,23 +91,23 @@ def _tensors(plan: Table, indices: list[int], names: list[Any]) -> tuple[Tensor,
 
 
 def _constants(plan: Table) -> list[Any]:
-    """Return the numbers and strings that a constant method gives."""
+    """Return the numbers and strings that a constant method returns."""
     values = [plan["values"][index] for index in plan["outputs"]]
     return [value["val"]["string_val" if value.member("val") == "String" else "int_val"] for value in values]
 
 
 @dataclass(frozen=True)
 class _Program:
-    """A `.pte` as bytes and tables."""
+    """A `.pte` as bytes, tables and segments."""
 
     table: Table
     data: memoryview
     base: int
-    """Where the segments begin, in bytes."""
+    """Offset of the first segment, in bytes."""
     segments: list[tuple[int, int]]
     """Offset from `base` and size, in bytes."""
     named: dict[str, int]
-    """Segment by key."""
+    """Index of the segment by key."""
 
     @classmethod
     def read(cls, data: memoryview) -> "_Program":
@@ -122,18 +122,18 @@ class _Program:
         return self.data[self.base + offset : self.base + offset + size]
 
     def named_data(self, key: str) -> memoryview:
-        """Return the bytes that are known by a name."""
+        """Return the bytes that are stored under a name."""
         return self.segment(self.named[key])
 
     def constant(self, number: int) -> memoryview:
-        """Return what begins at a number of the constant segment; how long it is, the tensor says."""
+        """Return the bytes from a constant's start to the segment's end; its tensor's shape says how many it has."""
         row = self.table["constant_segment"]
         return self.segment(row["segment_index"])[int(row["offsets"][number]) :]
 
 
 @dataclass
 class _Reader:
-    """What a file holds, collected; a constant that several tensors read is kept once per way of reading it."""
+    """Collects the structure of a file; a constant is kept once for each way in which tensors read it."""
 
     program: _Program
     delegate_schema: Schema = field(default_factory=lambda: schemas.schema(schemas.XNNPACK))
@@ -147,7 +147,7 @@ class _Reader:
     denied: list[tuple[str, Denied]] = field(default_factory=list)
 
     def add_plan(self, plan: Table) -> None:
-        """Add one method: what its instructions say in their order, then the constants that no kernel explained."""
+        """Add one method: its instructions in order, then the constants that no kernel explained."""
         values = plan["values"]
         operators = [row["name"] for row in plan["operators"]]
         explained: set[int] = set()
@@ -169,7 +169,7 @@ class _Reader:
                 self._tensor(value["val"], explained)
 
     def _kernel(self, name: str, operands: list[Table]) -> set[int]:
-        """Add what a kernel says beyond its tensors; return the buffers that are explained by that."""
+        """Add a kernel's activation, epsilon or table; return the buffers that this explains."""
         if name in _RANDOM:
             self.denied.append((name, "randomness"))
         elif name.partition("::")[0] not in _KERNELS:
@@ -188,7 +188,7 @@ class _Reader:
         return set()
 
     def _embedding(self, stored: Stored, table: Table, scales: Table, zeros: Table | None) -> set[int]:
-        """Add a quantised table `(rows, width)`, half as wide in four bits, with scales `(rows, groups)`."""
+        """Add a quantised table `(rows, width)`, in four bits half as wide, with scales `(rows, groups)`."""
         buffers = [part["data_buffer_idx"] for part in (table, scales, zeros) if part is not None]
         raw = codes.of_table(self._read(table, "u1").view(np.uint8)) if stored == "int4" else self._read(table, "i1")
         scale = self._read(scales, _FLOATS[scales["scalar_type"]][1]).reshape(len(raw), -1)
@@ -202,7 +202,7 @@ class _Reader:
         external = tensor["extra_tensor_info"] is not None and tensor["extra_tensor_info"]["location"]
         if external:
             raise ToolchainError("the .pte keeps weights in another file, which is not read here.")
-        # Buffer 0 means: made at run time.
+        # Buffer 0 means that the tensor is computed at run time.
         if not number or number in explained:
             return
         kind = tensor["scalar_type"]
@@ -232,7 +232,7 @@ class _Reader:
             self.constants[key] = Constant(name, values(), stored)
 
     def _delegate(self, delegate: Table, arguments: list[int], flow: "PlanFlow") -> None:
-        """Add what a delegate holds."""
+        """Add the content of a delegate."""
         if delegate["id"] != _XNNPACK or not delegate["processed"]["location"]:
             raise ToolchainError(f"the .pte has a delegate {delegate['id']}; only XNNPACK's in segments is read here.")
         payload = self.program.segment(delegate["processed"]["index"])

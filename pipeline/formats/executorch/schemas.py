@@ -1,4 +1,4 @@
-"""The schemas of a `.pte`, which the executorch package carries."""
+"""Schemas of a `.pte`, which the executorch package contains."""
 
 from functools import cache
 from importlib.util import find_spec
@@ -13,7 +13,7 @@ XNNPACK = "backends/xnnpack/serialization/runtime_schema.fbs"
 
 @cache
 def schema(name: str) -> Schema:
-    """Read a schema by its place in the package.
+    """Read a schema by its path in the package.
 
     Raises:
         ToolchainError: executorch is not installed.

@@ -30,8 +30,8 @@ def import_runtime() -> None:
 def _library() -> Any:
     """Return the runtime's own library.
 
-    `executorch.runtime` is a layer above it that imports the whole exporter, for one class of warnings: of the 8
-    seconds that opening a file took in a new process, 5 were that.
+    `executorch.runtime` is a layer above it that imports the whole exporter for one class of warnings: 5 of the 8
+    seconds of opening a file in a new process.
     """
     # The library is linked to torch's, which have to be loaded first.
     import torch  # noqa: F401, I001
@@ -61,7 +61,7 @@ def load_control(file: Path, signature: Signature, scratch: Path) -> Session:
 
 
 def evaluators() -> list[Evaluator]:
-    """Return the runtime itself."""
+    """Return one evaluator, the real runtime."""
     return [runtime_evaluator(TITLE, "executorch", load)]
 
 
@@ -70,9 +70,9 @@ _opening = threading.Lock()
 
 
 def _set_threads(runtime: Any, threads: int, file: Path) -> None:
-    """Set the threads of the process's one pool, which another count destroys and makes anew.
+    """Set the number of threads of the process's one pool; changing it destroys the pool and makes a new one.
 
-    What is open keeps a pointer to the old pool: its next run crashed or hung in five of six trials of 1.4.1.
+    Open sessions keep a pointer to the old pool: their next run crashed or hung in five of six trials of 1.4.1.
 
     Raises:
         InputError: a file is open with another count.
@@ -80,7 +80,7 @@ def _set_threads(runtime: Any, threads: int, file: Path) -> None:
     now = runtime._threadpool_get_thread_count()
     if now == threads:
         return
-    # A session that nobody refers to may wait for the collector, as in a traceback's cycle.
+    # A session without references may wait for the collector, for example in a traceback's cycle.
     if len(_open):
         gc.collect()
     if others := len(_open):
@@ -93,7 +93,7 @@ def _set_threads(runtime: Any, threads: int, file: Path) -> None:
 
 
 class _ExecuTorchSession:
-    """A loaded `.pte`, its method planned and its weights packed."""
+    """A loaded `.pte` with its method planned and its weights packed."""
 
     def __init__(self, file: Path, *, threads: int) -> None:
         with native_log_hidden():

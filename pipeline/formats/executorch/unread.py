@@ -1,4 +1,4 @@
-"""Checks that everything in an ExecuTorch file is read by something: what is not could be anything, and ships anyway.
+"""Check that everything in an ExecuTorch file is read by something: unread content could be anything, and is shipped.
 
 A conversion writes a program, segments at multiples of 128 bytes, and zeros between them, never more.
 """
@@ -10,24 +10,24 @@ import numpy as np
 from pipeline.formats.columns import Columns, Ints, Rows
 
 _SEGMENT_ALIGNMENT = 128
-"""executorch/exir/_serialize/_program.py."""
+"""Alignment of segments in executorch/exir/_serialize/_program.py."""
 _TABLE_ALIGNMENT = 16
-"""The most that a flatbuffer of executorch's has: of vectors that hold tensors."""
+"""Largest alignment in executorch's flatbuffers, that of vectors with tensors."""
 CONSTANT_ALIGNMENT = 16
-"""The same for what is in the constant segment."""
+"""Alignment of constants in the constant segment."""
 
 
 def check_between(columns: Columns, program_bytes: int, starts: Ints, ends: Ints) -> None:
-    """Check that segments follow the program and each other with nothing but zeros between, and end the file.
+    """Check that segments follow the program and each other with only zeros between, and end the file.
 
     Args:
         columns: the file.
-        program_bytes: where the program ends.
-        starts: where each segment begins.
-        ends: where each ends.
+        program_bytes: end of the program.
+        starts: start of each segment.
+        ends: end of each segment.
 
     Raises:
-        ArtifactError: something lies between or behind them.
+        ArtifactError: there are other bytes between or behind them.
     """
     order = np.lexsort((ends, starts))
     end = program_bytes
@@ -41,19 +41,19 @@ def check_between(columns: Columns, program_bytes: int, starts: Ints, ends: Ints
 
 
 def check_rows(rows: Rows, read: Iterable[int], problem: str) -> None:
-    """Check that all rows are among those that something reads."""
+    """Check that every row is read by something."""
     rows.demand(np.isin(np.arange(len(rows)), list(read)), problem)
 
 
 def check_tables(roots: Rows, head: int) -> None:
-    """Check that flatbuffers hold nothing but their tables and what these lead to.
+    """Check that flatbuffers hold only their tables and the data that these refer to.
 
     Args:
-        roots: the roots, each with where its flatbuffer begins and ends.
-        head: bytes at the beginning of each that are looked at elsewhere.
+        roots: the root tables, with start and end of their flatbuffers.
+        head: bytes at the start of each flatbuffer that are checked elsewhere.
 
     Raises:
-        ArtifactError: there is more than zeros that fill.
+        ArtifactError: there are other bytes than padding zeros.
     """
     covered = _Covered(roots)
     covered.add(roots, roots.low, roots.low + head)
@@ -64,25 +64,25 @@ def check_tables(roots: Rows, head: int) -> None:
 
 
 class _Covered:
-    """Which bytes of some flatbuffers their tables lead to."""
+    """Marks the bytes of flatbuffers that their tables refer to."""
 
     def __init__(self, roots: Rows) -> None:
         self._data = roots.columns.data
-        # Two delegates may have one payload.
+        # Two delegates may share one payload.
         self._lows, chosen = np.unique(roots.low, return_index=True)
         self._sizes = roots.high[chosen] - self._lows
         self._firsts = np.cumsum(self._sizes) - self._sizes
         self._marks = np.zeros(int(self._sizes.sum()) + 1, np.int64)
 
     def add(self, rows: Rows, starts: Ints, ends: Ints) -> None:
-        """Cover what lies between, a range for each row."""
+        """Mark the bytes between starts and ends, one range for each row."""
         number = np.searchsorted(self._lows, rows.low)
         moved = self._firsts[number] - rows.low
         np.add.at(self._marks, starts + moved, 1)
         np.add.at(self._marks, ends + moved, -1)
 
     def add_tables(self, rows: Rows) -> None:
-        """Cover tables, their lists of fields, and all that they lead to."""
+        """Mark tables, their vtables, and everything that they refer to."""
         schema = rows.columns.schema
         self.add(rows, rows.at, rows.at + rows._bytes)
         self.add(rows, rows._vtable, rows._vtable + rows._fields_bytes)
@@ -92,14 +92,14 @@ class _Covered:
                 vectors.append(rows._vector(name, "<u4"))
         for vector in vectors:
             width = np.dtype(vector.code).itemsize
-            # Where there is no vector, none begins.
+            # An absent vector starts nowhere.
             start = np.where(vector.start > 0, vector.start - 4, rows.low)
             self.add(rows, start, np.where(vector.start > 0, vector.start + width * vector.count, rows.low))
         for below in rows._below.values():
             self.add_tables(below)
 
     def bare(self) -> int | None:
-        """Return the place of a byte to which nothing leads, None if there are only zeros that fill."""
+        """Return the position of the first unmarked byte that is not padding, or None."""
         covered = np.cumsum(self._marks)[:-1] > 0
         for low, first, size in zip(self._lows.tolist(), self._firsts.tolist(), self._sizes.tolist(), strict=True):
             bare = np.flatnonzero(~covered[first : first + size])

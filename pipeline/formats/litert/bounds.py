@@ -1,7 +1,7 @@
-"""Checks that nothing in a LiteRT file leads outside of it or to what is not there, before a runtime follows it.
+"""Check a LiteRT file before a runtime follows it: every offset and index stays inside and leads to something.
 
-LiteRT looks at little of this itself: a wrong offset or index ends the process. What the numbers of a file compute is
-not judged here, that is verification's.
+LiteRT itself checks little of this: a wrong offset or index ends the process. Whether the numbers of a file are right
+is not judged here but by verification.
 """
 
 import math
@@ -22,15 +22,15 @@ from pipeline.formats.litert.scales import check as check_blocks
 _MAGIC = b"TFL3"
 _VERSION = 3
 _BITS = {0: 32, 1: 16, 2: 32, 3: 8, 4: 64, 6: 8, 7: 16, 9: 8, 10: 64, 15: 32, 16: 16, 17: 4}
-"""Bits of an element by `TensorType`: floats, integers and truth values; no encoder's file has texts or resources."""
+"""Bits of an element by `TensorType`: floats, integers and booleans; no encoder's file has strings or resources."""
 _FLOAT32, _INT32, _INT64, _BOOL, _INT8 = 0, 2, 4, 6, 9
 _ZERO_POINTS = {3: (0, 255), 9: (-128, 127), 17: (-8, 7)}
 _MOST_BYTES = 2.0**32
-"""The most that one tensor takes; the largest of an encoder's is its vocabulary's table."""
+"""Most bytes of one tensor; the largest of an encoder's is its vocabulary's table."""
 _MOST_AXES = 6
-"""XNNPACK knows no tensor of more."""
+"""Most axes of a tensor in XNNPACK."""
 _IN_FILE = 2
-"""The smallest offset of a buffer that lies after the flatbuffer: 0 and 1 mean that it lies inside."""
+"""Smallest offset of a buffer that lies after the flatbuffer: 0 and 1 mean that it lies inside."""
 
 
 @cache
@@ -39,10 +39,10 @@ def _schema() -> Schema:
 
 
 def check(file: Path) -> Rows:
-    """Return a file's root table, but refuse one in which something leads outside, or which no runtime understands.
+    """Return a file's root table, and refuse a file with a reference out of it, or with misfitting types or shapes.
 
     Raises:
-        ArtifactError: what leads where, in one line.
+        ArtifactError: the first such reference or misfit, in one line.
     """
     return _File(file).check()
 
@@ -52,36 +52,36 @@ def check(file: Path) -> Rows:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What is so of every operation of a kind."""
+    """The constraints on every operation of a kind."""
 
     inputs: int
     options: str | None = None
     most: int | None = None
-    """The most inputs, where their number is free."""
+    """Most inputs, if their number varies."""
     optional: tuple[int, ...] = ()
-    """Places of inputs that may be left out."""
+    """Indices of inputs that may be left out."""
     same: tuple[int, ...] = ()
-    """Places of inputs that are of one type."""
+    """Indices of inputs that have to have the same type."""
     types: tuple[tuple[int, ...] | None, ...] = ()
-    """The types that an input may have, by place; None for any."""
+    """Allowed types of each input, in order; None for any."""
     int4: tuple[int, ...] = ()
-    """Places of inputs that may be of int4."""
+    """Indices of inputs that may be int4."""
     shapes: Callable[["_Operation"], str | None] | None = None
-    """Says what is wrong with the shapes."""
+    """Returns the error in an operation's shapes, or None."""
 
 
 @dataclass(frozen=True)
 class _Operation:
-    """One operation with what its tensors are."""
+    """One operation with shapes and types of its tensors."""
 
     inputs: tuple[int, ...]
     shapes: tuple[tuple[int, ...], ...]
-    """The inputs' shapes; empty for one that is left out."""
+    """Shapes of the inputs; empty for an input that is left out."""
     types: tuple[int, ...]
     out: tuple[int, ...]
     """Shape of the output."""
     constant: Callable[[int], list[int] | None]
-    """The integers of an input, if they are in the file."""
+    """Returns the integers of an input, if the file holds them."""
 
 
 def _broadcast(operation: _Operation) -> str | None:
@@ -247,14 +247,14 @@ _KINDS: dict[int, _Kind] = {
     130: _Kind(2, "BroadcastToOptions", types=_AXES),
     150: _each("GeluOptions"),
 }
-"""By `BuiltinOperator`: those of encoders. Options may be left out."""
+"""Constraints by `BuiltinOperator`, for the operators of encoders. Options may be left out."""
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
 class _File:
-    """One file, walked once."""
+    """The bounds check of one file."""
 
     def __init__(self, file: Path) -> None:
         self._refuse = damage(file)
@@ -272,11 +272,11 @@ class _File:
         self._shapes = self._tensors.vector("shape")
         self._counts = np.bincount(self._tensors.owner, minlength=len(self._graphs))
         self._first = np.cumsum(self._counts) - self._counts
-        """The number of each graph's first tensor."""
+        """Index of each graph's first tensor."""
         self._types: list[int] = self._tensors.number("type").tolist()
         self._buffer_of: list[int] = self._tensors.number("buffer").tolist()
         self._read: dict[tuple[int, int], list[int]] = {}
-        """Integers in the file, by buffer and type."""
+        """Integers of constants, by buffer and type."""
 
     def check(self) -> Rows:
         """Check everything, from buffers to operations, and return the root table."""
@@ -388,7 +388,7 @@ class _File:
         self._check_each(numbers[operations.number("opcode_index").astype(np.int64)].tolist())
 
     def _check_each(self, kinds: list[int]) -> None:
-        """Check each operation by its kind, and that what it reads was made before."""
+        """Check each operation by its kind, and that earlier operations made its inputs."""
         operations = self._operations
         members = [None, *(name for name, _ in _schema().unions["BuiltinOptions"])]
         options = operations.number("builtin_options_type").tolist()
@@ -435,7 +435,7 @@ class _File:
         return self._integers(start + inputs[at]) if at < len(inputs) and inputs[at] >= 0 else None
 
     def _integers(self, tensor: int) -> list[int] | None:
-        """Return the integers of a tensor, if they are in the file."""
+        """Return the integers of a tensor, if the file holds them."""
         kind, buffer = self._types[tensor], self._buffer_of[tensor]
         if not self._sizes[buffer] or kind not in (_INT32, _INT64):
             return None
@@ -444,7 +444,7 @@ class _File:
         return self._read[buffer, kind]
 
     def _content(self, tensor: int) -> NDArray[np.uint8]:
-        """Return the bytes of a tensor that the file holds."""
+        """Return the bytes of a constant tensor."""
         buffer = self._buffer_of[tensor]
         offset = int(self._buffers.number("offset")[buffer])
         start = offset if offset >= _IN_FILE else int(self._buffers.vector("data").start[buffer])
@@ -452,7 +452,7 @@ class _File:
 
 
 def _wrong(kind: _Kind, operation: _Operation) -> str | None:
-    """Return what is wrong with an operation's types and shapes."""
+    """Return the error in an operation's types and shapes, or None."""
     for allowed, found in zip(kind.types, operation.types, strict=False):
         if allowed is not None and found not in allowed:
             return f"an input is of type {found}"

@@ -1,4 +1,4 @@
-"""A `.tflite` file as objects: read, and written so that what lies behind the flatbuffer is there once."""
+"""Read a `.tflite` file as objects, and write it with equal buffers stored once after the flatbuffer."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,8 +29,8 @@ def write_model(model: Any, contents: list[memoryview], path: Path) -> None:
 
     Args:
         model: a `ModelT`, whose buffers are replaced.
-        contents: of each buffer by its number; those that nothing reads are left out.
-        path: where the file goes.
+        contents: content of each buffer by its index; buffers that nothing reads are left out.
+        path: the file to write.
     """
     from ai_edge_litert import schema_py_generated as schema
 
@@ -51,7 +51,7 @@ def write_model(model: Any, contents: list[memoryview], path: Path) -> None:
 
 def kinds_of(model: Any) -> list[int]:
     """Return the `BuiltinOperator` of each operator code."""
-    # The older, narrower field counts where the newer is not set.
+    # The older, narrower field holds the kind if the newer is not set.
     return [max(code.builtinCode, code.deprecatedBuiltinCode) for code in model.operatorCodes]
 
 
@@ -62,7 +62,7 @@ def tensors_of(model: Any) -> Iterator[Any]:
 
 
 def leave_out(graph: Any, left_out: Sequence[bool]) -> None:
-    """Leave operations of one input out of a graph: who reads what such a one gives, reads what it read."""
+    """Remove operations of one input from a graph: readers of their output read their input instead."""
     same: dict[int, int] = {}
     kept = []
     for operation, leave in zip(graph.operators, left_out, strict=True):
@@ -76,7 +76,7 @@ def leave_out(graph: Any, left_out: Sequence[bool]) -> None:
 
 
 def drop_unread(model: Any) -> None:
-    """Drop tensors that no operation, no port and no block of codes names any more, and kinds that no operation is."""
+    """Remove tensors without reference from an operation, port or blockwise quantisation, and unused operator codes."""
     signatures = {one.subgraphIndex: one for one in model.signatureDefs or []}
     for number, graph in enumerate(model.subgraphs):
         blocks = [one for tensor in graph.tensors if (one := blocks_of(tensor)) is not None]
@@ -99,7 +99,7 @@ def drop_unread(model: Any) -> None:
 
 
 def blocks_of(tensor: Any) -> Any:
-    """Return what a tensor says of blocks of columns that share a scale, None where it says nothing of them."""
+    """Return a tensor's blockwise quantisation, or None if it has none."""
     return tensor.quantization.details if tensor.quantization is not None else None
 
 
@@ -134,7 +134,7 @@ def _outside(model: Any) -> set[int]:
 
 
 def _viewable(model: Any, schema: Any) -> set[int]:
-    # XNNPACK's weight cache knows a packed weight by its address, so linear weights keep one each.
+    # XNNPACK's weight cache identifies a packed weight by its address, so linear weights keep one each.
     linear = schema.BuiltinOperator.FULLY_CONNECTED
     codes = kinds_of(model)
     packed = {

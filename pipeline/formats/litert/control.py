@@ -1,8 +1,8 @@
-"""A `.tflite` file's own graph in single precision, so that it can be held to single precision.
+"""Rewrite a `.tflite` file so that its own graph runs in single precision and can be compared tightly.
 
-An int8 file quantises what each linear reads, and a last bit that falls otherwise there is a whole step after a few
-layers: two runs that are both right differ by 30 dB. Without that step the same graph has to agree to 100 dB, and
-nothing that is wrong in it can hide.
+An int8 file quantises the input of each linear, and a last bit that rounds otherwise there is a whole scale after a few
+layers: two runs that are both right differ by 30 dB. Without this rounding the same graph has to agree to 100 dB, which
+leaves no room for faults.
 """
 
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ from pipeline.formats.litert.scales import by_axis, by_blocks
 
 
 def write_control(file: Path, path: Path) -> bool:
-    """Write a copy of a file in which what is int8 when it runs is floats, and linears read the same weights as floats.
+    """Write a copy of a file with int8 activations as floats, and with linears that read the same weights dequantised.
 
     Args:
-        file: the file, which stays as it is.
-        path: where the copy goes.
+        file: the file, which is not changed.
+        path: the file to write.
 
     Returns:
-        Whether there was such a linear; without one nothing is written, for the file computes in floats by itself.
+        Whether a linear had integer weights; without one nothing is written, for the file computes in floats already.
     """
     from ai_edge_litert import schema_py_generated as schema
 
@@ -40,14 +40,14 @@ def write_control(file: Path, path: Path) -> bool:
 
 
 class _Widened:
-    """Weights and biases as floats, each stored once."""
+    """Weights and biases dequantised to floats, each stored once."""
 
     def __init__(self, model: Any, contents: list[memoryview], schema: Any) -> None:
         self.buffers: dict[tuple[Any, ...], int] = {}
         self._contents, self._schema = contents, schema
 
     def constants(self, graph: Any, numbers: Any) -> Iterator[int]:
-        """Yield tensors of floats in the place of a linear's weight and bias; what is floats, or absent, stays."""
+        """Yield float tensors in place of a linear's integer weight and bias; float or absent ones stay as they are."""
         types = self._schema.TensorType
         for number in map(int, numbers):
             tensor = graph.tensors[number] if number >= 0 else None
@@ -76,7 +76,7 @@ class _Widened:
 
 
 def _quantising(model: Any, schema: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each linear of weights that are integers, with its graph."""
+    """Yield each linear with integer weights, with its graph."""
     kinds, types = kinds_of(model), schema.TensorType
     for graph in model.subgraphs:
         for operation in graph.operators or []:
@@ -87,7 +87,7 @@ def _quantising(model: Any, schema: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _widen_activations(graph: Any, kinds: list[int], contents: list[memoryview], schema: Any) -> None:
-    """Make floats of a graph's int8 activations, and leave out what only turned one into the other."""
+    """Turn a graph's int8 activations into floats, and remove operations that convert between the two."""
     int8 = {
         number
         for number, tensor in enumerate(graph.tensors)

@@ -34,7 +34,7 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
     """Write one file with a signature per length.
 
     Raises:
-        ToolchainError: the quantizer left every weight as it was, or one that was rounded before is not in the file.
+        ToolchainError: the quantizer changed no weight, or an integer weight of the checkpoint is not in the file.
     """
     file = out / FILE
     with TemporaryDirectory(dir=out) as scratch, _quiet():
@@ -51,7 +51,7 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
             _quantize(base, source, request.scheme)
         share_constants(source, file, one_scale=SCHEMES[request.scheme].one_scale)
     stored = SCHEMES[request.scheme].weights.upper()
-    # Of integers each was looked for, and all may have eight bits.
+    # Integer weights were each looked for, and all may have 8 bits.
     if request.scheme not in _OF_INTEGERS and stored not in constant_dtypes(file):
         raise ToolchainError(
             f"the LiteRT quantizer left no {stored} constant for {request.scheme}: it matched no operation."
@@ -60,13 +60,13 @@ def convert(request: ConvertRequest, out: Path) -> dict[str, Any]:
 
 
 def signature_name(length: int, lengths: Sequence[int]) -> str:
-    """Name a length's signature; the longest is the default one."""
+    """Return the name of a length's signature; the longest is the default one."""
     return DEFAULT_SIGNATURE if length == max(lengths) else f"seq_{length}"
 
 
 @contextlib.contextmanager
 def _int8_between_pairs() -> Iterator[None]:
-    """Have litert-torch 0.10 make int8 of what lies between pairs of `quantize` and `dequantize`.
+    """Make litert-torch 0.10 keep int8 between pairs of `quantize` and `dequantize`.
 
     Its converter can, and it asks for it only where PT2E's quantiser made the graph: else the pairs become float
     arithmetic. Strict, since otherwise constants between other operations are folded to floats.
@@ -87,9 +87,9 @@ def _int8_between_pairs() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _decomposed_once() -> Iterator[None]:
-    """Have litert-torch 0.10 decompose each signature's graph when it lowers it, and not before its own passes too.
+    """Make litert-torch 0.10 decompose each signature's graph only when it lowers it, not before its own passes too.
 
-    Its second converter leaves that out likewise. The files are the same, byte for byte, after a third less seconds.
+    Its second converter skips that likewise. The files are the same, byte for byte, in two thirds of the time.
     """
     from litert_torch._convert import core
 
@@ -101,10 +101,10 @@ def _export(request: ConvertRequest, path: Path, change: Callable[[Any], object]
     """Convert the student in single precision.
 
     Args:
-        request: what to convert.
+        request: the conversion.
         path: the file to write.
-        change: puts pairs of `quantize` and `dequantize` into the model; without it there are none, but around linears
-            whose ranges are known.
+        change: puts pairs of `quantize` and `dequantize` into the model; by default there are none, except around
+            linears with ranges in a static scheme.
     """
     import litert_torch
 
@@ -128,7 +128,7 @@ def _export(request: ConvertRequest, path: Path, change: Callable[[Any], object]
 
 
 def _export_integers(request: ConvertRequest, path: Path) -> None:
-    """Convert a student whose weights were rounded before, with their codes and scales as they are."""
+    """Convert a student with integer weights, keeping their codes and scales."""
     from pipeline.checkpoint.integers import read
     from pipeline.formats.litert import integers
 
@@ -139,7 +139,7 @@ def _export_integers(request: ConvertRequest, path: Path) -> None:
 
 
 def _quantize(source: Path, path: Path, scheme: str) -> None:
-    """Apply a scheme to a float file; the quantizer's defaults cover linears and embedding tables."""
+    """Quantise a float file for a scheme; the quantizer's defaults cover linears and embedding tables."""
     from ai_edge_quantizer import quantizer
 
     named = path.with_suffix(".named.tflite")
@@ -177,7 +177,7 @@ def _dynamic_recipe() -> Any:
 
 
 def _tables_recipe() -> Any:
-    """Return a recipe for embedding tables alone: linears are in int8 already, or stay in floats."""
+    """Return a recipe for embedding tables only: linears are already int8, or stay in floats."""
     from ai_edge_quantizer import qtyping, recipe
 
     (everything,) = recipe.dynamic_wi8_afp32()
@@ -185,7 +185,7 @@ def _tables_recipe() -> Any:
 
 
 def _tables_of_one_scale_recipe() -> Any:
-    """Return the same with one scale for a table."""
+    """Return a recipe for embedding tables only, with one scale per table."""
     from ai_edge_quantizer import qtyping
 
     (tables,) = _tables_recipe()
@@ -204,9 +204,9 @@ _RECIPES: Mapping[str, Callable[[], Any]] = {
     "int8_static": _tables_recipe,
     "int8_static_per_tensor": _tables_of_one_scale_recipe,
 }
-"""What the quantizer is told, by scheme."""
+"""Recipe for the quantizer, by scheme."""
 _OF_INTEGERS = frozenset({"int4_dynamic"})
-"""Schemes whose weights were rounded before."""
+"""Schemes with integer weights from the checkpoint."""
 CONVERTS = frozenset({"fp32", *_RECIPES, *_OF_INTEGERS})
 
 
@@ -218,7 +218,7 @@ def _quiet() -> Iterator[None]:
 
 
 def operations(file: Path) -> dict[str, int]:
-    """Count all operations of the longest signature, and how many of them run inside XNNPACK.
+    """Count all operations of the longest signature, and those of them that run inside XNNPACK.
 
     A delegated operation keeps its node but is not run any more: walking back from the outputs, a tensor that a
     DELEGATE node makes is made there, and what else is reached runs on the built-in kernels.

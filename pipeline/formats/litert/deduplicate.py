@@ -1,7 +1,7 @@
-"""What several signatures of a `.tflite` file repeat, stored once: 23.9 MB instead of 26.5 for MiniLM at four lengths.
+"""Share repeated data of the signatures in a `.tflite` file: 23.9 MB instead of 26.5 for MiniLM at four lengths.
 
 A LiteRT graph has a fixed length, so a file for several lengths holds one subgraph each. They share their weights, but
-scales, zero points, names and position tables are written anew for each; a flatbuffer may refer to one copy instead.
+scales, zero points, names and position tables are written for each; a flatbuffer may refer to one copy instead.
 """
 
 import re
@@ -14,13 +14,13 @@ from pipeline.formats.litert.container import blocks_of, kinds_of, read_model, t
 
 NAME_MAX_BYTES = 120
 _LINEAR_OF_ONE_SCALE = 5
-"""Version of FULLY_CONNECTED that knows int8 and more than two dimensions."""
+"""Version of FULLY_CONNECTED that supports int8 and more than two dimensions."""
 _LINEAR_BY_ROW = 12
-"""Version of FULLY_CONNECTED that knows a scale a row; what came with blocks has no later one."""
+"""Version of FULLY_CONNECTED that supports a scale per row; scales per block have no later version."""
 
 
 def share_constants(source: Path, path: Path, *, unique_names: bool = False, one_scale: bool = False) -> None:
-    """Rewrite a `.tflite` file so that what several signatures repeat is stored once.
+    """Rewrite a `.tflite` file so that data repeated in several signatures is stored once.
 
     Scales, zero points, shapes and names become shared vectors, quantization tables shared tables, and a shorter
     signature's position table a view of the start of the longest one's. The graph and every constant stay as they are.
@@ -30,7 +30,7 @@ def share_constants(source: Path, path: Path, *, unique_names: bool = False, one
         path: The file to write; may not be `source`.
         unique_names: Give every tensor of the file a name of its own, as the quantizer wants it. Otherwise names are
             unique within a graph, and equal ones of several graphs are stored once.
-        one_scale: Write one scale where all rows of a tensor have the same.
+        one_scale: Write one scale for a tensor whose rows have equal scales.
     """
     from ai_edge_litert import schema_py_generated as schema
 
@@ -44,10 +44,10 @@ def share_constants(source: Path, path: Path, *, unique_names: bool = False, one
 
 
 def _join_scales(model: Any, schema: Any) -> None:
-    """Write one scale for a weight or a bias whose rows all have the same.
+    """Write one scale for each weight or bias whose rows have equal scales.
 
-    litert-torch 0.10 writes a scale a row for every linear, and the pass before the quantizer has declared the version
-    that goes with it; a runtime that knows neither would refuse the file.
+    litert-torch 0.10 writes a scale per row for every linear, and the step before the quantizer has declared the
+    version that goes with it; a runtime without support for it would refuse the file.
     """
     for code, kind in zip(model.operatorCodes, kinds_of(model), strict=True):
         if kind == schema.BuiltinOperator.FULLY_CONNECTED:
@@ -61,10 +61,10 @@ def _join_scales(model: Any, schema: Any) -> None:
 
 
 def _declare_versions(model: Any, schema: Any) -> None:
-    """Raise the version of a linear whose int8 weights have a scale a row, or whose int4 weights have one a block.
+    """Raise the version of a linear with int8 weights and a scale per row, or with int4 weights and a scale per block.
 
-    Quantizer (ai-edge-quantizer 0.10) and converter leave version 5. tflite-runtime 2.14 knows 10, so it takes such a
-    file and computes it wrong without a word; now it refuses. LiteRT 1.0.1 to 2.3.0 give the same numbers as before.
+    Quantizer (ai-edge-quantizer 0.10) and converter leave version 5. tflite-runtime 2.14 supports 10, so it takes such
+    a file and silently computes it wrong; now it refuses. LiteRT 1.0.1 to 2.3.0 give the same outputs as before.
     Source: tensorflow/compiler/mlir/lite/tools/versioning/op_version.cc.
     """
     kinds, types = kinds_of(model), schema.TensorType
@@ -127,7 +127,7 @@ def _table_key(table: Any) -> Any:
 
 
 class _Shared:
-    """A table that is written once per builder and then referred to."""
+    """A quantization table that is written once per builder, and referred to after that."""
 
     def __init__(self, table: Any) -> None:
         self._table = table

@@ -1,4 +1,4 @@
-"""What other rooms ask of LiteRT. Its program for phones: tflite/tools/benchmark of google-ai-edge/LiteRT."""
+"""Facts about LiteRT for other modules. Its program for phones: tflite/tools/benchmark of google-ai-edge/LiteRT."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ APPS = ("android", "ios")
 DRAFTED: tuple[str, bool] = ("int8_dynamic", True)
 COMPUTE_UNITS = ("CPU",)
 MINIMUM_RUNTIME = "1.2.0"
-"""The newest of the releases from which on each scheme is right, see `right_from` in `schemes.SCHEMES`."""
+"""The newest of the releases that first computed a scheme correctly, see `right_from` in `schemes.SCHEMES`."""
 _TIMINGS = re.compile(r"count=(\d+) first=(\S+) .*?min=(\S+) max=(\S+) avg=(\S+)(?:.*?median=(\S+))?")
 _INIT = re.compile(r"Inference timings in us: Init: ([\d.e+]+)")
 
@@ -27,7 +27,7 @@ def _command(program: str, model: str, function: str, threads: int) -> list[str]
 
 
 def _read(said: str) -> Timings | None:
-    """Read the last line of timings, in microseconds: the first one is of the warm-up."""
+    """Read the last line of timings, in microseconds; the first one is of the warm-up."""
     rows = list(_TIMINGS.finditer(said))
     if not rows:
         return None
@@ -44,7 +44,7 @@ def _read(said: str) -> Timings | None:
 
 
 ROUNDING = Rounding(127)
-"""Of ai-edge-quantizer 0.10."""
+"""Rounding of ai-edge-quantizer 0.10."""
 COMPUTED_AS: Mapping[str, ComputedAs] = {}
 
 PHONE_RUNNER: PhoneRunner | None = PhoneRunner(

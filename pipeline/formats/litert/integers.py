@@ -1,9 +1,9 @@
-"""A checkpoint's codes and scales, put into a LiteRT file as they are.
+"""Put a checkpoint's codes and scales into a LiteRT file unchanged.
 
-litert-torch multiplies a LayerNorm's gain and shift into the linear behind it, and ai-edge-quantizer rounds anew:
-either would undo what was chosen. A pair of `quantize` and `dequantize` on a weight keeps the converter away, which
-takes what is between for int8 that somebody else has rounded. So codes go through the conversion that way. Their scale
-there is the weight's number, by which it is found again in the file, where its own codes and scales take that place.
+litert-torch folds a LayerNorm's weight and bias into the linear behind it, and ai-edge-quantizer rounds again: either
+would change the codes. A pair of `quantize` and `dequantize` around a weight stops the converter, which takes the value
+between them for int8 of another quantiser. So codes go through the conversion that way. Their scale there is the
+weight's number, by which it is found again in the file and given its own codes and scales.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _OPERATIONS = torch.ops.quantized_decomposed
 
 
 class _Codes(nn.Module):
-    """A weight of codes, scaled by its number, which the converter keeps as int8."""
+    """A weight of codes times its number, which the converter keeps as int8."""
 
     def __init__(self, codes: torch.Tensor, number: int) -> None:
         """Scale the codes; products of two such integers are exact in single precision, and so are their quotients."""
@@ -36,7 +36,7 @@ class _Codes(nn.Module):
         self.register_buffer("zeros", torch.zeros(len(codes), dtype=torch.int64))
 
     def forward(self) -> torch.Tensor:
-        """Return the codes times the number, between the pair."""
+        """Return the codes times the number, from between the pair."""
         axis = (self.scales, self.zeros, 0, LOWEST[8], HIGHEST[8], torch.int8)
         codes = _OPERATIONS.quantize_per_channel(self.codes, *axis)
         result: torch.Tensor = _OPERATIONS.dequantize_per_channel(codes, *axis)
@@ -62,15 +62,15 @@ class _Table(nn.Module):
 
 
 def insert(model: nn.Module, integers: Mapping[str, Integers]) -> None:
-    """Replace the linears and tables of a model whose weights are integers; it computes nothing right any more.
+    """Replace the linears and tables of a model whose weights are integers; its outputs are wrong after that.
 
     Args:
-        model: a Hugging Face model with the numbers that the integers give. An architecture's patches may have changed
-            its names, so a weight is known by its numbers.
-        integers: by the names of the weights, whose order numbers them.
+        model: a Hugging Face model with dequantised weights. An architecture's patches may have changed its names, so a
+            weight is identified by its numbers.
+        integers: integers by weight name, whose order numbers them.
 
     Raises:
-        StudentError: the model has no linear or table of such numbers.
+        StudentError: the model has no linear or table with such a weight.
     """
     waiting = [one for one in model.modules() if isinstance(one, nn.Linear | nn.Embedding)]
     for number, (name, one) in enumerate(integers.items(), 1):
@@ -86,15 +86,15 @@ def insert(model: nn.Module, integers: Mapping[str, Integers]) -> None:
 
 
 def put_in(source: Path, path: Path, integers: Mapping[str, Integers]) -> None:
-    """Give each weight of a converted file its own codes and scales, and let linears and look-ups read them at once.
+    """Give each weight of a converted file its own codes and scales, and let linears and look-ups read them directly.
 
     Args:
-        source: the file as it was converted from a model that `insert` changed.
+        source: the converted file of a model that `insert` changed.
         path: the file to write.
-        integers: those that `insert` was given.
+        integers: the integers that `insert` was given.
 
     Raises:
-        ToolchainError: a weight is not in the file, its codes are others, or something else reads it.
+        ToolchainError: a weight is not in the file, its codes differ, or another kind of operation reads it.
     """
     from ai_edge_litert import schema_py_generated as schema
 
@@ -123,7 +123,7 @@ def _label(graph: Any) -> str:
 
 
 class _Filling:
-    """Codes and scales in the places that the conversion kept for them, each stored once for all graphs."""
+    """Puts codes and scales in place of the stand-ins of a converted file, each stored once for all graphs."""
 
     def __init__(self, contents: list[memoryview], schema: Any, integers: Mapping[str, Integers]) -> None:
         self._contents, self._schema, self._integers = contents, schema, integers
@@ -131,7 +131,7 @@ class _Filling:
         self._buffers: dict[tuple[str, str], int] = {}
 
     def fill(self, graph: Any) -> dict[int, str]:
-        """Return the names of the weights of a graph by their tensors, which have their own codes and scales now."""
+        """Give the weights of a graph their own codes and scales, and return their names by tensor."""
         found = {number: name for number, tensor in enumerate(graph.tensors) if (name := self._name(tensor))}
         for number, name in found.items():
             self._fill(graph, graph.tensors[number], name)
@@ -165,7 +165,7 @@ class _Filling:
         tensor.type = schema.TensorType.INT4
         tensor.buffer = self._buffer(name, "codes", packed(one.codes))
         blocks = schema.BlockwiseQuantizationT()
-        # There are no zero points: a tensor's number would stand there.
+        # There are no zero points: the index of their tensor would stand there.
         blocks.scales, blocks.zeroPoints, blocks.blockSize = len(graph.tensors) - 1, -1, one.block
         found.detailsType, found.details = schema.QuantizationDetails.BlockwiseQuantization, blocks
 

@@ -1,7 +1,7 @@
-"""What a LiteRT file holds, read from its flatbuffer without a runtime: signatures, constants and attributes.
+"""Reader of LiteRT files: signatures, constants and attributes, read from the flatbuffer without a runtime.
 
 litert-torch writes a layer normalisation as its formula, so an epsilon is the constant that is added under a reciprocal
-root. The converter may multiply a normalisation's weight into the linears that read it; `verify.structure` knows.
+root. The converter may fold a normalisation's weight into the linears that read it; `verify.structure` matches both.
 """
 
 import mmap
@@ -25,9 +25,9 @@ from pipeline.schemes import Arithmetic, Stored
 
 _FLOATS: dict[str, tuple[Stored, str]] = {"FLOAT32": ("float32", "<f4"), "FLOAT16": ("float16", "<f2")}
 _INTEGERS = {"INT32": "<i4", "INT64": "<i8", "BOOL": "?"}
-"""Shapes, axes and indices where they are constants, unless they have scales; ids and masks at run time."""
+"""Types of constant shapes, axes and indices without scales, and of ids and masks at run time."""
 _SCALED: dict[str, tuple[Stored, str]] = {"INT8": ("int8", "i1"), "INT32": ("float32", "<i4")}
-"""What has scales. A bias in steps of its linear's products is as fine as floats."""
+"""Types of constants with scales. A bias in units of its linear's products is as precise as floats."""
 _ACTIVATIONS: dict[str, Activation] = {"RELU": "relu", "TANH": "tanh", "LOGISTIC": "sigmoid"}
 _FUSED = {
     "FULLY_CONNECTED": "FullyConnectedOptions",
@@ -37,17 +37,17 @@ _FUSED = {
     "DIV": "DivOptions",
     "CONCATENATION": "ConcatenationOptions",
 }
-"""Operations that may carry an activation, with the class of their options: all of `bounds` that can."""
+"""Operations that may carry a fused activation, with the class of their options: all of `bounds` that can."""
 _SETTINGS: dict[str, tuple[int, ...]] = {
     "CUMSUM": (1,), "MEAN": (1,), "PAD": (1,), "RESHAPE": (1,), "SLICE": (1, 2), "SUM": (1,), "TRANSPOSE": (1,),
 }  # fmt: skip
-"""By operation: the places of integers that say what it does, such as axes and shapes; all others are data."""
+"""Inputs of an operation that are settings, such as axes and shapes, by index; all others are data."""
 _ROLES: dict[str, tuple[Role | None, ...]] = {
     "FULLY_CONNECTED": (None, "weight", "bias"),
     "MUL": ("weight", "weight"),
     "ADD": ("bias", "bias"),
 }
-"""By operation: the role of each input, in their order."""
+"""Roles of the inputs of an operation, in order."""
 _SAME_VALUES = ("RESHAPE", "DEQUANTIZE")
 _ROOTS = ("RSQRT", "SQRT")
 _DENIED: dict[str, Denied] = {
@@ -69,16 +69,16 @@ def inspect(file: Path) -> tuple[Function, ...]:
 
 
 def claims(file: Path) -> dict[str, str]:
-    """Return nothing: the format carries no metadata of ours."""
+    """Return nothing: the format stores no metadata of ours."""
     return {}
 
 
 @checked(whole.check)
 def structure(file: Path) -> Structure:
-    """Read back what can be compared with the checkpoint without running the file.
+    """Read back the constants and attributes that can be compared with the checkpoint without running the file.
 
     Raises:
-        ToolchainError: the file holds something that is not understood here, which is therefore not vouched for.
+        ToolchainError: the file has content that is not understood here, and so cannot be compared.
     """
     reader = _Reader.open(file)
     for graph in reader.graphs():
@@ -87,7 +87,7 @@ def structure(file: Path) -> Structure:
 
 
 def constant_dtypes(file: Path) -> set[str]:
-    """Return the types of all constants in a file, as the format calls them."""
+    """Return the types of all constants in a file, by the format's names."""
     reader = _Reader.open(file)
     tensors = (graph.Tensors(number) for graph in reader.graphs() for number in range(graph.TensorsLength()))
     return {reader.types[tensor.Type()] for tensor in tensors if len(reader.content(tensor))}
@@ -115,7 +115,7 @@ def _names(enum: Any) -> dict[int, str]:
 
 @dataclass
 class _Reader:
-    """What a file holds, collected; a constant that several subgraphs read in the same way is kept once."""
+    """Collects the structure of a file; a constant that several subgraphs read in the same way is kept once."""
 
     model: Any
     data: memoryview
@@ -130,7 +130,7 @@ class _Reader:
     denied: list[tuple[str, Denied]] = field(default_factory=list)
 
     def structure(self) -> Structure:
-        """Return what was collected."""
+        """Return the structure collected so far."""
         order: dict[object, int] = {key: number for number, key in enumerate(self.constants)}
         return Structure(
             constants=tuple(self.constants.values()),
@@ -145,7 +145,7 @@ class _Reader:
 
     @classmethod
     def open(cls, file: Path) -> Self:
-        """Map a file as the flatbuffer that it is, without a runtime."""
+        """Map a file as a flatbuffer, without a runtime."""
         from ai_edge_litert import schema_py_generated as schema
 
         # The map is closed by the collector: the generated accessors keep views of it.
@@ -158,7 +158,7 @@ class _Reader:
         self.fused = _names(self.schema.ActivationFunctionType)
         operations = _names(self.schema.BuiltinOperator)
         codes = [self.model.OperatorCodes(number) for number in range(self.model.OperatorCodesLength())]
-        # The older, narrower field counts where the newer is at its default.
+        # The older, narrower field holds the kind if the newer is at its default.
         self.kinds = [operations[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())] for code in codes]
 
     def graphs(self) -> Iterator[Any]:
@@ -166,7 +166,7 @@ class _Reader:
         return (self.model.Subgraphs(number) for number in range(self.model.SubgraphsLength()))
 
     def add(self, graph: "_Graph") -> None:
-        """Add a subgraph's constants, epsilons and activations, and which operation reads what."""
+        """Add a subgraph: its constants, epsilons and activations, and the constants that each operation reads."""
         flow = Flow()
         self.flows.append(flow)
         self.denied += [(one.kind, _DENIED[one.kind]) for one in graph.operations if one.kind in _DENIED]
@@ -192,19 +192,19 @@ class _Reader:
             self.activations += graph.activation(operation)
 
     def content(self, tensor: Any) -> memoryview:
-        """Return a constant's bytes, none for a tensor that is made at run time."""
+        """Return a constant's bytes; empty for a tensor that is computed at run time."""
         buffer = self.model.Buffers(tensor.Buffer())
         if buffer.Offset() > 1:
             return self.data[buffer.Offset() : buffer.Offset() + buffer.Size()]
         return memoryview(buffer.DataAsNumpy()).cast("B") if buffer.DataLength() else memoryview(b"")
 
     def _constant(self, tensor: Any, by_block: Any, *, data: bool) -> object:
-        """Add a constant that is a weight or a number, or integers that are data, and return its key.
+        """Add a constant that is a weight, a number or integer data, and return its key.
 
         Args:
             tensor: the constant.
-            by_block: the tensor of its scales, where it has one for each block of columns.
-            data: whether it is read for its values.
+            by_block: the tensor of its scales, if it has one scale per block of columns.
+            data: whether an operation reads it as data, not as a setting.
         """
         content = self.content(tensor)
         shape = _shape(tensor)
@@ -220,7 +220,7 @@ class _Reader:
         name = f"{(tensor.Name() or b'?').decode()} {shape}"
         key: tuple[object, ...] = (self._place(tensor), kind, shape)
         if kind in _INTEGERS and scales is None:
-            # No checkpoint has such: they are what changes ids on their way to the tables.
+            # No checkpoint has such constants: they change ids on their way to the tables.
             values = np.frombuffer(content, _INTEGERS[kind]).reshape(shape)
             self._add(key, f"{name} of {kind}", values, "float32")
         elif kind in _FLOATS:
@@ -265,7 +265,7 @@ class _Operation:
 
 
 class _Graph:
-    """One subgraph with who makes what."""
+    """One subgraph, with the maker of each tensor."""
 
     def __init__(self, graph: Any, reader: _Reader) -> None:
         self._reader = reader
@@ -273,7 +273,7 @@ class _Graph:
         self.operations = list(self._operations(graph))
         self._makers = {output: operation for operation in self.operations for output in operation.outputs}
         self._constant = {number for number, tensor in enumerate(self.tensors) if len(reader.content(tensor))}
-        """Tensors that no input of the graph has a part in; operations lie in the order in which they run."""
+        """Tensors that depend on no input of the graph; operations are stored in the order in which they run."""
         for operation in self.operations:
             if {number for number in operation.inputs if number >= 0} <= self._constant:
                 self._constant.update(operation.outputs)
@@ -290,7 +290,7 @@ class _Graph:
         return self._reader.types[self.tensors[tensor].Type()]
 
     def data(self) -> set[int]:
-        """Return the tensors that an operation reads for their values, not as axes or shapes."""
+        """Return the tensors that an operation reads as data, not as axes or shapes."""
         return {
             number
             for operation in self.operations
@@ -299,12 +299,12 @@ class _Graph:
         }
 
     def int8(self) -> dict[int, Any]:
-        """Return the tensors that are int8 when the graph runs, by their numbers."""
+        """Return the tensors that are int8 at run time, by index."""
         every = enumerate(self.tensors)
         return {at: one for at, one in every if self._type(at) == "INT8" and at not in self._constant}
 
     def scales_of_blocks(self) -> dict[int, int]:
-        """Return the tensors that hold the scales of others' blocks, by those others."""
+        """Return the tensors of blockwise scales, by the tensors that they scale."""
         blocks = self._reader.schema.BlockwiseQuantization()
         found = {}
         for number, tensor in enumerate(self.tensors):
@@ -319,9 +319,9 @@ class _Graph:
         return found
 
     def arithmetic(self, operation: _Operation) -> Iterator[Arithmetic]:
-        """Yield what a linear multiplies: integers, where it reads a matrix of int8 or int4 that nothing widens before.
+        """Yield the arithmetic of a linear: int8 if it reads an int8 or int4 matrix that nothing dequantises before.
 
-        The products of attention are no linears, though those of a single head are written as such.
+        Products in attention are no linears, though those of a single head are written as such.
         """
         if operation.kind == "FULLY_CONNECTED" and operation.inputs[1] in self._constant:
             matrix = self.tensors[operation.inputs[1]]
@@ -331,7 +331,7 @@ class _Graph:
                 yield "static_int8" if self._type(operation.inputs[0]) == "INT8" else "dynamic_int8"
 
     def steps(self, operation: _Operation) -> Iterator[Steps]:
-        """Yield the scales and zero points of what a linear of static int8 reads and gives."""
+        """Yield scale and zero point of a static int8 linear's input and of its output."""
         if "static_int8" in self.arithmetic(operation):
             read, made = (grid(self.tensors[number]) for number in (operation.inputs[0], operation.outputs[0]))
             weight, *biases = operation.inputs[1:3]
@@ -341,9 +341,9 @@ class _Graph:
             yield (*read, *made)
 
     def epsilon(self, operation: _Operation) -> Iterator[float]:
-        """Yield the epsilon if an operation is the root of a normalisation: root(mean + epsilon).
+        """Yield the epsilon if an operation is the root in a normalisation: root(mean + epsilon).
 
-        A root of anything else, such as the pooled vector's length, is none; a mean alone has lost its epsilon.
+        Any other root, such as that of the pooled vector's norm, has none; a root of a mean alone has lost its epsilon.
         """
         if operation.kind not in _ROOTS:
             return
@@ -358,7 +358,7 @@ class _Graph:
                 yield numbers[0]
 
     def activation(self, operation: _Operation) -> Iterator[Activation]:
-        """Yield the activation that an operation is or carries."""
+        """Yield the activation that an operation computes, alone or fused."""
         if operation.kind == "GELU":
             yield "gelu_tanh" if self._options(operation, "GeluOptions").Approximate() else "gelu"
         elif operation.kind in _ACTIVATIONS:
@@ -375,14 +375,14 @@ class _Graph:
         return options
 
     def _maker(self, tensor: int) -> _Operation | None:
-        """Return the operation that computes a tensor, reshapes left out."""
+        """Return the operation that computes a tensor, reshapes and dequantisations skipped."""
         maker = self._makers.get(tensor)
         while maker is not None and maker.kind in _SAME_VALUES:
             maker = self._makers.get(maker.inputs[0])
         return maker
 
     def _number(self, tensor: int) -> float | None:
-        """Return the value of a constant of one element; None for what is made at run time or has scales."""
+        """Return the value of a constant of one element; None if it is computed at run time or has scales."""
         maker = self._makers.get(tensor)
         found = self.tensors[maker.inputs[0] if maker is not None and maker.kind in _SAME_VALUES else tensor]
         content, kind = self._reader.content(found), self._reader.types[found.Type()]

@@ -1,4 +1,4 @@
-"""What the operations of a LiteRT file do with int8 when it runs, see `formats.rounded`."""
+"""Effects of a LiteRT file's operations on int8 at run time, see `formats.rounded`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,16 +10,16 @@ _WHAT: Mapping[str, What] = {
     "QUANTIZE": "rounds",
     "FULLY_CONNECTED": "linear",
     "DEQUANTIZE": "multiplies out",
-    # The converter rounds before what joins MobileBERT's neighbours.
+    # The converter rounds before operations that join MobileBERT's neighbouring layers.
     **dict.fromkeys(("RESHAPE", "TRANSPOSE", "SLICE", "PAD", "CONCATENATION"), "moves"),
 }
 
 
 def grid(tensor: Any) -> Grid:
-    """Return the scale and the zero point of what is int8 when the file runs.
+    """Return the scale and the zero point of a tensor that is int8 at run time.
 
     Raises:
-        ToolchainError: it has none, or several.
+        ToolchainError: it has no scale, or several.
     """
     found = tensor.Quantization()
     if found is None or found.ScaleLength() != 1 or found.ZeroPointLength() != 1:
@@ -28,14 +28,14 @@ def grid(tensor: Any) -> Grid:
 
 
 def follow(rounded: Rounded, kind: str, read: Iterable[int], made: Iterable[int], tensors: Mapping[int, Any]) -> None:
-    """Add an operation to what is followed of int8.
+    """Add an operation to the int8 values that `rounded` follows.
 
     Args:
-        rounded: of the subgraph.
-        kind: of the operation.
-        read: the numbers of the tensors that it reads.
-        made: those of the tensors that it makes.
-        tensors: those that are int8 when the file runs, by their numbers.
+        rounded: the state of the subgraph.
+        kind: the operator's name.
+        read: indices of the operation's inputs.
+        made: indices of its outputs.
+        tensors: the tensors that are int8 at run time, by index.
     """
     int8 = [{number: grid(tensors[number]) for number in numbers if number in tensors} for numbers in (read, made)]
     rounded.operation(kind, _WHAT.get(kind, "other"), *int8)

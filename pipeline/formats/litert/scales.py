@@ -1,7 +1,7 @@
-"""Integers with scales in a LiteRT file: how they are packed, what they give, and that scales of blocks are right.
+"""Integer weights in a LiteRT file: packing to four bits, dequantisation, and checks of blockwise scales.
 
-Integers of four bits have scales by blocks of neighbouring columns. Those lie in a tensor of their own, which no
-operation reads: what the weight says of its quantization names it.
+4-bit integers have a scale per block of neighbouring columns. The scales are in a tensor of their own, which no
+operation reads: the weight's quantization table refers to it.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,26 +13,26 @@ from numpy.typing import NDArray
 from pipeline.formats.columns import Ints, Rows
 
 INT4 = 17
-"""In `TensorType`."""
+"""INT4 in `TensorType`."""
 _FLOAT16 = 1
 _BLOCKWISE = "BlockwiseQuantization"
 COLUMNS = 32
-"""XNNPACK's linears know blocks of a multiple of so many; tables may have one block a row instead."""
+"""XNNPACK's linears support blocks of a multiple of this many columns; tables may have one block per row instead."""
 
 
 def packed(codes: NDArray[np.int8]) -> bytes:
-    """Return codes of four bits, an even number of them, two in a byte, the first one in the low half."""
+    """Pack an even number of 4-bit codes two to a byte, the first one in the low half."""
     halves = (codes.reshape(-1) & 0xF).astype(np.uint8)
     return (halves[::2] | halves[1::2] << 4).tobytes()
 
 
 def by_blocks(content: memoryview, scales: memoryview, shape: Sequence[int]) -> NDArray[np.float32]:
-    """Return what codes of four bits and the scales of their blocks give, see `packed`.
+    """Dequantise packed 4-bit codes with a scale per block, see `packed`.
 
     Args:
-        content: the codes.
-        scales: in half precision, equally many for each row.
-        shape: rows and columns.
+        content: packed codes.
+        scales: scales in half precision, equally many for each row.
+        shape: number of rows and columns.
     """
     pairs = np.frombuffer(content, np.int8)
     # Shifted up and down again, so that the highest of four bits is the sign.
@@ -45,11 +45,11 @@ def by_blocks(content: memoryview, scales: memoryview, shape: Sequence[int]) -> 
 def by_axis(
     raw: NDArray[np.signedinteger[Any]], scales: NDArray[np.float32], zeros: NDArray[np.int64], axis: int
 ) -> NDArray[np.floating[Any]]:
-    """Return what integers give; one scale is for the whole tensor, several are along an axis."""
+    """Dequantise integers with one scale per tensor, or with one per slice along an axis."""
     shape = [1] * raw.ndim
     if len(scales) > 1:
         shape[axis] = len(scales)
-    # Single precision holds every int8, and not every int32.
+    # Single precision represents every int8, but not every int32.
     wide: type[np.floating[Any]] = np.float32 if raw.itemsize == 1 else np.float64
     zero = zeros.astype(wide).reshape(shape if len(zeros) > 1 else [1] * raw.ndim)
     found: NDArray[np.floating[Any]] = (raw.astype(wide) - zero) * scales.reshape(shape)
@@ -57,11 +57,11 @@ def by_axis(
 
 
 def places(tensors: Rows) -> tuple[Ints, Ints, Rows | None]:
-    """Return what a file says of blocks.
+    """Return the tensors with blockwise quantisation and the tensors of their scales.
 
     Returns:
-        The numbers of the tensors that have blocks and of those that hold their scales, over all graphs, and the
-        tables that say so; None where there are none.
+        Indices over all graphs of the tensors with blocks and of the tensors with their scales, and the quantization
+            tables; None if there are none.
     """
     quantization = tensors["quantization"]
     rows = quantization.members("details").get(_BLOCKWISE)
@@ -73,12 +73,12 @@ def places(tensors: Rows) -> tuple[Ints, Ints, Rows | None]:
 
 
 def check(tensors: Rows, constant: NDArray[np.bool_], content: Callable[[int], NDArray[np.uint8]]) -> None:
-    """Refuse a file whose blocks and scales of four bits do not fit.
+    """Refuse a file whose 4-bit blocks and scales do not fit.
 
     Args:
-        tensors: of all graphs, whose buffers are as long as their shapes ask for.
-        constant: which of them the file holds.
-        content: gives the bytes of a tensor that it holds.
+        tensors: tensors of all graphs, whose buffers have the sizes of their shapes.
+        constant: whether the file holds each tensor's content.
+        content: returns the bytes of a constant tensor.
     """
     for kind, details in tensors["quantization"].members("details").items():
         details.demand(np.full(len(details), kind == _BLOCKWISE), "it is quantised in a form that is not read here")

@@ -1,4 +1,4 @@
-"""LiteRT's runtime: a file opened in one compiled model, run through XNNPACK on the processor."""
+"""LiteRT's runtime: a file opened as one compiled model, run through XNNPACK on the CPU."""
 
 import atexit
 import ctypes
@@ -25,7 +25,7 @@ def no_runtime() -> str | None:
 
 
 def import_runtime() -> None:
-    """Import the runtime, so that opening a file can be timed without it."""
+    """Import the runtime, so that opening a file can be timed without the import."""
     import ai_edge_litert.compiled_model
     import ai_edge_litert.interpreter  # noqa: F401
 
@@ -50,12 +50,12 @@ def load_control(file: Path, signature: Signature, scratch: Path) -> Session:
 
 
 def evaluators() -> list[Evaluator]:
-    """Return the runtime itself."""
+    """Return one evaluator, the real runtime."""
     return [runtime_evaluator(TITLE, "ai-edge-litert", load)]
 
 
 class _LiteRTSession:
-    """One compiled model whose signatures share one packed copy of the weights; for one thread of control at a time."""
+    """One compiled model whose signatures share one packed copy of the weights; not for several threads at once."""
 
     def __init__(self, file: Path, signature: Signature, *, threads: int) -> None:
         from ai_edge_litert.compiled_model import CompiledModel
@@ -101,12 +101,12 @@ class _LiteRTSession:
 
 @cache
 def _environment() -> Any:
-    """Return the process's environment, which registers the accelerators; without it each model makes another."""
+    """Return the process's environment, which registers the accelerators; without it each model creates another."""
     from ai_edge_litert.environment import Environment
     from ai_edge_litert.tensor_buffer import TensorBuffer
 
     environment = Environment.create()
-    # The runtime makes a second one for itself at the first write, and tells of it: that is now, and not in a run.
+    # The runtime creates a second one at the first write, and logs that: better now than in a run.
     TensorBuffer.create_from_host_memory(np.zeros(16, np.float32)).write(np.zeros(16, np.float32))
     # It also tells of its end, after Python's own; what was registered later is called earlier: this closes its log.
     libc = ctypes.CDLL(None)

@@ -1,7 +1,7 @@
-"""Checks that a LiteRT file holds what its graphs read and what the converter says of them, and nothing else.
+"""Check that a LiteRT file has only content that its graphs read, and metadata that the converter writes.
 
-What nothing reads cannot be wrong, but it is shipped: a file of 24 MB has room for anything. What is here are the rules
-that every conversion of ours keeps; a file that a runtime takes may break them, so running it asks for less.
+Content that nothing reads cannot be wrong, but it is shipped: a file of 24 MB has room for anything. These are the
+rules that every conversion of ours keeps; a runtime takes files that break them, so sessions do not ask for them.
 """
 
 import re
@@ -22,26 +22,26 @@ _METADATA = {
     # with a scale a row, where the converter puts them in, with 2.18.
     "min_runtime_version": re.compile(rb"2\.([3-9]\.0\0|18\.0)\0{10}"),
 }
-"""What the converter writes, each once, by name."""
+"""Content of the converter's metadata entries, each of which occurs once, by name."""
 _DEFAULT, _ONLY = "serving_default", "main"
-"""Names of the longest length's signature, and of the graph of a file that has one."""
+"""Name of the longest length's signature, and of the graph in a file with one signature."""
 _PORTS = ("input_ids", "attention_mask", "token_type_ids", "start_logits", "end_logits")
-"""In the order in which a graph has them, see `Architecture.inputs` and the outputs of question answering."""
+"""Inputs and outputs in the order of a graph, see `Architecture.inputs` and the outputs of question answering."""
 _MOST_NAME_BYTES = 160
-"""A tensor's name has those of `deduplicate.NAME_MAX_BYTES`, and a number that makes it the only one."""
+"""Longest tensor name: one of `deduplicate.NAME_MAX_BYTES`, with a number that makes it unique."""
 _ALIGNMENT_BYTES = 16
 _INT8, _INT32 = 9, 2
 _HEAD_BYTES = 8
-"""The offset of the root table, and the magic."""
+"""Bytes of the root table's offset, and of the magic."""
 Span = tuple[Ints, Ints]
-"""Where things begin and end."""
+"""Starts and ends of byte ranges."""
 
 
 def check(file: Path) -> None:
-    """Refuse a file in which something leads outside, see `bounds`, or which holds what no conversion has.
+    """Refuse a file that fails `bounds`, or that has content no conversion writes.
 
     Raises:
-        ArtifactError: what there is, in one line.
+        ArtifactError: the first such content, in one line.
     """
     model = bounds.check(file)
     _check_read(model)
@@ -51,7 +51,7 @@ def check(file: Path) -> None:
 
 
 def _check_read(model: Rows) -> None:
-    """Check that everything that can be numbered is read by something."""
+    """Check that every tensor, buffer and operator code is read by something."""
     graphs, buffers = model["subgraphs"], model["buffers"]
     tensors, operations = graphs["tensors"], graphs["operators"]
     first = np.searchsorted(tensors.owner, np.arange(len(graphs)))
@@ -67,7 +67,7 @@ def _check_read(model: Rows) -> None:
     tensors.demand(read, "nothing reads it")
     _demand_named(model["operator_codes"], operations.number("opcode_index"))
 
-    # Buffer 0 stands for no content.
+    # Buffer 0 is empty by convention.
     _demand_named(buffers, [0], tensors.number("buffer"), model["metadata"].number("buffer"))
     outside = buffers.number("offset") > 1
     inside = buffers.vector("data").count
@@ -94,7 +94,7 @@ def _demand_named(rows: Rows, *numbers: NDArray[np.generic] | list[int]) -> None
 
 
 def _check_said(model: Rows) -> None:
-    """Check the texts of a file: they say what the converter says, not whose the model is."""
+    """Check the texts of a file: they are the converter's own, and say nothing about the model."""
     model.demand([text == _DESCRIPTION for text in model.texts("description")], f"it is not {_DESCRIPTION!r}")
     metadata, data = model["metadata"], model.columns.data
     content = model["buffers"].vector("data")
@@ -114,7 +114,7 @@ def _check_said(model: Rows) -> None:
 
 
 def _check_order(model: Rows) -> None:
-    """Check that who goes by number gets what who goes by name gets: the longest length first, ids before the mask."""
+    """Check that order and names agree: the longest length first, ids before the mask."""
     graphs, signatures = model["subgraphs"], model["signature_defs"]
     keys, names = signatures.texts("signature_key"), graphs.texts("name")
     signatures.demand(signatures.number("subgraph_index") == np.arange(len(keys)), "its graph has another number")
@@ -152,7 +152,7 @@ def _check_order(model: Rows) -> None:
 
 
 def _check_filled(model: Rows) -> None:
-    """Check that what lies between the things of a file is no more than aligns them, and zero."""
+    """Check that gaps between the parts of a file are zero, and no longer than alignment needs."""
     data, buffers = model.columns.data, model["buffers"]
     offsets, sizes = (buffers.number(name).astype(np.int64) for name in ("offset", "size"))
     zero, end = np.zeros(1, np.int64), np.array([len(data)])
@@ -168,7 +168,7 @@ def _check_filled(model: Rows) -> None:
 
 
 def _spans(rows: Rows) -> Iterator[Span]:
-    """Yield the places of tables, field by field, and of all to which they lead."""
+    """Yield the byte ranges of tables, field by field, and of everything below them."""
     if not len(rows):
         return
     schema, gather = rows.columns.schema, rows.columns.gather
@@ -176,7 +176,7 @@ def _spans(rows: Rows) -> Iterator[Span]:
     table = rows.at - gather(rows.at, "<i4")
     listed = gather(table, "<u2").astype(np.int64)
     yield rows.at, rows.at + 4
-    # A list of fields may be longer than the schema's, whose last is read last.
+    # A vtable may be longer than the schema's, whose last field is read last.
     yield table, table + np.minimum(listed, max((entry.slot + 2 for entry in fields.values()), default=4))
     for name, entry in fields.items():
         known = np.flatnonzero(listed > entry.slot)
@@ -192,7 +192,7 @@ def _spans(rows: Rows) -> Iterator[Span]:
         if one != entry.kind or one == "string":
             target = at + gather(at, "<u4")
             count = gather(target, "<u4").astype(np.int64)
-            # A text ends in a zero byte, which is not counted.
+            # A string ends in a zero byte, which is not counted.
             yield target, target + 4 + (count + 1 if entry.kind == "string" else width * count)
         if not code and one != "string":
             below = rows.members(name).values() if one in schema.unions else [rows[name]]
