@@ -35,12 +35,12 @@ def keep_inputs(linear: Any, kept: torch.Tensor) -> None:
 
 
 def keep_structures(model: Any, sublayers: Sequence[Sublayer], kept: Kept) -> None:
-    """Keep the given heads and neurons of each sublayer; one that layers share is cut once.
+    """Remove all but the given heads and neurons of each sublayer; a sublayer that layers share is cut once.
 
     Args:
         model: a Hugging Face model, changed in place.
-        sublayers: of this model.
-        kept: for each sublayer, see `search.Kept`.
+        sublayers: the sublayers of this model.
+        kept: numbers of the structures to keep in each sublayer, see `search.Kept`.
     """
     for sublayer, numbers in zip(sublayers, kept, strict=True):
         columns = columns_of(torch.from_numpy(numbers), sublayer.columns_each)

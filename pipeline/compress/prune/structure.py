@@ -1,4 +1,4 @@
-"""The structures that pruning removes, attention heads and intermediate neurons, and what each of them costs.
+"""Prunable structures, attention heads and intermediate neurons, and their costs.
 
 An encoder layer has two sublayers, attention and feed-forward. A sublayer that several layers share, as all of ALBERT's
 do, counts once and is passed several times. Imports nothing heavy.
@@ -20,7 +20,7 @@ SublayerKind = Literal["attention", "feed_forward"]
 KINDS: tuple[SublayerKind, ...] = ("attention", "feed_forward")
 """In the order in which tokens pass them."""
 STRUCTURES: Mapping[SublayerKind, str] = {"attention": "attention heads", "feed_forward": "intermediate neurons"}
-"""What each kind of sublayer consists of."""
+"""Name of the structures of each kind of sublayer."""
 INPUT_LINEARS: Mapping[SublayerKind, tuple[str, ...]] = {
     "attention": ("query", "key", "value"),
     "feed_forward": ("intermediate",),
@@ -109,12 +109,12 @@ def encoder_shape(model: Any) -> EncoderShape:
 
 
 def layer_sequence(model: Any) -> list[Layer]:
-    """Return the layers in the order in which tokens pass them, a shared one as often as it is passed."""
+    """Return the layers in the order of the forward pass; a shared layer is repeated for each pass."""
     return [layer for layer in layers.layers(model) for _ in range(layer.passes)]
 
 
 def stored_shape(source: "Source") -> EncoderShape:
-    """Return the shape of a checkpoint's encoder, of which only the config and the header of the weights are read.
+    """Return the shape of a checkpoint's encoder, from its config and the header of its weights alone.
 
     Raises:
         StudentError: the checkpoint does not load, or its layers cannot be taken apart.
