@@ -1,8 +1,8 @@
-"""Gains: vectors by which a linear's input or output is multiplied, so that fewer bits do for what is between them.
+"""Gains, i.e. SmoothQuant scales: vectors that multiply a linear's input or output so that it quantises better.
 
-A channel of an activation that is a hundred times the others leaves them a hundredth of an int8 range. Divided by its
-size before the linear, with the weight's column multiplied by it, it fits, and the linear computes the same. A
-checkpoint that `pipeline.quantize` made has such pairs: its weights hold one half, and `gains.safetensors` the other.
+An activation channel a hundred times as large as the others leaves them a hundredth of the int8 range. If it is divided
+by its size before the linear, and the weight's column multiplied by it, the linear's result is unchanged. In a
+checkpoint of `pipeline.quantize`, the weights hold one of the two factors, and `gains.safetensors` the other.
 
 Source: Xiao et al. 2023 (SmoothQuant) for inputs, Wei et al. 2022 (Outlier Suppression) for why post-norm encoders need
 them; the gain of an output is the same for the linear's rows.
@@ -51,7 +51,7 @@ class Gain(nn.Module):
 
 
 class ScaledLinear(nn.Module):
-    """A linear between two gains, either of which may be absent."""
+    """A linear with a gain on its input, on its output, or on both."""
 
     def __init__(self, linear: nn.Linear, before: Gain | None, after: Gain | None) -> None:
         """Wrap a linear; a gain that several linears share is one module."""

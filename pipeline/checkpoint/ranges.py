@@ -1,4 +1,4 @@
-"""What quantising a student found, beside its weights: gains, errors, ranges and histograms of each linear."""
+"""The record of a student's quantisation, beside its weights: gains, errors, ranges and histograms per linear."""
 
 from pathlib import Path
 
@@ -9,13 +9,13 @@ FILE = "ranges.json"
 INPUT_GAIN, INNER, OUTPUT_GAIN = "input_gain", "linear", "output_gain"
 """Parts of a `gains.ScaledLinear`, as they are called behind the path of the linear that it wraps."""
 Range = tuple[float, float]
-"""Lowest and highest value of an activation that int8 keeps as it is; zero is between."""
+"""Lowest and highest activation value that int8 does not clip; zero lies between them."""
 STEPS = 255
 """Steps of int8 from the lowest code to the highest."""
 LEAST_CHOSEN = 2048
 """Elements from which on a weight is chosen, as in coremltools; a list of a palette alone takes 128 bytes."""
 _SMALLEST_HALF = 2.0**-14
-"""The smallest step in half precision: what lies below, some processors take for zero."""
+"""Smallest scale in half precision: some processors flush smaller numbers to zero."""
 
 
 def scale_and_zero_point(kept: Range, *, half: bool = False) -> tuple[float, int]:
@@ -77,9 +77,9 @@ class Linear(BaseModel):
     """The same without their gain."""
 
     def steps(self, *, half: bool) -> tuple[tuple[float, int], ...]:
-        """Return scale and zero point of what it reads and of what it gives; nothing where it is not static.
+        """Return scale and zero point of the linear's input and of its output; empty if it has no static ranges.
 
-        In a file of half precision it gives floats: Core ML's linears of int8 do, and none of theirs is lost.
+        With `half`, the input's alone: in half-precision files the output is float, as in Core ML's int8 linears.
         """
         if self.input is None or self.output is None:
             return ()

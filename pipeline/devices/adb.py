@@ -177,11 +177,11 @@ class AndroidPhone:
         self._shell("am", "force-stop", APP)
 
     def remove(self, run: str) -> None:
-        """Remove a run's folder, and what an interrupted push left aside."""
+        """Remove a run's folder, and the temporary folder of an interrupted push."""
         self._must("rm", "-rf", self._folder(run), self._aside(run))
 
     def put_program(self, folder: str, files: Mapping[str, Path], program: str, tell: Tell) -> None:
-        """Push a program and what it reads into a folder from which Android's shell may run it."""
+        """Push a program and its input files into a folder from which Android's shell may run it."""
         self._must("mkdir", "-p", folder)
         for number, (name, file) in enumerate(files.items()):
             tell(f"pushing {name}", number / len(files))
@@ -189,7 +189,7 @@ class AndroidPhone:
             self._call(partial(self._device.sync.push, file, f"{folder}/{name}", mode, check=True))
 
     def run_program(self, command: Sequence[str]) -> str:
-        """Run a program that was pushed, and return what it wrote.
+        """Run a program that was pushed, and return its output.
 
         Raises:
             DeviceError: it ended with another exit code than 0, or not in its time.
@@ -220,7 +220,7 @@ class AndroidPhone:
         return f"{TEMPORARY}/{APP}-{run}"
 
     def _shell(self, *command: str, timeout_s: float = _SHELL_S) -> tuple[int, str]:
-        """Run a command on the phone; return its exit code and what it wrote."""
+        """Run a command on the phone; return its exit code and its output."""
         found = self._call(lambda: self._device.shell2(shlex.join(command), timeout=timeout_s, v2=True))
         return found.returncode, found.output
 

@@ -1,7 +1,7 @@
-"""iPhones and iPads: which there are, which one is meant, what reaches it, and what went wrong, in one sentence each.
+"""iPhones and iPads: list them, choose the one of a row, open its transport, and explain errors in one sentence.
 
-`devicectl` reaches them from a Mac, from iOS 17 on; `usbmux` reaches those that it does not, and all of them from
-elsewhere, through the package pymobiledevice3.
+`devicectl` reaches iOS 17 and newer from a Mac; `usbmux`, through the package pymobiledevice3, reaches older ones, and
+all of them from other systems.
 """
 
 import re
@@ -15,7 +15,7 @@ from pipeline.devices.transport import DeviceError, Transport
 READY, UNPAIRED, AWAY, NO_DEVELOPER = "ready", "unpaired", "away", "Developer Mode off"
 """States of an iPhone: it can be used; it does not trust this computer; it is known here, and out of reach."""
 BEYOND = "not served by devicectl"
-"""State of one of which devicectl says nothing but that there is one: iOS 16 or older, or never seen before."""
+"""State of a phone that devicectl lists without details: iOS 16 or older, or never connected before."""
 LOST = "was lost"
 NOT_INSTALLED = "is not installed"
 _SAID: Mapping[str, str] = {
@@ -40,7 +40,7 @@ _SAID: Mapping[str, str] = {
     r"(54|57|60)\b": "was lost or did not answer; unlock it, plug it in and run it again. What was measured so far is "
     "kept",
 }
-"""What the tools say, and what that means for whoever has to do something; the first that fits is told."""
+"""Patterns of the tools' messages, each with the explanation and remedy for the user; the first match is used."""
 
 
 def attached() -> list[Attached]:
@@ -53,7 +53,7 @@ def attached() -> list[Attached]:
 
 
 def reach(device: Device) -> Transport:
-    """Return what reaches a row's phone.
+    """Return the transport to a row's phone.
 
     Raises:
         DeviceError: it is not there, not ready, or it is not clear which one is meant.
@@ -64,7 +64,7 @@ def reach(device: Device) -> Transport:
 
 
 def _found() -> list[tuple[Attached, Callable[[Device, str], Transport]]]:
-    """Return the iPhones that this computer knows, each with what reaches it: devicectl where it can."""
+    """Return the iPhones that this computer knows, each with its transport: devicectl if it can, else usbmux."""
     from pipeline.devices import devicectl
 
     by_mac, by_cable = shutil.which("xcrun"), usbmux_remote.interpreter()
@@ -123,11 +123,11 @@ def plain(udid: str) -> str:
 
 
 def sentence(name: str, said: str, app: str) -> str:
-    """Say in one sentence what a tool said, and what to do.
+    """Return a tool's message as one sentence with a remedy.
 
     Args:
-        name: of the device's row.
-        said: all that the tool wrote or answered.
+        name: name of the device's row.
+        said: the tool's output or answer.
         app: bundle id of the demo app.
     """
     for pattern, sentence in _SAID.items():

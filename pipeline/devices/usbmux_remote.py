@@ -66,7 +66,7 @@ class RemoteUsbmuxPhone:
         self._call("put", run, given, limit_s=_LIMIT_S + size / _BYTES_PER_S)
 
     def start(self, run: str) -> None:
-        """Start the app with the run's name, and end one that is there."""
+        """End the app if it is running, and start it with the run's name."""
         self._call("start", run)
 
     def read(self, run: str, file: str) -> bytes | None:

@@ -63,7 +63,7 @@ class Store:
         return found
 
     def lookup_and_hold(self, order: Order) -> Artifact | None:
-        """Return the artifact of an order whose key this process holds, if another run has made it meanwhile; else None."""
+        """Return the artifact of an order whose key this process holds, or None; another run may have made it."""
         found = _whole(order)
         if found:
             self._take(order)

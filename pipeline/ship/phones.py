@@ -1,7 +1,7 @@
-"""Measure verified targets on a phone: push each with a request, let the app run it, and check what comes back.
+"""Measure verified targets on a phone: push each with a request, let the app run it, and check its record.
 
-Records lie in `<build>/<recipe>/benchmark-<device>/`, as those of the host do. Each is written when it is there, so
-that what was measured before a cable was pulled is not measured again.
+Records lie in `<build>/<recipe>/benchmark-<device>/`, as those of the host do. Each is written as soon as it arrives,
+so that a measurement finished before a cable was pulled is not repeated.
 """
 
 import json
@@ -59,10 +59,10 @@ def measure(
     sustained_s: float = 0.0,
     patience: Patience = PATIENCE,
 ) -> list[Measured]:
-    """Measure targets on a phone in turns, those that have a record of the same model and request already excepted.
+    """Measure targets on a phone in turns, except those that have a record of the same model and request.
 
-    Every turn starts the app anew for each target, the order turning from turn to turn, and waits until the phone is
-    cool; so what drifts hurts all alike. Each turn's record is kept in `turns/` when it is there.
+    Every turn starts the app anew for each target, in rotating order, and waits until the phone is cool, so that slow
+    drift affects all targets alike. Each turn's record is kept in `turns/` as soon as it arrives.
 
     Args:
         recipe: whose models they are; its `[benchmark]` says how much is measured.
@@ -103,7 +103,7 @@ def measure(
 
 @dataclass(frozen=True)
 class Asked:
-    """A file, and what is asked of it in each turn."""
+    """A shipped file with the benchmark request of each turn."""
 
     name: str
     """The name in its record."""
@@ -169,7 +169,7 @@ def in_turns(
 
 
 def _turned(asked: Sequence[Asked], turn: int) -> list[Asked]:
-    """Return the targets in the order of a turn: each is the first one as often as the others."""
+    """Return the targets in the order of a turn: the list rotated by the turn's number."""
     first = turn % len(asked)
     return [*asked[first:], *asked[:first]]
 
@@ -262,9 +262,9 @@ def requests_of(
     sustained_s: float = 0.0,
     units: str | None = None,
 ) -> list[BenchmarkRequest]:
-    """Return what is asked of a model in each turn; the names are for exactly this model and these requests.
+    """Return a model's benchmark request for each turn; the run ids are specific to this model and these requests.
 
-    The rounds and passes are spread over the turns, of which there are as many as either allows.
+    The rounds and passes are spread over the turns, so there are no more turns than rounds or passes.
     """
     claimed = signature.read(model.path)
     lengths = [length for length in settings.lengths if length <= claimed.max_length] or [claimed.max_length]
@@ -296,7 +296,7 @@ def requests_of(
 
 
 def _part(whole: int, turn: int, turns: int) -> int:
-    """Return a turn's share of rounds or passes; the first turns take what does not divide."""
+    """Return a turn's share of rounds or passes; the first turns take the remainder of the division."""
     return whole // turns + (turn < whole % turns)
 
 
@@ -316,7 +316,7 @@ def read_record(data: bytes, request: BenchmarkRequest, model: Artifact, device:
 
 
 def _fault(record: BenchmarkRecord, request: BenchmarkRequest, model: Artifact) -> str | None:
-    """Say what is wrong with a record of a phone, or return None."""
+    """Return a description of the fault of a phone's record, or None if it fits the request."""
     claimed = signature.read(model.path)
     file = model.path / claimed.file
     samples = request.text_passes * len(request.texts)

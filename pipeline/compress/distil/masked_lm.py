@@ -130,7 +130,7 @@ def _check_two_blocks(count: int, size: int) -> None:
 
 
 def split_blocks(count: int) -> tuple[Ids, Ids]:
-    """Return the numbers of the blocks to train on, and of those that measure the perplexity."""
+    """Split the block numbers into training blocks and held-out blocks for the perplexity."""
     numbers = np.arange(count)
     last = numbers % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1
     last[-1] |= not last.any()

@@ -49,7 +49,7 @@ def singular_values(spectrum: Spectrum) -> Values:
 
 
 def halving_values(spectrum: Spectrum) -> Values:
-    """Return stand-in singular values 2⁻ⁱ for a matrix on torch's meta device; the lowest rank keeps nearly all energy."""
+    """Return stand-in singular values 2⁻ⁱ for a matrix on torch's meta device; a low rank keeps nearly all energy."""
     return np.power(0.5, np.arange(len(spectrum.values), dtype=np.float64))
 
 

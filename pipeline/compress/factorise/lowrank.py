@@ -22,7 +22,7 @@ class Spectrum:
     """(k, columns)."""
 
     def factors(self, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the factors `(rank, columns)` and `(rows, rank)`, whose product is the best approximation of that rank.
+        """Return the factors `(rank, columns)` and `(rows, rank)` of the best approximation of that rank.
 
         The singular values are split evenly between the two.
         """

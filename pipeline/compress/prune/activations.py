@@ -100,7 +100,7 @@ def pass_layer(layer: Layer, state: LayerInput) -> LayerInput:
 
 
 def relative_error(truth: Sequence[LayerInput], states: Sequence[LayerInput]) -> float:
-    """Return ‖states − truth‖ / ‖truth‖ over the hidden states of all tokens; `truth` is the full model's, the reference."""
+    """Return ‖states − truth‖ / ‖truth‖ over the hidden states of all tokens; `truth` is the reference."""
     difference = total = 0.0
     for full, pruned in zip(truth, states, strict=True):
         difference += float((pruned.hidden - full.hidden)[full.present].double().square().sum())

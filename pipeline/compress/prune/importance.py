@@ -33,7 +33,7 @@ class Importance:
     each: Floats
     """Loss caused by removing each structure alone, `(structures,)`; comparable between sublayers."""
     pairs: Floats | None = None
-    """Loss caused by removing pairs of structures, `(structures, structures)`; None if the criterion has no such term."""
+    """Loss caused by removing pairs of structures, `(structures, structures)`; None if the criterion has none."""
 
 
 Criterion = Callable[[Any, Task, Sequence[Sublayer], Batches, int], list[Importance]]
@@ -43,14 +43,14 @@ Criterion = Callable[[Any, Task, Sequence[Sublayer], Batches, int], list[Importa
 def importance_by(
     criterion: str, model: Any, task: Task, sublayers: Sequence[Sublayer], batches: Batches, *, seed: int
 ) -> list[Importance]:
-    """Return the importance of each sublayer's structures by a criterion of `CRITERIA`; freezes the model's parameters."""
+    """Return the importance of each sublayer's structures by a criterion of `CRITERIA`; freezes the parameters."""
     model.requires_grad_(False)
     with torch.enable_grad():
         return CRITERIA[criterion](model, task, sublayers, batches, seed)
 
 
 def magnitude(model: Any, task: Task, sublayers: Sequence[Sublayer], batches: Batches, seed: int) -> list[Importance]:
-    """Return ‖input rows‖ · ‖output columns‖ of each structure; a head's input rows are the rows of its value projection.
+    """Return ‖input rows‖ · ‖output columns‖ of each structure; a head's input rows are those of its value projection.
 
     Norms of heads and of neurons are not comparable, so each kind is scaled to a mean of its parameters per structure.
 
@@ -179,7 +179,7 @@ SCORES: dict[OutputKind, Score] = {
 
 @contextmanager
 def gated(sublayers: Sequence[Sublayer], gates: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Multiply each structure's output by its gate, `(structures,)` or `(batch, structures)`, while the context is open."""
+    """Multiply each structure's output by its gate, `(structures,)` or `(batch, structures)`, inside the context."""
 
     def multiply(sublayer: Sublayer, gate: torch.Tensor) -> Callable[[Any, tuple[torch.Tensor, ...]], torch.Tensor]:
         columns = gate.repeat_interleave(sublayer.columns_each, -1)
@@ -221,7 +221,7 @@ def gate_gradients(
 def output_moments(
     model: Any, task: Task, sublayers: Sequence[Sublayer], batches: Batches, *, seed: int
 ) -> tuple[list[Moments], list[Moments]]:
-    """Return, per sublayer, the moments of its output linear's inputs and the moments of the gradients at its outputs."""
+    """Return, per sublayer, the moments of its output linear's inputs and of the gradients at its outputs."""
     generator = torch.Generator().manual_seed(seed)
     inputs = [Moments(sublayer.shape.size * sublayer.columns_each) for sublayer in sublayers]
     gradients = [Moments(int(sublayer.output_linear.out_features)) for sublayer in sublayers]

@@ -162,7 +162,7 @@ class _Reconstruction:
         return targets, state
 
     def _regressions(self, sublayer: Sublayer, start: int) -> tuple[_Regression, _Regression]:
-        """Run the layers from `start` to the last one that uses a sublayer; return the sums of fitted and held-out texts."""
+        """Run layers from `start` to a sublayer's last user; return the regressions over fitted and held-out texts."""
         kind, shape = sublayer.shape.kind, sublayer.shape
         users = [
             position

@@ -19,7 +19,7 @@ Kept = list[NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class _Chunks:
-    """Units of the budget search: single heads, or multiples of one layer's neurons, by descending importance per cost."""
+    """Chunks of the budget search, single heads or multiples of neurons, by descending importance per cost."""
 
     sublayers: NDArray[np.int64]
     importance: NDArray[np.float64]

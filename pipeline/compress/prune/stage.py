@@ -118,7 +118,7 @@ def check_section(section: PruneSection) -> None:
     """Refuse a section without any pruning, or with keys that contradict each other, independent of the checkpoint.
 
     Raises:
-        RecipeError: it does.
+        RecipeError: the section is empty or contradicts itself.
     """
     given = {name for name in (*STRUCTURE, "sparse") if getattr(section, name)}
     if not given:

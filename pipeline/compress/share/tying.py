@@ -20,7 +20,7 @@ _OWNERS: Mapping[str, Callable[[int], int]] = {
     "first": lambda layers: 0,
     "middle": lambda layers: layers // 2,
 }
-"""Which of a group's layers holds what all of them use, by `share.start`."""
+"""Position in a group of the layer whose sublayer all others use, by `share.start`."""
 
 
 def _roles(kind: SublayerKind) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ def tie(group: Sequence[Layer], kind: SublayerKind, start: str) -> float:
 
 
 def use_one(group: Sequence[Layer], kind: SublayerKind, start: str) -> None:
-    """Let the layers of a group use the sublayer of one of them as it is, on any device; see `tie`."""
+    """Tie a group's layers to one layer's sublayer, without averaging or alignment, on any device; see `tie`."""
     owner = group[_OWNERS[start](len(group))]
     for layer in group:
         if layer is not owner:

@@ -16,7 +16,7 @@ from pipeline.errors import RecipeError, StudentError
 from pipeline.recipe.compression import StartSection
 
 _OF_SHAPE = ("width", "random")
-"""Kinds that take the shapes of layers from the teacher's config, beside those that make another architecture."""
+"""Kinds whose layers take their shapes from the teacher's config; they need a plain checkpoint."""
 
 
 def load(source: Path | Source) -> Any:

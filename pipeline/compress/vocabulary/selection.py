@@ -84,7 +84,7 @@ class Vocabulary:
         return [word for word, _ in splitter.pre_tokenize_str(plain)] if splitter else [plain]
 
     def always_kept(self, required: set[int], alphabet: set[str]) -> set[str]:
-        """Return the tokens that are always kept: added ones, required ids, those that frame a text, characters."""
+        """Return the tokens that are always kept: added, required, special and unknown ones, and single characters."""
         around = {number for pair in ((), ("",)) for number in self.tokenizer.encode("", *pair).ids}
         of_ids = {token for token, number in self.ids.items() if number in required | around}
         unknown = self.family.unknown(self.model)

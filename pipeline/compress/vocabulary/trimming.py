@@ -1,4 +1,4 @@
-"""Trim a tokenizer to a corpus, count on the whole corpus what that changes, and write the trimmed checkpoint."""
+"""Trim a tokenizer to a corpus, count the changed tokens over the whole corpus, and write the trimmed checkpoint."""
 
 import json
 import shutil
@@ -130,12 +130,12 @@ class Changes:
 
 
 def compare(vocabulary: Vocabulary, tokenizer: Tokenizer, ids: dict[int, int], texts: Sequence[str]) -> Changes:
-    """Encode texts with both tokenizers and compare token by token; words are those of the pre-tokenizer.
+    """Encode texts with both tokenizers and count the changed tokens and words (of the pre-tokenizer).
 
     Args:
-        vocabulary: the truth.
-        tokenizer: the trimmed one.
-        ids: new ids by old ones.
+        vocabulary: the full vocabulary, the reference.
+        tokenizer: the trimmed tokenizer.
+        ids: new ids by old ids.
         texts: the corpus.
     """
     changes = Changes()
@@ -242,7 +242,7 @@ def _write_config(source: Path, trimmed: Trimmed, out: Path) -> None:
 
 
 def _write_settings(source: Path, trimmed: Trimmed, out: Path) -> None:
-    """Write the files beside the vocabulary, two of which name ids."""
+    """Write the tokenizer's settings files beside the vocabulary, with new ids where they list ids."""
     if (source / "special_tokens_map.json").is_file():
         shutil.copyfile(source / "special_tokens_map.json", out / "special_tokens_map.json")
     if (source / "tokenizer_config.json").is_file():
