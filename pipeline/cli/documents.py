@@ -68,7 +68,7 @@ def run_document(recipe: str, steps: Iterable[Step], parities: Mapping[str, Pari
 def prediction_document(
     predictions: Sequence[Prediction], neighbours: Sequence[Sequence[NearText]] | None
 ) -> dict[str, Any]:
-    """Return the document of what a model gives for each text, and of the nearest candidates of each."""
+    """Return the JSON document of a model's predictions, with the nearest candidates of each text."""
     rows = []
     for number, prediction in enumerate(predictions):
         row = _given("text", prediction.text) | _given("second", prediction.second) | {"tokens": prediction.tokens}

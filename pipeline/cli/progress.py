@@ -1,4 +1,4 @@
-"""What the command shows on standard error while it works: steps under way, notes, and the error that ended it."""
+"""Progress on standard error while a command works: steps under way, notes, and the error that ended it."""
 
 import threading
 import time

@@ -47,32 +47,32 @@ Tell = Callable[[str, float], None]
 
 
 class Listener(Protocol):
-    """Hears what is going on."""
+    """The callbacks for progress."""
 
     def started(self, step: str) -> None:
-        """The trials began."""
+        """Called when the trials begin."""
 
     def advanced(self, step: str, what: str, fraction: float) -> None:
-        """The trials came so far."""
+        """Called when a fraction of the trials is done."""
 
     def note(self, text: str) -> None:
-        """Something is worth a line."""
+        """Called with a message for the user."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The document, with how it came about."""
+    """The compat document with its artifact, and whether it was made now."""
 
     document: Compat
     artifact: Artifact
     made: bool
-    """Whether anything was tried now; else nothing had changed."""
+    """Whether the trials ran now; False if nothing had changed since the last time."""
     seconds: float
 
 
 @dataclass(frozen=True)
 class _Files:
-    """The finished targets, and the names of those that are not made yet."""
+    """The finished targets, and the names of the unfinished ones."""
 
     tflite: dict[Target, Artifact]
     pte: dict[Target, Artifact]
@@ -143,7 +143,7 @@ def _prepare(runtime: Runtime, root: Path, *, install: bool, progress: Listener)
 
 
 def _order(place: Path, files: _Files, ready: Sequence[Environment], floor: Runtime | None) -> Order:
-    """Describe what decides the findings: files, runtimes and why one is missing, and the processor."""
+    """Return the artifact's order; its key depends on files, runtimes (or why one is missing) and processor."""
     machine = host.describe()
     params = {
         "runtimes": {one.runtime.name: [*one.runtime.requirements, one.reason] for one in ready},

@@ -111,7 +111,7 @@ def load(path: str | Path, *, threads: int = 1, isolated: bool = False) -> Model
 
 
 _model: Model | None = None
-"""In a worker: what was opened."""
+"""In a worker process: the open model."""
 
 
 def _open(folder: Path, threads: int) -> None:

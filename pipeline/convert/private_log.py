@@ -1,4 +1,4 @@
-"""The log of a worker that serves one command: it is gone at the end, and an error says what it said."""
+"""A temporary log for a worker of one command: removed at the end, with its last line copied into any error."""
 
 import contextlib
 import os

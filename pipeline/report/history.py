@@ -1,4 +1,4 @@
-"""History: what became of a recipe over several reports, oldest first, such as one for each commit.
+"""History: the figures of a recipe over several reports, oldest first, such as one for each commit.
 
 Sizes, scores, metrics and instructions are comparable from report to report. Times are not: each report's were measured
 on their own, so they are drawn apart, and `pocketbert gate` judges them only where files are timed in turns.

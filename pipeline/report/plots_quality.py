@@ -157,7 +157,7 @@ def _kind_row(axes: Axes, target: TargetReport, names: Sequence[str], offset: fl
 
 
 def _distance(value: float, kind: str) -> float:
-    """Return what is drawn: 1 - cosine, which has a useful logarithm, or the SQNR itself."""
+    """Return the value to plot: 1 - cosine, for a logarithmic axis, or the SQNR itself, at most 120 dB."""
     return max(1 - value, SMALLEST_DISTANCE) if kind == "cosine" else min(value, 120.0)
 
 
