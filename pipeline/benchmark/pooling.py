@@ -135,7 +135,7 @@ def _conditions(moments: Sequence[Conditions]) -> Conditions:
 
 
 def _worst(moments: Sequence[bool | None], *, bad: bool) -> bool | None:
-    """Return the bad one of the values if it is there, None if one is not known, the good one otherwise."""
+    """Return the bad value if any turn has it, else None if a turn's value is unknown, else the good value."""
     return bad if bad in moments else None if None in moments else not bad
 
 

@@ -1,4 +1,4 @@
-"""The worker's side of the benchmark: one variant open in one process, timed in blocks that the stage hands out."""
+"""The worker's side of the benchmark: a process with one open variant, which times blocks on request of the stage."""
 
 import gc
 import os
@@ -41,7 +41,7 @@ class Opened:
 
 
 _state: dict[str, Any] = {}
-"""The worker's one open variant, and rows by length."""
+"""The open variant of this worker process, and its rows by length."""
 
 
 def prepare(import_runtime: Callable[[], None]) -> None:

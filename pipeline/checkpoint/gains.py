@@ -67,7 +67,7 @@ class ScaledLinear(nn.Module):
 
 
 def insert(model: nn.Module, gains: Mapping[str, torch.Tensor], groups: Mapping[str, str]) -> None:
-    """Put gains around the linears of a model whose weights hold their inverse.
+    """Insert gains around the linears of a model whose weights hold the inverse gains.
 
     Args:
         model: a Hugging Face model.
@@ -105,7 +105,7 @@ def _linear(model: nn.Module, path: str) -> nn.Linear:
 
 
 def read(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]] | None:
-    """Return a checkpoint's gains and which linears share one, or None for a checkpoint without them."""
+    """Return a checkpoint's gains and the groups of linears that share one; None for a checkpoint without gains."""
     from safetensors import safe_open
 
     if not (folder / GAINS).is_file():
@@ -116,7 +116,7 @@ def read(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]] | None:
 
 
 def write(gains: Mapping[str, torch.Tensor], groups: Mapping[str, str], folder: Path) -> None:
-    """Write gains beside the weights that hold their inverse."""
+    """Write gains beside the checkpoint, whose weights hold the inverse gains."""
     from safetensors.torch import save_file
 
     # One entry: safetensors writes several in an order that changes from process to process.

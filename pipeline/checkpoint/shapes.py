@@ -274,7 +274,7 @@ def _resize(module: nn.Module, shape: Sequence[int]) -> None:
 
 
 def _pair(module: nn.Linear | nn.Embedding, first: Sequence[int], second: Sequence[int]) -> nn.Sequential:
-    """Return two factors, not initialised, in the place of one matrix."""
+    """Return two uninitialised factors that replace one matrix."""
     if isinstance(module, nn.Embedding):
         table = nn.Embedding(first[0], first[1], padding_idx=module.padding_idx)
         return nn.Sequential(table, nn.Linear(second[1], second[0], bias=False))

@@ -100,7 +100,7 @@ class Source:
     config: Mapping[str, Any]
     architecture: Architecture
     tensors: Mapping[str, tuple[int, ...]] | None = None
-    """Shapes of the weights by name, where a trial on torch's meta device left the checkpoint; None: the file's."""
+    """Shapes of the weights by name, if the checkpoint is the result of a trial on torch's meta device; else None."""
 
     @property
     def digest(self) -> str:
@@ -109,7 +109,7 @@ class Source:
 
     @property
     def max_length(self) -> int:
-        """The longest row that the checkpoint takes, in tokens, special ones included."""
+        """The longest sequence that the checkpoint supports, in tokens, including special ones."""
         return self.architecture.max_length(self.config)
 
     @property

@@ -107,7 +107,7 @@ def _time(
 
 
 def _untimed(target: "TargetReport", models: "Mapping[str, Artifact]") -> "Untimed | None":
-    """Say why a target's files are not timed, or return None."""
+    """Return the reason why a target's files are not timed, or None."""
     from pipeline import formats
     from pipeline.report.gate import Untimed
 

@@ -3,7 +3,7 @@
 import re
 
 _SHOWN_CHARACTERS = 300
-"""How much of a given text is printed back."""
+"""Most characters of a user's text that are printed back."""
 _LONGEST_ERROR = 2000
 """Most characters of an error's line; PocketBERT's own longest errors, with lists of choices, have some hundreds."""
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

@@ -34,7 +34,7 @@ class Environment:
     runtime: Runtime
     python: Path | None
     reason: str
-    """Why there is none; empty if there is."""
+    """Why there is no environment; empty if there is one."""
 
 
 class _Failed(Exception):

@@ -271,7 +271,7 @@ def judge(trial: Trial, calls: Sequence[Call], rows: Golden, *, runtime: str) ->
 
 
 def refused(too_new: Sequence[TooNew], verdict: Verdict, *, runtime: str) -> Verdict:
-    """Return a refusal with the operations that are too new for the runtime, if there are such."""
+    """Return a refusal with the operations that are too new for the runtime, if there are any."""
     if not too_new:
         return verdict
     reason = f"{runtime}: {'; '.join(map(str, too_new))}"
@@ -279,7 +279,7 @@ def refused(too_new: Sequence[TooNew], verdict: Verdict, *, runtime: str) -> Ver
 
 
 def _numbers(trial: Trial, calls: Sequence[Call], rows: Golden) -> Verdict:
-    """Compare every output with the truth of its row."""
+    """Compare every output with the reference of its row."""
     truths = [np.asarray(rows.rows[call.row].output, np.float32) for call in calls]
     values = [
         _numbers_of(outputs, tokens=len(rows.rows[call.row].input_ids))
@@ -330,7 +330,7 @@ def _against_gates(
 
 
 def _numbers_of(outputs: Sequence[NDArray[np.float32]], *, tokens: int) -> NDArray[np.float32]:
-    """Return a row's numbers as the golden rows have them: outputs side by side, of its tokens alone, in one line."""
+    """Return a row's outputs in the layout of the golden rows: side by side, without padding, flattened."""
     value = outputs[0][0] if len(outputs) == 1 else np.stack([output[0] for output in outputs], axis=-1)
     flat: NDArray[np.float32] = (value[:tokens] if value.ndim == 2 else value).reshape(-1)
     return flat

@@ -127,7 +127,7 @@ def probe(
     scratch: Path | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> list[bool] | None:
-    """Return which of some small models the runtime opens; None if it broke on the way."""
+    """Return for each of the small models whether the runtime opens it; None if the run failed."""
     arrays = {f"p{number}": np.frombuffer(model, np.uint8) for number, model in enumerate(models)}
     with TemporaryDirectory(dir=scratch) as place:
         trial, last = _job(python, module, {"probes": list(arrays)}, arrays, Path(place), log=log, timeout_s=timeout_s)

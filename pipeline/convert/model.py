@@ -66,7 +66,7 @@ class Model:
             self._session = formats.get(self.signature.backend).load(file, self.signature, threads=threads)
 
     def run(self, row: Row, *, length: int | None = None) -> NDArray[np.float32]:
-        """Return the raw output of one row: `(width,)`, or `(tokens, width)` where each token has one.
+        """Return the raw output of one row: `(width,)`, or `(tokens, width)` for outputs per token.
 
         Args:
             row: what `encoder.encode` returned.
@@ -84,7 +84,7 @@ class Model:
         return output[: len(row)] if output.ndim == 2 else output
 
     def run_all_padding(self, length: int) -> NDArray[np.float32]:
-        """Return the raw output of a row that is all padding, of every token where each has one."""
+        """Return the raw output of a row that is all padding, with every token's if the task has outputs per token."""
         function = self._at(length)
         inputs = Row((), ()).padded(self._names(function), length, pad_token_id=self.signature.pad_token_id)
         return self.run_padded(function, inputs)

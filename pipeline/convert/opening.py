@@ -55,7 +55,7 @@ def _problems(folder: Path, claimed: Signature) -> Iterator[str]:
 
 
 def _wrong_runtime(claimed: Signature) -> Iterator[str]:
-    """Yield a runtime that no file of this version of PocketBERT, or of an earlier one, asks for."""
+    """Yield an error for a minimum runtime that is malformed, or newer than this version of PocketBERT writes."""
     asked, known = claimed.minimum_runtime, formats.minimum_runtime(claimed.backend, claimed.scheme)
     if asked == known:
         return

@@ -179,7 +179,7 @@ def _signature(request: ConvertRequest, target: Target, student_metrics: dict[st
 
 
 def _add_companions(student: Path, signature: Signature, gates: Gates, out: Path) -> None:
-    """Put tokenizer, config, labels and golden rows beside the file."""
+    """Write tokenizer, config, labels and golden rows beside the file."""
     for name in ("config.json", *TOKENIZER_FILES):
         if (student / name).is_file():
             shutil.copyfile(student / name, out / name)

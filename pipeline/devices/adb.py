@@ -27,7 +27,7 @@ _SHELL_S, _CONNECT_S, _PROGRAM_S, _OPEN_S, _SETTLE_S = 20.0, 10.0, 600.0, 20.0, 
 _COPY_BYTES_PER_S = 10_000_000
 """Slower than any phone's storage: how long a copy on the phone may take."""
 TEMPORARY = "/data/local/tmp"
-"""Where adbd takes files from anybody, and Android lets its shell write and run programs."""
+"""Folder to which adb may push files, and in which Android's shell may write and run programs."""
 _OTHERS = ("0", "2000")
 """Users that are no apps and may have made an app's folder: root and the shell."""
 _STATES = {
@@ -91,7 +91,7 @@ class AndroidPhone:
                 )
 
     def _free_bytes(self, place: str) -> int | None:
-        """Return the free bytes of the file system that a place lies in; None if `df` does not tell."""
+        """Return the free bytes of a path's file system; None if `df` does not tell."""
         rows = self._shell("df", "-k", place)[1].splitlines()
         fields = rows[-1].split() if len(rows) > 1 else []
         return int(fields[3]) * 1024 if len(fields) > 3 and fields[3].isdigit() else None
@@ -160,7 +160,7 @@ class AndroidPhone:
             raise DeviceError(f"{self.name}: the app cannot be started: {last}.")
 
     def read(self, run: str, file: str) -> bytes | None:
-        """Pull a file of a run's folder; None where there is none."""
+        """Return a file of a run's folder; None if it does not exist."""
         place = f"{self._folder(run)}/{file}"
         sync = self._call(lambda: self._device.sync)
         if not self._call(lambda: sync.stat(place)).mode:
@@ -279,7 +279,7 @@ def _choose(device: Device, found: list[Attached]) -> str:
 
 @contextmanager
 def _words(name: str) -> Iterator[None]:
-    """Say an error of adb in one sentence."""
+    """Return an error of adb as one sentence."""
     from adbutils.errors import AdbError
 
     try:

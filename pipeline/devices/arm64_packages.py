@@ -33,13 +33,13 @@ class Build:
     """The runtime first. Each in the version that is installed here."""
     download_mb: int
     opened: tuple[str, ...] = ()
-    """Libraries that the guest opens, as patterns; given where empty ones have to stand for others."""
+    """Patterns of the libraries that the guest opens; set only if missing ones are replaced by empty libraries."""
     left_out: tuple[str, ...] = ()
-    """Libraries that are there, and are replaced by empty ones too."""
+    """Libraries that exist, and are replaced by empty ones all the same."""
     answered: tuple[str, ...] = ()
     """Functions of the empty libraries that are called while loading, see `elf.write_empty`."""
     unused: tuple[str, ...] = ()
-    """Folders that nothing here opens."""
+    """Folders of the packages that are not needed here."""
 
     @property
     def title(self) -> str:

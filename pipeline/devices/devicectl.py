@@ -40,7 +40,7 @@ _DOCUMENTS = "Documents"
 _USER = "mobile"
 """Whose the containers of apps are."""
 _NO_FILE = (7000, "Failed to retrieve the file node")
-"""How `copy from` says that there is no such file: code of com.apple.dt.CoreDeviceError, and words."""
+"""Error of `copy from` for an absent file: code of com.apple.dt.CoreDeviceError, and words of the message."""
 
 
 def attached() -> list[Attached]:
@@ -104,7 +104,7 @@ class DevicectlPhone:
         self._result("device", "process", "launch", "--terminate-existing", last=(self._app, "--", f"-{RUN}", run))
 
     def read(self, run: str, file: str) -> bytes | None:
-        """Return a file of a run that has a request; None where there is none, or only an earlier run's status."""
+        """Return a file of a run that has a request; None if it is absent or is an earlier run's status."""
         if run not in self._there:
             self._there[run] = bool(self._pull(run, REQUEST))
         if not self._there[run]:
@@ -366,7 +366,7 @@ def _path(url: str) -> str:
 
 
 def _state(status: bytes | None) -> str | None:
-    """Return the state that a status says; None if there is none, or half of one."""
+    """Return the state in a status file; None if it is absent or half-written."""
     try:
         return None if status is None else str(json.loads(status)["state"])
     except (ValueError, KeyError, TypeError):

@@ -76,7 +76,7 @@ def _found() -> list[tuple[Attached, Callable[[Device, str], Transport]]]:
     errors: list[DeviceError] = []
 
     def seen(ask: Callable[[], list[Attached]]) -> list[Attached]:
-        """Return the phones of one tool; that it fails hides none of the other's."""
+        """Return the phones of one tool; its failure does not hide the other tool's phones."""
         try:
             return ask()
         except DeviceError as error:

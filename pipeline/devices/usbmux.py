@@ -92,7 +92,7 @@ class UsbmuxPhone:
         self._call(act)
 
     def read(self, run: str, file: str) -> bytes | None:
-        """Return a file of a run's folder; None where there is none."""
+        """Return a file of a run's folder; None if it does not exist."""
 
         async def act() -> bytes | None:
             async with self._documents() as files:

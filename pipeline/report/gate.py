@@ -204,7 +204,7 @@ class _Pair:
             yield self._row(f"{row.metric} on {row.dataset}", "metric", None, row.found, "new", reason)
 
     def _other_data(self, theirs: TaskScore, ours: TaskScore) -> str | None:
-        """Say why two scores of one dataset cannot be compared, or return None."""
+        """Return the reason why two scores of one dataset cannot be compared, or None."""
         if theirs.metric != ours.metric:
             return f"cannot be compared: the metric is {ours.metric} now"
         if theirs.rows != ours.rows:
@@ -292,7 +292,7 @@ class _Pair:
                     yield row.model_copy(update={"reason": "; ".join(filter(None, (padded, reason))) or None})
 
     def _ran_at(self, length: int, counts: Counts | None) -> int | None:
-        """Return the length at which the file runs a row of so many tokens now; None where it takes none."""
+        """Return the length at which the new file runs a row of `length` tokens; None if it takes no such row."""
         if counts and length in counts.instructions:
             return length
         # A function that takes a range of lengths runs the row as it is.

@@ -99,7 +99,7 @@ def draw(found: Sequence[Row]) -> Figure:
 
 
 def page(recipe: str, found: Sequence[Row]) -> str:
-    """Return one page with the curves and the table; it asks for no other file."""
+    """Return a self-contained page with the curves and the table."""
     # Drawing and templates are imported by what needs them.
     from pipeline.report.page import environment
 

@@ -21,7 +21,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def html(report: Report) -> str:
-    """Return the page: one file that asks for no other."""
+    """Return the report as a self-contained HTML page."""
     template = environment(autoescape=True).get_template("report.html.j2")
     return template.render(
         report=report,

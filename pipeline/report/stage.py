@@ -52,7 +52,7 @@ _WORST = 5
 Finished = Mapping[str, tuple[Artifact | None, Artifact | None]]
 """Target name -> model artifact and parity artifact."""
 Owners = dict[str, tuple[str | None, TargetReport]]
-"""Content digest of a file -> recipe of the student beside the report's own, or None, and its target."""
+"""Owner of a file by its content digest: the other student's recipe (None for the report's own) and the target."""
 
 
 @dataclass(frozen=True)
@@ -355,7 +355,7 @@ def _quantiles(samples: Sequence[float]) -> list[float]:
 
 
 def _ratio(reference: float | None, value: float | None) -> float | None:
-    """Return how many times as fast; None where either side is absent or too small for the clock."""
+    """Return the speed ratio of two times; None if either is absent or too small for the clock."""
     if reference is None or value is None or not value > 0 or not math.isfinite(reference / value):
         return None
     return reference / value

@@ -150,7 +150,7 @@ def _evaluators(ready: Sequence[VerifiedTarget]) -> dict[str, dict[str, Any]]:
 
 
 def _times(recipe: Recipe, student: Manifest, ready: Sequence[VerifiedTarget], place: Path) -> Times | None:
-    """Return the times of exactly the bundle's files, joined by content digest; None where there are none."""
+    """Return the times of exactly the bundle's files, joined by content digest; None if there are none."""
     targets = {str(one.target): (one.model, one.judged) for one in ready}
     report = collect(RecipeResults(recipe, student, targets), [], place)
     runs = {variant.run_id for variant in report.variants if variant.target}

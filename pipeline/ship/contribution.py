@@ -99,7 +99,7 @@ def _read(place: Path) -> BenchmarkRecord | str:
 
 
 def _unsigned(folder: Path, name: str) -> str | None:
-    """Say why a folder is not signed by the key beside it, or return None."""
+    """Return the reason why a folder is not validly signed by the key beside it, or None."""
     try:
         signing.verify(folder, [signing.read_public_key(folder.parent / KEY)], name=name)
     except signing.SignatureRefused as error:

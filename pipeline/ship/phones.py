@@ -30,7 +30,7 @@ RECORDS = "records.json"
 PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 TURNS = "turns"
 _TURNS = 4
-"""Turns that the variants take, where the recipe has as many rounds and passes."""
+"""Number of turns, if the recipe has at least as many rounds and passes."""
 _LIMIT_S = 600.0
 
 Tell = Callable[[str, float], None]
@@ -38,12 +38,12 @@ Tell = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Measured:
-    """One target's record, on one choice of compute units where its runtime has several."""
+    """The record of one target on one choice of compute units."""
 
     target: str
     record: BenchmarkRecord
     kept: bool
-    """Whether it was there already."""
+    """Whether the record existed already."""
 
 
 def measure(
@@ -122,10 +122,10 @@ def in_turns(
     key: signing.PrivateKey | None = None,
     patience: Patience = PATIENCE,
 ) -> list[Measured]:
-    """Let files take turns on a phone, and keep each turn's record and one of each file; see `measure`.
+    """Measure files in turns on a phone; keep each turn's record and a pooled record of each file. See `measure`.
 
     Args:
-        asked: the files, with as many requests each.
+        asked: the files, with the same number of requests each.
         out: folder of the records.
         device: the phone's name.
         transport: reaches it.
@@ -196,17 +196,17 @@ def _carried_out(
 
 
 def take(recipe: Recipe, build: Path, file: Path, device: str, *, throttled: bool = False) -> Measured:
-    """Take a record that somebody else's phone wrote, of a file that lies in the build folder.
+    """Import the record of another person's phone about a file in the build folder.
 
     Args:
         recipe: whose model was measured.
         build: the build folder.
         file: the record.
         device: a name for the phone.
-        throttled: also one of a phone that was hot enough to slow down; tables mark it.
+        throttled: accept a record of a phone that was hot enough to slow down; tables mark it.
 
     Raises:
-        InputError: it is no record of a phone, or of another model than those that lie here; the reason is said.
+        InputError: it is no record of a phone, or of a model that is not in the build folder.
     """
     if not PLAIN.fullmatch(device):
         raise InputError(f"--device {device!r} is no plain name: small letters, digits, dots and dashes make one.")
@@ -235,10 +235,10 @@ def _finished(recipe: Recipe, folder: Path) -> list[Target]:
 
 
 def _units(target: Target, shipped: placing.Shipped, device: Device, tell: Tell) -> Sequence[str | None]:
-    """Return the compute units that are asked for, each with a record; None alone where a runtime has no choice.
+    """Return the compute units to measure; `(None,)` for a runtime without a choice of units.
 
-    Units on which no file of the scheme has passed yet are left out, and told of: an app refuses them. If none of
-    the row's units is left, the file's default is measured under its own name.
+    Units on which no file of the scheme has passed yet are left out, with a message, since an app refuses them. If none
+    of the row's units is left, the file's default is measured under its own name.
     """
     if len(formats.get(target.backend).COMPUTE_UNITS) == 1:
         return (None,)
@@ -248,7 +248,7 @@ def _units(target: Target, shipped: placing.Shipped, device: Device, tell: Tell)
 
 
 def _name(target: str, units: str | None) -> str:
-    """Return the name of a record: one each for the compute units of a target, which are other latencies."""
+    """Return the name of a record, which is specific to a target and its compute units."""
     # A record that was handed to us may say anything, and none of it leads out of the folder.
     return target if units is None else f"{target}-{re.sub('[^a-z0-9]+', '_', units.lower())}"
 
@@ -353,7 +353,7 @@ def _fault(record: BenchmarkRecord, request: BenchmarkRequest, model: Artifact) 
 
 
 def _kept(place: Path, request: BenchmarkRequest, model: Artifact) -> BenchmarkRecord | None:
-    """Return the record that is there, if it is one of this model and request."""
+    """Return the stored record if it is of this model and request, else None."""
     try:
         return read_record(place.read_bytes(), request, model, place.parent.name)
     except (OSError, DeviceError):
@@ -361,7 +361,7 @@ def _kept(place: Path, request: BenchmarkRequest, model: Artifact) -> BenchmarkR
 
 
 def _keep(out: Path, name: str, text: str) -> None:
-    """Write a record, and the list of all of them."""
+    """Write a record, and update the list of all records."""
     artifact.write_text(out / name, text)
     names = sorted({*_listed(out), name})
     artifact.write_text(out / RECORDS, json.dumps(names, indent=1) + "\n")

@@ -86,10 +86,10 @@ def put(
     roots: Mapping[str, Sequence[Path]],
     key: signing.PrivateKey | None = None,
 ) -> None:
-    """Copy models into the roots of their backends; every copy is whole before the first one is in its place.
+    """Copy models into the roots of their backends; all copies are complete before the first is renamed into place.
 
     Args:
-        models: each with what is said beside it.
+        models: the models, each with its `shipped.json`.
         roots: folders by backend.
         key: signs every copy; None signs nothing.
 
@@ -249,7 +249,7 @@ def _check_aside(place: Path) -> None:
 
 
 def read_index(file: Path) -> Index | None:
-    """Return an index, or None where the file is none that `ship` wrote."""
+    """Return an index, or None if the file was not written by `ship`."""
     artifact.check_size(file)
     try:
         return Index.model_validate_json(file.read_bytes())

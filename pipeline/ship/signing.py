@@ -58,7 +58,7 @@ _MOST_SIGNATURE_BYTES, _MOST_FILE_BYTES, _MOST_FILES = 4 << 20, 4 << 30, 10_000
 
 
 class SignatureRefused(GateFailed):
-    """The error for a folder that differs from the one that a trusted key signed."""
+    """The error for a folder without a valid signature of a trusted key, or with other files than it signed."""
 
     def __init__(self, folder: Path, reason: Reason, what: str) -> None:
         """Make the error's sentence from the folder, the kind of fault and its description."""

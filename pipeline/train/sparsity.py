@@ -45,7 +45,7 @@ def matrices_by_kind(model: Any) -> dict[str, list[torch.nn.Parameter]]:
 
 
 def keep_masks(scores: Mapping[str, torch.Tensor], settings: Sparse, sparsity: float) -> dict[str, torch.Tensor]:
-    """Return a mask for each matrix, True where the weight stays.
+    """Return a mask for each matrix, True for the weights that are kept.
 
     Args:
         scores: one score for each weight, by the name of its matrix; the weights with the lowest scores become zero.
@@ -112,7 +112,7 @@ def sparsity_metrics(model: Any) -> dict[str, Any]:
 
 
 def metrics_if_sparse(model: Any) -> dict[str, Any]:
-    """Return the `sparsity_metrics` of a trained student, or nothing for a dense one."""
+    """Return the `sparsity_metrics` of a trained student, or an empty dictionary for a dense one."""
     if model.config.model_type not in architectures.COMPRESSIBLE:
         return {}
     result = sparsity_metrics(model)

@@ -14,7 +14,7 @@ from pipeline.train.examples import IGNORED, EncodedExample
 Ids = NDArray[np.int64]
 
 _LINES_AT_ONCE = 1000
-"""Lines that are encoded at a time; the encoding of one takes kilobytes."""
+"""Number of lines that are encoded at a time; the encoding of a line takes kilobytes."""
 _MASKED_FRACTION = 0.15
 _AS_MASK, _AS_RANDOM = 0.8, 0.1
 """Fractions of masked tokens that become the mask token, and a random token; the rest stays.

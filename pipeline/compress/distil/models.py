@@ -102,7 +102,7 @@ def load_teacher(checkpoint: Path | Source, task: Task, section: DistilSection) 
 
 
 def load_masked_lm(checkpoint: Path | Source, *, keeps_head: bool, seed: int) -> tuple[Any, list[str]]:
-    """Load a checkpoint with its masked-LM head, or with a new one that is tied to the embedding table.
+    """Load a checkpoint with its masked-LM head, or with a new head, tied to the embedding table.
 
     Returns:
         The model, and the names of its new tensors.

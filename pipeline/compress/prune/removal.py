@@ -98,7 +98,7 @@ def keep_hidden_columns(model: Any, kept: NDArray[Any]) -> None:
 
 
 def _embedding_projection(model: Any) -> Any:
-    """Return the linear from embedding size to hidden size, or None where embeddings have the hidden size."""
+    """Return the linear from embedding size to hidden size; None if the embeddings have the hidden size."""
     names = ("embedding_hidden_mapping_in", "embeddings_project")
     return next((one for path, one in model.base_model.named_modules() if path.rpartition(".")[2] in names), None)
 

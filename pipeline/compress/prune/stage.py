@@ -78,7 +78,7 @@ def make(source: Path, task_name: str, section: PruneSection, texts: Sequence[Un
 
 
 def _zero_weights(model: Any, section: PruneSection) -> dict[str, Any]:
-    """Set single weights to zero, in place, where `[prune.sparse]` asks for it."""
+    """Set single weights to zero, in place, if the recipe has `[prune.sparse]`; return the sparsity metrics."""
     from pipeline.train.sparsity import prune_by_magnitude, sparsity_metrics
 
     if section.sparse is None:

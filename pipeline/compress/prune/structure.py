@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SublayerKind = Literal["attention", "feed_forward"]
 KINDS: tuple[SublayerKind, ...] = ("attention", "feed_forward")
-"""In the order in which tokens pass them."""
+"""The kinds of sublayers in the order of the forward pass."""
 STRUCTURES: Mapping[SublayerKind, str] = {"attention": "attention heads", "feed_forward": "intermediate neurons"}
 """Name of the structures of each kind of sublayer."""
 INPUT_LINEARS: Mapping[SublayerKind, tuple[str, ...]] = {
@@ -27,7 +27,7 @@ INPUT_LINEARS: Mapping[SublayerKind, tuple[str, ...]] = {
 }
 """The linears whose output rows belong to single structures."""
 OUTPUT_LINEAR: Mapping[SublayerKind, str] = {"attention": "attention_output", "feed_forward": "output"}
-"""The linear whose input columns belong to single structures, and which can make up for removed ones."""
+"""The linear whose input columns belong to single structures, and whose other columns can compensate for removal."""
 RESIDUAL_NORM: Mapping[SublayerKind, str] = {"attention": "attention_norm", "feed_forward": "output_norm"}
 """The norm that takes the sum of the sublayer's output and its input."""
 
@@ -42,7 +42,7 @@ class SublayerShape:
     size: int
     """Attention heads or intermediate neurons."""
     passes: int
-    """How often tokens pass it on their way through the encoder."""
+    """Number of times that the sublayer is applied in one forward pass."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class EncoderShape:
     """The sizes of an encoder."""
 
     sublayers: tuple[SublayerShape, ...]
-    """In the order of their first use, a layer's attention before its feed-forward."""
+    """The sublayers in the order of their first use, a layer's attention before its feed-forward."""
     hidden_size: int
     head_size: int
     layers: int
-    """Layers that tokens pass; a shared one counts each time."""
+    """Number of layers in the forward pass; a shared layer counts once for each use."""
 
 
 @dataclass(frozen=True)
@@ -146,12 +146,12 @@ def parameters_each(sublayer: SublayerShape, encoder: EncoderShape) -> int:
 
 
 def structure_macs(encoder: EncoderShape, *, length: int = COST_LENGTH) -> list[float]:
-    """Return the MACs of one structure of each sublayer; the search takes measured milliseconds as well."""
+    """Return the MACs of one structure of each sublayer, one of the two kinds of costs of the search."""
     return [float(macs_each(sublayer, encoder, length=length)) for sublayer in encoder.sublayers]
 
 
 def total_cost(encoder: EncoderShape, costs: Sequence[float]) -> float:
-    """Return the cost of all structures, given that of one structure of each sublayer."""
+    """Return the cost of an encoder, given the cost of one structure of each sublayer."""
     return sum(sublayer.size * cost for sublayer, cost in zip(encoder.sublayers, costs, strict=True))
 
 
