@@ -31,7 +31,7 @@ class Family:
     unknown: Callable[[Model], str | None]
     """Returns the unknown token, which stands for words that the vocabulary cannot spell; None if there is none."""
     essential: Callable[[Model], set[str]]
-    """Returns the tokens whose removal could change the tokens of a text that does not contain them."""
+    """Returns the tokens that the tokenizer needs for any corpus: unknown token, byte tokens, lowest Unigram score."""
     singles: Callable[[Model, set[str]], set[str]]
     """Tokens of one character, of an alphabet or all: with them, words that lose a token can still be spelled."""
     support: Callable[[Model], Callable[[str], set[str]]]
