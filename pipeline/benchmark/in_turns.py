@@ -1,4 +1,4 @@
-"""Two files of one target timed in turns in one run: the only times that say which of them is slower.
+"""Time two files of one target in turns in one run: only such times show reliably which of them is slower.
 
 They run with one thread, which waits for no other one.
 """
@@ -19,7 +19,7 @@ from pipeline.text.bundled import everyday_sentences
 _LEAST_ROUNDS = 20
 """The interval is of a bootstrap over rounds: of few rounds it is as wide as their extremes."""
 _LEAST_RUNS = 5
-"""Runs of a file in a round: the median of them counts, so that one stalled run does not."""
+"""Runs of a file in a round; their median is used, so that a single stalled run has no effect."""
 
 
 class InTurns(BaseModel):
@@ -35,7 +35,7 @@ class InTurns(BaseModel):
 
 
 def time_pair(before: Artifact, now: Artifact, settings: BenchmarkSection, *, log: Path, tell: Tell) -> list[InTurns]:
-    """Time full rows of both files in turns, at the recipe's lengths that both take.
+    """Time full rows of both files in turns, at the recipe's lengths that both files support.
 
     Args:
         before: the file that is compared with.

@@ -1,4 +1,4 @@
-"""Two files timed in turns in one run: how many times faster one is, with an interval; what drifts hurts both alike."""
+"""Speed ratio of two files that were timed in turns in one run, with its interval; drift affects both alike."""
 
 from collections.abc import Sequence
 
@@ -32,12 +32,12 @@ def by_round(samples: Sequence[float], rounds: int) -> NDArray[np.float64]:
 
 
 def ratio(first: Sequence[float], second: Sequence[float], *, rounds: int) -> Ratio:
-    """Return how many times faster the second is, pairing what ran in the same round of one run.
+    """Return the speed ratio first / second as the median over rounds, with a bootstrap interval.
 
     Args:
-        first: times of the file that is compared with, round by round.
-        second: times of the other one, in the same rounds.
-        rounds: of the run, two or more.
+        first: times of the file to compare with, round by round.
+        second: times of the other file, in the same rounds.
+        rounds: number of rounds of the run, two or more.
 
     Source: Efron and Tibshirani 1993, chapter 13: percentile interval of a bootstrap over rounds.
     """

@@ -1,4 +1,4 @@
-"""One record of what several starts of an app measured of one file, the variants having taken turns."""
+"""Pool the records of several app starts of one file into one record; the variants took turns."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -69,7 +69,7 @@ def _runtime(record: BenchmarkRecord) -> tuple[object, ...]:
 
 
 def _backend(parts: Sequence[BackendInfo]) -> BackendInfo:
-    """Return what all turns confirmed: each plans anew, and a unit's share is the least that any of them gave it."""
+    """Merge the runtime's facts over turns, which plan anew each time: each compute unit's share is its least one."""
     first = parts[0]
     shares = [part.share_by_unit for part in parts]
     known = [one for one in shares if one is not None]
@@ -135,10 +135,10 @@ def _conditions(moments: Sequence[Conditions]) -> Conditions:
 
 
 def _worst(moments: Sequence[bool | None], *, bad: bool) -> bool | None:
-    """Return the bad one of the values if it is there, None if one is not known, the good one otherwise."""
+    """Return the bad value if any turn has it, else None if a turn's value is unknown, else the good value."""
     return bad if bad in moments else None if None in moments else not bad
 
 
 def _warmth(state: str) -> int:
-    """Return how warm a state is; one that is not known counts as the warmest."""
+    """Return the rank of a thermal state, the coolest first; an unknown state counts as the warmest."""
     return _COOLEST_FIRST.index(state) if state in _COOLEST_FIRST else len(_COOLEST_FIRST)

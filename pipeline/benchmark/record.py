@@ -278,11 +278,11 @@ LEAST_SAMPLES = 20
 HOT = ("severe", "critical", "emergency", "shutdown", "serious")
 """Thermal states, of Android and of iOS, in which a phone slows its processor."""
 _EMULATORS = ("sdk_gphone", "emulator", "qemu", "generic", "cuttlefish", "goldfish", "ranchu", "simulator")
-"""What emulated phones call themselves."""
+"""Words in the model names of emulated phones."""
 
 
 def unfit(record: BenchmarkRecord, *, throttled: bool = False) -> str | None:
-    """Say what keeps a record out of every table of latencies, or return None.
+    """Return the reason why a record may not stand in any table of latencies, or None.
 
     Args:
         record: of any source.
@@ -307,7 +307,7 @@ def unfit(record: BenchmarkRecord, *, throttled: bool = False) -> str | None:
 
 
 def disturbed(record: BenchmarkRecord) -> str | None:
-    """Say what changed the speed of the run from outside, or return None."""
+    """Return the outside influence that changed the speed of the run, or None."""
     backend, conditions = record.backend, record.conditions
     if conditions.foreground is False:
         return "the app was in the background while it ran, where systems slow it; keep it in front and measure again"
@@ -327,7 +327,7 @@ _NAMED_UNITS: Mapping[str, str] = {
     "CPU_AND_GPU": "GPU",
     "CPU_AND_NE": "Neural Engine",
 }
-"""What each request for compute units names beside the CPU, in the words of `share_by_unit`."""
+"""The unit beside the CPU that each request for compute units names, in the words of `share_by_unit`."""
 
 
 def _elsewhere(backend: BackendInfo) -> str | None:
@@ -347,7 +347,7 @@ def _elsewhere(backend: BackendInfo) -> str | None:
 
 
 def _emulator(machine: Machine) -> str | None:
-    """Say by what a machine is seen to be an emulated phone, or return None."""
+    """Return the sign that a machine is an emulated phone, or None."""
     words = f"{machine.model_id} {machine.soc or ''}".lower()
     if found := next((word for word in _EMULATORS if word in words), None):
         return f"the machine is called {machine.model_id!r} ({found})"

@@ -46,7 +46,7 @@ _WORD = "ocean"
 """One WordPiece token in every vocabulary at hand; a row of n of them is a full row of n tokens."""
 
 Tell = Callable[[str, float], None]
-"""`(what is being done, fraction done)`."""
+"""Progress callback `(step, fraction done)`."""
 
 
 @dataclass
@@ -212,7 +212,7 @@ class _Moment:
 
 @dataclass(frozen=True)
 class _Run:
-    """What the records of one run have in common."""
+    """The values that all records of one run share."""
 
     id: str
     before: _Moment

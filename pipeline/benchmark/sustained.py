@@ -1,6 +1,6 @@
-"""What a sustained run tells: how much slower a warm phone is, and the energy of an inference.
+"""Results of a sustained run: the slowdown of a warm phone, and the energy of an inference.
 
-The charge counter counts the whole phone, its screen included. Its step is coarse, so it is said beside the figure.
+The charge counter counts the whole phone, including its screen. Its step is coarse, so the figure has a resolution.
 """
 
 import itertools
@@ -11,7 +11,7 @@ from pipeline.benchmark.record import BenchmarkRecord, Sustained
 
 _JOULES_IN_UAH_MV = 3600 * 1e-9
 _LEAST_STEPS = 10
-"""Steps of the counter within a run; with fewer the figure would be off by more than a tenth."""
+"""Least number of counter steps within a run; with fewer the energy could be wrong by more than a tenth."""
 
 
 class Energy(BaseModel):
@@ -25,7 +25,7 @@ class Energy(BaseModel):
 
 
 def slowdown(sustained: Sustained) -> float | None:
-    """Return the last part's median over the first one's; None where a part has too few runs for a median."""
+    """Return the median of the run's last part over that of its first; None if a part has too few runs."""
     first, last = sustained.parts[0].p50_ms, sustained.parts[-1].p50_ms
     return last / first if first and last else None
 

@@ -1,4 +1,4 @@
-"""The worker's side of the benchmark: one variant open in one process, timed in blocks that the stage hands out."""
+"""The worker's side of the benchmark: a process with one open variant, which times blocks on request of the stage."""
 
 import gc
 import os
@@ -17,15 +17,15 @@ from pipeline.text.encoding import Encoder, Row
 
 
 class Timed(Protocol):
-    """What can be timed: an encoder, and a row run at a length."""
+    """The protocol of a timed variant: an encoder, and the execution of a row at a length."""
 
     encoder: Encoder
 
     def place(self, tokens: int) -> int:
-        """Return the length at which a row of so many tokens runs."""
+        """Return the sequence length at which a row of `tokens` tokens runs."""
 
     def prepare(self, row: Row, length: int) -> dict[str, NDArray[np.int32]]:
-        """Return padded arrays."""
+        """Return the input arrays of a row, padded to a length."""
 
     def execute(self, inputs: dict[str, NDArray[np.int32]], length: int) -> NDArray[np.float32]:
         """Run padded arrays and return the output."""
@@ -33,7 +33,7 @@ class Timed(Protocol):
 
 @dataclass(frozen=True)
 class Opened:
-    """What opening a variant showed."""
+    """The measurements of opening a variant."""
 
     load_ms: float
     first_inference_ms: float
@@ -41,7 +41,7 @@ class Opened:
 
 
 _state: dict[str, Any] = {}
-"""The worker's one open variant, and rows by length."""
+"""The open variant of this worker process, and its rows by length."""
 
 
 def prepare(import_runtime: Callable[[], None]) -> None:
@@ -126,7 +126,7 @@ def outputs(texts: Sequence[str]) -> list[NDArray[np.float32]]:
 
 
 def close_variant() -> int | None:
-    """Close the variant and return what stays resident."""
+    """Close the variant and return the memory in bytes that stays resident."""
     _state.clear()
     gc.collect()
     return _resident_bytes()
@@ -151,7 +151,7 @@ def _time_once(
 
 
 def _reset_peak() -> None:
-    """Start the kernel's high-water mark again at what is resident now."""
+    """Reset the kernel's peak memory counter to the memory that is resident now."""
     path = Path("/proc/self/clear_refs")
     if path.exists() and os.access(path, os.W_OK):
         path.write_text("5")

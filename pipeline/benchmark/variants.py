@@ -1,4 +1,4 @@
-"""What is timed: converted files, and the student in PyTorch beside them. Peers are added in `benchmarks/`."""
+"""The timed variants: converted files, and the student in PyTorch. Peers are added in `benchmarks/`."""
 
 import importlib
 from collections.abc import Callable
@@ -62,7 +62,7 @@ class TimedModel:
 
 
 class TimedCheckpoint:
-    """The student in PyTorch eager fp32, unpadded: what a user has before PocketBERT."""
+    """The student in PyTorch eager fp32, unpadded: the baseline before PocketBERT."""
 
     def __init__(self, folder: Path, task: str, max_length: int, threads: int) -> None:
         """Load the checkpoint."""
@@ -103,7 +103,7 @@ def _inputs_of(model: object) -> tuple[str, ...]:
 
 
 def import_checkpoint(model_type: str) -> None:
-    """Import what `TimedCheckpoint` needs; transformers would load the model's own module at opening."""
+    """Import torch and the model's module of transformers, so that imports are not timed as part of opening."""
     import torch  # noqa: F401
     import transformers.models.auto  # noqa: F401
 

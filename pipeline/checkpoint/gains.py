@@ -1,8 +1,8 @@
-"""Gains: vectors by which a linear's input or output is multiplied, so that fewer bits do for what is between them.
+"""Gains, i.e. SmoothQuant scales: vectors that multiply a linear's input or output so that it quantises better.
 
-A channel of an activation that is a hundred times the others leaves them a hundredth of an int8 range. Divided by its
-size before the linear, with the weight's column multiplied by it, it fits, and the linear computes the same. A
-checkpoint that `pipeline.quantize` made has such pairs: its weights hold one half, and `gains.safetensors` the other.
+An activation channel a hundred times as large as the others leaves them a hundredth of the int8 range. If it is divided
+by its size before the linear, and the weight's column multiplied by it, the linear's result is unchanged. In a
+checkpoint of `pipeline.quantize`, the weights hold one of the two factors, and `gains.safetensors` the other.
 
 Source: Xiao et al. 2023 (SmoothQuant) for inputs, Wei et al. 2022 (Outlier Suppression) for why post-norm encoders need
 them; the gain of an output is the same for the linear's rows.
@@ -51,7 +51,7 @@ class Gain(nn.Module):
 
 
 class ScaledLinear(nn.Module):
-    """A linear between two gains, either of which may be absent."""
+    """A linear with a gain on its input, on its output, or on both."""
 
     def __init__(self, linear: nn.Linear, before: Gain | None, after: Gain | None) -> None:
         """Wrap a linear; a gain that several linears share is one module."""
@@ -67,7 +67,7 @@ class ScaledLinear(nn.Module):
 
 
 def insert(model: nn.Module, gains: Mapping[str, torch.Tensor], groups: Mapping[str, str]) -> None:
-    """Put gains around the linears of a model whose weights hold their inverse.
+    """Insert gains around the linears of a model whose weights hold the inverse gains.
 
     Args:
         model: a Hugging Face model.
@@ -105,7 +105,7 @@ def _linear(model: nn.Module, path: str) -> nn.Linear:
 
 
 def read(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]] | None:
-    """Return a checkpoint's gains and which linears share one, or None for a checkpoint without them."""
+    """Return a checkpoint's gains and the groups of linears that share one; None for a checkpoint without gains."""
     from safetensors import safe_open
 
     if not (folder / GAINS).is_file():
@@ -116,7 +116,7 @@ def read(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]] | None:
 
 
 def write(gains: Mapping[str, torch.Tensor], groups: Mapping[str, str], folder: Path) -> None:
-    """Write gains beside the weights that hold their inverse."""
+    """Write gains beside the checkpoint, whose weights hold the inverse gains."""
     from safetensors.torch import save_file
 
     # One entry: safetensors writes several in an order that changes from process to process.

@@ -20,7 +20,7 @@ _PINNED = re.compile(r"hub:([\w.-]+/[\w.-]+)@([0-9a-f]{40})")
 
 @dataclass(frozen=True)
 class Summary:
-    """What a checkpoint's files tell."""
+    """A summary of a checkpoint, read from its files."""
 
     source: str
     """The name that a recipe gives it."""

@@ -18,21 +18,21 @@ from pipeline.errors import StudentError
 
 RECORD = "integers.json"
 _CODES, _SCALES, _BITS = ".codes", ".scales", ".bits"
-"""Behind the name of a weight."""
+"""Suffixes of a weight's name in the file."""
 LOWEST: Mapping[int, int] = {4: -8, 8: -127}
 HIGHEST: Mapping[int, int] = {4: 7, 8: 127}
-"""Codes by their bits. Zero is the code of zero."""
+"""Largest code by number of bits, as `LOWEST` has the smallest. The zero point is 0."""
 
 
 @dataclass(frozen=True)
 class Integers:
-    """One matrix or table: `codes · scales`, a scale for each block of neighbouring columns of a row."""
+    """One quantised matrix or table: `codes · scales`, with a scale per block of neighbouring columns of a row."""
 
     codes: NDArray[np.int8]
     """`(rows, columns)`, from `LOWEST` to `HIGHEST` of its bits."""
     scales: NDArray[np.float32]
-    """`(rows, blocks)`; blocks are of one size. Each is a number of bfloat16 and of float16: XNNPACK keeps block scales
-    as the one, LiteRT and Core ML as the other."""
+    """`(rows, blocks)`, all blocks of the same size. Each scale is exact in bfloat16 and in float16: XNNPACK stores
+    block scales in the former, LiteRT and Core ML in the latter."""
     bits: int
     """4 or 8."""
 
@@ -42,12 +42,12 @@ class Integers:
         return int(self.codes.shape[1]) // int(self.scales.shape[1])
 
     def dense(self) -> NDArray[np.float32]:
-        """Return the numbers, `(rows, columns)`; exact in float32."""
+        """Return the dequantised weight, `(rows, columns)`; exact in float32."""
         return self.codes.astype(np.float32) * self.scales.repeat(self.block, axis=1)
 
 
 class Rounded(ChosenWeight):
-    """One weight as integers."""
+    """The record of one weight quantised to integers."""
 
     bits: int
     block: int
@@ -55,13 +55,13 @@ class Rounded(ChosenWeight):
 
 
 class Record(ChosenWeights):
-    """All weights of a student that are integers."""
+    """The record of all integer weights of a student."""
 
     weights: tuple[Rounded, ...]
 
 
 def write(integers: Mapping[str, Integers], folder: Path) -> None:
-    """Write integers by the names of their weights, beside the checkpoint that holds the numbers."""
+    """Write integer weights by name, beside the checkpoint that holds their dequantised values."""
     from safetensors.numpy import save_file
 
     tensors: dict[str, NDArray[np.generic]] = {}

@@ -24,7 +24,7 @@ _HEADS = (
     *("discriminator_predictions", "generator_predictions", "generator_lm_head"),
     *("fit_dense", "fit_denses"),
 )
-"""First names of what a checkpoint may hold beside its encoder: heads of every class, TinyBERT's distilled widths."""
+"""First path components of tensors outside the encoder: heads of every class, and TinyBERT's distillation layers."""
 
 
 def load_checkpoint(checkpoint: Path | Source, task: Task) -> Any:
@@ -105,7 +105,7 @@ def _check_class(config: Any, task: Task, checkpoint: str) -> None:
 
 
 def quieten() -> None:
-    """Keep what transformers says while it loads a checkpoint off the terminal."""
+    """Silence the messages and progress bars of transformers while it loads a checkpoint."""
     import transformers
 
     # torchao 0.18, which transformers imports, registers two enums in a way of which torch 2.13 warns at each start.

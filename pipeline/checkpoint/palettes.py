@@ -1,8 +1,8 @@
-"""Palettes: weights as indices into a short list of numbers, chosen by `pipeline.quantize`; files have the same.
+"""Palettes: weights as indices into a few centroids, found by `pipeline.quantize` and used unchanged by converters.
 
-A checkpoint whose weights were palettised holds the numbers that a file gives, so it is one like any other. Beside them
-lie the lists and the indices, `palettes.safetensors`: converters put them in as they are, and search for none of their
-own.
+The weights of a palettised checkpoint are the dequantised values, so it loads like any other. Beside them,
+`palettes.safetensors` holds the centroids and indices, which converters write into the file without searching for
+their own.
 """
 
 from collections.abc import Mapping
@@ -18,17 +18,17 @@ from pipeline.errors import StudentError
 
 RECORD = "palettes.json"
 _INDICES, _LUT = ".indices", ".lut"
-"""Behind the name of a weight."""
+"""Suffixes of a weight's name in the file."""
 
 
 @dataclass(frozen=True)
 class Palette:
-    """One matrix or table."""
+    """One palettised matrix or table."""
 
     indices: NDArray[np.uint8]
-    """`(rows, columns)`: for each element its entry of the list."""
+    """Index of each element's centroid, `(rows, columns)`."""
     lut: NDArray[np.float16]
-    """`(groups, entries)`, ascending: a list for each group of neighbouring rows, all of one size."""
+    """Centroids `(groups, entries)`, ascending, for each group of neighbouring rows; all groups have the same size."""
 
     @property
     def bits(self) -> int:
@@ -36,7 +36,7 @@ class Palette:
         return int(self.lut.shape[1]).bit_length() - 1
 
     def dense(self) -> NDArray[np.float32]:
-        """Return the numbers, `(rows, columns)`."""
+        """Return the dequantised weight, `(rows, columns)`."""
         group = np.arange(len(self.indices)) // (len(self.indices) // len(self.lut))
         found: NDArray[np.float32] = self.lut[group[:, None], self.indices].astype(np.float32)
         return found

@@ -31,7 +31,7 @@ _ACTIVATIONS = {
 _FUNCTIONS = {"tanh": "tanh", "relu": "relu", "sigmoid": "sigmoid", "silu": "silu", "gelu": "gelu"}
 """Names by function."""
 _AFFINE = (*architectures.PLAIN_NORMS, "Gain")
-"""Classes with a weight and a bias and nothing else: some architectures' norms, and those of `checkpoint.gains`."""
+"""Names of module classes with only a weight and a bias: some architectures' norms, and `checkpoint.gains.Gain`."""
 _ACTIVATION_MODULES = ("torch.nn.modules.activation", "transformers.activations")
 
 
@@ -95,7 +95,7 @@ def _functions_watched(watch: Callable[[Any, Any, Any], None]) -> Iterator[None]
 
 
 class _Trace:
-    """What one forward pass calls. The hooks are torch's global ones: some models make an activation as they run."""
+    """The trace of one forward pass. It uses torch's global hooks, since some models create activations as they run."""
 
     def __init__(self, names: dict[int, str]) -> None:
         self._names = names
@@ -132,7 +132,7 @@ class _Trace:
                 hook.remove()
 
     def _function(self, function: Any, arguments: Any, result: Any) -> None:
-        """Note what a result is made of, and an activation that is called as a function, as RoBERTa's head does."""
+        """Record the calls that a function's result depends on, and activations called as functions (RoBERTa head)."""
         self._mark(result, self._sources_of(arguments) | self._sources_of(result))
         name = _FUNCTIONS.get(getattr(function, "__name__", ""))
         if name and not self._inside:

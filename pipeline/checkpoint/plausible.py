@@ -13,7 +13,7 @@ ACTIVATIONS = (
     "gelu_pytorch_tanh", "hardswish", "laplace", "leaky_relu", "linear", "mish", "prelu", "quick_gelu", "relu",
     "relu2", "relu6", "sigmoid", "silu", "sqrtsoftplus", "swish", "tanh", "xielu",
 )  # fmt: skip
-"""What transformers can compute, `transformers.activations.ACT2FN`; to import that takes seconds."""
+"""Names of the activations in `transformers.activations.ACT2FN`, listed here since that import takes seconds."""
 _LAYER = re.compile(r"(?:^|\.)layers?\.(\d+)\.")
 _WORDS = re.compile(r"(?:^|\.)word_embeddings\.weight$")
 _MOST_REPEATS = 1000

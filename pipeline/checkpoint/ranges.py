@@ -1,4 +1,4 @@
-"""What quantising a student found, beside its weights: gains, errors, ranges and histograms of each linear."""
+"""The record of a student's quantisation, beside its weights: gains, errors, ranges and histograms per linear."""
 
 from pathlib import Path
 
@@ -9,21 +9,21 @@ FILE = "ranges.json"
 INPUT_GAIN, INNER, OUTPUT_GAIN = "input_gain", "linear", "output_gain"
 """Parts of a `gains.ScaledLinear`, as they are called behind the path of the linear that it wraps."""
 Range = tuple[float, float]
-"""Lowest and highest value of an activation that int8 keeps as it is; zero is between."""
+"""Lowest and highest activation value that int8 does not clip; zero lies between them."""
 STEPS = 255
 """Steps of int8 from the lowest code to the highest."""
 LEAST_CHOSEN = 2048
 """Elements from which on a weight is chosen, as in coremltools; a list of a palette alone takes 128 bytes."""
 _SMALLEST_HALF = 2.0**-14
-"""The smallest step in half precision: what lies below, some processors take for zero."""
+"""Smallest scale in half precision: some processors flush smaller numbers to zero."""
 
 
 def scale_and_zero_point(kept: Range, *, half: bool = False) -> tuple[float, int]:
-    """Return the step of int8 over a range that holds zero, and the code of zero.
+    """Return scale and zero point of int8 for a range, which is widened to include zero.
 
     Args:
         kept: the range.
-        half: whether the step is to be a number of half precision; else it is one of single precision.
+        half: whether the scale is rounded to half precision; else to single precision.
     """
     low, high = min(kept[0], 0.0), max(kept[1], 0.0)
     exact = max(high - low, 1e-9) / STEPS
@@ -32,54 +32,54 @@ def scale_and_zero_point(kept: Range, *, half: bool = False) -> tuple[float, int
 
 
 class Activation(BaseModel):
-    """One activation of a linear on the calibration set, after its gain."""
+    """Range and histogram of a linear's input or output on the calibration set, after its gain."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     low: float
-    """Lowest value that int8 keeps."""
+    """Lowest value that int8 does not clip."""
     high: float
-    """Highest value that int8 keeps."""
+    """Highest value that int8 does not clip."""
     lowest: float
     """Lowest value that occurred."""
     highest: float
     """Highest value that occurred."""
     counts: tuple[int, ...]
-    """How many values there were in each of so many bins of equal width, from `lowest` to `highest`."""
+    """Histogram: number of values in each bin; the bins have equal width, from `lowest` to `highest`."""
 
     def scale_and_zero_point(self, *, half: bool = False) -> tuple[float, int]:
-        """Return the step of int8 over the range, and the code of zero, from -128 to 127."""
+        """Return int8 scale and zero point (-128 to 127) of the range."""
         return scale_and_zero_point((self.low, self.high), half=half)
 
 
 class Linear(BaseModel):
-    """One linear, between its gains."""
+    """The quantisation record of one linear with its gains."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: str
-    """In the Hugging Face model."""
+    """Path of the linear in the Hugging Face model."""
     alpha: float | None
-    """Share of an outlier that its input's gain moves into the weight; None where it has no such gain."""
+    """SmoothQuant's alpha, the share of an outlier that the input's gain moves into the weight; None without a gain."""
     output_gain: bool
     error_before: float
-    """Squared error of the outputs of its group after rounding, relative to the outputs, without gains."""
+    """Relative squared error of its group's outputs after quantisation, without gains."""
     error: float
-    """With them."""
+    """Relative squared error of its group's outputs after quantisation, with gains."""
     largest_channel: float
-    """Largest size of the input's channel that is farthest out, before the gain, over the median channel's."""
+    """Largest absolute value of the largest input channel over that of the median channel, before the gain."""
     input: Activation | None = None
-    """Static int8 alone."""
+    """Input range; only for static int8."""
     output: Activation | None = None
     output_error: float | None = None
-    """Squared error of its outputs, relative to them, from rounding these alone."""
+    """Relative squared error from quantising the outputs alone."""
     output_error_before: float | None = None
-    """The same without their gain."""
+    """Relative squared error from quantising the outputs alone, without their gain."""
 
     def steps(self, *, half: bool) -> tuple[tuple[float, int], ...]:
-        """Return scale and zero point of what it reads and of what it gives; nothing where it is not static.
+        """Return scale and zero point of the linear's input and of its output; empty if it has no static ranges.
 
-        In a file of half precision it gives floats: Core ML's linears of int8 do, and none of theirs is lost.
+        With `half`, the input's alone: in half-precision files the output is float, as in Core ML's int8 linears.
         """
         if self.input is None or self.output is None:
             return ()
@@ -88,45 +88,45 @@ class Linear(BaseModel):
 
 
 class Training(BaseModel):
-    """Quantisation-aware training of the checkpoint, where it had one."""
+    """The record of a checkpoint's quantisation-aware training."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     texts: int
-    """Texts that were trained on."""
+    """Number of training texts."""
     held_out: int
-    """Texts that were not, on which distances are measured."""
+    """Number of held-out texts, on which distances are measured."""
     steps: int
     seconds: float
     """Time of the updates, summed over the parts of an interrupted run."""
     resumed_at: tuple[int, ...]
-    """Updates after which an interrupted run went on."""
+    """Numbers of updates at which an interrupted run was resumed."""
     distance_before: float
     """Mean squared distance of the outputs to the student's in fp32, relative to their size, on held-out texts."""
     distance: float
-    """The same after training."""
+    """The same distance after training."""
     first_loss: float
     final_loss: float
 
 
 class ChosenWeight(BaseModel):
-    """One weight that was chosen on text."""
+    """The record of one weight that was quantised on the calibration set."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    """The parameter's, in the Hugging Face model."""
+    """Name of the parameter in the Hugging Face model."""
     error_nearest: float | None
-    """Squared error of a linear's outputs relative to the outputs, each number rounded to the nearest; None of a table.
+    """Relative squared error of a linear's outputs if each weight is rounded to nearest; None for a table.
 
-    The linear reads what it reads in the quantised model, on the calibration set.
+    The linear's inputs are those in the quantised model, on the calibration set.
     """
     error: float | None
-    """The same with errors handed on from column to column."""
+    """The same error with each column compensating the rounding errors of the columns before it."""
 
 
 class ChosenWeights(BaseModel):
-    """All weights of a student that were chosen, tables first, then linears in the order of their first call."""
+    """All weights of a student quantised on the calibration set: tables, then linears in the order of first call."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -136,7 +136,7 @@ class ChosenWeights(BaseModel):
     training: Training | None = None
 
     def errors(self) -> dict[str, float]:
-        """Return by how much rounding changes what each linear gives, by its path."""
+        """Return the relative squared error of each linear's outputs from weight quantisation, by its path."""
         return {one.name.removesuffix(".weight"): one.error for one in self.weights if one.error is not None}
 
 
@@ -151,12 +151,12 @@ class Ranges(BaseModel):
     texts: int
     tokens: int
     identity_error: float
-    """Largest difference between the student and the rewritten one, both fp32, over the root mean square of outputs."""
+    """Largest difference between the student with and without gains, both fp32, over the outputs' root mean square."""
     linears: tuple[Linear, ...]
     training: Training | None = None
 
     def errors(self) -> dict[str, float]:
-        """Return by how much rounding changes what each linear gives, by its path."""
+        """Return the relative squared error of each linear's outputs from quantisation, by its path."""
         return {one.path: one.error + (one.output_error or 0.0) for one in self.linears}
 
 

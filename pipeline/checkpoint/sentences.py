@@ -1,4 +1,4 @@
-"""What sentence-transformers keeps beside a checkpoint, and which of it the embedding task does not carry out.
+"""Settings of sentence-transformers beside a checkpoint, and the refusal of those that the embedding task ignores.
 
 The task takes the mean over a text's tokens and scales it to unit length; it has no prompts and no other modules.
 
@@ -104,10 +104,10 @@ def _check_pooling(folder: Path, path: Path) -> None:
 
 
 def _other_modes(config: Mapping[str, Any]) -> str | None:
-    """Return what a Pooling asks for besides the mean, which is its default; None for nothing.
+    """Return the pooling modes of a Pooling module's config if they are not the mean alone, else None.
 
-    Newer releases write `pooling_mode`, one name or a list of names to join; older ones a flag for each. Where a config
-    has both, a newer release reads the one and an older the other, so both have to say it.
+    Newer releases write `pooling_mode`, one name or a list of names to join; older ones a flag per mode. If a config
+    has both, newer releases read the former and older ones the latter, so both have to be the mean.
     """
     mode = config.get("pooling_mode", _MEAN)
     if mode not in (_MEAN, [_MEAN]):

@@ -72,7 +72,7 @@ def compressed(checkpoint: Path | Source) -> Compressed | None:
 
 
 def name_of(checkpoint: Path | Source) -> str:
-    """Return what errors call a checkpoint."""
+    """Return the name of a checkpoint in error messages: its origin, or its path."""
     return checkpoint.origin if isinstance(checkpoint, Source) else str(checkpoint)
 
 
@@ -118,7 +118,7 @@ def from_pretrained(auto: Any, checkpoint: Path | Source, config: Any, **options
 
 @contextlib.contextmanager
 def _faults_named(source: Source) -> Iterator[None]:
-    """Turn what transformers raises for a config that makes no sense, of many classes, into one error."""
+    """Turn any exception of transformers over an invalid config into a `StudentError`."""
     try:
         yield
     except StudentError:
@@ -274,7 +274,7 @@ def _resize(module: nn.Module, shape: Sequence[int]) -> None:
 
 
 def _pair(module: nn.Linear | nn.Embedding, first: Sequence[int], second: Sequence[int]) -> nn.Sequential:
-    """Return two factors, not initialised, in the place of one matrix."""
+    """Return two uninitialised factors that replace one matrix."""
     if isinstance(module, nn.Embedding):
         table = nn.Embedding(first[0], first[1], padding_idx=module.padding_idx)
         return nn.Sequential(table, nn.Linear(second[1], second[0], bias=False))
@@ -308,7 +308,7 @@ def sharing(model: Any) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]
 
 
 def entry_of(model: Any) -> dict[str, Any]:
-    """Return what the config of a compressed model says beyond a plain one's."""
+    """Return the config entries that a compressed model has in addition to a plain one's."""
     attention, feed_forward = sharing(model)
     (first, *_) = layers.layers(model)
     entry = Compressed(head_size=first.head_size, attention=attention, feed_forward=feed_forward)

@@ -1,6 +1,6 @@
-"""Checkpoints that recipes name: find one, check and hash its files, and refuse what is unsafe or broken.
+"""Checkpoints that recipes name: find one, check and hash its files, and refuse unsafe or broken ones.
 
-Only the files, the config and the header of the weights are read, so nothing heavy is imported.
+Only the files, the config and the header of the weights are read, and no toolchain is imported.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _TAKEN = ("config.json", WEIGHTS, *TOKENIZER_FILES, "1_Pooling/config.json", "mo
 RECIPE = "recipe:"
 """Prefix of a source that is the checkpoint of another recipe, see `pipeline.planning.checkpoints`."""
 _LOOKED_AT = ("config_sentence_transformers.json", *sentences.TRANSFORMER_CONFIGS)
-"""Files that may refuse a checkpoint and say nothing of how it is computed, so that no key depends on them."""
+"""Files that are checked, and may lead to a refusal, but do not change the computation and so are in no key."""
 _MODULE_CONFIGS = "*/config.json"
 """Configs of sentence-transformers' modules, each in the folder that modules.json names."""
 _SHA256_DIGITS = 64
@@ -100,7 +100,7 @@ class Source:
     config: Mapping[str, Any]
     architecture: Architecture
     tensors: Mapping[str, tuple[int, ...]] | None = None
-    """Shapes of the weights by name, where a trial on torch's meta device left the checkpoint; None: the file's."""
+    """Shapes of the weights by name, if the checkpoint is the result of a trial on torch's meta device; else None."""
 
     @property
     def digest(self) -> str:
@@ -109,7 +109,7 @@ class Source:
 
     @property
     def max_length(self) -> int:
-        """The longest row that the checkpoint takes, in tokens, special ones included."""
+        """The longest sequence that the checkpoint supports, in tokens, including special ones."""
         return self.architecture.max_length(self.config)
 
     @property
@@ -135,13 +135,13 @@ class Source:
 
     @property
     def weights_bytes(self) -> int:
-        """Size of the checkpoint's weights; those of a trial are counted in fp32."""
+        """Size of the checkpoint's weights in bytes; after a trial, the size that its shapes have in fp32."""
         if self.tensors is not None:
             return 4 * sum(math.prod(shape) for shape in self.tensors.values())
         return (self.folder / WEIGHTS).stat().st_size
 
     def tensor_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Return the shapes of the weights by name: those of a trial, or from the header of the file."""
+        """Return the shapes of the weights by name, from a trial or from the header of the file."""
         return self.tensors if self.tensors is not None else _header(self.folder / WEIGHTS)
 
 
@@ -321,7 +321,7 @@ def _check_padding(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def _check_computation(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse what transformers passes over in silence: the reference would compute something else than was trained."""
+    """Refuse config settings that transformers ignores silently, so that the reference would differ from the model."""
     positions = config.get("position_embedding_type")
     wrong = None
     if config.get("is_decoder") or config.get("add_cross_attention"):
@@ -377,7 +377,7 @@ def check_weights(folder: Path) -> None:
 
 
 def _check_fit(recipe: Recipe, recipe_file: Path, source: Source) -> None:
-    """Refuse sequence lengths that the checkpoint does not support, and what the recipe's task does not carry out."""
+    """Refuse sequence lengths beyond the checkpoint's limit, and checkpoint settings that the task does not support."""
     for backend in recipe.targets:
         longest = recipe.lengths(backend)[-1]
         if longest > source.max_length:

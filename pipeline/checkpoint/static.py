@@ -24,16 +24,16 @@ _SMALLEST = 1e-12
 _Grid = tuple[float, int]
 """Scale and zero point."""
 Weights = Literal["codes", "floats", "later"]
-"""How a graph holds int8 weights: as codes that are multiplied out; as floats that are rounded, for converters that
-know a weight by that pattern alone; or as they are, in a graph for half precision whose weights are rounded later."""
+"""How a graph holds int8 weights: as codes that are dequantised; as floats that are quantised and dequantised, a
+pattern that some converters need; or unchanged, in a half-precision graph whose weights are quantised later."""
 
 
 def codes_by_row(weight: torch.Tensor, *, one_scale: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a weight's int8 codes, `(rows, columns)` in floats, and the scale of each row, `(rows,)`; symmetric.
+    """Quantise a weight symmetrically to int8: return codes, `(rows, columns)` in floats, and scales, `(rows,)`.
 
     Args:
         weight: `(rows, columns)`.
-        one_scale: whether all rows have the same, which old runtimes ask for.
+        one_scale: whether all rows have the same scale (per tensor), as old runtimes need it.
     """
     largest = weight.abs().amax(1)
     scale = (largest.amax().expand_as(largest) if one_scale else largest).div(_LARGEST).clamp(min=_SMALLEST)
@@ -41,7 +41,7 @@ def codes_by_row(weight: torch.Tensor, *, one_scale: bool = False) -> tuple[torc
 
 
 class StaticLinear(nn.Module):
-    """A linear whose input, weight and output are int8."""
+    """A linear with static int8 quantisation of input, weight and output."""
 
     def __init__(
         self, linear: nn.Linear, before: _Grid, after: _Grid, weights: Weights, *, one_scale: bool = False
@@ -58,7 +58,7 @@ class StaticLinear(nn.Module):
         self.bias = linear.bias
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return what the linear gives, rounded as int8 is."""
+        """Return the linear's output, with input, weight and output quantised to int8 and dequantised."""
         weight, axis = self.weight, (self.scale, self.zeros, 0, -_LARGEST, _LARGEST, torch.int8)
         if self.rounds:
             weight = _OPERATIONS.quantize_per_channel(weight, *axis)
@@ -67,15 +67,15 @@ class StaticLinear(nn.Module):
 
 
 class StaticInput(nn.Module):
-    """A linear whose input is int8."""
+    """A linear with static int8 quantisation of its input alone."""
 
     def __init__(self, linear: nn.Linear, before: _Grid) -> None:
-        """Keep a linear as it is."""
+        """Wrap a linear, whose weight stays in floats."""
         super().__init__()
         self.linear, self.before = linear, before
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return what the linear gives of its input, rounded as int8 is."""
+        """Return the linear's output for its input quantised to int8 and dequantised."""
         result: torch.Tensor = self.linear(_rounded(hidden, self.before))
         return result
 
@@ -87,7 +87,7 @@ def _rounded(values: torch.Tensor, quantised: _Grid) -> torch.Tensor:
 
 
 def insert(model: Any, ranges: Ranges, weights: Weights) -> int:
-    """Replace the linears of a model that have ranges; return how many.
+    """Replace the linears of a model that have ranges by statically quantised ones; return their number.
 
     Args:
         model: a Hugging Face model with the gains of the checkpoint that the ranges were found for.
@@ -111,7 +111,7 @@ def insert(model: Any, ranges: Ranges, weights: Weights) -> int:
 
 
 def linears(model: Any, ranges: Ranges) -> list[tuple[Linear, nn.Linear]]:
-    """Return the linears of a model that have ranges, within their gains, with these; errors are those of `insert`."""
+    """Return the ranges with both input and output, each with its linear in the model; raises `insert`'s errors."""
     modules: Mapping[str, Any] = dict(model.named_modules())
     found = []
     for row in ranges.linears:

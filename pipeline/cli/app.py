@@ -69,7 +69,7 @@ Targets = Annotated[
 
 
 def _folder(path: Path) -> Path:
-    """Refuse what cannot be the build folder before anything is planned."""
+    """Refuse a path that cannot be the build folder before anything is planned."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -516,7 +516,7 @@ def _report_error(kind: str, message: str, code: int) -> None:
 
 
 def _usage(error: typer.TyperException) -> str:
-    """Return what is wrong with the arguments and which help explains them."""
+    """Return the error in the arguments, and the help command that explains them."""
     context = getattr(error, "ctx", None)
     help_for = context.command_path if context else "pocketbert"
     return f"{error.format_message().rstrip('.')}. See `{help_for} --help`."

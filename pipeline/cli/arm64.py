@@ -92,7 +92,7 @@ def arm64(
 
 
 def _choose(parsed: "Recipe", names: Sequence[str], *, stub_cuda: bool) -> tuple[list["Target"], list["Target"]]:
-    """Return the targets that are run, and those that are left out since nobody asked for them by name."""
+    """Return the targets to run, and the ones left out, which need an option and were not requested by name."""
     from pipeline.convert.targets import choose_targets
     from pipeline.devices.arm64_packages import BUILDS
 

@@ -1,4 +1,4 @@
-"""`pocketbert demo`: makes what the demo apps show from ready recipes, ships it, and says how large the apps become."""
+"""`pocketbert demo`: make the demo apps' models from ready recipes, ship them, and report the apps' sizes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,13 +24,13 @@ MODELS: Mapping[str, str] = {
     "xquad": "question answering, WEAK: it learned from a few hundred questions",
     "bert-base-random": "BERT-base's shape with random weights, for latency alone",
 }
-"""What the apps show: ready recipes, and what each is for."""
+"""The models of the demo apps: names of ready recipes, each with its purpose."""
 _APPS = ("android", "ios")
 
 
 @dataclass
 class _Demo:
-    """What became of it."""
+    """The outcome of `pocketbert demo`."""
 
     shipped: list[tuple["Shipped", list[Path]]] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -113,7 +113,7 @@ def _make(
     progress: Progress,
     found: _Demo,
 ) -> None:
-    """Verify a recipe's smallest file of each backend, and ship those that passed."""
+    """Verify a recipe's smallest file of each backend, and ship the files that passed."""
     from pipeline.convert.targets import choose_targets
     from pipeline.planning import run as running
     from pipeline.planning.build import Request

@@ -48,7 +48,7 @@ def error_document(kind: str, message: str) -> dict[str, Any]:
 
 
 def run_document(recipe: str, steps: Iterable[Step], parities: Mapping[str, Parity]) -> dict[str, Any]:
-    """Return the document of a recipe's steps, made or planned, and of the verdicts."""
+    """Return the JSON document of a recipe's steps, made or planned, and of its verdicts."""
     rows = [
         {
             "name": step.name,
@@ -68,7 +68,7 @@ def run_document(recipe: str, steps: Iterable[Step], parities: Mapping[str, Pari
 def prediction_document(
     predictions: Sequence[Prediction], neighbours: Sequence[Sequence[NearText]] | None
 ) -> dict[str, Any]:
-    """Return the document of what a model gives for each text, and of the nearest candidates of each."""
+    """Return the JSON document of a model's predictions, with the nearest candidates of each text."""
     rows = []
     for number, prediction in enumerate(predictions):
         row = _given("text", prediction.text) | _given("second", prediction.second) | {"tokens": prediction.tokens}
@@ -86,7 +86,7 @@ def prediction_document(
 
 
 def _given(key: str, text: str | None) -> dict[str, Any]:
-    """Return a text that was handed in; of a long one the beginning, and under `<key>_characters` how long it is."""
+    """Return a user's text under `key`; a long one is cut, and `<key>_characters` has its full length."""
     if text is None or len(text) <= _GIVEN_BACK_CHARACTERS:
         return {key: text}
     return {key: text[:_GIVEN_BACK_CHARACTERS], f"{key}_characters": len(text)}

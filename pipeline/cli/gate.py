@@ -32,7 +32,7 @@ _STYLES: "Mapping[Verdict, str]" = {
     "new": "[yellow]new[/yellow]",
 }
 _PLAIN = {"metric": 4, "cosine": 5, "dB": 1}
-"""Units whose change is a difference, with the decimals that are shown; that of the others is a growth."""
+"""Units whose change is shown as a difference, with its decimals; the change in other units is a growth."""
 
 
 def gate(
@@ -107,7 +107,7 @@ def _time(
 
 
 def _untimed(target: "TargetReport", models: "Mapping[str, Artifact]") -> "Untimed | None":
-    """Say why a target's files are not timed, or return None."""
+    """Return the reason why a target's files are not timed, or None."""
     from pipeline import formats
     from pipeline.report.gate import Untimed
 

@@ -1,4 +1,4 @@
-"""`pocketbert history`: what became of a recipe over several reports."""
+"""`pocketbert history`: the figures of a recipe over several reports."""
 
 from functools import partial
 from pathlib import Path
@@ -50,7 +50,7 @@ def history(
 
 
 def _labels(reports: list[Path]) -> list[str]:
-    """Return short names: the files' own where they differ, else those of their folders."""
+    """Return short names of reports: their files' names if these differ, else their folders."""
     stems = [file.stem for file in reports]
     return stems if len(set(stems)) == len(stems) else [str(file.parent) for file in reports]
 

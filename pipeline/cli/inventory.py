@@ -1,4 +1,4 @@
-"""What exists: the tables behind `pocketbert list` and `pocketbert recipes`. No toolchain is imported for them."""
+"""The tables behind `pocketbert list` and `pocketbert recipes`. No toolchain is imported for them."""
 
 import importlib.metadata
 import json
@@ -112,12 +112,12 @@ def _ready_recipe(name: str) -> ReadyRecipe:
 
 
 def needs(name: str) -> list[str]:
-    """Return what a ready recipe needs from outside and what is not known to be here; empty: it runs as it is."""
+    """Return the downloads and datasets that a ready recipe needs and that may be absent; empty if there are none."""
     return list(dict.fromkeys(_needs(read(name)[0])))
 
 
 def _needs(recipe: Recipe) -> Iterator[str]:
-    """Yield what a recipe takes from outside: a checkpoint of the hub, and datasets that are not here."""
+    """Yield the external inputs of a recipe: checkpoints of the hub, and datasets that are absent."""
     for place in recipe_sources(recipe):
         # A recipe of the package names only others of the package.
         yield from _needs(read(place.removeprefix(RECIPE))[0])

@@ -1,4 +1,4 @@
-"""What the command shows on standard error while it works: steps under way, notes, and the error that ended it."""
+"""Progress on standard error while a command works: steps under way, notes, and the error that ended it."""
 
 import threading
 import time
@@ -32,7 +32,7 @@ class Progress:
         self._bars = Bars(*columns, console=_err, transient=True, disable=quiet or not _err.is_terminal)
         self._tasks: dict[str, TaskID] = {}
         self._lines: dict[str, tuple[int, float]] = {}
-        """For each step under way the tenth and the time of its last line, where no terminal shows bars."""
+        """Without a terminal: for each step under way, the tenth and the time of its last printed line."""
         self._lock = threading.Lock()
 
     def started(self, step: str) -> None:
@@ -98,7 +98,7 @@ class Progress:
 
 
 def _figures(step: Step) -> str:
-    """Return the few figures of a finished step that a person looks for first."""
+    """Return the most important figures of a finished step."""
     metrics = step.artifact.manifest.metrics if step.artifact else {}
     parts = []
     if "file_bytes" in metrics:

@@ -1,4 +1,4 @@
-"""`pocketbert ranges` and `pocketbert sensitivity`: what quantising a student found, linear by linear."""
+"""`pocketbert ranges` and `pocketbert sensitivity`: the results of quantising a student, linear by linear."""
 
 from functools import partial
 from pathlib import Path

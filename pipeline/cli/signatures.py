@@ -12,7 +12,7 @@ from pipeline.cli.documents import AsJson
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError
 
 _BESIDE_BUNDLE = ("manifest.json", ".gitattributes", ".cache/")
-"""What lies beside a bundle that was made here or downloaded from the Hub, and is no part of it."""
+"""Files beside a bundle that are no part of it, from the build folder or from a download of the Hub."""
 
 app = typer.Typer(help="Make keys that sign models, and show them.", no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -95,7 +95,7 @@ def verify_signature(
 
 
 def _folders(folder: Path) -> Iterator[tuple[Path, str | None, tuple[str, ...]]]:
-    """Yield what is signed in a folder: its path, the name that it has to have, and what a signature may pass over."""
+    """Yield each signed folder below a folder: its path, the required name, and the files that need no signature."""
     from pipeline.ship import placing, record
 
     index = folder / placing.INDEX

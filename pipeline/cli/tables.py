@@ -1,4 +1,4 @@
-"""What the verbs print on standard output when they are done: lines and tables for people."""
+"""The results of the verbs on standard output: lines and tables for people."""
 
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ def show(content: RenderableType) -> None:
 
 
 def print_plan(steps: Sequence[Step], build: Path) -> None:
-    """Print a dry run: what each step would make and why, with estimates of time and disk."""
+    """Print a dry run: for each step whether it would run and why, with estimates of time and disk."""
     table = Table("step", "", "why", "time", "disk", box=None, pad_edge=False)
     for step in steps:
         if step.artifact:
@@ -105,7 +105,7 @@ def print_outcome(folder: Path, steps: Sequence[Step], parities: Mapping[str, Pa
 
 
 def print_predictions(predictions: Sequence[Prediction], neighbours: Sequence[Sequence[NearText]] | None) -> None:
-    """Print what the model gives for each text, and the nearest candidates of each."""
+    """Print the model's prediction for each text, and the nearest candidates of each."""
     for number, prediction in enumerate(predictions):
         say(shortened(f"{prediction.text}{' | ' + prediction.second if prediction.second else ''}"))
         if prediction.truncated:
@@ -129,7 +129,7 @@ def print_predictions(predictions: Sequence[Prediction], neighbours: Sequence[Se
 
 
 def print_draft(draft: Draft) -> None:
-    """Print what the checkpoint is, what was chosen for it, and what to do next."""
+    """Print the checkpoint's summary, the choices made for it, and the next command."""
     checkpoint = draft.checkpoint
     megabytes = checkpoint.weights_bytes / 1e6
     size = [f"{checkpoint.parameters / 1e6:.1f} M parameters ({', '.join(checkpoint.dtypes)}, {megabytes:.1f} MB)"]
@@ -171,7 +171,7 @@ _COMPAT = {
 
 
 def print_compat(compat: Compat) -> None:
-    """Print the verdict of each runtime on each file, and what ExecuTorch promises for its files, which are not run."""
+    """Print the verdict of each runtime on each file, and ExecuTorch's promise for its files, which are not run."""
     if compat.rows:
         table = Table(box=None, pad_edge=False)
         for title in ("runtime", ""):
@@ -221,7 +221,7 @@ def _compat_figures(verdict: Verdict) -> tuple[str, ...]:
 
 
 def print_pushed(pushed: Pushed) -> None:
-    """Print what the bundle holds and where it was uploaded, or would be."""
+    """Print the contents of the bundle, and the place to which it was uploaded or would be."""
     for item in pushed.targets:
         say(f"{item.target} ({item.verdict})  {item.bytes / 1e6:.1f} MB")
     for name, reason in pushed.left_out.items():
@@ -245,7 +245,7 @@ def print_inventory(tables: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def print_sections(sections: Iterable[SectionKeys]) -> None:
-    """Print what each section of a recipe is for."""
+    """Print the purpose of each section of a recipe."""
     table = Table("section", "", box=None, pad_edge=False, header_style="bold")
     for section in sections:
         table.add_row(escape(section.name), escape(section.meaning))
@@ -253,7 +253,7 @@ def print_sections(sections: Iterable[SectionKeys]) -> None:
 
 
 def print_keys(section: SectionKeys) -> None:
-    """Print each key of a section with what it accepts, its default and its meaning."""
+    """Print each key of a section with its accepted values, its default and its meaning."""
     show(f"[bold]{escape(f'[{section.name}]')}[/bold] {escape(section.meaning)}")
     for key in section.keys:
         default = "required" if key.default is None else f"default: {key.default}" if key.default else ""

@@ -3,11 +3,11 @@
 import re
 
 _SHOWN_CHARACTERS = 300
-"""How much of a given text is printed back."""
+"""Most characters of a user's text that are printed back."""
 _LONGEST_ERROR = 2000
-"""Characters of an error's line; the longest that PocketBERT writes itself list what exists, in some hundreds."""
+"""Most characters of an error's line; PocketBERT's own longest errors, with lists of choices, have some hundreds."""
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Control characters but for tab and line feed, and what turns the direction of writing around."""
+"""Control characters except tab and line feed, and characters that change the direction of writing."""
 
 
 def plain(text: str) -> str:
@@ -21,7 +21,7 @@ def shortened(text: str, *, most: int = _SHOWN_CHARACTERS) -> str:
 
 
 def error_line(message: str) -> str:
-    """Return an error as one line: of one that quotes something endless the beginning, and the end with the advice."""
+    """Return an error as one line; a very long one is cut in the middle, since its advice stands at the end."""
     line = " ".join(message.split())
     if len(line) <= _LONGEST_ERROR:
         return line

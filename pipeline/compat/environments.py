@@ -34,7 +34,7 @@ class Environment:
     runtime: Runtime
     python: Path | None
     reason: str
-    """Why there is none; empty if there is."""
+    """Why there is no environment; empty if there is one."""
 
 
 class _Failed(Exception):
@@ -42,7 +42,7 @@ class _Failed(Exception):
 
 
 def prepare(runtime: Runtime, root: Path, *, install: bool, note: Note) -> Environment:
-    """Return a runtime's environment: the project's own, one that is there, or one made now.
+    """Return a runtime's environment: the project's own, an existing one, or one that is made now.
 
     Args:
         runtime: a row of the table.
@@ -81,7 +81,7 @@ def python_of(place: Path) -> Path:
 
 
 def _problem(runtime: Runtime, place: Path) -> str | None:
-    """Say what keeps an environment from being used, or return None."""
+    """Return the reason why an environment cannot be used, or None."""
     if not place.exists():
         return "it has no environment yet"
     try:
@@ -101,7 +101,7 @@ _LOOK = "import importlib.metadata, sys, numpy; print(importlib.metadata.version
 
 
 def _make(runtime: Runtime, base: str, place: Path) -> None:
-    """Make an environment from nothing; the marker is what makes it count."""
+    """Make an environment from scratch; the marker file, written last, makes it valid."""
     shutil.rmtree(place, ignore_errors=True)
     _run([base, "-I", "-m", "venv", str(place)], _LOOK_S)
     python = python_of(place)

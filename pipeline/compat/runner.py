@@ -19,7 +19,7 @@ import numpy as np
 
 
 class Report:
-    """What happened so far."""
+    """The report of a run, one JSON line per event."""
 
     def __init__(self, path: str) -> None:
         """Open the report for writing."""

@@ -47,32 +47,32 @@ Tell = Callable[[str, float], None]
 
 
 class Listener(Protocol):
-    """Hears what is going on."""
+    """The callbacks for progress."""
 
     def started(self, step: str) -> None:
-        """The trials began."""
+        """Called when the trials begin."""
 
     def advanced(self, step: str, what: str, fraction: float) -> None:
-        """The trials came so far."""
+        """Called when a fraction of the trials is done."""
 
     def note(self, text: str) -> None:
-        """Something is worth a line."""
+        """Called with a message for the user."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The document, with how it came about."""
+    """The compat document with its artifact, and whether it was made now."""
 
     document: Compat
     artifact: Artifact
     made: bool
-    """Whether anything was tried now; else nothing had changed."""
+    """Whether the trials ran now; False if nothing had changed since the last time."""
     seconds: float
 
 
 @dataclass(frozen=True)
 class _Files:
-    """The finished targets, and the names of those that are not made yet."""
+    """The finished targets, and the names of the unfinished ones."""
 
     tflite: dict[Target, Artifact]
     pte: dict[Target, Artifact]
@@ -143,7 +143,7 @@ def _prepare(runtime: Runtime, root: Path, *, install: bool, progress: Listener)
 
 
 def _order(place: Path, files: _Files, ready: Sequence[Environment], floor: Runtime | None) -> Order:
-    """Describe what decides the findings: files, runtimes and why one is missing, and the processor."""
+    """Return the artifact's order; its key depends on files, runtimes (or why one is missing) and processor."""
     machine = host.describe()
     params = {
         "runtimes": {one.runtime.name: [*one.runtime.requirements, one.reason] for one in ready},
@@ -271,7 +271,7 @@ def judge(trial: Trial, calls: Sequence[Call], rows: Golden, *, runtime: str) ->
 
 
 def refused(too_new: Sequence[TooNew], verdict: Verdict, *, runtime: str) -> Verdict:
-    """Return a refusal with the operations that are too new for the runtime, if there are such."""
+    """Return a refusal with the operations that are too new for the runtime, if there are any."""
     if not too_new:
         return verdict
     reason = f"{runtime}: {'; '.join(map(str, too_new))}"
@@ -279,7 +279,7 @@ def refused(too_new: Sequence[TooNew], verdict: Verdict, *, runtime: str) -> Ver
 
 
 def _numbers(trial: Trial, calls: Sequence[Call], rows: Golden) -> Verdict:
-    """Compare every output with the truth of its row."""
+    """Compare every output with the reference of its row."""
     truths = [np.asarray(rows.rows[call.row].output, np.float32) for call in calls]
     values = [
         _numbers_of(outputs, tokens=len(rows.rows[call.row].input_ids))
@@ -330,7 +330,7 @@ def _against_gates(
 
 
 def _numbers_of(outputs: Sequence[NDArray[np.float32]], *, tokens: int) -> NDArray[np.float32]:
-    """Return a row's numbers as the golden rows have them: outputs side by side, of its tokens alone, in one line."""
+    """Return a row's outputs in the layout of the golden rows: side by side, without padding, flattened."""
     value = outputs[0][0] if len(outputs) == 1 else np.stack([output[0] for output in outputs], axis=-1)
     flat: NDArray[np.float32] = (value[:tokens] if value.ndim == 2 else value).reshape(-1)
     return flat

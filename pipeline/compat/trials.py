@@ -1,7 +1,7 @@
-"""Run a file on a runtime in that runtime's environment, and come back whatever the runtime does.
+"""Run a file on a runtime in that runtime's own environment, and survive its crashes and hangs.
 
-A runtime refuses a file at the first operation whose version it does not know. What it does know is found by handing it
-models that hold nothing but one operator code.
+A runtime refuses a file at the first operation whose version it does not know. The versions that it knows are found
+with models that hold nothing but one operator code.
 """
 
 import json
@@ -42,14 +42,14 @@ class Call:
 
 @dataclass(frozen=True)
 class Trial:
-    """How a run ended, and what it gave."""
+    """The end of a run, with its outputs and times."""
 
     ended: Ended
     outputs: tuple[tuple[NDArray[np.float32], ...], ...] = ()
     """The file's outputs of each call, in the order of their names; none if it was not done."""
     ms: tuple[float, ...] = ()
     at: str = ""
-    """What was being done when it ended badly."""
+    """The step at which it failed."""
     words: str = ""
     """The runtime's own error, or how its process ended."""
 
@@ -127,7 +127,7 @@ def probe(
     scratch: Path | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> list[bool] | None:
-    """Return which of some small models the runtime opens; None if it broke on the way."""
+    """Return for each of the small models whether the runtime opens it; None if the run failed."""
     arrays = {f"p{number}": np.frombuffer(model, np.uint8) for number, model in enumerate(models)}
     with TemporaryDirectory(dir=scratch) as place:
         trial, last = _job(python, module, {"probes": list(arrays)}, arrays, Path(place), log=log, timeout_s=timeout_s)
@@ -144,7 +144,7 @@ def _job(
     log: Path,
     timeout_s: float,
 ) -> tuple[Trial, dict[str, Any]]:
-    """Hand a job to the runner; return how it ended and the last line of its report."""
+    """Run a job in the runner; return the trial and the last line of the runner's report."""
     inputs, outputs, report = (scratch / name for name in ("inputs.npz", "outputs.npz", "report.jsonl"))
     np.savez(inputs, **arrays)  # type: ignore[arg-type]  # numpy's stub takes the names for its own options
     job |= {"module": module, "inputs": str(inputs), "outputs": str(outputs), "report": str(report)}
@@ -163,7 +163,7 @@ def _job(
 
 
 def _process(command: list[str], log: Path, timeout_s: float) -> str:
-    """Run a command to its end; say how it went down, or nothing if it did not."""
+    """Run a command to its end; return a description of its failure, or an empty string."""
     with log.open("ab") as sink:
         try:
             code = subprocess.run(
@@ -193,7 +193,7 @@ def _report(path: Path) -> list[dict[str, Any]]:
 
 
 def operators_of(file: Path) -> list[Operator]:
-    """Return the operator codes of a file, in its order; custom operations are named by what the file calls them."""
+    """Return the operator codes of a file, in its order; custom operations have the file's own name for them."""
     from ai_edge_litert import schema_py_generated as schema
 
     names = {value: name for name, value in vars(schema.BuiltinOperator).items() if isinstance(value, int)}

@@ -1,6 +1,7 @@
-"""What makes a checkpoint small, in its natural order: one folder a section of the recipe. Imports nothing heavy.
+"""Compression stages of a checkpoint, in the order in which they run: one folder per section of the recipe.
 
-Each stage turns a folder in Hugging Face layout into another one, so any of them can be left out.
+Each stage turns a folder in Hugging Face layout into another one, so any of them can be left out. No toolchain is
+imported.
 """
 
 from pipeline.compress.common import Context, Stage, Work
@@ -15,10 +16,10 @@ from pipeline.recipe.schema import Recipe
 __all__ = ["STAGES", "Context", "Stage", "Work", "labelled_data", "stages"]
 
 STAGES = (HEAD, START, VOCABULARY, PRUNE, FACTORISE, SHARE, DISTIL)
-"""In their order: a teacher's head first; what is cut out need not be decomposed, and what was lost is learnt again at
-the end."""
+"""The stages in the order in which they run: a teacher's head first, pruning before factorisation, so that pruned
+structures are not decomposed, and distillation last, which recovers the quality that the others lost."""
 
 
 def stages(recipe: Recipe) -> list[Stage]:
-    """Return the stages that a recipe asks for, in order."""
+    """Return the stages whose section a recipe has, in the order in which they run."""
     return [stage for stage in STAGES if getattr(recipe, stage.name) is not None]

@@ -1,8 +1,8 @@
-"""What the stages that compress have in common: the row of the order, what a stage is told, and what its node is.
+"""The interface of compression stages: the row of a stage, its context and the work of its node.
 
 Each stage is split into a choice, which needs weights, and its application, for which shapes suffice. A plan applies a
-neutral choice to a model on torch's meta device: what the real functions refuse there is refused before anything is
-made, and what they leave is what the next stage is tried on. Imports nothing heavy.
+neutral choice to a model on torch's meta device: an error there is raised before anything is made, and the resulting
+shapes are those on which the next stage is tried. No toolchain is imported.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,66 +22,66 @@ from pipeline.recipe.compression import FactoriseSection, PruneSection
 from pipeline.recipe.schema import Recipe
 
 SOURCE = Input("source")
-"""The checkpoint before a stage, as an argument of its node."""
+"""Placeholder for the folder of the checkpoint before a stage, among the arguments of its node."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What stages need to know besides the checkpoint before them."""
+    """The inputs of a stage's checks and work, besides the checkpoint before it."""
 
     recipe: Recipe
     recipe_file: Path
-    """Relative files are relative to its folder."""
+    """Relative paths in the recipe start from its folder."""
     unpruned: Source
     """The checkpoint before compression, which is the default teacher."""
     made: Made = field(default_factory=dict)
-    """Checkpoints of other recipes."""
+    """Checkpoints of other recipes, by the `recipe:NAME` that names them."""
     texts: dict[str, list[Any]] = field(default_factory=dict)
-    """Unlabelled texts by the section that names them, once they were read."""
+    """Unlabelled texts that were read already, by the section that names them."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What the node of a stage does."""
+    """The work of a stage's node: function, arguments, parameters of the key, and estimate."""
 
     version: int
     params: Mapping[str, Any]
-    """What decides the result, besides the inputs."""
+    """Parameters that decide the result besides the inputs; they are part of the key."""
     distributions: tuple[str, ...]
-    """Packages whose versions decide the result."""
+    """Packages whose versions decide the result; they are part of the key."""
     make: Callable[..., dict[str, Any]]
-    """Fills the artifact's directory, its last argument; runs in a worker."""
+    """Function that fills the artifact's directory, its last argument; runs in a worker."""
     arguments: tuple[Any, ...]
     """The arguments before the directory: `SOURCE` stands for the checkpoint before the stage."""
     seconds: float
-    """Estimate, for MiniLM on two cores."""
+    """Estimated seconds for MiniLM on two cores."""
     other_checkpoints: Mapping[str, str | None] = field(default_factory=dict)
     """Further inputs by name: the source that a recipe names, or None for the unpruned checkpoint."""
     trains: bool = False
-    """Whether it takes a machine for minutes or hours."""
+    """Whether it trains, and so needs the whole machine."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One row of the order."""
+    """A compression stage, one row of `pipeline.compress.STAGES`."""
 
     name: str
     """Name of the step, and of the recipe's section."""
     folder: str
     origin: str
-    """What it adds to the student's origin."""
+    """Word that is added to the student's origin, such as `factorised`."""
     check: Callable[[Context, Source], None]
-    """Refuses what the recipe alone, data or labels rule out."""
+    """Raises an error for settings, data or labels that do not fit, without a trial."""
     work: Callable[[Context], Work]
     trial: Callable[[Context, Source], Source]
-    """Applies the stage on torch's meta device and returns the checkpoint as it is left; raises what it raises there.
-    Imports torch."""
+    """Applies the stage on torch's meta device and returns the checkpoint with the resulting shapes; raises the errors
+    of the stage itself. Imports torch."""
     teaches: bool = False
     """Whether later stages use its output as the default teacher."""
 
 
 def calibration_texts(context: Context, name: str, section: PruneSection | FactoriseSection) -> list[Unlabelled]:
-    """Return the calibration texts of a section, which are read once; none where the section uses none.
+    """Return the calibration texts of a section, which are read once; an empty list if the section uses none.
 
     Raises:
         RecipeError: the section names texts that it does not use.
@@ -100,7 +100,7 @@ def calibration_texts(context: Context, name: str, section: PruneSection | Facto
 
 
 def calibrated_params(context: Context, name: str, section: PruneSection | FactoriseSection) -> dict[str, Any]:
-    """Return what decides the result of a stage that uses calibration texts."""
+    """Return the parameters of the key of a stage with calibration texts: task, settings, and the texts' digest."""
     settings = section.model_dump(mode="json", exclude={"calibration"})
     texts = calibration_texts(context, name, section)
     return {"task": context.recipe.task, "settings": settings, "texts": digest_of(texts)}
@@ -110,7 +110,7 @@ def calibration_batches(model: Any, source: Path, texts: Sequence[Unlabelled], l
     """Return the batches of a calibration set for a model.
 
     Args:
-        model: made of the checkpoint.
+        model: the model of the checkpoint.
         source: the checkpoint's folder, which has the tokenizer.
         texts: the calibration set.
         longest: number of tokens to which texts are cut, unless the model takes fewer.
@@ -121,10 +121,10 @@ def calibration_batches(model: Any, source: Path, texts: Sequence[Unlabelled], l
 
 
 def refuse_lost_zeros(context: Context, section: str) -> None:
-    """Refuse a section that would fill the zeros of an earlier one.
+    """Refuse a section that would overwrite the zero weights of an earlier sparse section.
 
     Raises:
-        RecipeError: it would.
+        RecipeError: an earlier section makes weights sparse.
     """
     recipe = context.recipe
     sparse = [name for name, one in (("train", recipe.train), ("prune", recipe.prune)) if one and one.sparse]

@@ -17,7 +17,7 @@ from pipeline.execution.worker import Worker
 from pipeline.formats import signature
 
 PATIENCE_SECONDS = 120.0
-"""How long an answer may take. The first one imports a runtime, five seconds on a laptop; a text takes milliseconds."""
+"""Time limit of an answer. The first one imports a runtime, five seconds on a laptop; a text takes milliseconds."""
 
 
 class IsolatedModel:
@@ -111,7 +111,7 @@ def load(path: str | Path, *, threads: int = 1, isolated: bool = False) -> Model
 
 
 _model: Model | None = None
-"""In a worker: what was opened."""
+"""In a worker process: the open model."""
 
 
 def _open(folder: Path, threads: int) -> None:

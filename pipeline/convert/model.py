@@ -23,7 +23,7 @@ from pipeline.text.encoding import Encoder, Row
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says of one text."""
+    """A model's prediction for one text or pair."""
 
     text: str
     second: str | None
@@ -32,21 +32,21 @@ class Prediction:
     length: int
     """The length at which the file ran."""
     vector: NDArray[np.float32]
-    """The embedding, the logits or the number; `(tokens, width)` where each token has numbers, of the first window."""
+    """The embedding, the logits or the number; `(tokens, width)` for tasks with outputs per token (first window)."""
     scores: Mapping[str, float] | None = None
-    """Probability of each label, for classes of the whole text."""
+    """Probability of each label, for classification of the text."""
     entities: tuple[Entity, ...] | None = None
-    """Tagged parts of the text, for classes of tokens."""
+    """Tagged parts of the text, for token classification."""
     answer: Span | None = None
     """The part of `second` that answers `text`."""
     windows: int = 1
     """How many windows over a long passage were run."""
     truncated: bool = False
-    """Whether the text is longer than the file takes, so that its end was not read."""
+    """Whether the text was cut to the file's longest sequence length."""
 
 
 class Model:
-    """A converted file, its tokenizer and its signature; it frees what the runtime holds at the end of a `with`."""
+    """A converted file with its tokenizer and its signature; a context manager that frees the runtime's memory."""
 
     def __init__(self, folder: Path, *, threads: int = 1, evaluator: Evaluator | None = None) -> None:
         """Open the file of a model folder; `pipeline.load` also checks that nothing in it was changed.
@@ -66,7 +66,7 @@ class Model:
             self._session = formats.get(self.signature.backend).load(file, self.signature, threads=threads)
 
     def run(self, row: Row, *, length: int | None = None) -> NDArray[np.float32]:
-        """Return the raw output of one row: `(width,)`, or `(tokens, width)` where each token has one.
+        """Return the raw output of one row: `(width,)`, or `(tokens, width)` for outputs per token.
 
         Args:
             row: what `encoder.encode` returned.
@@ -84,7 +84,7 @@ class Model:
         return output[: len(row)] if output.ndim == 2 else output
 
     def run_all_padding(self, length: int) -> NDArray[np.float32]:
-        """Return the raw output of a row that is all padding, of every token where each has one."""
+        """Return the raw output of a row that is all padding, with every token's if the task has outputs per token."""
         function = self._at(length)
         inputs = Row((), ()).padded(self._names(function), length, pad_token_id=self.signature.pad_token_id)
         return self.run_padded(function, inputs)
@@ -109,7 +109,7 @@ class Model:
         return tuple(tensor.name for tensor in function.inputs)
 
     def predict(self, texts: Sequence[str | tuple[str, str]]) -> list[Prediction]:
-        """Encode, run and post-process texts or pairs; what is longer than the file takes is truncated.
+        """Encode, run and post-process texts or pairs; those beyond the file's longest length are truncated.
 
         Raises:
             InputError: a text without any character.
@@ -131,7 +131,7 @@ class Model:
         return replace(found, entities=self._entities(first, vector, offsets)) if kind == "token_logits" else found
 
     def _truncated(self, row: Row, first: str, second: str | None) -> bool:
-        """Return whether a row is not the whole text; only one that fills the file's length is encoded again."""
+        """Return whether a row was truncated; only a row of the full length has to be encoded again to tell."""
         return len(row) == self.encoder.max_length and self.encoder.truncates(first, second)
 
     def _shares(self, logits: NDArray[np.float32]) -> dict[str, float]:
@@ -139,7 +139,7 @@ class Model:
         return {label: float(share) for label, share in zip(self.signature.labels or (), shares, strict=True)}
 
     def _entities(self, text: str, logits: NDArray[np.float32], offsets: Offsets) -> tuple[Entity, ...]:
-        """Tag each word by its first token; what truncation cut off has no tags."""
+        """Tag each word by its first token; words beyond the truncation get no tag."""
         labels = self.signature.labels or ()
         shares = measures.softmax(logits)
         places = word_spans(text)
@@ -161,7 +161,7 @@ class Model:
         return Prediction(question, passage, tokens, length, outputs[0], answer=span, windows=len(windows))
 
     def close(self) -> None:
-        """Free what the runtime holds."""
+        """Free the runtime's memory."""
         self._session.close()
 
     def __enter__(self) -> Self:
@@ -171,7 +171,7 @@ class Model:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Free what the runtime holds."""
+        """Free the runtime's memory."""
         self.close()
 
 

@@ -38,7 +38,7 @@ def check(folder: Path) -> None:
 
 
 def _problems(folder: Path, claimed: Signature) -> Iterator[str]:
-    """Yield what does not fit; what costs least to find out comes first."""
+    """Yield the differences between a model folder and its signature, the cheapest checks first."""
     backend = formats.get(claimed.backend)
     if claimed.file != backend.FILE:
         yield f"file: {_short(claimed.file)}, where a file of {claimed.backend} is called {backend.FILE!r}"
@@ -55,7 +55,7 @@ def _problems(folder: Path, claimed: Signature) -> Iterator[str]:
 
 
 def _wrong_runtime(claimed: Signature) -> Iterator[str]:
-    """Yield a runtime that no file of this version of PocketBERT, or of an earlier one, asks for."""
+    """Yield an error for a minimum runtime that is malformed, or newer than this version of PocketBERT writes."""
     asked, known = claimed.minimum_runtime, formats.minimum_runtime(claimed.backend, claimed.scheme)
     if asked == known:
         return
@@ -82,7 +82,7 @@ def _wrong_padding(folder: Path, padding: int) -> Iterator[str]:
 
 
 def _differences(claimed: tuple[Function, ...], found: tuple[Function, ...]) -> Iterator[str]:
-    """Yield where the functions differ from those that were read back from the file."""
+    """Yield the differences between the claimed functions and the functions read back from the file."""
     names = [[function.name for function in functions] for functions in (claimed, found)]
     if names[0] != names[1]:
         yield f"functions: {_short(names[0])}, and the file has {_short(names[1])}"
@@ -106,6 +106,6 @@ def _described(tensor: Tensor | None) -> str:
 
 
 def _short(value: object, *, quoted: bool = True) -> str:
-    """Return what was found, in a length that fits into a line."""
+    """Return a value as text, shortened to fit into an error's line."""
     text = repr(value) if quoted else str(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}… ({len(text):,} characters)"

@@ -1,4 +1,4 @@
-"""The log of a worker that serves one command: it is gone at the end, and an error says what it said."""
+"""A temporary log for a worker of one command: removed at the end, with its last line copied into any error."""
 
 import contextlib
 import os
@@ -23,8 +23,8 @@ _READ_BYTES = 1 << 16
 def private_log() -> Iterator[Path]:
     """Make an empty log in the system's temporary folder, and remove it at the end.
 
-    An error that sends its reader there gets the log's last line instead. A process that is killed leaves its log; the
-    next one removes it.
+    If an error refers to the log, the reference is replaced by its last line. A killed process leaves its log, which
+    the next one removes.
 
     Raises:
         ArtifactError: the temporary folder takes no file.
@@ -48,14 +48,14 @@ def private_log() -> Iterator[Path]:
 
 
 def _with_last_line(message: str, log: Path) -> str:
-    """Put the last line of a log, and the place in the code where it tells one, where a message names the log."""
+    """Replace the sentence of a message that names the log by the place of the error, or else the log's last line."""
     with log.open("rb") as handle:
         handle.seek(max(0, os.fstat(handle.fileno()).st_size - _READ_BYTES))
         lines = [line.strip() for line in handle.read().decode(errors="replace").splitlines() if line.strip()]
     place = next((line for line in reversed(lines) if line.startswith("File ")), None)
     last = lines[-1][:_SHOWN_CHARACTERS] if lines else "nothing"
     said = f" It was raised in {place}." if place else f" Its log ends with: {last.rstrip('.')}."
-    # Up to the log's name it is the sentence that sends there.
+    # The sentence that sends the reader there ends with the log's name.
     return re.sub(rf" [^.]* in {re.escape(str(log))}\.", lambda _: said, message)
 
 

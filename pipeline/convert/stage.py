@@ -48,7 +48,7 @@ def targets(recipe: Recipe) -> list[Target]:
 
 
 def order_params(recipe: Recipe, target: Target, source: Source) -> dict[str, Any]:
-    """Return what decides the content of a model folder, besides student and tools."""
+    """Return the parameters of the key of a model folder, besides the student and the tools."""
     gates = recipe.gates(target.scheme)
     params: dict[str, Any] = {
         "backend": target.backend,
@@ -76,15 +76,15 @@ def make(
     gates: Gates,
     out: Path,
 ) -> dict[str, Any]:
-    """Convert, add what an app needs beside the file, and run it once. Runs in a worker.
+    """Convert a student, add the files that an app needs, and run the converted file once. Runs in a worker.
 
     Args:
         student: the student artifact.
         target: backend and scheme.
         lengths: ascending, in tokens.
         minimum_ios: the oldest iOS release that has to read the file; None for all but Core ML.
-        base: the model folder of the backend's base scheme, where the scheme is made from that.
-        quantised: the checkpoint that `pipeline.quantize` made of the student for the scheme, where there is one.
+        base: the model folder of the backend's base scheme, if the scheme is converted from it.
+        quantised: the checkpoint that `pipeline.quantize` made from the student for the scheme, if there is one.
         gates: the target's gates, whose row bounds become the golden rows' tolerance.
         out: the artifact's directory.
 
@@ -124,12 +124,12 @@ def make(
 
 
 def figures(backend: str, file: Path, held: Structure) -> dict[str, int]:
-    """Return what the manifest says of a converted file and what can be measured again from the file alone.
+    """Return the figures in the manifest that can be measured again from the converted file alone.
 
     Args:
-        backend: whose file it is.
+        backend: the backend of the file.
         file: the model file or package.
-        held: what was read back from it.
+        held: the structure that was read back from it.
 
     Returns:
         `file_bytes`; `stored_numbers`, how many numbers the file's constants hold; and the operations where the format
@@ -140,7 +140,7 @@ def figures(backend: str, file: Path, held: Structure) -> dict[str, int]:
 
 
 def metadata(student: Manifest, target: Target) -> dict[str, str]:
-    """Return what goes into a format's own metadata; nothing that changes from run to run."""
+    """Return the entries for the format's own metadata; none of them changes from run to run."""
     params = student.params
     origin = params["origin"]
     return {
@@ -154,7 +154,7 @@ def metadata(student: Manifest, target: Target) -> dict[str, str]:
 
 
 def _signature(request: ConvertRequest, target: Target, student_metrics: dict[str, Any], out: Path) -> Signature:
-    """Read the functions back from the file and check them against what was asked."""
+    """Read the functions back from the file, and check their outputs against the task's."""
     backend = formats.get(target.backend)
     functions = backend.inspect(out / backend.FILE)
     wanted = set(tasks.get(request.task).output_names)
@@ -179,7 +179,7 @@ def _signature(request: ConvertRequest, target: Target, student_metrics: dict[st
 
 
 def _add_companions(student: Path, signature: Signature, gates: Gates, out: Path) -> None:
-    """Put tokenizer, config, labels and golden rows beside the file."""
+    """Write tokenizer, config, labels and golden rows beside the file."""
     for name in ("config.json", *TOKENIZER_FILES):
         if (student / name).is_file():
             shutil.copyfile(student / name, out / name)

@@ -11,7 +11,7 @@ from pipeline.recipe.schema import Recipe
 
 
 def choose_targets(recipe: Recipe, names: Sequence[str]) -> list[Target]:
-    """Return the recipe's targets, or those that `--target backend[:scheme]` names.
+    """Return the recipe's targets, or only the ones that `--target backend[:scheme]` names.
 
     Raises:
         RecipeError: the recipe has no such target.

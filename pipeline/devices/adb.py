@@ -27,7 +27,7 @@ _SHELL_S, _CONNECT_S, _PROGRAM_S, _OPEN_S, _SETTLE_S = 20.0, 10.0, 600.0, 20.0, 
 _COPY_BYTES_PER_S = 10_000_000
 """Slower than any phone's storage: how long a copy on the phone may take."""
 TEMPORARY = "/data/local/tmp"
-"""Where adbd takes files from anybody, and Android lets its shell write and run programs."""
+"""Folder to which adb may push files, and in which Android's shell may write and run programs."""
 _OTHERS = ("0", "2000")
 """Users that are no apps and may have made an app's folder: root and the shell."""
 _STATES = {
@@ -91,7 +91,7 @@ class AndroidPhone:
                 )
 
     def _free_bytes(self, place: str) -> int | None:
-        """Return the free bytes of the file system that a place lies in; None if `df` does not tell."""
+        """Return the free bytes of a path's file system; None if `df` does not tell."""
         rows = self._shell("df", "-k", place)[1].splitlines()
         fields = rows[-1].split() if len(rows) > 1 else []
         return int(fields[3]) * 1024 if len(fields) > 3 and fields[3].isdigit() else None
@@ -160,7 +160,7 @@ class AndroidPhone:
             raise DeviceError(f"{self.name}: the app cannot be started: {last}.")
 
     def read(self, run: str, file: str) -> bytes | None:
-        """Pull a file of a run's folder; None where there is none."""
+        """Return a file of a run's folder; None if it does not exist."""
         place = f"{self._folder(run)}/{file}"
         sync = self._call(lambda: self._device.sync)
         if not self._call(lambda: sync.stat(place)).mode:
@@ -177,11 +177,11 @@ class AndroidPhone:
         self._shell("am", "force-stop", APP)
 
     def remove(self, run: str) -> None:
-        """Remove a run's folder, and what an interrupted push left aside."""
+        """Remove a run's folder, and the temporary folder of an interrupted push."""
         self._must("rm", "-rf", self._folder(run), self._aside(run))
 
     def put_program(self, folder: str, files: Mapping[str, Path], program: str, tell: Tell) -> None:
-        """Push a program and what it reads into a folder from which Android's shell may run it."""
+        """Push a program and its input files into a folder from which Android's shell may run it."""
         self._must("mkdir", "-p", folder)
         for number, (name, file) in enumerate(files.items()):
             tell(f"pushing {name}", number / len(files))
@@ -189,7 +189,7 @@ class AndroidPhone:
             self._call(partial(self._device.sync.push, file, f"{folder}/{name}", mode, check=True))
 
     def run_program(self, command: Sequence[str]) -> str:
-        """Run a program that was pushed, and return what it wrote.
+        """Run a program that was pushed, and return its output.
 
         Raises:
             DeviceError: it ended with another exit code than 0, or not in its time.
@@ -220,7 +220,7 @@ class AndroidPhone:
         return f"{TEMPORARY}/{APP}-{run}"
 
     def _shell(self, *command: str, timeout_s: float = _SHELL_S) -> tuple[int, str]:
-        """Run a command on the phone; return its exit code and what it wrote."""
+        """Run a command on the phone; return its exit code and its output."""
         found = self._call(lambda: self._device.shell2(shlex.join(command), timeout=timeout_s, v2=True))
         return found.returncode, found.output
 
@@ -279,7 +279,7 @@ def _choose(device: Device, found: list[Attached]) -> str:
 
 @contextmanager
 def _words(name: str) -> Iterator[None]:
-    """Say an error of adb in one sentence."""
+    """Return an error of adb as one sentence."""
     from adbutils.errors import AdbError
 
     try:

@@ -1,7 +1,7 @@
-"""ARM64 without a phone: runtimes built for it, under qemu, for what ARM kernels compute and for instruction counts.
+"""ARM64 without a phone: run ARM64 builds of the runtimes under qemu, for outputs and for instruction counts.
 
-What comes out is never a latency. One process is emulated for outputs (qemu-user); a whole machine, whose clock moves
-by one nanosecond an instruction (`-icount shift=0`), for counts that repeat and that noise cannot touch.
+No result is a latency. For outputs, one process is emulated (qemu-user); for instruction counts a whole machine, whose
+clock advances one nanosecond per instruction (`-icount shift=0`), so that counts are reproducible and free of noise.
 """
 
 import json
@@ -53,7 +53,7 @@ class Call:
     inputs: Mapping[str, NDArray[np.int32]]
     """In the function's order."""
     outputs: tuple[str, ...]
-    """Names of what the function returns, in its order."""
+    """Names of the function's outputs, in its order."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def _known(cpu: str) -> str:
 
 
 def _run(command: Sequence[str], log: Path) -> list[dict[str, Any]]:
-    """Run a command to its end; return what its marked lines say, and keep the others in the log."""
+    """Run a command to its end; return the JSON records of its marked lines, and log all of its output."""
     log.parent.mkdir(parents=True, exist_ok=True)
     try:
         done = subprocess.run(

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 MARK = "POCKETBERT "
-"""Begins the lines that are meant for whoever reads the console."""
+"""Prefix of the console lines that hold results for the host."""
 
 Arrays = dict[str, np.ndarray]
 Prepared = Callable[[], Arrays]
-"""One run of a function, on inputs that it has. What it returns may be the runtime's own."""
+"""A prepared run of a function on its inputs; the arrays that it returns may belong to the runtime."""
 
 
 def main(path: str) -> None:
@@ -56,7 +56,7 @@ def main(path: str) -> None:
 
 
 def litert(model: str) -> Callable[[str, Arrays, Sequence[str]], Prepared]:
-    """Open a `.tflite`; return what prepares a run of a signature."""
+    """Open a `.tflite`; return a function that prepares a run of one of its signatures."""
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(model_path=model, num_threads=1)
@@ -69,7 +69,7 @@ def litert(model: str) -> Callable[[str, Arrays, Sequence[str]], Prepared]:
 
 
 def executorch(model: str) -> Callable[[str, Arrays, Sequence[str]], Prepared]:
-    """Open a `.pte`; return what prepares a run of a method."""
+    """Open a `.pte`; return a function that prepares a run of one of its methods."""
     sys.meta_path.insert(0, _WithoutDistributed)
     import torch
     from executorch.extension.pybindings import _portable_lib

@@ -1,4 +1,4 @@
-"""The runtimes' own builds for ARM64: which packages they are, how they come, and what one of them needs to be loaded.
+"""The runtimes' published ARM64 builds: their packages, their download, and the empty libraries that one needs to load.
 
 They lie in the build folder's `.arm64/`, one folder for each set of versions; what `.ci/devices` unpacks opens them.
 """
@@ -33,13 +33,13 @@ class Build:
     """The runtime first. Each in the version that is installed here."""
     download_mb: int
     opened: tuple[str, ...] = ()
-    """Libraries that the guest opens, as patterns; given where empty ones have to stand for others."""
+    """Patterns of the libraries that the guest opens; set only if missing ones are replaced by empty libraries."""
     left_out: tuple[str, ...] = ()
-    """Libraries that are there, and are replaced by empty ones too."""
+    """Libraries that exist, and are replaced by empty ones all the same."""
     answered: tuple[str, ...] = ()
-    """Functions of those that loading alone calls, see `elf.write_empty`."""
+    """Functions of the empty libraries that are called while loading, see `elf.write_empty`."""
     unused: tuple[str, ...] = ()
-    """Folders that nothing here opens."""
+    """Folders of the packages that are not needed here."""
 
     @property
     def title(self) -> str:
@@ -79,7 +79,7 @@ class Site:
     stubs: tuple[str, ...]
     """Libraries that are empty."""
     answered: tuple[str, ...]
-    """Functions of those that do not end the process."""
+    """Functions of the empty libraries that return instead of ending the process."""
 
 
 def find(build: Path, backend: str, tree: Path, *, install: bool, note: Callable[[str], None]) -> Site:
@@ -140,7 +140,7 @@ def _install(wanted: Sequence[str], aside: Path) -> None:
 
 
 def _stubbed(wanted: Build, site: Path, tree: Path) -> list[str]:
-    """Write the empty libraries, remove those that nothing asks for, and return the names of the empty ones."""
+    """Write the empty libraries, remove files that no library needs, and return the names of the empty ones."""
     opened = [file for pattern in wanted.opened for file in site.glob(pattern)]
     own = sorted({file.parent for file in opened} | {site / "torch" / "lib"})
     system = tree / "arm64"
@@ -161,15 +161,15 @@ def _stubbed(wanted: Build, site: Path, tree: Path) -> list[str]:
 def linked(
     opened: Iterable[Path], folders: Sequence[Path], *, left_out: Sequence[str] = ()
 ) -> tuple[dict[str, Library], list[str]]:
-    """Follow what libraries are linked against.
+    """Collect the libraries that the given ones are linked against, recursively.
 
     Args:
-        opened: those that a program opens.
-        folders: where the others are looked for.
-        left_out: names that count as absent.
+        opened: the libraries that a program opens itself.
+        folders: folders in which the other libraries are searched.
+        left_out: names of libraries that count as absent.
 
     Returns:
-        Those that are there, by name, and the names of the absent ones.
+        The libraries that were found, by name, and the names of the absent ones.
     """
     found: dict[str, Library] = {}
     absent: list[str] = []

@@ -40,11 +40,11 @@ _DOCUMENTS = "Documents"
 _USER = "mobile"
 """Whose the containers of apps are."""
 _NO_FILE = (7000, "Failed to retrieve the file node")
-"""How `copy from` says that there is no such file: code of com.apple.dt.CoreDeviceError, and words."""
+"""Error of `copy from` for an absent file: code of com.apple.dt.CoreDeviceError, and words of the message."""
 
 
 def attached() -> list[Attached]:
-    """Return the iPhones that this Mac knows, and whether each can be used; those of iOS 16 and older cannot.
+    """Return the iPhones that this Mac knows, and whether each can be used; iOS 16 and older cannot.
 
     Raises:
         DeviceError: there is no devicectl, or it gave up.
@@ -80,7 +80,7 @@ class DevicectlPhone:
             raise DeviceError(sentence(self.name, NOT_INSTALLED, self._app))
 
     def put(self, run: str, files: Mapping[str, Path | bytes], tell: Tell) -> None:
-        """Have the app make the run's folder, copy the files there, and the request after all the others."""
+        """Have the app make the run's folder, copy the files into it, and the request last."""
         tell("opening the app", 0.0)
         self._stale[run] = self._folder_made(run)
         others = {path: one for path, one in files.items() if path != REQUEST}
@@ -99,12 +99,12 @@ class DevicectlPhone:
         self._there[run] = True
 
     def start(self, run: str) -> None:
-        """Start the app with the run's name, and end one that is there."""
+        """End the app if it is running, and start it with the run's name."""
         # What follows `--` is the app's: devicectl takes `-pocketbert.run` for options of its own otherwise.
         self._result("device", "process", "launch", "--terminate-existing", last=(self._app, "--", f"-{RUN}", run))
 
     def read(self, run: str, file: str) -> bytes | None:
-        """Return a file of a run that has a request; None where there is none, or only an earlier run's status."""
+        """Return a file of a run that has a request; None if it is absent or is an earlier run's status."""
         if run not in self._there:
             self._there[run] = bool(self._pull(run, REQUEST))
         if not self._there[run]:
@@ -122,7 +122,7 @@ class DevicectlPhone:
             self._result("device", "process", "terminate", "--pid", str(process), "--kill")
 
     def remove(self, run: str) -> None:
-        """Overwrite what was sent for a run with nothing; its record stays on the phone, where the app lists it."""
+        """Overwrite a run's request and model files with empty ones; its record stays, and the app lists it."""
         sent = [path for path in self._sizes(run) if path == REQUEST or path.startswith(f"{MODELS}/")]
         with TemporaryDirectory() as scratch:
             tree = Path(scratch) / run
@@ -220,7 +220,7 @@ class DevicectlPhone:
         return _path(urls[0]) if urls and urls[0] else None
 
     def _processes(self) -> list[int]:
-        """Return the app's processes, those of its extensions excepted."""
+        """Return the ids of the app's processes, without its extensions'."""
         bundle = self._bundle()
         listed = self._result("device", "info", "processes", repeat=True)
         return [
@@ -239,7 +239,7 @@ class DevicectlPhone:
     def _answer(
         self, *command: str, last: Sequence[str] = (), limit_s: int = _QUICK_S, repeat: bool = False
     ) -> Mapping[str, Any]:
-        """Run devicectl for this phone; what only reads is tried again where the phone did not answer."""
+        """Run devicectl for this phone; `repeat` runs a read-only command again if the phone did not answer."""
         given = (*command, "--device", self._udid)
         answer = _devicectl(self.name, given, last, limit_s)
         if repeat and sentence(self.name, _words(answer), self._app) == sentence(self.name, LOST, self._app):
@@ -255,7 +255,7 @@ class DevicectlPhone:
 
 
 def _devicectl(name: str, command: Sequence[str], last: Sequence[str] = (), limit_s: int = _QUICK_S) -> dict[str, Any]:
-    """Run devicectl and return its answer, be it that it failed; what it wrote to stderr lies there as `stderr`.
+    """Run devicectl and return its JSON answer, also after a failure; the entry `stderr` has its error output.
 
     Raises:
         DeviceError: this is no Mac, or devicectl did not end.
@@ -301,7 +301,7 @@ def _errors(answer: Mapping[str, Any]) -> list[tuple[str, int, str]]:
 
 
 def _words(answer: Mapping[str, Any]) -> str:
-    """Return all that an answer says about what went wrong."""
+    """Return the text of all errors in an answer, or its error output if it lists none."""
     said = [f"{words} ({domain} error {code})".strip() for domain, code, words in _errors(answer)]
     return " ".join(said) or str(answer.get("stderr"))
 
@@ -348,7 +348,7 @@ _BEFORE_27 = {"hardware": "hardwareProperties", "state": "deviceProperties", "co
 
 
 def _of(record: Mapping[str, Any], part: str, key: str) -> Any:
-    """Return what a device's record says, in the shape of Xcode 27 (`jsonVersion` 5) or in the one before."""
+    """Return a value of a device's record, in the format of Xcode 27 (`jsonVersion` 5) or in the older one."""
     found = _at(record, "properties", part, key)
     old = "tunnelState" if (part, key) == ("connection", "state") else key
     return found if found is not None else _at(record, _BEFORE_27[part], old)
@@ -366,7 +366,7 @@ def _path(url: str) -> str:
 
 
 def _state(status: bytes | None) -> str | None:
-    """Return the state that a status says; None if there is none, or half of one."""
+    """Return the state in a status file; None if it is absent or half-written."""
     try:
         return None if status is None else str(json.loads(status)["state"])
     except (ValueError, KeyError, TypeError):

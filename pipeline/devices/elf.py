@@ -1,8 +1,8 @@
-"""Shared objects for Linux, 64 bit: what a library asks of others, and an empty library that answers when it is loaded.
+"""64-bit shared objects for Linux: read a library's imports and exports, and write an empty library with given exports.
 
-PyTorch's build for ARM64 is linked against CUDA's libraries, and does not load without them, though nothing that runs
-on a processor calls them. An empty library has their names and nothing behind: whoever calls one of its functions is
-ended by SIGILL, so a run that comes to its end has called none.
+PyTorch's build for ARM64 is linked against CUDA's libraries and does not load without them, though no CPU code calls
+them. An empty library exports their names without code: a call of one of its functions ends the process by SIGILL, so
+a run that finishes has called none.
 
 Source: System V ABI (gABI 4.1), chapters 4 and 5; symbol versions as in the Linux Standard Base, "Symbol Versioning".
 """
@@ -34,8 +34,8 @@ _FIRST_VERSION = 2
 _PAGE = 0x10000
 """The largest that a kernel for ARM64 has."""
 _DATA, _ROOM, _ANSWERS, _END = 0x80000, 0x90000, 0x98000, 0xA0000
-"""Addresses in an empty library: what is written to; zeros behind variables, whose size nobody tells; zeros to which
-functions answer; the end. They lie nearer than a megabyte, which is what an ARM64 instruction reaches."""
+"""Addresses in an empty library: writable data; zeros for variables, whose size is not known; zeros for the functions
+that return; the end. All lie within one megabyte, the reach of an ARM64 instruction."""
 _TYPEINFO = "_ZTI"
 
 
@@ -64,24 +64,24 @@ _MACHINES: Mapping[str, _Machine] = {
 
 @dataclass(frozen=True)
 class Symbol:
-    """A name that a library asks for."""
+    """An undefined symbol of a library, which another library has to define."""
 
     name: str
     version: str | None
     library: str | None
-    """The one that has to have it, where there is a version."""
+    """The library that has to define the symbol; known only if the symbol has a version."""
     data: bool
-    """Surely a variable or a table; of many that are asked for, a file does not tell."""
+    """Whether it is known to be a variable or a table; for many undefined symbols the file does not tell."""
 
 
 @dataclass(frozen=True)
 class Library:
-    """What a shared object gives and takes."""
+    """The exports and imports of a shared object."""
 
     needed: tuple[str, ...]
     exports: frozenset[str]
     imports: tuple[Symbol, ...]
-    """Without those that may stay without an answer."""
+    """Imported symbols, without weak ones that may stay undefined."""
 
 
 def read(file: Path) -> Library:

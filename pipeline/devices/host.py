@@ -70,7 +70,7 @@ def cpu_features() -> list[str]:
 
 
 def clocks_mhz() -> list[int] | None:
-    """Return the present clock of each core, or None where the system does not tell."""
+    """Return the present clock of each core, or None if the system does not tell."""
     return _clocks_mhz("scaling_cur_freq")
 
 
@@ -87,7 +87,7 @@ def _core_number(file: Path) -> int:
 
 
 def temperature_c() -> float | None:
-    """Return the hottest reading of the processor in degrees Celsius, or None where the system does not tell."""
+    """Return the hottest reading of the processor in degrees Celsius, or None if the system does not tell."""
     read = getattr(psutil, "sensors_temperatures", None)
     sensors = read() if read else {}
     readings = [

@@ -1,7 +1,7 @@
-"""iPhones and iPads: which there are, which one is meant, what reaches it, and what went wrong, in one sentence each.
+"""iPhones and iPads: list them, choose the one of a row, open its transport, and explain errors in one sentence.
 
-`devicectl` reaches them from a Mac, from iOS 17 on; `usbmux` reaches those that it does not, and all of them from
-elsewhere, through the package pymobiledevice3.
+`devicectl` reaches iOS 17 and newer from a Mac; `usbmux`, through the package pymobiledevice3, reaches older ones, and
+all of them from other systems.
 """
 
 import shutil
@@ -23,7 +23,7 @@ def attached() -> list[Attached]:
 
 
 def reach(device: Device) -> Transport:
-    """Return what reaches a row's phone.
+    """Return the transport to a row's phone.
 
     Raises:
         DeviceError: it is not there, not ready, or it is not clear which one is meant.
@@ -34,7 +34,7 @@ def reach(device: Device) -> Transport:
 
 
 def _found() -> list[tuple[Attached, Callable[[Device, str], Transport]]]:
-    """Return the iPhones that this computer knows, each with what reaches it: devicectl where it can."""
+    """Return the iPhones that this computer knows, each with its transport: devicectl if it can, else usbmux."""
     from pipeline.devices import devicectl
 
     by_mac, by_cable = shutil.which("xcrun"), usbmux_remote.interpreter()
@@ -46,7 +46,7 @@ def _found() -> list[tuple[Attached, Callable[[Device, str], Transport]]]:
     errors: list[DeviceError] = []
 
     def seen(ask: Callable[[], list[Attached]]) -> list[Attached]:
-        """Return the phones of one tool; that it fails hides none of the other's."""
+        """Return the phones of one tool; its failure does not hide the other tool's phones."""
         try:
             return ask()
         except DeviceError as error:

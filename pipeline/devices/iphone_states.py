@@ -8,7 +8,7 @@ from pipeline.devices import usbmux_remote
 READY, UNPAIRED, AWAY, NO_DEVELOPER = "ready", "unpaired", "away", "Developer Mode off"
 """States of an iPhone: it can be used; it does not trust this computer; it is known here, and out of reach."""
 BEYOND = "not served by devicectl"
-"""State of one of which devicectl says nothing but that there is one: iOS 16 or older, or never seen before."""
+"""State of a phone that devicectl lists without details: iOS 16 or older, or never connected before."""
 LOST = "was lost"
 NOT_INSTALLED = "is not installed"
 _SAID: Mapping[str, str] = {
@@ -37,11 +37,11 @@ _SAID: Mapping[str, str] = {
 
 
 def sentence(name: str, said: str, app: str) -> str:
-    """Say in one sentence what a tool said, and what to do.
+    """Return a tool's message as one sentence with a remedy.
 
     Args:
-        name: of the device's row.
-        said: all that the tool wrote or answered.
+        name: name of the device's row.
+        said: the tool's output or answer.
         app: bundle id of the demo app.
     """
     for pattern, sentence in _SAID.items():

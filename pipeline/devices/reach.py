@@ -5,7 +5,7 @@ from pipeline.devices.transport import Transport
 
 
 def reach(device: Device) -> Transport:
-    """Return what reaches a device's phone.
+    """Return the transport to a device's phone.
 
     Raises:
         DeviceError: it is not there, not ready, or it is not clear which one is meant.

@@ -1,7 +1,7 @@
-"""Carry a benchmark out in an app on a phone, whatever reaches it: put files there, start, watch, fetch the record.
+"""Run a benchmark in an app on a phone over any transport: put files there, start the app, watch it, fetch the record.
 
-A run's name is made from what is asked, so a run that a pulled cable has cut off from us is found again, and is not
-started twice. What can go wrong is one sentence each, and exit code 3.
+A run's name is made from its request and files, so a run that was cut off by a pulled cable is found again instead of
+being started twice. Each fault is an error of one sentence, with exit code 3.
 """
 
 import time
@@ -25,11 +25,11 @@ _GRACE_S = 60.0
 
 
 class DeviceError(ToolchainError):
-    """A device is not there, not ready, or did not do what it should."""
+    """The error for a device that is absent, not ready, or failed."""
 
 
 class Transport(Protocol):
-    """What reaches one device. Every method may raise `DeviceError`."""
+    """The connection to one device. Every method may raise `DeviceError`."""
 
     name: str
 
@@ -37,16 +37,16 @@ class Transport(Protocol):
         """Refuse a device that is locked, full, or lacks the app."""
 
     def put(self, run: str, files: Mapping[str, Path | bytes], tell: Tell) -> None:
-        """Write files into a run's folder, by their paths in it; what was there is removed."""
+        """Write files into a run's folder, by their paths in it; earlier contents are removed."""
 
     def start(self, run: str) -> None:
         """Start the app for a run."""
 
     def read(self, run: str, file: str) -> bytes | None:
-        """Return a file of a run's folder; None where there is none."""
+        """Return a file of a run's folder; None if it does not exist."""
 
     def alive(self) -> bool:
-        """Return whether the app's process is there."""
+        """Return whether the app's process is running."""
 
     def stop(self) -> None:
         """End the app."""
@@ -57,7 +57,7 @@ class Transport(Protocol):
 
 @dataclass(frozen=True)
 class Patience:
-    """How long what is waited for, in seconds; tests have less of it."""
+    """Time limits of a run in seconds; tests use shorter ones."""
 
     poll_s: float = _POLL_S
     quick_s: float = _QUICK_S
@@ -76,7 +76,7 @@ def carry_out(
     tell: Tell,
     patience: Patience = PATIENCE,
 ) -> bytes:
-    """Carry out a run, or go on with one that is there already, and return its record as it was written.
+    """Carry out a run, or resume one that has begun already, and return its record as the app wrote it.
 
     Args:
         transport: reaches the device.

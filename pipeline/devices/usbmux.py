@@ -83,7 +83,7 @@ class UsbmuxPhone:
         self._call(act, _LIMIT_S + whole / _BYTES_PER_S)
 
     def start(self, run: str) -> None:
-        """Start the app with the run's name, and end one that is there."""
+        """End the app if it is running, and start it with the run's name."""
 
         async def act() -> None:
             async with self._control() as control:
@@ -92,7 +92,7 @@ class UsbmuxPhone:
         self._call(act)
 
     def read(self, run: str, file: str) -> bytes | None:
-        """Return a file of a run's folder; None where there is none."""
+        """Return a file of a run's folder; None if it does not exist."""
 
         async def act() -> bytes | None:
             async with self._documents() as files:
@@ -202,7 +202,7 @@ async def _developer_mode(phone: Any) -> bool:
 
 
 async def _contents(files: Any, place: str) -> bytes:
-    """Read a file to its end: its size, asked before, may be that of the one that it has just replaced."""
+    """Read a file to its end; its reported size is not used, since it may be that of the file it just replaced."""
     handle = await files.fopen(place, "r")
     data = b""
     try:
@@ -214,7 +214,7 @@ async def _contents(files: Any, place: str) -> bytes:
 
 
 def _wait(name: str, app: str, act: Callable[[], Awaitable[_Found]], limit_s: float) -> _Found:
-    """Carry out a call to its end, and say what went wrong in one sentence."""
+    """Await a call within a time limit, and turn its exceptions into `DeviceError` with one sentence."""
     from pymobiledevice3 import exceptions
 
     async def limited() -> _Found:

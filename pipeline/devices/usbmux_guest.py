@@ -41,7 +41,7 @@ def answer(said: dict[str, Any]) -> Any:
 
 
 def _want(version: str) -> None:
-    """Refuse another release of pymobiledevice3 than the one that was tried."""
+    """Refuse any release of pymobiledevice3 other than the given, tested one."""
     try:
         found = importlib.metadata.version(PACKAGE)
     except importlib.metadata.PackageNotFoundError:
@@ -54,7 +54,7 @@ def _want(version: str) -> None:
 
 
 def main() -> int:
-    """Read a call, and write its result or the sentence that says what is wrong."""
+    """Read a call from standard input, and print its result or its error as JSON."""
     said = json.loads(sys.stdin.read())
     try:
         found: dict[str, Any] = {"result": answer(said)}

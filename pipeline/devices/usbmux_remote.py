@@ -28,7 +28,7 @@ _LIMIT_S, _BYTES_PER_S = 120.0, 1_000_000
 
 
 def interpreter() -> str | None:
-    """Return the interpreter that has pymobiledevice3: the named one, or this one; None where neither has it."""
+    """Return an interpreter with pymobiledevice3: the named one, or this one; None if neither has it."""
     if named := os.environ.get(VARIABLE):
         return named
     return sys.executable if importlib.util.find_spec(PACKAGE) else None
@@ -66,11 +66,11 @@ class RemoteUsbmuxPhone:
         self._call("put", run, given, limit_s=_LIMIT_S + size / _BYTES_PER_S)
 
     def start(self, run: str) -> None:
-        """Start the app with the run's name, and end one that is there."""
+        """End the app if it is running, and start it with the run's name."""
         self._call("start", run)
 
     def read(self, run: str, file: str) -> bytes | None:
-        """Return a file of a run's folder; None where there is none."""
+        """Return a file of a run's folder; None if it does not exist."""
         found = self._call("read", run, file)
         return None if found is None else base64.b64decode(found)
 

@@ -1,7 +1,7 @@
-"""Carry a graph out: look up what is there, hand the rest to an executor, and tell what became of each node.
+"""Carry out a graph: look up finished artifacts, hand the other nodes to an executor, and report each outcome.
 
-An executor runs one node somewhere: `local` on this machine's cores, `ray` on a cluster. It knows nothing of views or
-order, and no stage knows which one runs it.
+An executor runs single nodes: `local` on this machine's cores, `ray` on a cluster. It knows neither views nor the order
+of nodes, and no stage knows which executor runs it.
 """
 
 import contextlib
@@ -24,44 +24,44 @@ _NAMED = 3
 
 
 class Progress(Protocol):
-    """What is told while a graph is carried out."""
+    """The callbacks of a running graph."""
 
     def started(self, step: str) -> None:
-        """A node began."""
+        """Called when a node begins."""
 
     def advanced(self, step: str, what: str, fraction: float) -> None:
-        """A long node came so far."""
+        """Called when a long node has finished a fraction of its work."""
 
     def finished(self, step: "Step") -> None:
-        """A node was made, or skipped because it was there."""
+        """Called when a node is made, or skipped because its artifact exists."""
 
     def note(self, text: str) -> None:
-        """Something worth a line."""
+        """Called with a message for the user."""
 
 
 @dataclass
 class Step:
-    """What became of one node, or in a plan what would."""
+    """The outcome of a node; in a plan, the expected one."""
 
     name: str
     place: Path
     """The view through which people find it."""
     made: bool
-    """Whether it had to be made; in a plan, whether it has to be."""
+    """Whether the artifact had to be made; in a plan, whether it has to be."""
     reason: str
-    """Why; empty if it was there."""
+    """Why it had to be made; empty if it existed."""
     seconds: float
-    """Spent, or in a plan estimated."""
+    """Seconds that the node took; in a plan, the estimate."""
     disk_bytes: int
-    """Estimated, in a plan."""
+    """Estimated size on disk, in a plan; 0 otherwise."""
     artifact: Artifact | None = None
     key: str | None = None
-    """None in a plan where an input is not made yet."""
+    """Key of the artifact; None in a plan if an input is not made yet."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One node, ready to run: everything that an executor hands to a process."""
+    """A node that is ready to run, with everything that an executor hands to a process."""
 
     name: str
     order: Order
@@ -72,32 +72,32 @@ class Job:
 
 
 class Executor(Protocol):
-    """Something that runs nodes."""
+    """The protocol of an executor, which runs nodes."""
 
     def has_room(self, node: Node) -> bool:
-        """Return whether the node may begin now, beside those that run."""
+        """Return whether the node may begin now, beside the running nodes."""
 
     def submit(self, job: Job, tell: Callable[[str, float], None]) -> Future[Manifest]:
-        """Begin a node; `store.make` fills its folder in the store, wherever the executor runs it."""
+        """Begin a node; wherever it runs, `store.make` fills its folder in the store."""
 
     def stop(self) -> None:
-        """End what runs, at once."""
+        """End all running nodes at once."""
 
     def close(self) -> None:
-        """Let go of processes; nothing runs any more."""
+        """Release the worker processes; called when no node runs any more."""
 
 
 @dataclass
 class Outcome:
-    """What became of a graph."""
+    """The outcome of a graph: steps in the order in which they finished, and the artifacts."""
 
     graph: Graph
     steps: list[Step] = field(default_factory=list)
     artifacts: dict[str, Artifact] = field(default_factory=dict)
-    """By the identity of their nodes; in a plan, those that are there."""
+    """The artifacts by the identity of their nodes; in a plan, the existing ones."""
 
     def artifact(self, node: Node | None) -> Artifact | None:
-        """Return a node's artifact, or None where it is not made."""
+        """Return a node's artifact, or None if it is not made."""
         return self.artifacts.get(node.identity) if node else None
 
     def at(self, recipe: str, place: str) -> Artifact | None:
@@ -106,7 +106,7 @@ class Outcome:
 
 
 def plan(graph: Graph, store: Store) -> Outcome:
-    """Say what would be made, and why; nothing is written."""
+    """Return the expected outcome of a graph: for each node, whether it would be made and why. Nothing is written."""
     outcome = Outcome(graph)
     for identity, node in graph.nodes.items():
         order = order_of(node, outcome.artifacts, store)
@@ -129,10 +129,10 @@ def plan(graph: Graph, store: Store) -> Outcome:
 
 
 def carry_out(graph: Graph, store: Store, executor: Executor, progress: Progress) -> Outcome:
-    """Make every node of a graph that is not there, as many beside each other as the executor has room for.
+    """Make every node of a graph without a finished artifact, as many in parallel as the executor has room for.
 
     Raises:
-        BaseException: the first error of any node. What runs beside it ends in peace, unless it is Ctrl-C.
+        BaseException: the first error of any node. Nodes that run beside it finish first, unless it is Ctrl-C.
     """
     run = _Run(graph, store, executor, progress)
     try:
@@ -147,24 +147,24 @@ def carry_out(graph: Graph, store: Store, executor: Executor, progress: Progress
 
 
 class _Run:
-    """One way through a graph."""
+    """The state of one run through a graph."""
 
     def __init__(self, graph: Graph, store: Store, executor: Executor, progress: Progress) -> None:
         self.outcome = Outcome(graph)
         self._graph, self._store, self._executor, self._progress = graph, store, executor, progress
         self._waiting = dict(graph.nodes)
         self._absent: dict[str, Order] = {}
-        """Nodes whose inputs are there, and which are not."""
+        """Orders of the nodes whose inputs are made and whose own artifact is not, by identity."""
         self._running: dict[Future[Manifest], tuple[Node, Order, str, float]] = {}
         self._held: dict[str, ExitStack] = {}
         self._noted: set[str] = set()
         self._urgency = graph.urgency()
 
     def go(self) -> None:
-        """Make everything.
+        """Make all nodes.
 
         Raises:
-            BaseException: the first error; it is raised once nothing runs any more.
+            BaseException: the first error, raised once no node runs any more.
         """
         failed: BaseException | None = None
         while self._running or (failed is None and (self._waiting or self._absent)):
@@ -173,7 +173,7 @@ class _Run:
                 self._begin()
             if not self._running:
                 if self._absent:
-                    # Another run makes what is next here.
+                    # Another run makes the next artifact.
                     time.sleep(_PATIENCE_SECONDS)
                 continue
             done, _ = wait(self._running, timeout=_PATIENCE_SECONDS, return_when=FIRST_COMPLETED)
@@ -188,7 +188,7 @@ class _Run:
             raise failed
 
     def _look_up(self) -> None:
-        """Find what is there, as far as inputs are known."""
+        """Look up the artifacts of all waiting nodes whose inputs are made."""
         for identity, node in list(self._waiting.items()):
             order = order_of(node, self.outcome.artifacts, self._store)
             if order is None:
@@ -201,11 +201,11 @@ class _Run:
                 self._absent[identity] = order
 
     def _begin(self) -> None:
-        """Hand over what may begin now: the longest way to the end first."""
+        """Submit the nodes that may begin now, those with the longest remaining path first."""
         for identity in sorted(self._absent, key=self._turn):
             node, order = self._graph.nodes[identity], self._absent[identity]
             if not self._executor.has_room(node):
-                # Whoever needs more than there is would wait for ever if smaller ones were let past.
+                # A node with large needs would wait for ever if smaller ones overtook it.
                 return
             if not self._hold(node, order):
                 continue
@@ -218,11 +218,11 @@ class _Run:
             self._submit(node, order)
 
     def _turn(self, identity: str) -> tuple[bool, float]:
-        """Sort by the longest way to the end; what needs a quiet machine gains nothing by being early."""
+        """Return the sort key of a node: quiet ones last, then the longest remaining path first."""
         return self._graph.nodes[identity].needs == "quiet", -self._urgency[identity]
 
     def _hold(self, node: Node, order: Order) -> bool:
-        """Hold a node's key; where another run holds it, say so once."""
+        """Hold a node's key and return True; if another run holds it, note that once and return False."""
         key = order.place.name
         stack = ExitStack()
         if not stack.enter_context(self._store.making(key, wait=False)):
@@ -237,7 +237,7 @@ class _Run:
         self._held.pop(order.place.name).close()
 
     def _check_room(self, node: Node) -> None:
-        """Refuse to begin what the disk cannot hold, by the plan's own estimate of all that is still to be made.
+        """Refuse to begin a node if the disk is too small for the estimated size of all artifacts still to be made.
 
         Raises:
             ArtifactError: there is too little room.
@@ -294,7 +294,7 @@ class _Run:
         self._take(node, Artifact(order.place, manifest), step, order)
 
     def _take(self, node: Node, found: Artifact, step: Step, order: Order) -> None:
-        """Note an artifact, and let the views show it."""
+        """Record a node's artifact and step, and link its views to it."""
         self.outcome.artifacts[node.identity] = found
         for place in self._graph.places(node):
             self._store.link(self._store.build / place, order.place.name)
@@ -303,7 +303,7 @@ class _Run:
         self._progress.finished(step)
 
     def let_go(self) -> None:
-        """Let go of the keys that are still held, and remove what was being made."""
+        """Release the keys that are still held, and remove their half-made folders."""
         for key, stack in self._held.items():
             self._store.abandon(key)
             with contextlib.suppress(OSError):
@@ -312,7 +312,7 @@ class _Run:
 
 
 def order_of(node: Node, artifacts: Mapping[str, Artifact], store: Store) -> Order | None:
-    """Return what is asked of the store, or None where an input is not made yet."""
+    """Return the order for a node's artifact, or None if an input is not made yet."""
     digests = {}
     for parent in node.parents:
         found = artifacts.get(parent.identity)
@@ -324,7 +324,7 @@ def order_of(node: Node, artifacts: Mapping[str, Artifact], store: Store) -> Ord
 
 
 def _reason(node: Node, order: Order | None, outcome: Outcome, store: Store) -> str:
-    """Say why a node has to be made, against what its view shows."""
+    """Return the reason why a node has to be made, compared with the artifact that its view shows."""
     shown = store.in_view(store.build / outcome.graph.place(node))
     if shown is None or shown.stage != node.stage:
         return "new"
@@ -338,7 +338,7 @@ def _reason(node: Node, order: Order | None, outcome: Outcome, store: Store) -> 
 
 
 def differences(shown: Manifest, order: Order) -> list[str]:
-    """Say what decides an artifact's content now and did not before, each from what to what."""
+    """Return the changes of an artifact's version, params, tools and inputs, each as `name: old → new`."""
     told = []
     if shown.stage_version != order.stage_version:
         told.append(f"stage version {shown.stage_version} → {order.stage_version}")
@@ -352,7 +352,7 @@ def differences(shown: Manifest, order: Order) -> list[str]:
 
 
 def _changed(before: Any, now: Any, label: str) -> list[tuple[str, str, str]]:
-    """Return each value that differs, by its path."""
+    """Return the path, old value and new value of each difference."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         keys = [*before, *(key for key in now if key not in before)]
         return [row for key in keys for row in _changed(before.get(key), now.get(key), f"{label}{key}.")]
@@ -362,7 +362,7 @@ def _changed(before: Any, now: Any, label: str) -> list[tuple[str, str, str]]:
 
 
 def list_equal(before: Any, now: Any) -> bool:
-    """Return whether a value read back from JSON, which has no tuples, is the other one."""
+    """Return whether a list read back from JSON, which has no tuples, equals a list or tuple."""
     return isinstance(before, list) and isinstance(now, list | tuple) and before == list(now)
 
 

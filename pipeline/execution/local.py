@@ -1,4 +1,4 @@
-"""The executor of this machine: worker processes over its cores, which stay warm between nodes of one kind."""
+"""The executor for this machine: worker processes that share its cores and stay warm between nodes of one kind."""
 
 import contextlib
 import threading
@@ -18,40 +18,40 @@ from pipeline.execution.worker import Worker, redirect
 MOST_SLOTS = 8
 _MEMORY_FRACTION = 0.8
 _TOO_LARGE_BYTES = 4 << 30
-"""Toolchains leak with every conversion; a worker beyond this is not kept."""
+"""Largest memory of a worker that is kept: toolchains leak with every conversion."""
 _KEEPS_MEMORY = "torch"
 
 
 def slots() -> int:
-    """Return how many nodes run beside each other: one a core, two at least, since some of them wait for the disk."""
+    """Return the number of nodes that run in parallel: one per core, two at least, since some wait for the disk."""
     return min(MOST_SLOTS, max(2, host.usable_cores()))
 
 
 def share_of_cores(parallel: int | None = None) -> int:
-    """Return the threads of a process where so many work beside each other, as many as there are slots unless given."""
+    """Return the number of threads for each of `parallel` processes; without it, for one process per slot."""
     return max(1, host.usable_cores() // (parallel or slots()))
 
 
 class Local:
-    """Nodes in child processes of this one."""
+    """An executor that runs nodes in child processes."""
 
     def __init__(self, threads: int | None = None) -> None:
-        """Start nothing: a run that finds everything in place needs no process.
+        """Prepare the executor without starting a process: a run that finds all artifacts finished needs none.
 
         Args:
-            threads: of nodes that take the whole machine, where other runs work beside this one; None: one a core.
+            threads: threads of nodes that need the whole machine, if other runs share it; None: one per core.
         """
         self._whole = threads
         self._slots = slots()
         self._threads = ThreadPoolExecutor(self._slots)
         self._running: dict[Future[Manifest], Node] = {}
         self._idle: list[tuple[str, Worker]] = []
-        """What their nodes call them, and the processes; the least recently used first."""
+        """Kind and process of each idle worker, the least recently used first."""
         self._lock = threading.Lock()
         self._memory_bytes = psutil.virtual_memory().total * _MEMORY_FRACTION
 
     def has_room(self, node: Node) -> bool:
-        """Return whether a core and the memory are free; nodes that take the whole machine wait for it."""
+        """Return whether a slot and the estimated memory are free; a node that needs the whole machine waits for it."""
         self._running = {future: one for future, one in self._running.items() if not future.done()}
         running = list(self._running.values())
         if not running:
@@ -73,8 +73,8 @@ class Local:
         """Run a node to its end, in a warm worker of its kind or a new one.
 
         Raises:
-            PipelineError: what the node raised.
-            WorkerDied: its process went down, and the node has no `when_it_dies`.
+            PipelineError: the node's own error.
+            WorkerDied: the process died, and the node has no `when_it_dies`.
         """
         try:
             return self._in_worker(job, tell, job.function, job.arguments)
@@ -139,7 +139,7 @@ class Local:
             wait(running, timeout=0.2)
 
     def close(self) -> None:
-        """End the workers; they have nothing to do any more."""
+        """End all workers, once the running nodes have finished."""
         self._threads.shutdown()
         self._close_idle(0)
 

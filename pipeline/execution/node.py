@@ -1,8 +1,8 @@
-"""What a recipe means, as data: nodes are artifacts to be, edges are their inputs. Nothing heavy is imported here.
+"""A recipe's graph as data: each node is an artifact to make, each edge one of its inputs. No toolchain is imported.
 
-A node's key is known once its inputs are made, since it counts their content: an input that is made again and comes out
-the same leaves everything behind it in place. Its `identity` is known before anything is made, so that two recipes that
-begin alike share their nodes.
+A node's key is known once its inputs are made, since it counts their content: if an input is made again with the same
+content, the artifacts that depend on it stay valid. A node's `identity` is known before anything is made, so that two
+recipes that begin alike share their nodes.
 """
 
 import importlib.metadata
@@ -16,8 +16,8 @@ from typing import Any, Literal
 from pipeline.artifact import Order, digest_of
 
 Needs = Literal["core", "machine", "quiet"]
-"""What a node takes: a share of the cores; all of them (and a GPU where there is one); or a machine that does nothing
-else, since times are taken."""
+"""The share of a machine that a node needs: some cores; all cores (and the GPU, if there is one); or a machine that
+runs nothing else, since latency is measured."""
 
 
 @dataclass(frozen=True)
@@ -30,24 +30,24 @@ class External:
 
 @dataclass(frozen=True)
 class Input:
-    """An argument that stands for the folder of an input; where it runs, it is a `Path`."""
+    """A placeholder argument for the folder of an input; the executor replaces it by a `Path`."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """An argument that stands for a folder which outlives a run that is stopped and goes when the artifact is whole."""
+    """A placeholder argument for a folder that survives a stopped run and is removed once the artifact is complete."""
 
 
 @dataclass(frozen=True)
 class Log:
-    """An argument that stands for the file that further processes of a node may write to."""
+    """A placeholder argument for the log file, for the processes that a node starts itself."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What making a node takes, roughly, for MiniLM on two cores: for plans and for what begins first."""
+    """A rough estimate of a node's time, disk and memory for MiniLM on two cores, for plans and scheduling."""
 
     seconds: float
     disk_bytes: int
@@ -56,21 +56,21 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One artifact to be, and the function that makes it."""
+    """One artifact to make, and the function that makes it."""
 
     recipe: str
-    """The recipe whose folder shows it."""
+    """The recipe whose folder has the view of it."""
     name: str
-    """What people read."""
+    """The name in plans and progress."""
     place: str
-    """Below the recipe's folder."""
+    """Path of the view, relative to the recipe's folder."""
     stage: str
     version: int
     params: Mapping[str, Any]
-    """What decides the content, besides the inputs and the tools."""
+    """The parameters that decide the content; they are part of the key."""
     inputs: "Mapping[str, Node | External]"
     tools: Mapping[str, str]
-    """Versions, by distribution, of what decides the content."""
+    """Versions of the distributions that decide the content, by name; they are part of the key."""
     function: Callable[..., Mapping[str, Any]]
     """A module-level function that fills the artifact's directory, its last argument, and returns its metrics."""
     arguments: tuple[Any, ...]
@@ -78,13 +78,16 @@ class Node:
     estimate: Estimate
     needs: Needs = "core"
     worker: str = "torch"
-    """Nodes with the same word may share a process, which then need not import its libraries again."""
+    """Kind of worker process: nodes of one kind may share a process, which then imports its libraries once."""
     threads: int | None = None
     """Threads that the process's numerical libraries take; None: its share of the cores."""
     when_it_dies: Callable[..., Mapping[str, Any]] | None = None
-    """Runs in another process where the first went down, with what happened as its first argument; None: an error."""
+    """Function that runs in a new process if the first one died, with the error text as its first argument.
+
+    None: the death is an error.
+    """
     counts_manifest: bool = False
-    """Whether the inputs' metrics, parameters and tools decide the content, and not their files alone."""
+    """Whether the content depends on the inputs' metrics, parameters and tools as well as on their files."""
     inexact_files: tuple[str, ...] = ()
     """Files whose last digits depend on the processor, see `Manifest.digest`."""
 
@@ -96,16 +99,16 @@ class Node:
 
     @property
     def parents(self) -> "Iterator[Node]":
-        """The nodes that have to be made before."""
+        """The nodes among the inputs."""
         return (one for one in self.inputs.values() if isinstance(one, Node))
 
     def ancestors(self) -> set[str]:
-        """Return the identities of all nodes that have to be made before."""
+        """Return the identities of all nodes that this one depends on."""
         found = {parent.identity for parent in self.parents}
         return found.union(*(parent.ancestors() for parent in self.parents))
 
     def order(self, digests: Mapping[str, str], root: Path) -> Order:
-        """Return what is asked of the store.
+        """Return the order for this node's artifact, with its key and its place in the store.
 
         Args:
             digests: content digest of each node among the inputs, by identity.
@@ -124,14 +127,14 @@ class Graph:
     """The nodes that one or more recipes need, each once."""
 
     root: str
-    """Name of the recipe that was asked for; nodes of others are told with their recipe's name."""
+    """Name of the requested recipe; names of other recipes' nodes get their recipe's name in front."""
     nodes: dict[str, Node] = field(default_factory=dict)
-    """By identity, inputs before what needs them."""
+    """The nodes by identity, in an order in which they can be made."""
     views: dict[PurePosixPath, Node] = field(default_factory=dict)
-    """By where people and other commands find them, below the build folder."""
+    """The nodes by the path of their view, relative to the build folder."""
 
     def include(self, *nodes: Node) -> None:
-        """Add nodes and all that they need. Of equal ones the first is kept, and the views of all show it."""
+        """Add nodes and all nodes that they depend on; of equal nodes the first is kept, with the views of all."""
         for node in nodes:
             self.include(*node.parents)
             kept = self.nodes.setdefault(node.identity, node)
@@ -142,7 +145,7 @@ class Graph:
         return self.views.get(PurePosixPath(recipe, place))
 
     def name(self, node: Node) -> str:
-        """Return what people read of a node."""
+        """Return a node's name for people, with its recipe's name in front if that is not the requested one."""
         kept = self.nodes[node.identity]
         return kept.name if kept.recipe == self.root else f"{kept.recipe}: {kept.name}"
 
@@ -156,7 +159,7 @@ class Graph:
         return [place for place, shown in self.views.items() if shown.identity == node.identity]
 
     def urgency(self) -> dict[str, float]:
-        """Return the seconds from the beginning of each node to the end of the longest path behind it, by identity."""
+        """Return the estimated seconds of the longest path that starts at each node, by identity."""
         behind: dict[str, float] = {}
         for identity, node in reversed(self.nodes.items()):
             behind[identity] = behind.get(identity, 0.0) + node.estimate.seconds
@@ -200,7 +203,7 @@ class Graph:
 
 
 def versions(*distributions: str) -> dict[str, str]:
-    """Return the versions of distributions from their metadata; nothing is imported."""
+    """Return the installed versions of distributions, read from their metadata without importing them."""
     installed = {}
     for name in distributions:
         try:
@@ -211,7 +214,7 @@ def versions(*distributions: str) -> dict[str, str]:
 
 
 def resolve(arguments: Sequence[Any], inputs: Mapping[str, Path], scratch: Path, log: Path) -> list[Any]:
-    """Return a node's arguments with paths in the place of `Input`, `Scratch` and `Log`, tuples and lists included."""
+    """Return a node's arguments with `Input`, `Scratch` and `Log` replaced by paths, in nested tuples and lists too."""
     found: list[Any] = []
     for one in arguments:
         if isinstance(one, Input):

@@ -1,7 +1,7 @@
-"""The executor of a Ray cluster: nodes run wherever a core is free, and exchange artifacts through a shared folder.
+"""The executor for a Ray cluster: nodes run wherever a core is free, and exchange artifacts through a shared folder.
 
-The build folder lies on storage that every machine mounts at the same path. Times are taken only on a machine that
-carries the resource of its kind, since a record is of one processor: `machine_resource` names it.
+The build folder lies on storage that every machine mounts at the same path. Latency is measured only on a machine that
+carries the resource of this machine's kind, since a record is about one processor: `machine_resource` names it.
 """
 
 import contextlib
@@ -20,14 +20,14 @@ from pipeline.execution.local import Local
 from pipeline.execution.node import Node
 
 _RETRIES = 2
-"""How often Ray begins a node again whose machine or process was lost; errors of a node itself are not tried again."""
+"""Retries of a node after its machine or process was lost; a node that raises an error is not retried."""
 _PAUSE_SECONDS = 0.2
 _local: Local | None = None
-"""In a process of Ray: the workers that stay warm between its nodes."""
+"""In a Ray process: the executor whose workers stay warm between nodes."""
 
 
 def machine_resource() -> str:
-    """Return the Ray resource that a machine of this kind is started with, so that times may be taken there.
+    """Return the name of the Ray resource that marks machines of this kind, on which latency may be measured.
 
     `python -m pipeline.execution.ray` prints it, for `ray start --resources='{"NAME": 1}'`.
     """
@@ -36,7 +36,7 @@ def machine_resource() -> str:
 
 
 class Ray:
-    """Nodes as tasks of a Ray cluster."""
+    """An executor that runs nodes as tasks of a Ray cluster."""
 
     def __init__(self, address: str) -> None:
         """Join a cluster.
@@ -67,7 +67,7 @@ class Ray:
         self._listening.start()
 
     def has_room(self, node: Node) -> bool:
-        """Return True: Ray holds back what it has no room for."""
+        """Return True: Ray itself queues nodes until a machine has room for them."""
         return True
 
     def submit(self, job: Job, tell: Callable[[str, float], None]) -> Future[Manifest]:
@@ -85,7 +85,11 @@ class Ray:
         return future
 
     def _resources(self, node: Node) -> dict[str, Any]:
-        """Return what a node asks of a machine, in Ray's words."""
+        """Return the Ray options with the CPUs, GPUs and resources that a node needs.
+
+        Raises:
+            ToolchainError: a timed node, and no machine carries the resource of this machine's kind.
+        """
         if node.needs == "core":
             return {"num_cpus": 1}
         wanted = {"machine": {}, "quiet": {machine_resource(): 1}}[node.needs]
@@ -107,7 +111,7 @@ class Ray:
         return options
 
     def _listen(self) -> None:
-        """Pass on what nodes tell while they run."""
+        """Pass the progress messages of running nodes to their listeners, until the executor is closed."""
         while not self._closed.is_set():
             with contextlib.suppress(Exception):  # the queue's actor goes with the cluster
                 for key, what, fraction in self._told.get_nowait_batch(self._told.qsize()):
@@ -116,7 +120,7 @@ class Ray:
             time.sleep(_PAUSE_SECONDS)
 
     def stop(self) -> None:
-        """Cancel what runs, and end its processes."""
+        """Cancel all nodes and end their processes."""
         for reference in self._references:
             self._ray.cancel(reference, force=True)
 
@@ -129,7 +133,7 @@ class Ray:
 
 
 def perform(job: Job, told: Any) -> Manifest:
-    """Run one node in a process of Ray, in a child that stays warm."""
+    """Run a node inside a Ray process, in a child process that stays warm."""
     global _local
     _local = _local or Local()
     key = job.order.place.name
@@ -142,7 +146,7 @@ def perform(job: Job, told: Any) -> Manifest:
 
 
 def _pass_on(done: Future[Manifest], future: Future[Manifest]) -> None:
-    """Give our future what Ray's has; an error is the node's own, not Ray's wrapping of it."""
+    """Copy a Ray future's result or error to our future; a wrapped error is replaced by the node's own."""
     error = done.exception()
     if error is None:
         future.set_result(done.result())

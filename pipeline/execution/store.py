@@ -1,7 +1,7 @@
-"""The store: every artifact lies once, under its key, read-only; a recipe's folder is a view of relative links onto it.
+"""The store: each artifact is kept once, read-only, under its key; recipes' folders hold relative links to it (views).
 
-A recipe that changes and changes back finds what is there, and two recipes that begin alike share it. What a view or a
-running process holds is never removed; of the rest, what was not used for longest goes first.
+A recipe that changes and changes back finds its artifacts again, and two recipes that begin alike share them. Artifacts
+that a view shows or a running process uses are never removed; of the others, the least recently used go first.
 """
 
 import contextlib
@@ -30,14 +30,14 @@ _RUNS, _LOCKS, _USED, _SCRATCH = ".runs", ".locks", ".used", ".scratch"
 _TEMPORARY = ".tmp"
 KEY_LENGTH = 64
 _ASIDE = ".link"
-"""Ends the name of a view before it is renamed into its place; a killed run may leave one."""
+"""Suffix of a view's temporary name before it is renamed into place; a killed run may leave one."""
 
 
 class Store:
     """The store of one build folder."""
 
     def __init__(self, build: Path) -> None:
-        """Name the folder; nothing is made until something is written."""
+        """Set the paths; folders are made with the first write."""
         self.build = build
         # Processes on other machines read it by this path.
         self.root = Path(os.path.abspath(build)) / FOLDER
@@ -46,9 +46,9 @@ class Store:
     # --- what is there ----------------------------------------------------------------------------------------------
 
     def lookup(self, order: Order) -> Artifact | None:
-        """Return the whole, untouched artifact of an order, or None where it has to be made.
+        """Return the complete, undamaged artifact of an order, or None if it has to be made.
 
-        A damaged one counts as absent; `damage` says what is wrong with it.
+        A damaged one counts as absent; `damage` describes the fault.
         """
         if not order.place.is_dir():
             return None
@@ -56,28 +56,28 @@ class Store:
             return _whole(order)
         key = order.place.name
         with self.making(key, wait=False) as alone:
-            # Where another process makes it, it is not whole yet.
+            # While another process makes it, it is not complete.
             found = _whole(order) if alone else None
             if found:
                 self._take(order)
         return found
 
     def lookup_and_hold(self, order: Order) -> Artifact | None:
-        """Return the artifact of an order whose key this process holds: another run may have made it meanwhile."""
+        """Return the artifact of an order whose key this process holds, or None; another run may have made it."""
         found = _whole(order)
         if found:
             self._take(order)
         return found
 
     def _take(self, order: Order) -> None:
-        """Note that an artifact is used; finish what a run did not that was killed after it had renamed it."""
+        """Mark an artifact as used; protect it first if the run that made it was killed before that."""
         if order.place.stat().st_mode & 0o222:
             with contextlib.suppress(PermissionError):
                 self.finished(order.place.name)
         self.use(order.place.name)
 
     def damage(self, order: Order) -> str | None:
-        """Say what is wrong with the artifact under an order's key, or return None."""
+        """Return a description of the fault of the artifact under an order's key; None if it is sound or absent."""
         if not order.place.exists():
             return None
         try:
@@ -87,14 +87,14 @@ class Store:
         return None
 
     def in_view(self, view: Path) -> Manifest | None:
-        """Return the manifest of what a view shows now, or None."""
+        """Return the manifest of the artifact that a view shows, or None if there is none."""
         try:
             return artifact.read_manifest(view) if view.is_dir() else None
         except ArtifactError:
             return None
 
     def keys(self) -> list[str]:
-        """Return the keys of everything that lies in the store."""
+        """Return the keys of all artifacts in the store."""
         if not self.root.is_dir():
             return []
         return sorted(path.name for path in self.root.iterdir() if path.is_dir() and len(path.name) == KEY_LENGTH)
@@ -102,21 +102,21 @@ class Store:
     # --- making -----------------------------------------------------------------------------------------------------
 
     def scratch(self, key: str) -> Path:
-        """Return the folder from which a stopped run of a node goes on."""
+        """Return the scratch folder of a node, from which a stopped run resumes."""
         return self.root / _SCRATCH / key
 
     def finished(self, key: str) -> None:
-        """Protect a new artifact, and remove what a stopped run would have gone on from."""
+        """Make a new artifact read-only, and remove its scratch folder."""
         protect(self.root / key)
         shutil.rmtree(self.scratch(key), ignore_errors=True)
 
     def abandon(self, key: str) -> None:
-        """Remove what a process that went down left half-made under a key that this process holds."""
+        """Remove the half-made folders of a key that this process holds."""
         for leftover in self.root.glob(f".{key}.*.new"):
             remove(leftover)
 
     def link(self, view: Path, key: str) -> None:
-        """Let a view show an artifact; the change is one rename.
+        """Link a view to an artifact, by one atomic rename.
 
         Raises:
             ArtifactError: the place cannot be written.
@@ -137,7 +137,7 @@ class Store:
             raise ArtifactError(f"{view} cannot be written: {reason}. Finished artifacts are untouched.") from error
 
     def check_place(self, view: Path) -> None:
-        """Refuse a view's place where it would replace what a user keeps there, or lead nowhere.
+        """Refuse the place of a view if a user's file or folder lies there, or if relative links break there.
 
         Raises:
             ArtifactError: a file, or a folder that is no artifact, lies there; or a folder above it is a link.
@@ -158,7 +158,7 @@ class Store:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Register this process: what it uses is not removed by others while it lives, however it ends.
+        """Register this process, so that others do not remove the artifacts it uses until it ends, however it ends.
 
         Raises:
             ArtifactError: the store cannot be written.
@@ -183,7 +183,7 @@ class Store:
                 self._run = None
 
     def use(self, key: str) -> None:
-        """Note that this process uses an artifact, and when."""
+        """Record that this process uses an artifact, and the time of use."""
         if self._run is None:
             return
         with self._run.open("a") as handle:
@@ -194,10 +194,10 @@ class Store:
 
     @contextmanager
     def making(self, key: str, *, wait: bool) -> Iterator[bool]:
-        """Hold a key while its artifact is made; the kernel lets go of it with the process.
+        """Hold a key's lock while its artifact is made; the kernel releases it if the process ends.
 
         Yields:
-            Whether it is held; with `wait` it always is.
+            Whether the lock is held; with `wait` it always is.
         """
         (self.root / _LOCKS).mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.root / _LOCKS / key)
@@ -220,7 +220,7 @@ class Store:
         return keys
 
     def _runs(self) -> Iterator[Path]:
-        """Yield the files of processes that still run, and remove what others left that ended without a word."""
+        """Yield the registration files of running processes, and remove the files of processes that died."""
         folder = self.root / _RUNS
         found = list(folder.iterdir()) if folder.is_dir() else []
         for temporary in (path for path in found if path.suffix == _TEMPORARY):
@@ -238,14 +238,14 @@ class Store:
                     run.unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Remove what killed runs left half-made; whoever makes an artifact holds its key."""
+        """Remove the half-made folders of killed runs: those whose key no process holds."""
         for leftover in (*self.root.glob(".*.new"), *self.root.glob(".*.old")):
             with self.making(leftover.name.split(".")[1], wait=False) as alone:
                 if alone:
                     remove(leftover)
 
     def viewed(self, *, but_for: Collection[Path] = ()) -> set[str]:
-        """Return the keys that views show; those in some recipes' folders do not count."""
+        """Return the keys that views show, except for views in the recipes' folders `but_for`."""
         folders = [folder for folder in self._recipes() if folder not in but_for]
         return {target.name for folder in folders for link in views(folder) if (target := shown_by(link))}
 
@@ -271,11 +271,11 @@ class Store:
         Args:
             among: only these keys; None: all.
             but_for: recipes' folders that are about to be removed, whose views hold nothing.
-            older_than_seconds: what was used more recently stays.
+            older_than_seconds: artifacts that were used more recently stay.
             limit_bytes: stop as soon as the store is no larger; None: remove all that may go.
 
         Returns:
-            The keys of what was removed.
+            The keys of the removed artifacts.
         """
         kept = self.viewed(but_for=but_for) | self.held()
         keys = [key for key in self.keys() if among is None or key in among]
@@ -299,7 +299,7 @@ class Store:
         return removed
 
     def remove_if_empty(self) -> None:
-        """Remove the store's own folders where it holds nothing any more and no process uses it."""
+        """Remove the store's folder if it holds no artifact and no process uses it."""
         if self.root.is_dir() and not self.keys() and next(self._runs(), None) is None:
             remove(self.root)
 
@@ -314,7 +314,7 @@ class Store:
 
 @contextmanager
 def writing(build: Path) -> Iterator[None]:
-    """Tell of a disk that is full, read-only or gone as an error that names the place.
+    """Turn an `OSError` of a full, read-only or missing disk into an `ArtifactError` that names the path.
 
     Raises:
         ArtifactError: a file could not be read or written.
@@ -337,7 +337,7 @@ def _whole(order: Order) -> Artifact | None:
 
 
 def limit_bytes() -> int:
-    """Return how large the store may grow before a run removes what nothing shows.
+    """Return the size in bytes beyond which a run removes unused artifacts from the store.
 
     Raises:
         ArtifactError: the variable holds no number.
@@ -355,26 +355,26 @@ def limit_bytes() -> int:
 
 
 def make(order: Order, function: Callable[..., Mapping[str, Any]], arguments: list[Any]) -> Manifest:
-    """Make an artifact where its worker runs: beside its place, and renamed into it when it is whole.
+    """Make an artifact in a temporary folder beside its place, and rename it into place when it is complete.
 
     Args:
-        order: whose place is the store's folder of its key.
+        order: the order, whose place is the store's folder of its key.
         function: fills the directory that is its last argument.
-        arguments: the others.
+        arguments: its other arguments.
     """
     made, _ = artifact.build(order, lambda out: function(*arguments, out))
     return made.manifest
 
 
 def protect(folder: Path) -> None:
-    """Take the permission to write off an artifact's files and folders."""
+    """Remove the write permission from an artifact's files and folders."""
     for path in (*folder.rglob("*"), folder):
         if not path.is_symlink():
             path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o222)
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link or a folder, protected or not."""
+    """Remove a file, a link or a folder, read-only or not."""
     if path.is_symlink() or path.is_file():
         path.unlink(missing_ok=True)
         return
@@ -385,7 +385,7 @@ def remove(path: Path) -> None:
 
 
 def views(folder: Path) -> Iterator[Path]:
-    """Yield the views below a recipe's folder; other runs may add and remove some meanwhile."""
+    """Yield the views below a recipe's folder; other runs may add or remove views meanwhile."""
     paths = []
     with contextlib.suppress(FileNotFoundError):
         paths = list(folder.iterdir())
@@ -397,7 +397,7 @@ def views(folder: Path) -> Iterator[Path]:
 
 
 def shown_by(view: Path) -> Path | None:
-    """Return what a view shows, or None where it is gone or only about to become one."""
+    """Return the artifact's path that a view links to; None if the view is gone or still has its temporary name."""
     if view.name.endswith(_ASIDE):
         return None
     with contextlib.suppress(FileNotFoundError):
@@ -406,14 +406,14 @@ def shown_by(view: Path) -> Path | None:
 
 
 def _register(folder: Path) -> tuple[Path, TextIO]:
-    """Return a new file of a running process, and its handle, which holds the kernel's lock on it."""
+    """Create a registration file for this process; return it with its handle, which holds the kernel's lock."""
     while True:
         run = folder / uuid.uuid4().hex
         handle = run.open("w")
         fcntl.flock(handle, fcntl.LOCK_EX)
         if run.exists():
             return run, handle
-        # Between the two calls another process took it for one whose process had ended.
+        # Between the two calls another process mistook it for a dead process's file and removed it.
         handle.close()
 
 
@@ -424,7 +424,7 @@ def _temporary_of(run: Path) -> Path:
 
 @contextmanager
 def _temporary_files_in(folder: Path) -> Iterator[None]:
-    """Let toolchains put temporary files into a folder that the next run sweeps, however this one ends."""
+    """Redirect temporary files to a folder, which the next run removes if this one is killed."""
     before, tempfile.tempdir = os.environ.get("TMPDIR"), None
     os.environ["TMPDIR"] = str(folder.resolve())
     try:

@@ -1,7 +1,7 @@
-"""Workers: child processes in which toolchains and runtimes live.
+"""Workers: child processes that run toolchains and runtimes.
 
-Toolchains are loud, hold gigabytes, and some abort the whole process on bad input. In a worker their noise goes to a
-log file, their memory can be measured, and an abort becomes an error that names what was being done.
+Toolchains print much, hold gigabytes, and some abort the whole process on bad input. In a worker their output goes to a
+log file, their memory can be measured, and an abort becomes an error that names the function that was running.
 """
 
 import contextlib
@@ -30,11 +30,14 @@ _R = TypeVar("_R")
 
 
 _KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**33)}
-"""In bytes. Without them every gradient of an embedding table is mapped, zeroed by the kernel and unmapped again."""
+"""glibc's thresholds in bytes: below them, freed memory is reused instead of unmapped and zeroed again.
+
+Without them that happens to every gradient of an embedding table.
+"""
 
 
 _FULL_BYTES = 1 << 20
-"""A disk with less room than this is full."""
+"""Free bytes below which a disk counts as full."""
 
 
 class Worker:
@@ -49,12 +52,12 @@ class Worker:
         keep_memory: bool = False,
         patience_seconds: float | None = None,
     ) -> None:
-        """Start the process; what it prints is appended to `log`, and `tell` hears what functions say by `tell`.
+        """Start the process; its output is appended to `log`, and its progress messages are passed to `tell`.
 
-        NumPy and torch use so many `threads`, or one a core: workers side by side that each take all cores wait for
-        each other. The runtimes have threads of their own, which this does not touch. With `keep_memory` glibc does
-        not give freed blocks back: a training asks for the same ones again in every update. A process that says nothing
-        for `patience_seconds` of a call is ended.
+        NumPy and torch use `threads` threads, by default one per core: parallel workers that each use all cores slow
+        each other down. The runtimes' own threads are not affected. With `keep_memory` glibc keeps freed blocks, which
+        training allocates again in every update. A process that sends nothing for `patience_seconds` of a call is
+        ended.
         """
         self.log = log
         self._patience_seconds = patience_seconds
@@ -85,10 +88,10 @@ class Worker:
         """Run a module-level function in the worker and return its result.
 
         Raises:
-            PipelineError: what the function raised, if it was one.
+            PipelineError: the function raised one.
             ToolchainError: the function raised something else; the log has its traceback.
-            WorkerDied: the process went down.
-            ArtifactError: it went down because the disk is full.
+            WorkerDied: the process died.
+            ArtifactError: it died or failed because the disk is full or read-only.
         """
         try:
             self._connection.send((function, args, kwargs))
@@ -116,9 +119,12 @@ class Worker:
         return answer
 
     def _check_disk(self, what: str, said: str = "") -> None:
-        """Tell a full or a read-only disk from a crash: what cannot write its log cannot say so itself.
+        """Raise an error if the disk is full or read-only, which would otherwise look like a crash.
 
-        Toolchains wrap the system's error in their own, and keep its words.
+        Toolchains wrap the system's error in their own and keep its text, in which `said` is searched.
+
+        Raises:
+            ArtifactError: it is full or read-only.
         """
         folder = self.log.parent
         with contextlib.suppress(OSError):
@@ -139,7 +145,7 @@ class Worker:
         return f"its process ended with exit code {code}."
 
     def memory_bytes(self) -> int:
-        """Return the memory that the process holds now."""
+        """Return the resident memory of the process in bytes."""
         try:
             return int(psutil.Process(self._process.pid).memory_info().rss)
         except psutil.Error:
@@ -168,19 +174,19 @@ class Worker:
 
 
 _parent: Connection | None = None
-"""In a worker: where it answers."""
+"""In a worker process: the connection to its parent."""
 
 
 def tell(what: str, fraction: float) -> None:
-    """Say from inside a worker how far a call is; outside of one, nobody hears it."""
+    """Send the progress of a call from a worker to its parent; outside of a worker, do nothing."""
     if _parent is not None:
-        # Whether the parent is still there shows at the answer.
+        # A missing parent is noticed when the answer is sent.
         with contextlib.suppress(OSError):
             _parent.send(("told", (what, fraction)))
 
 
 def redirect(log: Path) -> None:
-    """From inside a worker, send what it prints to another file."""
+    """Redirect the output of this worker process to another log file."""
     log.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -190,7 +196,7 @@ def redirect(log: Path) -> None:
 
 
 def _serve(connection: Connection) -> None:
-    """Answer calls until the other end closes."""
+    """Run the calls that arrive on a connection and send back their results, until the other end closes."""
     while True:
         try:
             function, args, kwargs = connection.recv()
@@ -211,7 +217,7 @@ def _serve(connection: Connection) -> None:
 
 
 def _end_with_parent(parent: int) -> None:
-    """Leave when the parent is gone, even from the middle of a conversion; kill -9 tells no child."""
+    """Exit once the parent is gone, even in the middle of a conversion: a parent killed by SIGKILL cannot say so."""
 
     def watch() -> None:
         pause = threading.Event()
@@ -223,7 +229,7 @@ def _end_with_parent(parent: int) -> None:
 
 
 def main() -> None:
-    """Be a worker, until the parent closes the pipe or is gone."""
+    """Run the worker's loop until the parent closes the pipe or is gone."""
     global _parent
     # Ctrl-C reaches the whole group; the parent decides what becomes of its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,8 +1,8 @@
-"""What a recipe means: its graph. Pure but for reading files: nothing is made.
+"""Build a recipe's graph of nodes. Files are read, and none is written.
 
-Nothing heavy is imported unless a recipe compresses, and what it asks for is not made yet: see `checkpoints`.
+Torch is imported only if a compression stage of the recipe has no finished artifact yet: see `checkpoints`.
 
-The students beside a recipe and the recipes that it waits for are more roots of one graph.
+The recipes named in `[beside]` and the recipes that this one depends on are further roots of the same graph.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,14 +40,14 @@ from pipeline.text.bundled import everyday_sentences
 from pipeline.verify import stage as verify
 
 STAGES: tuple[Until, ...] = get_args(Until)
-"""In order; `ship` stands apart, since it writes outside the build folder."""
+"""The stages in their order. `ship` is not one of them, since it writes outside the build folder."""
 _EVERY = 10**9
-"""More texts than there are."""
+"""A limit above the number of texts of any corpus, for settings without a limit."""
 
 
 @dataclass
 class Request:
-    """What is asked for."""
+    """A request for a graph: the recipe, its targets and the last stage."""
 
     recipe: Recipe
     file: Path
@@ -56,12 +56,12 @@ class Request:
     targets: list[Target]
     device: str = "host"
     thorough: bool = False
-    """Whether verification tries every length and every id."""
+    """Whether verification tries every sequence length and every token id."""
 
 
 @dataclass
 class _Files:
-    """One recipe with its files, laid out as nodes."""
+    """The nodes of one recipe, filled in stage by stage."""
 
     branch: Branch
     targets: list[Target]
@@ -70,9 +70,9 @@ class _Files:
     models: dict[Target, Node] = field(default_factory=dict)
     parities: dict[Target, Node] = field(default_factory=dict)
     texts: list[Unlabelled] = field(default_factory=list)
-    """The calibration set of `[quantize]`, once it was read."""
+    """The calibration set of `[quantize]`; empty until it is read."""
     training_texts: list[Unlabelled] = field(default_factory=list)
-    """What `[quantize.training]` trains on, likewise."""
+    """The training texts of `[quantize.training]`; empty until they are read."""
 
     @property
     def recipe(self) -> Recipe:
@@ -80,14 +80,14 @@ class _Files:
 
 
 def build(request: Request, store: Store | None = None) -> Graph:
-    """Return the graph of a request, after everything that can be known of it was checked.
+    """Return the graph of a request, after all checks that need no artifact to be made.
 
     Args:
-        request: the recipe, and how far.
-        store: what is made there need not be tried before it is made; None where nothing is.
+        request: the recipe, and the last stage to build.
+        store: compression stages with a finished artifact in it need no trial on the meta device; None: no store.
 
     Raises:
-        PipelineError: the first thing that cannot work.
+        PipelineError: the first setting, checkpoint or dataset that cannot work.
     """
     if find_device(request.device).transport != "host":
         raise InputError(
@@ -117,7 +117,7 @@ def build(request: Request, store: Store | None = None) -> Graph:
 
 
 def _beside(request: Request) -> list[_Files]:
-    """Return the recipes beside the one that was asked for, each with the targets that are shown of it."""
+    """Return the recipes of `[beside]`, each with the targets that the benchmark and the report show."""
     recipe, found = request.recipe, []
     for name, section in recipe.beside.items():
         parsed, file = read_other(name, request.file)
@@ -135,7 +135,7 @@ def _beside(request: Request) -> list[_Files]:
 
 
 def _check_data(files: _Files) -> None:
-    """Read the labelled data now: what is missing, malformed or of other labels is better known before any work."""
+    """Read the labelled datasets before any work, so that missing or malformed data and other labels fail early."""
     task, choice = tasks.get(files.recipe.task), files.branch.datasets
     usable, _ = reference.chosen_datasets(task, choice)
     for dataset in usable:
@@ -149,11 +149,11 @@ def _check_data(files: _Files) -> None:
 
 
 def _lay_out(graph: Graph, files: _Files, depth: int) -> None:
-    """Add a recipe's nodes as far as they are asked for."""
+    """Add a recipe's nodes up to the stage at index `depth` of `STAGES`."""
     end = files.branch.trained if depth == STAGES.index("train") else files.branch.end
     if end and end.node:
         needed = end.node.ancestors()
-        # What other recipes make is told first.
+        # Nodes of other recipes stand first in the plan.
         others = [one.end.node for one in files.branch.before.values()]
         graph.include(*(node for node in others if node and node.identity in needed), end.node)
     if depth < STAGES.index("student"):
@@ -193,7 +193,7 @@ def _student(recipe: Recipe, end: Checkpoint) -> Node:
 
 
 def truth(recipe: Recipe, laid_out: Node, datasets: reference.DatasetChoice, length: int) -> Node:
-    """Return the node of fp32 PyTorch's outputs, the truth for files of a length."""
+    """Return the node of the reference: fp32 PyTorch's outputs, for converted files up to a sequence length."""
     return Node(
         recipe=recipe.name,
         name=f"reference {length}",
@@ -211,7 +211,10 @@ def truth(recipe: Recipe, laid_out: Node, datasets: reference.DatasetChoice, len
 
 
 def _quantise(files: _Files, scheme: str) -> Node | None:
-    """Return the node of the checkpoint that a scheme's files are made of, or None where that is the student."""
+    """Return the node of the quantised checkpoint that a scheme's files are converted from.
+
+    None if they are converted from the student itself.
+    """
     recipe = files.recipe
     section = quantize.section_for(recipe.quantize, scheme)
     if section is None:
@@ -245,12 +248,12 @@ def _quantise(files: _Files, scheme: str) -> Node | None:
 
 
 def _eight_bits(files: _Files, section: QuantizeSection) -> tuple[str, ...]:
-    """Return the linears to which the recipe's policy gives eight bits."""
+    """Return the names of the linears that the recipe's policy quantises to eight bits."""
     return policy.read(locate(section.policy, files.branch.file)).eight_bits if section.policy else ()
 
 
 def _wanted(files: _Files, scheme: str) -> quantize.Wanted:
-    """Return what a recipe asks of the checkpoint of a scheme."""
+    """Return the properties that verification expects of a scheme's quantised checkpoint."""
     section = quantize.section_for(files.recipe.quantize, scheme)
     assert section
     trained = quantize.trained(scheme, files.recipe.quantize) is not None
@@ -258,7 +261,7 @@ def _wanted(files: _Files, scheme: str) -> quantize.Wanted:
 
 
 def _train_quantised(files: _Files, quantised: Node, scheme: str, settings: QuantizeTraining) -> Node:
-    """Return the node of a quantised checkpoint that is trained."""
+    """Return the node of quantisation-aware training, which starts from a quantised checkpoint."""
     recipe = files.recipe
     assert files.student
     assert recipe.quantize
@@ -326,7 +329,7 @@ def _convert(files: _Files, target: Target) -> Node:
 
 
 def _convert_again(files: _Files, target: Target) -> Node:
-    """Return the node of the same conversion made once more, with which a thorough verdict compares a file."""
+    """Return a node that repeats a conversion; thorough verification compares the two files."""
     first = _convert(files, target)
     inputs = dict(first.inputs)
     if "base" in inputs:
@@ -347,17 +350,17 @@ def convert_file(
     gates: Any,
     out: Path,
 ) -> dict[str, Any]:
-    """Convert, as a node does it; see `convert.make`."""
+    """Convert one target; the function of a `convert` node. See `convert.make`."""
     return convert.make(opened(laid_out), target, lengths, ios, base, quantised, gates, out)
 
 
 def opened(folder: Path) -> Artifact:
-    """Return an artifact that the executor has checked already."""
+    """Return the artifact in a folder without checking its files: the executor has checked them."""
     return Artifact(folder, artifact.read_manifest(folder))
 
 
 def _convert_seconds(weights: int, target: Target, *, made_from_base: bool) -> float:
-    """Estimate a conversion from what MiniLM, 90 MB, took."""
+    """Estimate the seconds of a conversion, in proportion to the time measured for MiniLM (90 MB of weights)."""
     return (3.0 if made_from_base else formats.get(target.backend).CONVERT_SECONDS) * max(0.2, weights / 90e6)
 
 
@@ -418,7 +421,7 @@ def _verify(files: _Files, target: Target) -> Node:
 
 
 def _benchmark(request: Request, every: Sequence[_Files]) -> Node:
-    """Time all targets that run here in one run, with PyTorch and the students beside it."""
+    """Return the node that times all runnable targets of all recipes in one run, beside PyTorch."""
     recipe, (own, *_) = request.recipe, every
     assert own.student
     section = recipe.benchmark
@@ -472,7 +475,7 @@ def time_files(
     log: Path,
     out: Path,
 ) -> Mapping[str, Any]:
-    """Time files, as a node does it; see `benchmark.make`."""
+    """Time converted files; the function of the `benchmark` node. See `benchmark.make`."""
     variants = [benchmark.of_student(opened(laid_out), lengths[-1])]
     variants += [benchmark.of_target(opened(model), whose) for model, whose in models]
     return benchmark.make(variants, lengths, texts, threads, section, out, log=log, tell=tell)
@@ -480,7 +483,7 @@ def time_files(
 
 def _report(request: Request, every: Sequence[_Files], timings: Node, store: Store | None) -> Node:
     inputs: dict[str, Node | External] = {"benchmark": timings}
-    # What phones and emulated processors gave is there or not; a run does not make it.
+    # Records of phones and emulated processors are included if they exist; a run does not make them.
     beside = measured.find(store.root.parent / request.recipe.name, request.device) if store else {}
     inputs |= {name: External(file, artifact.sha256_file(file)) for name, file in beside.items()}
     members, texts = [], []
@@ -517,13 +520,13 @@ def _report(request: Request, every: Sequence[_Files], timings: Node, store: Sto
 
 
 def _quantised(files: _Files) -> dict[str, Node]:
-    """Return the checkpoints that targets are made of and that are not the student itself, by scheme."""
+    """Return the nodes of the quantised checkpoints that targets are converted from, by scheme."""
     made = {target.scheme: model.inputs.get("quantised") for target, model in files.models.items()}
     return {scheme: node for scheme, node in made.items() if isinstance(node, Node)}
 
 
 def _texts(files: _Files) -> dict[str, str]:
-    """Return the digests of the texts that verdicts are about, by name; they are the same for every length."""
+    """Return the digests of the verification texts and datasets, by name; they are the same for every length."""
     longest = files.recipe.lengths(files.targets[0].backend)[-1]
     params = reference.order_params(tasks.get(files.recipe.task), files.branch.datasets, longest)
     return {VERIFICATION: artifact.digest_of(params["texts"]), **params["datasets"]}
@@ -537,7 +540,7 @@ def write_report(
     beside: Sequence[tuple[str, Path]],
     out: Path,
 ) -> Mapping[str, Any]:
-    """Write the report, as a node does it; see `report.make`."""
+    """Write the report; the function of the `report` node. See `report.make`."""
     own, *others = (
         report.RecipeResults(
             recipe,

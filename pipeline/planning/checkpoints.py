@@ -1,10 +1,10 @@
-"""From the checkpoint that a recipe names to the one that is converted: its nodes, and what is refused before any work.
+"""Lay out the nodes from the checkpoint that a recipe names to the one it converts, and refuse early what cannot work.
 
-Where a stage that compresses is not made yet, it is tried on torch's meta device: what it leaves there stands for its
-checkpoint. A recipe whose stages are all finished, or which has none, needs no torch for that.
+A compression stage without a finished artifact is tried on torch's meta device, and the shapes it leaves there stand
+for its checkpoint. A recipe whose stages are all finished, or which has none, needs no torch here.
 
-`recipe:NAME` in the place of a checkpoint names another recipe: what that one trains or makes smaller is made first.
-Two-stage distillation is two recipes of which the second names the first.
+`recipe:NAME` instead of a checkpoint names another recipe, whose trained or compressed checkpoint is made first.
+Two-stage distillation is two recipes, of which the second names the first.
 """
 
 import gc
@@ -39,58 +39,58 @@ Until = Literal["train", "compress", "student", "convert", "verify", "benchmark"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that is there, or that a node will make."""
+    """A checkpoint that exists, or that a node will make."""
 
     source: Source
-    """Its files; or what a trial left, before it is made."""
+    """Its files; before a node has made it, the expected config and shapes."""
     node: Node | None = None
-    """None where it is there."""
+    """The node that makes it; None if it exists outside the graph."""
 
     @property
     def input(self) -> Node | External:
-        """What a node that reads it has among its inputs."""
+        """The checkpoint as an input of a node: the node that makes it, or its files with their digest."""
         return self.node or External(self.source.folder, self.source.digest)
 
 
 @dataclass
 class Branch:
-    """One recipe's way to its checkpoint."""
+    """The checkpoints of one recipe, from the one it names to the one it converts."""
 
     recipe: Recipe
     file: Path
     before: "dict[str, Branch]" = field(default_factory=dict)
-    """The recipes that it waits for, by the places that name them."""
+    """The recipes that this one depends on, by the `recipe:NAME` that names them."""
     named: Checkpoint | None = None
-    """What the recipe names."""
+    """The checkpoint that `student.source` names."""
     trained: Checkpoint | None = None
-    """After [train], where there is one."""
+    """The checkpoint after `[train]`; without that section, the named one."""
     last: Checkpoint | None = None
-    """After the last section that makes it smaller."""
+    """The checkpoint after the last compression stage; None until the branch is prepared."""
     trained_on: Dataset | None = None
     """The dataset of `[train]`, or the user's labelled files of `[distil]`."""
 
     @property
     def end(self) -> Checkpoint:
-        """The checkpoint that the recipe ends in."""
+        """The checkpoint that the recipe converts; the branch must be prepared."""
         assert self.last
         return self.last
 
     @property
     def datasets(self) -> reference.DatasetChoice:
-        """The data for the task metric: what was learnt has a dev split for it, unless the recipe names some."""
+        """The datasets of the task metric: those of `[verify]`, else the dataset that the student was trained on."""
         if self.recipe.verify.datasets is None and self.trained_on:
             return (self.trained_on,)
         return self.recipe.verify.datasets
 
     def every(self) -> "Iterator[Branch]":
-        """Yield the branch and all that it waits for."""
+        """Yield the branch and all branches that it depends on."""
         yield self
         for one in self.before.values():
             yield from one.every()
 
 
 def recipe_sources(recipe: Recipe) -> list[str]:
-    """Return the places of a recipe that name another one, each once; what no loss asks for is left out."""
+    """Return the `recipe:NAME` sources in a recipe, each once; a teacher that no loss needs is left out."""
     distil = recipe.distil
     named = [recipe.student.source]
     if distil is not None:
@@ -100,16 +100,16 @@ def recipe_sources(recipe: Recipe) -> list[str]:
 
 
 def read_other(name: str, recipe_file: Path) -> tuple[Recipe, Path]:
-    """Read a recipe that another one names: a ready one, or a file that is meant from the other's."""
+    """Read a recipe that another recipe names: one of the library, or a file relative to the other recipe's folder."""
     path = recipe_file.parent / os.path.expanduser(name)
     return loading.read(str(path) if name.endswith(".toml") else name)
 
 
 def branch(recipe: Recipe, file: Path, waiting: Mapping[Path, str] | None = None) -> Branch:
-    """Return a recipe with those that it waits for, and those that they wait for.
+    """Return the branch of a recipe, with the branches of all recipes that it depends on, recursively.
 
     Raises:
-        RecipeError: one does not exist, names unfit data, makes no checkpoint of its own, or waits for itself.
+        RecipeError: a recipe does not exist, names unfit data, makes no checkpoint of its own, or depends on itself.
     """
     _check_data_named(recipe, file)
     waiting = {**(waiting or {}), file.resolve(): recipe.name}
@@ -129,7 +129,7 @@ def branch(recipe: Recipe, file: Path, waiting: Mapping[Path, str] | None = None
 
 
 def _check_data_named(recipe: Recipe, file: Path) -> None:
-    """Refuse data that [train] and [distil] cannot learn from, before any checkpoint is looked at."""
+    """Refuse datasets that [train] and [distil] cannot learn from, before any checkpoint is read."""
     try:
         check_section(recipe)
         if recipe.distil:
@@ -140,15 +140,15 @@ def _check_data_named(recipe: Recipe, file: Path) -> None:
 
 @dataclass
 class Finished:
-    """The artifacts of a build folder that lie on a recipe's way to its checkpoint."""
+    """Look-up of finished checkpoints in a build folder's store."""
 
     store: Store | None = None
-    """None where nothing is made."""
+    """None if there is no store, so that every checkpoint counts as unfinished."""
     artifacts: dict[str, Artifact] = field(default_factory=dict)
-    """By the identity of their nodes."""
+    """The artifacts that were found, by the identity of their nodes."""
 
     def find(self, node: Node, begun: Source) -> Source | None:
-        """Return the checkpoint that a node made of another one, or None where it is not made.
+        """Return the checkpoint that a node made from another one; None if it is not made yet.
 
         Its bytes are checked when the graph is planned or carried out.
         """
@@ -168,7 +168,7 @@ class Finished:
 
 
 def inspect_artifact(made: Artifact, begun: Source) -> Source:
-    """Return the checkpoint in an artifact; its digests are those of the manifest.
+    """Return the checkpoint in an artifact, with the file digests that the manifest lists.
 
     Raises:
         StudentError: its config or the header of its weights is damaged.
@@ -181,14 +181,14 @@ def inspect_artifact(made: Artifact, begun: Source) -> Source:
 
 
 def prepare(wanted: Branch, until: Until, finished: Finished, *, root: bool = True, tries: bool = False) -> None:
-    """Lay a branch's nodes out, after everything that can be known of it was checked.
+    """Check a branch and lay out its nodes.
 
     Args:
-        wanted: of `branch`; what it waits for is prepared as well.
-        until: the last stage that is asked for.
-        finished: what need not be tried.
-        root: whether it is the recipe that the user named; errors of others are told with their recipe's name.
-        tries: whether a recipe that waits for this one tries what it compresses, for which it needs shapes.
+        wanted: the result of `branch`; the branches that it depends on are prepared as well.
+        until: the last stage that is requested.
+        finished: the finished checkpoints, which need no trial.
+        root: whether it is the recipe that the user named; errors of other recipes get their recipe's name in front.
+        tries: whether a recipe that depends on this one tries a compression stage, for which it needs the shapes.
 
     Raises:
         PipelineError: there is no such checkpoint or data, or they do not fit each other.
@@ -267,7 +267,7 @@ def _train(wanted: Branch, begun: Checkpoint, finished: Finished, *, tries: bool
 
 
 def _import_torch() -> None:
-    """Import what trials need, without collections of garbage on the way, which take a fifth of the seconds."""
+    """Import torch and transformers for a trial with garbage collection off, which saves a fifth of the time."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -281,7 +281,7 @@ def _import_torch() -> None:
 
 
 def train_checkpoint(recipe: Recipe, file: Path, source: Path, scratch: Path, out: Path) -> dict[str, Any]:
-    """Fine-tune, as a node does it; see `train.make`."""
+    """Fine-tune a checkpoint; the function of a `train` node. See `train.make`."""
     begun = inspect_folder(source, origin=source.name, licence=None)
     return train.make(train.job(recipe, file, begun, scratch), out)
 
@@ -315,7 +315,7 @@ def _compress(
 
 
 def _named(wanted: Branch, place: str | None, unpruned: Checkpoint) -> Checkpoint:
-    """Return a checkpoint that a section names; None names the unpruned one."""
+    """Return the checkpoint that a section names: another recipe's, a source, or for None the unpruned student."""
     if place is None:
         return unpruned
     if place in wanted.before:
@@ -324,7 +324,7 @@ def _named(wanted: Branch, place: str | None, unpruned: Checkpoint) -> Checkpoin
 
 
 def _refuse_headless(wanted: Branch, source: Source) -> None:
-    """Refuse a student without the task's head before other work."""
+    """Raise the error for a student without the task's head, with the section that would teach one."""
     recipe = wanted.recipe
     stages = compress.stages(recipe)
     if stages:
@@ -340,10 +340,10 @@ def _refuse_headless(wanted: Branch, source: Source) -> None:
 
 
 def check_names(branches: Iterator[Branch]) -> None:
-    """Refuse recipes of one name in two files: they would show their artifacts in one folder.
+    """Refuse two recipe files with the same name, which would share one folder of views.
 
     Raises:
-        RecipeError: there are some.
+        RecipeError: two files have the same recipe name.
     """
     known: dict[str, Path] = {}
     for one in branches:

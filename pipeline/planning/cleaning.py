@@ -1,4 +1,4 @@
-"""Remove artifacts, and nothing that is not one: what is said first is what goes, and names alone prove nothing."""
+"""Remove artifacts and views from a build folder: the list is told first, and foreign files are never removed."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from pipeline.execution.store import FOLDER, KEY_LENGTH, Store, remove, shown_by
 from pipeline.schemes import BACKENDS, SCHEMES
 
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.([0-9a-f]{8}\.new|old)")
-"""What a killed run leaves beside an artifact that it was about to write."""
+"""Names of the temporary folders that a killed run leaves beside an artifact."""
 _WRITTEN = ("bundle", "compat")
 """Artifacts that `push` and `compat` write into a recipe's folder itself."""
 _LOCK = ".lock"
@@ -27,13 +27,13 @@ _LOG = re.compile(
 )
 """Logs of all nodes, as the executor names them; a node that failed has one and no view."""
 _TRIALS = re.compile(rf"sensitivity-{_TARGET}")
-"""Folders of `pocketbert sensitivity`, which hold its record and, after a kill, what was tried last."""
+"""Folders of `pocketbert sensitivity`: its record and, after a kill, the files of the last trial."""
 _TRIED = {"sensitivity.json", "files"}
 _KEY = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}")
 _AGE = re.compile(r"([0-9]+)([hdw])")
 _SECONDS = {"h": 3600, "d": 86_400, "w": 604_800}
 _NAMED = 5
-"""So many names are told of what goes or stays."""
+"""Most names that one line of the announcement lists."""
 
 
 def seconds(age: str) -> int:
@@ -50,39 +50,39 @@ def seconds(age: str) -> int:
 
 @dataclass(frozen=True)
 class Removed:
-    """What was removed."""
+    """The result of `clean`: removed folders and artifacts, and the files that stay."""
 
     folders: list[Path]
-    """Recipes' folders that were removed, or emptied of what is ours."""
+    """Recipes' folders that were removed; a folder with foreign files stays with those."""
     kept: list[Path]
-    """Files and folders in them that are somebody else's, and stay."""
+    """Files and folders in them that pocketbert did not make; they stay."""
     artifacts: list[str]
-    """By key."""
+    """Keys of the removed artifacts."""
     in_use: list[Path] = field(default_factory=list)
-    """Views of what a running process uses; they stay."""
+    """Views of artifacts that a running process uses; they stay."""
 
 
 @dataclass
 class _Found:
-    """What lies in a recipe's folder."""
+    """The contents of a recipe's folder, sorted by whether they may be removed."""
 
     ours: list[Path] = field(default_factory=list)
-    """In the order in which it goes: views last, since by them the folder of a killed `clean` is known as ours."""
+    """Removable paths in order: views last, since they still mark the folder as a recipe's if `clean` is killed."""
     folders: list[Path] = field(default_factory=list)
-    """Folders of ours, the inner ones first; they go where they are empty by then."""
+    """Folders that pocketbert made, the inner ones first; each is removed if it is empty by then."""
     kept: list[Path] = field(default_factory=list)
     in_use: list[Path] = field(default_factory=list)
 
 
 def clean(build: Path, recipe: str | None = None, tell: Callable[[str], None] = lambda text: None) -> Removed:
-    """Remove the folders of one recipe or of all, and the artifacts that nothing else shows or uses.
+    """Remove the folders of one recipe or of all, and the artifacts that no other view shows and no process uses.
 
-    An empty folder is somebody's, and stays.
+    An empty folder counts as a user's, and stays.
 
     Args:
         build: the build folder.
         recipe: name of the one recipe.
-        tell: hears what will be removed and what stays, before anything goes.
+        tell: called with a line for each folder, saying what will be removed and what stays, before any removal.
 
     Raises:
         InputError: the recipe has no folder there, or the folder is not one of ours.
@@ -126,14 +126,14 @@ def clean(build: Path, recipe: str | None = None, tell: Callable[[str], None] = 
 
 
 def clean_older(build: Path, age: str) -> Removed:
-    """Remove artifacts that no recipe's folder shows, no process uses, and nobody used for so long."""
+    """Remove artifacts that no view shows, no process uses, and no run has used for the given age."""
     with writing(build):
         return Removed([], [], Store(build).evict(older_than_seconds=seconds(age)))
 
 
 @contextlib.contextmanager
 def _removing(build: Path) -> Iterator[None]:
-    """Tell of what cannot be removed as an error that claims nothing of what went before."""
+    """Turn an `OSError` while removing into an `ArtifactError` that says that a part may be gone already."""
     try:
         yield
     except OSError as error:
@@ -145,7 +145,7 @@ def _removing(build: Path) -> Iterator[None]:
 
 
 def _check_writable(found: _Found) -> None:
-    """Refuse, before anything goes, where a folder does not let go of what is in it."""
+    """Refuse to begin if the user may not delete files in one of the folders."""
     for folder in dict.fromkeys(path.parent for path in found.ours):
         if not os.access(folder, os.W_OK | os.X_OK):
             raise ArtifactError(
@@ -155,7 +155,7 @@ def _check_writable(found: _Found) -> None:
 
 
 def _tell(build: Path, found: dict[Path, _Found], keys: set[str], tell: Callable[[str], None]) -> None:
-    """Say what will go and what stays, one line for each folder."""
+    """Announce the paths that will be removed and those that stay, one line for each folder."""
     for folder, one in found.items():
         said = [f"will remove of {folder}: {_names(one.ours, folder)}"] if one.ours else []
         said += [f"keeps what pocketbert did not make: {_names(one.kept, folder)}"] if one.kept else []
@@ -176,13 +176,13 @@ def _names(paths: list[Path], folder: Path) -> str:
 
 
 def _ours(build: Path) -> list[Path]:
-    """Return the folders of recipes: they hold views, or what versions without a store left."""
+    """Return the recipes' folders in a build folder: each holds views, or artifacts of a version without a store."""
     folders = sorted(path for path in build.glob("*") if path.is_dir() and not path.is_symlink())
     return [path for path in folders if path.name != FOLDER and _is_ours(path)]
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether a folder holds an artifact: a view into this store, or what versions without a store left."""
+    """Return whether a folder is a recipe's: it holds a view into this store, or an artifact itself."""
     places = [folder, *(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())]
     links = (link for place in places if os.access(place, os.R_OK | os.X_OK) for link in place.iterdir())
     return any(_is_view(link, folder.parent) for link in links) or any(
@@ -191,7 +191,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _is_view(link: Path, build: Path) -> bool:
-    """Return whether a path is a relative link onto an artifact's place in this store, or about to become a view."""
+    """Return whether a path is a relative link onto a key's folder in this store, be it a view or a temporary one."""
     if not link.is_symlink():
         return False
     target = Path(os.readlink(link))
@@ -201,7 +201,7 @@ def _is_view(link: Path, build: Path) -> bool:
 
 
 def _is_artifact(folder: Path) -> bool:
-    """Return whether a folder has a manifest of ours, which a file of that name alone does not show."""
+    """Return whether a folder is an artifact: its manifest can be read, not only found by name."""
     if folder.is_symlink() or not folder.is_dir():
         return False
     try:
@@ -212,7 +212,7 @@ def _is_artifact(folder: Path) -> bool:
 
 
 def _added(folder: Path) -> list[Path]:
-    """Return the files that lie in an artifact and that its manifest does not list: a user put them there."""
+    """Return the files in an artifact that its manifest does not list: a user put them there."""
     # The artifacts in a bundle have manifests of their own, which no manifest lists.
     unlisted = (artifact.MANIFEST, ".DS_Store")
     listed = {entry.path for entry in artifact.read_manifest(folder).files}
@@ -222,13 +222,13 @@ def _added(folder: Path) -> list[Path]:
 
 
 def _look(folder: Path, build: Path, held: set[str], *, top: bool = True) -> _Found:
-    """Sort what lies in a recipe's folder, or in the folder of one of its targets.
+    """Sort the contents of a recipe's folder, or of one target's folder, into removable and kept paths.
 
     Args:
         folder: the folder.
         build: the build folder.
         held: keys that running processes use.
-        top: whether it is the recipe's own, which has logs, a lock and folders of targets.
+        top: whether it is the recipe's own folder, which has logs, a lock and folders of targets.
     """
     found, links = _Found(), []
     inside = sorted(folder.iterdir())
@@ -271,9 +271,9 @@ def _look_at_logs(logs: Path, named: set[str], found: _Found) -> None:
 
 
 def _is_leftover(path: Path, named: set[str]) -> bool:
-    """Return whether a folder is what a killed run left beside an artifact that lies or is written here.
+    """Return whether a folder is a killed run's temporary folder of one of the named artifacts.
 
-    What was moved aside has its manifest; what was being written has none yet, and our random suffix.
+    An old artifact that was moved aside has a manifest; a new one has none yet, but ends in our random suffix.
     """
     match = _LEFTOVER.fullmatch(path.name)
     if match is None or match["name"] not in named or path.is_symlink() or not path.is_dir():
@@ -287,13 +287,13 @@ def _is_lock(path: Path) -> bool:
 
 
 def _is_of_trials(folder: Path) -> bool:
-    """Return whether a folder is of `pocketbert sensitivity`, with nothing of anybody else in it."""
+    """Return whether a folder is one of `pocketbert sensitivity`, without foreign files in it."""
     named = _TRIALS.fullmatch(folder.name) is not None and folder.is_dir()
     return named and {path.name for path in folder.iterdir()} <= _TRIED
 
 
 def _is_of_target(folder: Path, build: Path) -> bool:
-    """Return whether a folder is one of a target's: by its name, and by what lies in it and nowhere deeper."""
+    """Return whether a folder is a target's: it has a target's name, and is empty or holds an artifact or a view."""
     if re.fullmatch(_TARGET, folder.name) is None:
         return False
     inside = list(folder.iterdir())
@@ -304,7 +304,7 @@ def _is_of_target(folder: Path, build: Path) -> bool:
 
 
 def _remove(folder: Path, found: _Found, store: Store) -> None:
-    """Remove what was found, and the folders of it that are empty then."""
+    """Remove the removable paths of a folder, and the folders that are empty afterwards."""
     for number, path in enumerate(found.ours, start=1):
         if number == len(found.ours) and _is_last(folder, found, path, store):
             # In one rename: a killed `clean` leaves no empty folder, which could be anybody's. The next one sweeps.
@@ -322,7 +322,7 @@ def _remove(folder: Path, found: _Found, store: Store) -> None:
 
 
 def _is_last(folder: Path, found: _Found, view: Path, store: Store) -> bool:
-    """Return whether a folder holds one view, which nobody uses, and nothing else but folders of ours around it."""
+    """Return whether a view that no process uses is the only thing left in a folder, apart from folders we made."""
     inside = {path for path in folder.rglob("*") if path not in found.folders}
     if inside != {view} or not view.is_symlink() or Path(os.readlink(view)).name in store.held():
         return False

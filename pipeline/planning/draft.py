@@ -1,4 +1,7 @@
-"""Draft a recipe for a checkpoint: look at its files, choose what fits, and say why. Nothing heavy is imported."""
+"""Draft a recipe for a checkpoint from its files: choose task, lengths and schemes, and give the reasons.
+
+No toolchain is imported.
+"""
 
 import json
 import re
@@ -21,7 +24,10 @@ from pipeline.schemes import BACKENDS, SCHEMES
 
 TEMPLATE = "recipe.toml.j2"
 _OTHERS_TOKENIZER = 0.9
-"""Tables have rows to spare, to a multiple of 64 or so; a tokenizer with far fewer tokens is of another model."""
+"""Least fraction of the embedding table's rows that the model's own tokenizer fills.
+
+Tables are padded to a multiple of 64 or so; a tokenizer with far fewer tokens belongs to another model.
+"""
 _LADDER = (16, 32, 64, 128, 256)
 _LONGEST = {"question_answering": 384}
 """A question with a window of its passage. Source: Devlin et al. 2019, SQuAD fine-tuning with windows of 384 tokens."""
@@ -31,7 +37,7 @@ _NAME_LENGTH = 64
 
 @dataclass(frozen=True)
 class Draft:
-    """A recipe that was written, and the reasons for what it says."""
+    """A drafted recipe and the reasons for its choices."""
 
     file: Path
     name: str
@@ -43,7 +49,7 @@ class Draft:
     schemes: dict[str, list[str]]
     datasets: list[str]
     notes: list[str]
-    """What a person should know before the first run."""
+    """Warnings for the user before the first run."""
     next: str
     """The command to run now."""
 
@@ -118,7 +124,7 @@ def draft(
 
 
 def _drafted(*, target: bool) -> dict[str, str]:
-    """Return the scheme of each backend that a recipe begins with, as a target or in a comment."""
+    """Return each backend's scheme in a drafted recipe: as a target, or in a comment that suggests it."""
     rows = {name: formats.get(name).DRAFTED for name in BACKENDS}
     return {name: scheme for name, (scheme, is_target) in rows.items() if is_target == target}
 
@@ -138,10 +144,10 @@ def _probe(source: str) -> Recipe:
 
 
 def choose_task(summary: Summary, requested: str | None) -> tuple[str, str, list[str]]:
-    """Return the task, the reason for it, and what a person should know about it.
+    """Return the task, the reason for it, and warnings for the user.
 
     Args:
-        summary: of the checkpoint.
+        summary: the checkpoint's summary.
         requested: the task of `--task`, or None.
 
     Raises:
@@ -233,7 +239,7 @@ def _limit_reason(summary: Summary) -> str:
 
 
 def _schemes(backend: str) -> tuple[list[str], dict[str, str]]:
-    """Return the schemes that a backend supports, and the reasons against the others by name."""
+    """Return the names of the schemes that a backend supports, and for each other scheme the reason why not."""
     reasons = {name: scheme.refusal(backend) for name, scheme in SCHEMES.items()}
     refused = {name: " ".join(reason.split()) for name, reason in reasons.items() if reason is not None}
     return [name for name in SCHEMES if name not in refused], refused
@@ -266,7 +272,7 @@ def _listed(names: list[str]) -> str:
 
 
 def plain_name(origin: str) -> str:
-    """Return a recipe name made from a checkpoint's: small letters, digits, dot, dash and underscore."""
+    """Return a checkpoint's name as a recipe name: lower-case letters, digits, dot, dash and underscore."""
     last = origin.split("@", maxsplit=1)[0].rstrip("/").rsplit("/", 1)[-1].lower()
     plain = re.sub(r"[^a-z0-9._-]+", "-", last).strip("._-")[:_NAME_LENGTH]
     return plain or "student"
@@ -290,12 +296,12 @@ def render(values: dict[str, Any]) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """Return a string, number or list as TOML; JSON's are TOML's as well, but for the delete character."""
+    """Return a string, number or list as TOML, which differs from JSON only in the delete character."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _comment(text: str) -> str:
-    """Return text that stays on its comment's line."""
+    """Return a text with every unprintable character, such as a line break, replaced by `?`."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 

@@ -14,10 +14,10 @@ from pipeline.verify import stage as verify
 
 
 def plan(request: Request, folder: Path) -> Outcome:
-    """Say what a run would make, and why; nothing is written.
+    """Return the expected outcome of a run: for each node, whether it would be made and why. Nothing is written.
 
     Args:
-        request: the recipe, and how far.
+        request: the recipe, its targets and the last stage.
         folder: the build folder.
     """
     store = Store(folder)
@@ -25,22 +25,22 @@ def plan(request: Request, folder: Path) -> Outcome:
 
 
 def run(request: Request, folder: Path, progress: Progress, executor: Executor | None = None) -> Outcome:
-    """Make what is not there.
+    """Make the artifacts of a request that the build folder lacks.
 
     Args:
-        request: the recipe, and how far.
+        request: the recipe, its targets and the last stage.
         folder: the build folder.
-        progress: is told of each node.
-        executor: where nodes run; this machine unless given.
+        progress: called when nodes begin and finish.
+        executor: runs the nodes; None for this machine's cores.
 
     Raises:
-        PipelineError: the first thing that went wrong; artifacts finished by then stay.
+        PipelineError: the first node's error; artifacts finished by then stay.
     """
     return carry_out(build(request, Store(folder)), folder, progress, executor)
 
 
 def carry_out(graph: Graph, folder: Path, progress: Progress, executor: Executor | None = None) -> Outcome:
-    """Make what a graph has and the build folder has not; see `run`."""
+    """Make the artifacts of a graph that the build folder lacks; see `run`."""
     store, limit = Store(folder), stores.limit_bytes()
     with stores.writing(folder), store.running():
         for place in graph.views:
@@ -54,7 +54,7 @@ def carry_out(graph: Graph, folder: Path, progress: Progress, executor: Executor
 
 
 def parities(outcome: Outcome, recipe: str) -> dict[str, verify.Parity]:
-    """Return the verdicts that are there, by target; those of recipes beside the one that was asked for after."""
+    """Return the parity records that exist, by target; targets of other recipes have their recipe's name in front."""
     found = {}
     for place, node in outcome.graph.views.items():
         made = outcome.artifact(node)
@@ -65,11 +65,11 @@ def parities(outcome: Outcome, recipe: str) -> dict[str, verify.Parity]:
 
 
 def outdated(request: Request, folder: Path) -> dict[str, str]:
-    """Say which targets' files or verdicts are of other inputs than the recipe has now: what changed, by target."""
+    """Return the targets whose file or verdict was made from other inputs than the recipe has now, with the change."""
     changed = _changed(request, folder)
     if not changed or request.thorough:
         return changed
-    # A thorough verdict says all that the other does, and more.
+    # A thorough verdict includes the checks of the usual one.
     still = _changed(replace(request, thorough=True), folder)
     return {target: reason for target, reason in changed.items() if target in still}
 
@@ -86,7 +86,7 @@ def _changed(request: Request, folder: Path) -> dict[str, str]:
 
 
 def _tell_of_old_folders(graph: Graph, folder: Path, progress: Progress) -> None:
-    """Say once that artifacts of before there was a store are made again."""
+    """Note once that artifacts of versions without a store will be made again."""
     old = [place for place in graph.views if (folder / place).is_dir() and not (folder / place).is_symlink()]
     if old:
         recipes = ", ".join(dict.fromkeys(str(folder / place.parts[0]) for place in old))

@@ -57,7 +57,7 @@ def check_recipe(baseline: Report, file: Path, recipe: Recipe) -> None:
 
 
 def check_student(baseline: Report, file: Path, now: StudentInfo) -> None:
-    """Refuse a report of another student; the same one trained anew, or of another commit, is what gates are for.
+    """Refuse a report of another student; a retrained student, or another commit of it, is accepted.
 
     Raises:
         InputError: the students have different origins.

@@ -1,8 +1,8 @@
-"""The gate for a user's CI: a report against a stored one, each figure held to what the recipe allows.
+"""The gate for a user's CI: compare a report with a stored baseline, each figure with the recipe's allowed change.
 
-Nothing is run and nothing is read here. What cannot be compared though the baseline has it is `missing`, and lets
-nobody through unless that is asked for. Times of two runs are shown and never judged; `pipeline.benchmark.in_turns`
-takes such as can be.
+Nothing is run and no file is read here. A figure of the baseline that cannot be compared is `missing`, and fails the
+gate unless `allow_missing` is set. Times of two separate runs are shown and never judged; `pipeline.benchmark.in_turns`
+measures times that can be.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ Unit = Literal["verdict", "metric", "cosine", "dB", "bytes", "instructions", "ms
 _ENOUGH_DB = 90.0
 """Beyond it the noise is single precision's own rounding, which another order of additions moves."""
 _ROUNDING = 1e-9
-"""A loss of exactly what is allowed is allowed, whatever its last binary digit."""
+"""Tolerance for rounding, so that a loss equal to the allowed one passes."""
 
 
 class _Frozen(BaseModel):
@@ -65,15 +65,15 @@ class Gate(_Frozen):
 
 @dataclass(frozen=True)
 class Untimed:
-    """Why a target's two files were not timed in turns."""
+    """The reason why a target's two files were not timed in turns."""
 
     reason: str
     missing: bool
-    """Whether they could have been, had the baseline's file been there."""
+    """Whether the reason is that the baseline's file is absent."""
 
 
 Timings = Mapping[str, Sequence[InTurns] | Untimed]
-"""By target, for every one that the baseline and the recipe have and whose file is another one now."""
+"""Timings in turns by target, for the targets of both baseline and recipe whose file has changed."""
 
 
 def compare(
@@ -134,7 +134,7 @@ def _why(parity: Parity) -> str | None:
 
 
 def _notes(baseline: Report, now: Report) -> Iterator[str]:
-    """Say what holds for more than one target."""
+    """Yield the notes that concern more than one target."""
     if baseline.student.digest != now.student.digest:
         yield "the student is not the baseline's: weights, tokenizer or config are others, or what it was read with."
     if not baseline.texts:
@@ -170,7 +170,7 @@ class _Pair:
     # --- the verdict ------------------------------------------------------------------------------------------------
 
     def judged(self) -> Row:
-        """Compare verdicts; a file that fails now is worse than what anybody wants, whatever it was."""
+        """Compare the parity verdicts; a file that fails now is worse, even if it failed in the baseline as well."""
         then, here = self.before.parity.verdict, self.after.parity.verdict
         reason = _why(self.after.parity)
         if here == "failed":
@@ -204,7 +204,7 @@ class _Pair:
             yield self._row(f"{row.metric} on {row.dataset}", "metric", None, row.found, "new", reason)
 
     def _other_data(self, theirs: TaskScore, ours: TaskScore) -> str | None:
-        """Say why two scores of one dataset cannot be compared, or return None."""
+        """Return the reason why two scores of one dataset cannot be compared, or None."""
         if theirs.metric != ours.metric:
             return f"cannot be compared: the metric is {ours.metric} now"
         if theirs.rows != ours.rows:
@@ -292,7 +292,7 @@ class _Pair:
                     yield row.model_copy(update={"reason": "; ".join(filter(None, (padded, reason))) or None})
 
     def _ran_at(self, length: int, counts: Counts | None) -> int | None:
-        """Return the length at which the file runs a row of so many tokens now; None where it takes none."""
+        """Return the length at which the new file runs a row of `length` tokens; None if it takes no such row."""
         if counts and length in counts.instructions:
             return length
         # A function that takes a range of lengths runs the row as it is.
@@ -307,7 +307,7 @@ class _Pair:
     # --- latency ----------------------------------------------------------------------------------------------------
 
     def latency_alone(self) -> Iterator[Row]:
-        """Show what both reports say, where nothing more is known."""
+        """Yield the latencies of both reports, not judged, since they were measured in two runs."""
         then, here = (_timed(report, self.before.name) for report in (self.baseline, self.now))
         either = then or here
         if either is None:
@@ -320,7 +320,7 @@ class _Pair:
         yield self._row(quantity, "ms", *figures, "not_judged", reason)
 
     def latency(self, timings: Timings) -> Iterator[Row]:
-        """Judge files that were timed in turns: worse if the whole interval lies beyond what is allowed."""
+        """Judge files that were timed in turns: worse if the whole interval lies beyond the allowed growth."""
         if self.before.digest == self.after.digest:
             yield self._row("latency", "ms", None, None, "same", "the file is the same, byte for byte")
             return
@@ -350,7 +350,7 @@ class _Pair:
 
 
 def _judge(loss: float, allowed: float) -> Verdict:
-    """Judge a loss or growth; what is no number is no improvement."""
+    """Judge a loss or growth; NaN counts as worse."""
     if not loss <= allowed + _ROUNDING:
         return "worse"
     return "better" if loss < -allowed - _ROUNDING else "same"

@@ -1,4 +1,4 @@
-"""History: what became of a recipe over several reports, oldest first, such as one for each commit.
+"""History: the figures of a recipe over several reports, oldest first, such as one for each commit.
 
 Sizes, scores, metrics and instructions are comparable from report to report. Times are not: each report's were measured
 on their own, so they are drawn apart, and `pocketbert gate` judges them only where files are timed in turns.
@@ -99,7 +99,7 @@ def draw(found: Sequence[Row]) -> Figure:
 
 
 def page(recipe: str, found: Sequence[Row]) -> str:
-    """Return one page with the curves and the table; it asks for no other file."""
+    """Return a self-contained page with the curves and the table."""
     # Drawing and templates are imported by what needs them.
     from pipeline.report.page import environment
 

@@ -1,4 +1,4 @@
-"""Measurements that a run does not make by itself: records of phones, and what emulated processors counted.
+"""Measurements that a run does not make by itself: records of phones, and counts of emulated processors.
 
 They lie in a recipe's build folder, beside what the run makes: `benchmark-<device>/` and `<target>/emulated.json`.
 """
@@ -17,7 +17,7 @@ _RECORDS, _PREFIX = "records.json", "benchmark-"
 
 @dataclass
 class Measured:
-    """What was found, and what of it is not shown, with the reason."""
+    """The measurements that were found, and the ones that are left out with the reason."""
 
     emulated: dict[str, Emulated] = field(default_factory=dict)
     """By content digest of the file."""
@@ -50,7 +50,7 @@ def _names(listed: Path) -> list[str]:
 
 
 def read(files: Mapping[str, Path], digests: Sequence[str]) -> Measured:
-    """Read what `find` found; what is unreadable, no latency, or of another file is left out and named.
+    """Read the files of `find`; unreadable records, and records that are no latency or of another file, are left out.
 
     Args:
         files: by their paths in the recipe's folder.

@@ -21,7 +21,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def html(report: Report) -> str:
-    """Return the page: one file that asks for no other."""
+    """Return the report as a self-contained HTML page."""
     template = environment(autoescape=True).get_template("report.html.j2")
     return template.render(
         report=report,
@@ -44,7 +44,7 @@ def markdown(report: Report) -> str:
 
 
 def environment(*, autoescape: bool) -> Environment:
-    """Return the templates, with what escapes values and spells them."""
+    """Return the template environment, with the functions that format and escape values."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=autoescape,
@@ -71,7 +71,7 @@ def environment(*, autoescape: bool) -> Environment:
 
 
 def _for_html(value: Any) -> Any:
-    """Hold back what a page must not show: None, and characters that break or reorder it."""
+    """Replace None by a gap, and characters that break or reorder the page by visible ones."""
     if isinstance(value, Markup):
         return value
     return wording.GAP if value is None else wording.visible(str(value))
@@ -118,7 +118,7 @@ def _skipped(report: Report) -> dict[str, str]:
 
 
 def _untried(report: Report) -> list[tuple[str, str, str]]:
-    """Return the files that have compute units on which none of their scheme has passed: file, units, what is known."""
+    """Return rows (file, units, known facts) for compute units on which no file of the scheme has passed yet."""
     found: dict[tuple[str, str], list[str]] = {}
     for target in report.targets:
         for unit, known in SCHEMES[target.scheme].support[target.parity.backend].untried_units.items():
@@ -127,7 +127,7 @@ def _untried(report: Report) -> list[tuple[str, str, str]]:
 
 
 def _counted(report: Report) -> list[tuple[str, str, Counts]]:
-    """Return what was counted of each file on each emulated processor, with the file's name and the runtime."""
+    """Return rows (file, runtime, counts): the instruction counts of each file on each emulated processor."""
     files = [("", target) for target in report.targets]
     files += [(f", {near.recipe}", file.target) for near in report.beside for file in near.files]
     return [
@@ -144,7 +144,7 @@ def _counted_lengths(counted: Sequence[tuple[str, str, Counts]]) -> list[int]:
 
 
 def _measured(gate: str, output_kind: str) -> str:
-    """Return what a gate measures, and in which unit; nothing for one that is a yes or a no."""
+    """Return the quantity of a gate with its unit; an empty string for a gate without a number."""
     found = quantity(gate, output_kind)
     return ", ".join(filter(None, (found.name, found.unit))) if found else ""
 

@@ -25,7 +25,7 @@ REFERENCE = "#4d4d4d"
 # Source: Okabe and Ito 2008, Color Universal Design; told apart with every common kind of colour blindness.
 _PALETTE = ("#0072b2", "#009e73", "#d55e00", "#cc79a7", "#e69f00", "#56b4e9")
 _PLAIN = SCHEMES["fp32"].mark
-"""For what has no scheme of ours."""
+"""Mark of variants without a scheme of ours, such as peers."""
 
 SETTINGS: dict[Any, Any] = {
     # Text stays text, which can be selected and searched. Layout uses the DejaVu Sans that comes with matplotlib; it is

@@ -29,7 +29,7 @@ class _Point:
 
 
 def trade(report: Report, threads: int) -> Figure | None:
-    """Draw size against mean time per text, each point with its score; None where nothing was timed."""
+    """Draw size against mean time per text, each point with its score; None if nothing was timed."""
     scores = {target.digest: target for target in report.targets}
     scores |= {file.target.digest: file.target for near in report.beside for file in near.files}
     look = looks(report)
@@ -122,7 +122,7 @@ def _spread(values: list[float], gap: float) -> list[float]:
 
 
 def kinds(report: Report) -> Figure | None:
-    """Draw each target's mean and worst score by kind of text; None where nothing was scored."""
+    """Draw each target's mean and worst score by kind of text; None if nothing was scored."""
     targets = [target for target in report.targets if target.parity.groups]
     names = sorted({kind for target in targets for kind in target.parity.groups})
     if not names:
@@ -157,7 +157,7 @@ def _kind_row(axes: Axes, target: TargetReport, names: Sequence[str], offset: fl
 
 
 def _distance(value: float, kind: str) -> float:
-    """Return what is drawn: 1 - cosine, which has a useful logarithm, or the SQNR itself."""
+    """Return the value to plot: 1 - cosine, for a logarithmic axis, or the SQNR itself, at most 120 dB."""
     return max(1 - value, SMALLEST_DISTANCE) if kind == "cosine" else min(value, 120.0)
 
 

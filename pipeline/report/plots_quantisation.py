@@ -1,4 +1,4 @@
-"""Plot of what quantisation found: the linears of each checkpoint that lose most, and what their inputs look like."""
+"""Plot of quantisation errors: the linears of each checkpoint that lose most, and the histograms of their inputs."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _ROW_HEIGHT = 0.8
 
 
 def quantised(report: Report) -> Figure | None:
-    """Draw errors before and after, and what linears read, a row for each checkpoint; None where there is none."""
+    """Draw errors before and after, and input distributions, one row per checkpoint; None if there is none."""
     rows = [one for one in report.quantised if one.worst]
     if not rows:
         return None

@@ -52,7 +52,7 @@ _WORST = 5
 Finished = Mapping[str, tuple[Artifact | None, Artifact | None]]
 """Target name -> model artifact and parity artifact."""
 Owners = dict[str, tuple[str | None, TargetReport]]
-"""Content digest of a file -> recipe of the student beside the report's own, or None, and its target."""
+"""Owner of a file by its content digest: the other student's recipe (None for the report's own) and the target."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def collect(
 
 
 def _phone(device: str, records: list[BenchmarkRecord], owners: Owners) -> PhoneReport:
-    """Return a phone's records; what was timed in one run of the host is no reference for them."""
+    """Return a phone's records, without a reference: the host's times of the student are no reference for a phone."""
     variants = [_variant(record, owners.get(record.model.sha256 or ""), None) for record in records]
     return PhoneReport(device=device, machines=_machines(records), variants=variants)
 
@@ -262,7 +262,7 @@ def _counts(targets: list[TargetReport]) -> dict[Verdict, int]:
 
 
 def _variants(records: list[BenchmarkRecord], owners: Owners, student_digest: str) -> list[VariantReport]:
-    """Set each record beside the student's own in the same run: only what took turns with it is compared with it."""
+    """Compare each record with the student's own of the same run, since only these two took turns."""
     references = {record.run_id: record for record in records if record.model.sha256 == student_digest}
     return [
         _variant(record, owners.get(record.model.sha256 or ""), references.get(record.run_id)) for record in records
@@ -355,7 +355,7 @@ def _quantiles(samples: Sequence[float]) -> list[float]:
 
 
 def _ratio(reference: float | None, value: float | None) -> float | None:
-    """Return how many times as fast; None where either side is absent or too small for the clock."""
+    """Return the speed ratio of two times; None if either is absent or too small for the clock."""
     if reference is None or value is None or not value > 0 or not math.isfinite(reference / value):
         return None
     return reference / value
@@ -370,7 +370,7 @@ def _machines(records: list[BenchmarkRecord]) -> list[Machine]:
 
 
 def _versions(tools: list[dict[str, str]]) -> dict[str, list[str]]:
-    """Merge what artifacts and records say about versions, by distribution."""
+    """Merge the versions in artifacts and records, by distribution."""
     found: dict[str, set[str]] = {}
     for versions in tools:
         for name, version in versions.items():

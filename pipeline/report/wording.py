@@ -1,4 +1,4 @@
-"""How values read. Each function returns None for what is absent or not finite, so that the page can say why."""
+"""Format values for people. Each function returns None for absent or non-finite values, so the page can say why."""
 
 import math
 import unicodedata
@@ -7,7 +7,7 @@ from typing import Any
 
 GAP = "—"
 _EXACT_DB = 999.0
-"""What a parity record writes for equal numbers."""
+"""SQNR that a parity record has for identical outputs."""
 _BIDI = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C}
 
 
@@ -68,7 +68,7 @@ def score(value: float | None, kind: str) -> str | None:
 
 
 def score_name(kind: str) -> str:
-    """Return what a score is called."""
+    """Return the name of a kind of score."""
     return "cosine" if kind == "cosine" else "SQNR"
 
 
@@ -79,7 +79,7 @@ def times(value: float | None) -> str | None:
 
 
 def points(drop: float | None) -> str | None:
-    """Say what became of a task metric, from its drop as a fraction of 1."""
+    """Return the change of a task metric in points, from its drop as a fraction of 1."""
     text = fixed(abs(drop) * 100 if drop is not None else None, 2)
     if text is None or drop is None:
         return None
@@ -135,7 +135,7 @@ def _hidden(char: str) -> bool:
 
 
 def toml_lines(values: Mapping[str, Any], section: str = "") -> list[str]:
-    """Return a recipe as TOML reads: plain values first, then a section for each table; what is not set is left out."""
+    """Return a recipe as lines of TOML: plain values first, then a section per table; unset keys are left out."""
     plain = {key: value for key, value in values.items() if value is not None and not isinstance(value, Mapping)}
     lines = [f"{key} = {_toml(value)}" for key, value in plain.items()]
     lines = [f"[{section}]", *lines] if section and lines else lines

@@ -25,7 +25,7 @@ DESTINATIONS = {name: tuple(_PLACES[app] for app in formats.get(name).APPS) for 
 
 
 def choose(recipe: Recipe, targets: Sequence[Target], *, explicit: bool) -> list[Target]:
-    """Return what to ship: what was asked for, or the smallest scheme of each backend."""
+    """Return the targets to ship: the given ones if the user named them, else each backend's smallest scheme."""
     if explicit:
         return list(targets)
     chosen = []
@@ -90,7 +90,7 @@ def ship(
 def checked(
     recipe: Recipe, folder: Path, target: Target, model: Artifact, *, allow_not_run: bool, thorough: str | None
 ) -> Shipped:
-    """Return what will be said of a model beside its copies, if its verdict lets it go.
+    """Return the content of a model's `shipped.json`, if the model's verdict allows shipping.
 
     `thorough` names the recipe for the command that an error suggests, where only a thorough verdict will do.
     """

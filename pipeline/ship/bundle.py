@@ -35,7 +35,7 @@ from pipeline.verify.record import Parity
 CARD = "README.md"
 FOLDER = "bundle"
 BUNDLE_NAME = "bundle"
-"""What a bundle is signed as: this, and the recipe."""
+"""First part of the name under which a bundle is signed; the recipe's name follows."""
 VERSION = 3
 
 
@@ -91,7 +91,7 @@ def make(
 
 
 def _difference(place: Path) -> str | None:
-    """Say how a bundle's files differ from its manifest, or return None."""
+    """Return the difference between a bundle's files and its manifest, or None."""
     try:
         listed = read(place).files
     except ArtifactError as error:
@@ -113,7 +113,7 @@ def _choose(
     allow_not_run: bool,
     outdated: Mapping[str, str],
 ) -> tuple[list[VerifiedTarget], dict[str, str]]:
-    """Return the targets that may go, and why the others may not."""
+    """Return the targets that may be bundled, and for each other target, by name, the reason why not."""
     ready: list[VerifiedTarget] = []
     left_out: dict[str, str] = {}
     error: type[PipelineError] = ArtifactError

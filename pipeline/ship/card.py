@@ -31,26 +31,26 @@ PIPELINE_TAGS = {
     "token_classification": "token-classification",
     "question_answering": "question-answering",
 }
-"""What the Hub calls each task. Source: huggingface.co/tasks."""
+"""The Hub's pipeline tag of each task. Source: huggingface.co/tasks."""
 _REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+)(?:@([0-9a-f]{40}))?(?:, .*)?")
-"""An origin from the Hub; what was done to it follows after a comma."""
+"""An origin from the Hub; the stages that changed it follow after a comma."""
 _SOURCES = {
     "host": "on a computer, not on a phone",
     "device": "on a device",
     "simulator": "in a simulator, not on a phone",
     "emulated-arm64": "on an emulated processor, so that only counts mean anything",
 }
-"""What a benchmark record's source means to a reader."""
+"""The words for a benchmark record's source."""
 _TYPICAL_LENGTH = 32
 """Length at which the snippets call a file; a signature near it is chosen."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """One benchmark, as far as it is about files of the bundle."""
+    """The latencies of one benchmark that are about files of the bundle."""
 
     where: list[str]
-    """By machine: on what kind of thing it was measured."""
+    """For each machine, the words for its kind: phone, computer, simulator or emulated processor."""
     machines: list[Machine]
     variants: list[VariantReport]
     disturbances: list[str]
@@ -108,7 +108,7 @@ def render(
 
 
 def front_matter(bundle: Bundle) -> str:
-    """Return the YAML that the Hub reads; what is not known is left out."""
+    """Return the model card's YAML metadata for the Hub; unknown values are left out."""
     from huggingface_hub import ModelCardData
 
     base = _REPOSITORY.fullmatch(bundle.student.origin)
@@ -140,7 +140,7 @@ def call(functions: Sequence[Function]) -> tuple[Function, int]:
 
 
 def _evaluators(ready: Sequence[VerifiedTarget]) -> dict[str, dict[str, Any]]:
-    """Return what ran the files: its targets, and what its verdict does not cover."""
+    """Return for each runtime that verified files: its targets, and the gap that its verdict leaves."""
     found: dict[str, dict[str, Any]] = {}
     for one in ready:
         if one.parity.evaluator:
@@ -150,7 +150,7 @@ def _evaluators(ready: Sequence[VerifiedTarget]) -> dict[str, dict[str, Any]]:
 
 
 def _times(recipe: Recipe, student: Manifest, ready: Sequence[VerifiedTarget], place: Path) -> Times | None:
-    """Return the times of exactly the bundle's files, joined by content digest; None where there are none."""
+    """Return the times of exactly the bundle's files, joined by content digest; None if there are none."""
     targets = {str(one.target): (one.model, one.judged) for one in ready}
     report = collect(RecipeResults(recipe, student, targets), [], place)
     runs = {variant.run_id for variant in report.variants if variant.target}

@@ -1,4 +1,4 @@
-"""Latency records of many people's phones: what one hands in, signed, and what of it may stand in a table.
+"""Contributed latency records of other people's phones: sign them, and check which may stand in a table.
 
 A contribution is a folder `<who>/<device>/` with records and `model.sig`, as a bundle has it, beside `<who>/key.pub`.
 The signature says that the holder of that key wrote these records, and that nobody has changed them since; that the
@@ -99,7 +99,7 @@ def _read(place: Path) -> BenchmarkRecord | str:
 
 
 def _unsigned(folder: Path, name: str) -> str | None:
-    """Say why a folder is not signed by the key beside it, or return None."""
+    """Return the reason why a folder is not validly signed by the key beside it, or None."""
     try:
         signing.verify(folder, [signing.read_public_key(folder.parent / KEY)], name=name)
     except signing.SignatureRefused as error:
@@ -110,7 +110,7 @@ def _unsigned(folder: Path, name: str) -> str | None:
 
 
 def _refusal(record: BenchmarkRecord) -> str | None:
-    """Say what keeps a record out of a table of phones, or return None."""
+    """Return the reason why a record may not stand in a table of phones, or None."""
     if record.source == "host":
         return "its source is host, and these are records of phones"
     if reason := unfit(record):
@@ -161,7 +161,7 @@ def _row(name: str, record: BenchmarkRecord) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return what a stranger's record says, so that it ends no cell and opens no tag."""
+    """Return a stranger's text with the characters replaced that would end a table cell or open a tag."""
     return re.sub(r"[|<>`\[\]\s]+", " ", text)
 
 

@@ -1,7 +1,7 @@
-"""Measure verified targets on a phone: push each with a request, let the app run it, and check what comes back.
+"""Measure verified targets on a phone: push each with a request, let the app run it, and check its record.
 
-Records lie in `<build>/<recipe>/benchmark-<device>/`, as those of the host do. Each is written when it is there, so
-that what was measured before a cable was pulled is not measured again.
+Records lie in `<build>/<recipe>/benchmark-<device>/`, as those of the host do. Each is written as soon as it arrives,
+so that a measurement finished before a cable was pulled is not repeated.
 """
 
 import json
@@ -30,7 +30,7 @@ RECORDS = "records.json"
 PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 TURNS = "turns"
 _TURNS = 4
-"""Turns that the variants take, where the recipe has as many rounds and passes."""
+"""Number of turns, if the recipe has at least as many rounds and passes."""
 _LIMIT_S = 600.0
 
 Tell = Callable[[str, float], None]
@@ -38,12 +38,12 @@ Tell = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Measured:
-    """One target's record, on one choice of compute units where its runtime has several."""
+    """The record of one target on one choice of compute units."""
 
     target: str
     record: BenchmarkRecord
     kept: bool
-    """Whether it was there already."""
+    """Whether the record existed already."""
 
 
 def measure(
@@ -59,10 +59,10 @@ def measure(
     sustained_s: float = 0.0,
     patience: Patience = PATIENCE,
 ) -> list[Measured]:
-    """Measure targets on a phone in turns, those that have a record of the same model and request already excepted.
+    """Measure targets on a phone in turns, except those that have a record of the same model and request.
 
-    Every turn starts the app anew for each target, the order turning from turn to turn, and waits until the phone is
-    cool; so what drifts hurts all alike. Each turn's record is kept in `turns/` when it is there.
+    Every turn starts the app anew for each target, in rotating order, and waits until the phone is cool, so that slow
+    drift affects all targets alike. Each turn's record is kept in `turns/` as soon as it arrives.
 
     Args:
         recipe: whose models they are; its `[benchmark]` says how much is measured.
@@ -103,7 +103,7 @@ def measure(
 
 @dataclass(frozen=True)
 class Asked:
-    """A file, and what is asked of it in each turn."""
+    """A shipped file with the benchmark request of each turn."""
 
     name: str
     """The name in its record."""
@@ -122,10 +122,10 @@ def in_turns(
     key: signing.PrivateKey | None = None,
     patience: Patience = PATIENCE,
 ) -> list[Measured]:
-    """Let files take turns on a phone, and keep each turn's record and one of each file; see `measure`.
+    """Measure files in turns on a phone; keep each turn's record and a pooled record of each file. See `measure`.
 
     Args:
-        asked: the files, with as many requests each.
+        asked: the files, with the same number of requests each.
         out: folder of the records.
         device: the phone's name.
         transport: reaches it.
@@ -169,7 +169,7 @@ def in_turns(
 
 
 def _turned(asked: Sequence[Asked], turn: int) -> list[Asked]:
-    """Return the targets in the order of a turn: each is the first one as often as the others."""
+    """Return the targets in the order of a turn: the list rotated by the turn's number."""
     first = turn % len(asked)
     return [*asked[first:], *asked[:first]]
 
@@ -196,17 +196,17 @@ def _carried_out(
 
 
 def take(recipe: Recipe, build: Path, file: Path, device: str, *, throttled: bool = False) -> Measured:
-    """Take a record that somebody else's phone wrote, of a file that lies in the build folder.
+    """Import the record of another person's phone about a file in the build folder.
 
     Args:
         recipe: whose model was measured.
         build: the build folder.
         file: the record.
         device: a name for the phone.
-        throttled: also one of a phone that was hot enough to slow down; tables mark it.
+        throttled: accept a record of a phone that was hot enough to slow down; tables mark it.
 
     Raises:
-        InputError: it is no record of a phone, or of another model than those that lie here; the reason is said.
+        InputError: it is no record of a phone, or of a model that is not in the build folder.
     """
     if not PLAIN.fullmatch(device):
         raise InputError(f"--device {device!r} is no plain name: small letters, digits, dots and dashes make one.")
@@ -235,10 +235,10 @@ def _finished(recipe: Recipe, folder: Path) -> list[Target]:
 
 
 def _units(target: Target, shipped: placing.Shipped, device: Device, tell: Tell) -> Sequence[str | None]:
-    """Return the compute units that are asked for, each with a record; None alone where a runtime has no choice.
+    """Return the compute units to measure; `(None,)` for a runtime without a choice of units.
 
-    Units on which no file of the scheme has passed yet are left out, and told of: an app refuses them. If none of
-    the row's units is left, the file's default is measured under its own name.
+    Units on which no file of the scheme has passed yet are left out, with a message, since an app refuses them. If none
+    of the row's units is left, the file's default is measured under its own name.
     """
     if len(formats.get(target.backend).COMPUTE_UNITS) == 1:
         return (None,)
@@ -248,7 +248,7 @@ def _units(target: Target, shipped: placing.Shipped, device: Device, tell: Tell)
 
 
 def _name(target: str, units: str | None) -> str:
-    """Return the name of a record: one each for the compute units of a target, which are other latencies."""
+    """Return the name of a record, which is specific to a target and its compute units."""
     # A record that was handed to us may say anything, and none of it leads out of the folder.
     return target if units is None else f"{target}-{re.sub('[^a-z0-9]+', '_', units.lower())}"
 
@@ -262,9 +262,9 @@ def requests_of(
     sustained_s: float = 0.0,
     units: str | None = None,
 ) -> list[BenchmarkRequest]:
-    """Return what is asked of a model in each turn; the names are for exactly this model and these requests.
+    """Return a model's benchmark request for each turn; the run ids are specific to this model and these requests.
 
-    The rounds and passes are spread over the turns, of which there are as many as either allows.
+    The rounds and passes are spread over the turns, so there are no more turns than rounds or passes.
     """
     claimed = signature.read(model.path)
     lengths = [length for length in settings.lengths if length <= claimed.max_length] or [claimed.max_length]
@@ -296,7 +296,7 @@ def requests_of(
 
 
 def _part(whole: int, turn: int, turns: int) -> int:
-    """Return a turn's share of rounds or passes; the first turns take what does not divide."""
+    """Return a turn's share of rounds or passes; the first turns take the remainder of the division."""
     return whole // turns + (turn < whole % turns)
 
 
@@ -316,7 +316,7 @@ def read_record(data: bytes, request: BenchmarkRequest, model: Artifact, device:
 
 
 def _fault(record: BenchmarkRecord, request: BenchmarkRequest, model: Artifact) -> str | None:
-    """Say what is wrong with a record of a phone, or return None."""
+    """Return a description of the fault of a phone's record, or None if it fits the request."""
     claimed = signature.read(model.path)
     file = model.path / claimed.file
     samples = request.text_passes * len(request.texts)
@@ -353,7 +353,7 @@ def _fault(record: BenchmarkRecord, request: BenchmarkRequest, model: Artifact) 
 
 
 def _kept(place: Path, request: BenchmarkRequest, model: Artifact) -> BenchmarkRecord | None:
-    """Return the record that is there, if it is one of this model and request."""
+    """Return the stored record if it is of this model and request, else None."""
     try:
         return read_record(place.read_bytes(), request, model, place.parent.name)
     except (OSError, DeviceError):
@@ -361,7 +361,7 @@ def _kept(place: Path, request: BenchmarkRequest, model: Artifact) -> BenchmarkR
 
 
 def _keep(out: Path, name: str, text: str) -> None:
-    """Write a record, and the list of all of them."""
+    """Write a record, and update the list of all records."""
     artifact.write_text(out / name, text)
     names = sorted({*_listed(out), name})
     artifact.write_text(out / RECORDS, json.dumps(names, indent=1) + "\n")

@@ -28,7 +28,7 @@ _ASIDE = re.compile(rf"\.{_TARGET}\.[0-9a-f]{{8}}\.new")
 _OLD = re.compile(rf"\.{_TARGET}\.old")
 _INDEX_ASIDE = re.compile(rf"\.{re.escape(INDEX)}\.([0-9a-f]{{8}}\.new|old)")
 _SHIPPED_BEGINS, _INDEX_BEGINS = b'{\n "schema_version": 1,\n "recipe": "', b'{\n "schema_version": 1,\n "models": ['
-"""How our files begin, by which one that a killed process wrote half is known."""
+"""First bytes of our JSON files, by which a half-written file of a killed process is recognised."""
 
 
 class _Frozen(BaseModel):
@@ -86,10 +86,10 @@ def put(
     roots: Mapping[str, Sequence[Path]],
     key: signing.PrivateKey | None = None,
 ) -> None:
-    """Copy models into the roots of their backends; every copy is whole before the first one is in its place.
+    """Copy models into the roots of their backends; all copies are complete before the first is renamed into place.
 
     Args:
-        models: each with what is said beside it.
+        models: the models, each with its `shipped.json`.
         roots: folders by backend.
         key: signs every copy; None signs nothing.
 
@@ -148,7 +148,7 @@ def put(
 
 @contextlib.contextmanager
 def _alone_in(root: Path) -> Iterator[None]:
-    """Wait until no other `ship` works below a root: it would take this one's copies for what a killed one left."""
+    """Wait until no other `ship` works below a root, which would mistake this one's copies for leftovers."""
     while True:
         root.mkdir(parents=True, exist_ok=True)
         # The kernel's lock on the folder itself leaves no file in the app, and ends with the process.
@@ -240,7 +240,7 @@ def _check_index(index: Path) -> None:
 
 
 def _check_aside(place: Path) -> None:
-    """Refuse where something that the sweep left lies where we move what is replaced: it would be lost."""
+    """Refuse a foreign file at the temporary name of a replaced model, where it would be lost."""
     if os.path.lexists(old := artifact.old_of(place)):
         raise ArtifactError(
             f"{old} is not of `pocketbert ship`, which needs that name for a moment. Move it away. What was in the "
@@ -249,7 +249,7 @@ def _check_aside(place: Path) -> None:
 
 
 def read_index(file: Path) -> Index | None:
-    """Return an index, or None where the file is none that `ship` wrote."""
+    """Return an index, or None if the file was not written by `ship`."""
     artifact.check_size(file)
     try:
         return Index.model_validate_json(file.read_bytes())
@@ -258,7 +258,7 @@ def read_index(file: Path) -> Index | None:
 
 
 def _check_room(wanted: Sequence[tuple[Path, int]]) -> None:
-    """Refuse to begin where a disk cannot hold the copies, which lie beside what they replace for a moment."""
+    """Refuse to begin if a disk is too small for the copies, which briefly lie beside the models that they replace."""
     disks: dict[int, list[tuple[Path, int]]] = {}
     for place, needed in wanted:
         there = next(folder for folder in place.absolute().parents if folder.exists())
@@ -275,7 +275,7 @@ def _check_room(wanted: Sequence[tuple[Path, int]]) -> None:
 
 
 def _read(place: Path) -> Shipped | None:
-    """Return what is said beside a shipped model, or None where nothing of that kind is."""
+    """Return the `shipped.json` of a shipped model; None if there is none or it is invalid."""
     file = place / SHIPPED
     # A pipe would be waited for, and a device never ends.
     if file.is_symlink() or not file.is_file():
@@ -295,7 +295,7 @@ def _text(said: Shipped | Index) -> str:
 
 
 def _copy(model: Artifact, shipped: Shipped, aside: Path, key: signing.PrivateKey | None) -> None:
-    """Copy into a hidden folder, check every byte, and sign what is there."""
+    """Copy a model into a hidden folder, check every file's digest, and sign the folder if there is a key."""
     aside.mkdir(parents=True)
     # First: by it the next `ship` knows whose the folder is, if this one is killed.
     (aside / SHIPPED).write_text(_text(shipped), encoding="utf-8")
@@ -312,7 +312,7 @@ def _copy(model: Artifact, shipped: Shipped, aside: Path, key: signing.PrivateKe
 
 
 def _exchange(asides: Mapping[Path, Path]) -> None:
-    """Rename every copy into its place; if one cannot be, bring back what was there."""
+    """Rename every copy into its place; if one fails, restore the previous models."""
     taken: list[Path] = []
     given: list[Path] = []
     try:
@@ -353,7 +353,7 @@ def _back(here: Path, there: Path) -> str | None:
 
 
 def _discard(path: Path) -> None:
-    """Remove a file or a folder of ours as far as that can be, last of all what says that it is ours."""
+    """Remove a file or a folder of ours as far as possible; `shipped.json`, which marks it as ours, goes last."""
     with contextlib.suppress(OSError):
         if not path.is_dir():
             path.unlink()
@@ -368,7 +368,10 @@ def _discard(path: Path) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what a killed `ship` left, and bring back what it had taken away; names alone say nothing."""
+    """Remove the temporary folders of a killed `ship`, and restore models that it had moved aside.
+
+    A folder counts as a leftover by its content, not by its name alone.
+    """
     if not folder.is_dir() or folder.is_symlink():
         return
     for path in list(folder.iterdir()):
@@ -408,7 +411,7 @@ def _sweep_index(root: Path) -> None:
 
 
 def _write_index(root: Path, aside: Path, new: Mapping[Path, Shipped]) -> None:
-    """Write the index of all models that will lie below a root, those of other recipes too, beside its place."""
+    """Write the index of all models below a root, including other recipes', to a temporary file."""
     found = {file.parent: _read(file.parent) for file in root.glob(f"*/*/{SHIPPED}")}
     found |= {place: one for place, one in new.items() if place.parents[1] == root}
     models = [

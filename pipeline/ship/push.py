@@ -1,4 +1,4 @@
-"""Push: upload a bundle to the Hugging Face Hub, in one commit, or say what would be uploaded."""
+"""Push: upload a bundle to the Hugging Face Hub in one commit, or list the files of such an upload."""
 
 import re
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ class Pushed(BaseModel):
 
     @classmethod
     def of(cls, folder: Path, bundle: Bundle, repository: str, revision: str) -> Self:
-        """Return what would be uploaded."""
+        """Return the record of an upload before it happens: place, files and sizes."""
         files = sizes(folder, bundle)
         return cls(
             folder=str(folder),
@@ -122,7 +122,7 @@ def upload(pushed: Pushed, bundle: Bundle, *, private: bool, create: bool) -> Pu
 
 
 def _left_behind(api: "HfApi", pushed: Pushed) -> list[str]:
-    """Return what earlier bundles left in the folders that targets have, and this one does not bring."""
+    """Return the files of earlier bundles in targets' folders on the Hub that this bundle does not replace."""
     ours = {f"{backend}-{scheme}" for backend in BACKENDS for scheme in SCHEMES}
     there = api.list_repo_files(pushed.repository, revision=pushed.revision)
     return sorted(path for path in there if path.split("/")[0] in ours and "/" in path and path not in pushed.files)
@@ -130,7 +130,7 @@ def _left_behind(api: "HfApi", pushed: Pushed) -> list[str]:
 
 @contextmanager
 def _one_line(pushed: Pushed, endpoint: str) -> Iterator[None]:
-    """Turn what the client raises into one line each; nothing is uploaded by half, since a commit is whole."""
+    """Turn the client's exceptions into one-line errors; no upload is partial, since a commit is atomic."""
     from huggingface_hub import errors
 
     try:
@@ -155,7 +155,7 @@ def _one_line(pushed: Pushed, endpoint: str) -> Iterator[None]:
 
 
 def _client_error() -> type[Exception]:
-    """Return the base of what the client's HTTP library raises; which library that is differs by version."""
+    """Return the base class of the exceptions of the client's HTTP library, which differs between its versions."""
     from huggingface_hub import errors
 
     return next(base for base in errors.HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")

@@ -1,4 +1,4 @@
-"""What a bundle's `pocketbert.json` holds, and the targets that may go into one."""
+"""The record of a bundle, `pocketbert.json`, and the check of targets that may be bundled."""
 
 import shlex
 from collections.abc import Mapping
@@ -108,10 +108,10 @@ def sizes(place: Path, bundle: Bundle) -> dict[str, int]:
 
 
 def check_thorough(recipe: str, thorough: Mapping[str, bool], done: str) -> None:
-    """Refuse targets whose verdict is not a thorough one, by name; `done` is what would have been done with them.
+    """Refuse targets whose verdict is not thorough; `done` is the participle for the error, such as `signed`.
 
     Raises:
-        InputError: there is one.
+        InputError: a verdict is not thorough.
     """
     if hasty := [name for name, is_thorough in thorough.items() if not is_thorough]:
         raise InputError(

@@ -58,17 +58,17 @@ _MOST_SIGNATURE_BYTES, _MOST_FILE_BYTES, _MOST_FILES = 4 << 20, 4 << 30, 10_000
 
 
 class SignatureRefused(GateFailed):
-    """A folder is not what a trusted key signed."""
+    """The error for a folder without a valid signature of a trusted key, or with other files than it signed."""
 
     def __init__(self, folder: Path, reason: Reason, what: str) -> None:
-        """Say in one sentence what is wrong."""
+        """Make the error's sentence from the folder, the kind of fault and its description."""
         self.reason: Reason = reason
         super().__init__(f"{folder} is refused ({reason}): {what}.")
 
 
 @dataclass(frozen=True)
 class Signed:
-    """What a trusted key says of a folder."""
+    """The result of a successful check of a folder's signature."""
 
     name: str
     """The name under which it was signed: `<recipe>/<target>` for a shipped model."""
@@ -228,12 +228,12 @@ def _root(digests: Iterator[str]) -> str:
 
 
 def _pre_authentication(payload: bytes) -> bytes:
-    """Return what is signed; the type and both lengths are part of it. Source: DSSE 1.0.0, PAE."""
+    """Return the bytes to sign: payload and its type, each with its length. Source: DSSE 1.0.0, PAE."""
     return b"DSSEv1 %d %s %d %s" % (len(_PAYLOAD_TYPE), _PAYLOAD_TYPE.encode(), len(payload), payload)
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path | None]]:
-    """Yield every file below a folder with its path; None for what is no regular file, links to folders among them."""
+    """Yield the name and path of every file below a folder; the path is None for links, pipes and devices."""
     pending = [(folder, "")]
     while pending:
         here, below = pending.pop()
@@ -323,16 +323,16 @@ def _parse(folder: Path, content: bytes, what: str) -> Any:
 
 @dataclass(frozen=True)
 class _Statement:
-    """What was signed."""
+    """The signed statement: a name, and the digest of each file."""
 
     name: str
     digests: dict[str, str]
     sizes: Mapping[str, int] | None
-    """None where another program signed."""
+    """File sizes by path; None if another program signed without them."""
 
     @classmethod
     def read(cls, folder: Path, payload: bytes) -> "_Statement":
-        """Read a statement that a trusted key signed; keys make mistakes too, so nothing in it is believed blindly."""
+        """Read a statement that a trusted key signed, and check its form all the same."""
         document = _parse(folder, payload, "the statement")
         try:
             predicate = document["predicate"]
@@ -370,7 +370,7 @@ class _Statement:
 
 
 def _compare(folder: Path, statement: _Statement, ignored: Sequence[str]) -> None:
-    """Compare the files that are there with those that were signed."""
+    """Compare the files in a folder with the signed digests."""
     there = dict(sorted(_files(folder)))
     for path, full in there.items():
         if full is None:

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: everything that decides how it continues, in safetensors and JSON; nothing is pickled.
+"""Checkpoints of a training run: the complete state to resume it, in safetensors and JSON; nothing is pickled.
 
 A checkpoint is the folder `<folder>/<key>/step-<updates>/`. It is written beside its place and renamed, so that a kill
 at any moment leaves the previous one. The order of the data is a function of the number of updates and has no state.

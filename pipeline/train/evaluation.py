@@ -51,7 +51,7 @@ class DevSet:
         self._pad_token_id = pad_token_id
 
     def metric(self, model: Any, device: torch.device) -> float:
-        """Return the metric of a model, whose training mode stays as it is."""
+        """Return the metric of a model, computed in evaluation mode; its training mode is restored."""
         training = model.training
         model.eval()
         outputs = self._outputs(model, device)

@@ -1,4 +1,4 @@
-"""One training run as data: the job that it is given, and the record of how it went, `training.json`."""
+"""One training run as data: the job, and the record of the finished run, `training.json`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ RECORD_FILE = "training.json"
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What a training run is given, as a value that can be sent to another process."""
+    """The inputs of a training run, as a value that can be sent to another process."""
 
     key: str
     """Sha256 over everything that decides the result; a checkpoint of another key is not used."""

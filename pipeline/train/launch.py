@@ -1,4 +1,4 @@
-"""What training and distillation share when `accelerate launch` starts them, in one process or many."""
+"""Helpers of training and distillation under `accelerate launch`, in one process or many."""
 
 import shutil
 import sys

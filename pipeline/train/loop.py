@@ -52,12 +52,12 @@ class RunPlan:
     section: str
     """The recipe's name of the settings, for errors."""
     epochs: float | None
-    """Passes over the rows, or None if the settings give steps."""
+    """Number of epochs, or None if the settings give steps."""
 
 
 @dataclass
 class RunHistory:
-    """The history of a run; a checkpoint holds it beside the states."""
+    """The history of a run, saved in its checkpoints."""
 
     seconds: float = 0.0
     resumed_at: list[int] = field(default_factory=list)

@@ -150,7 +150,7 @@ def save_with_record(model: Any, source: Path, out: Path, *, record: BaseModel, 
 
 
 def set_dropout(model: Any, probability: float) -> None:
-    """Set the probability of every dropout of a model; its config, and so what is saved, stays as it is."""
+    """Set the probability of every dropout of a model; the config, and so the saved checkpoint, is unchanged."""
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = probability

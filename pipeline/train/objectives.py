@@ -1,4 +1,4 @@
-"""What the training loop optimises: the protocol of an objective, the loss of each task, and labelled rows as one.
+"""Objectives of the training loop: the protocol, the loss of each task, and the objective for labelled rows.
 
 A loss is a sum over items: rows, tokens or answers. The loop divides it by the number of items in the whole update, so
 that neither the number of processes nor gradient accumulation changes what the model learns.
@@ -34,7 +34,7 @@ class Objective(Protocol):
 
     @property
     def model(self) -> Any:
-        """Everything that is trained, unwrapped; this is what a checkpoint holds."""
+        """The trained module, unwrapped; its weights are saved in checkpoints."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:

@@ -45,7 +45,7 @@ def matrices_by_kind(model: Any) -> dict[str, list[torch.nn.Parameter]]:
 
 
 def keep_masks(scores: Mapping[str, torch.Tensor], settings: Sparse, sparsity: float) -> dict[str, torch.Tensor]:
-    """Return a mask for each matrix, True where the weight stays.
+    """Return a mask for each matrix, True for the weights that are kept.
 
     Args:
         scores: one score for each weight, by the name of its matrix; the weights with the lowest scores become zero.
@@ -102,7 +102,7 @@ def zero_fraction(matrices: Sequence[torch.Tensor]) -> float:
 
 
 def sparsity_metrics(model: Any) -> dict[str, Any]:
-    """Return the fraction of zeros, in all matrices and by kind, and what each format gains from them."""
+    """Return the fraction of zeros, in all matrices and by kind, and how each format stores them."""
     by_kind = matrices_by_kind(model)
     return {
         "sparsity": zero_fraction(list(layer_matrices(model).values())),
@@ -112,7 +112,7 @@ def sparsity_metrics(model: Any) -> dict[str, Any]:
 
 
 def metrics_if_sparse(model: Any) -> dict[str, Any]:
-    """Return the `sparsity_metrics` of a trained student, or nothing for a dense one."""
+    """Return the `sparsity_metrics` of a trained student, or an empty dictionary for a dense one."""
     if model.config.model_type not in architectures.COMPRESSIBLE:
         return {}
     result = sparsity_metrics(model)
@@ -159,7 +159,7 @@ class FixedZeros:
         self._masks = {name: matrix.detach() != 0 for name, matrix in self._matrices.items()}
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return what a checkpoint holds besides the model: nothing here, since the weights show the zeros."""
+        """Return the tensors to save besides the model: none here, since the weights show the zeros."""
         return {}
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
@@ -244,13 +244,13 @@ class GradualPruning(FixedZeros):
         super().after_update(done)
 
     def _store_dense(self) -> None:
-        """Take over what the update made of weights that are not zero."""
+        """Copy the updated values of the weights that are not masked into the dense copy."""
         for name, matrix in self._matrices.items():
             self._dense[name] = torch.where(self._masks[name], matrix.detach(), self._dense[name])
 
 
 def zeros_in_training(model: Any, settings: GradualSparse | None) -> FixedZeros | None:
-    """Return what controls a model's zeros during training, or None for a dense model without `sparse` settings."""
+    """Return the controller of a model's zeros during training; None for a dense model without `sparse` settings."""
     if settings is not None:
         return GradualPruning(model, settings)
     if model.config.model_type not in architectures.COMPRESSIBLE:

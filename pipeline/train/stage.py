@@ -74,7 +74,7 @@ def _dataset(recipe: Recipe, recipe_file: Path) -> Dataset:
 
 
 def order_params(recipe: Recipe, dataset: Dataset) -> dict[str, Any]:
-    """Return what decides the trained checkpoint, besides the one to begin with."""
+    """Return the parameters of the trained checkpoint's key, besides the source checkpoint: settings and dataset."""
     return {
         "task": recipe.task,
         "settings": section(recipe).model_dump(exclude=_NOT_IN_KEY),
@@ -89,7 +89,7 @@ def order_params(recipe: Recipe, dataset: Dataset) -> dict[str, Any]:
 
 
 def expected(job: TrainingJob, source: Source) -> Source:
-    """Return a checkpoint with the class and the labels that training gives it; its weights are those of before.
+    """Return the source checkpoint with the class and the labels that training gives it, and its old weights.
 
     A recipe that compresses tries more, see `trial`; one that only trains needs no torch for its plan.
     """

@@ -265,7 +265,7 @@ class CandidateFinder:
         return best
 
     def _without(self, word: _Word, texts: Sequence[str], ranked: Sequence[int]) -> list[str]:
-        """Return the best words without the one that is replaced."""
+        """Return the best-ranked candidate words, without the word that they replace."""
         start, stop = word.span
         replaced = texts[word.text][start:stop].casefold()
         others = [self._spelled[number] for number in ranked if self._spelled[number].casefold() != replaced]

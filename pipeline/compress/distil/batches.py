@@ -27,7 +27,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass
 class ModelInputs:
-    """The rows as one of the two models reads them."""
+    """The training rows as encoded for one of the two models."""
 
     encoder: Encoder
     input_names: tuple[str, ...]
@@ -45,7 +45,7 @@ class ModelInputs:
         return cls(Encoder(tokenizer, max_length), input_names, int(config.pad_token_id or 0))
 
     def batch(self, rows: Numbers, *, per_token: bool) -> Batch:
-        """Return some rows, padded."""
+        """Return the given rows as a padded batch."""
         chosen = examples.take(self.examples, rows)
         return examples.collate(chosen, self.input_names, pad_token_id=self.pad_token_id, per_token=per_token)
 

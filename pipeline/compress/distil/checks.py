@@ -1,4 +1,4 @@
-"""What a distillation refuses: settings, data and checkpoints that do not fit each other. Imports nothing heavy."""
+"""Checks that a distillation's settings, data and checkpoints fit each other. No toolchain is imported."""
 
 from collections.abc import Sequence
 from pathlib import Path

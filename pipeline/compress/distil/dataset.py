@@ -33,7 +33,7 @@ from pipeline.train.examples import EncodedExample
 
 @dataclass(frozen=True)
 class DistilData:
-    """What a distillation trains on, as a value that can be sent to another process."""
+    """The training data of a distillation, as a value that can be sent to another process."""
 
     text_files: tuple[Path, ...] = ()
     """Plain text."""
@@ -44,7 +44,7 @@ class DistilData:
 
     @property
     def params(self) -> dict[str, Any]:
-        """What decides the result."""
+        """The parameters of the key: digests of the texts, the labelled dataset and the augmenter."""
         dataset = self.dataset
         return {
             "texts": [sha256_file(path) for path in self.text_files],
@@ -204,7 +204,7 @@ def _check_alpha(section: DistilSection, task: Task, dataset: Dataset | None) ->
 
 
 def head_labels(source: Source, task: Task, teacher: Source | None, dataset: Dataset | None) -> tuple[str, ...]:
-    """Return the labels in the order of the head's outputs: those of the student's or teacher's head, or the data's."""
+    """Return the labels in the order of the head's outputs: the student's, else the teacher's, else the dataset's."""
     owner = next((one for one in (source, teacher) if one is not None and has_head(task, one)), None)
     if owner is None and dataset is not None and dataset.names:
         return dataset.names
@@ -212,10 +212,10 @@ def head_labels(source: Source, task: Task, teacher: Source | None, dataset: Dat
 
 
 def check_labels(source: Source, task: Task, teacher: Source | None, dataset: Dataset) -> None:
-    """Refuse hard labels that are not those of the head.
+    """Refuse a labelled dataset whose labels differ from the head's.
 
     Raises:
-        InputError: with the labels of both.
+        InputError: they differ; the message has both.
     """
     ids = dataset.label_ids(head_labels(source, task, teacher, dataset))
     if isinstance(ids, str):

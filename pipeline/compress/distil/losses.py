@@ -229,7 +229,7 @@ def similarity(student: Tensor, teacher: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class LossContext:
-    """What the losses need of a batch besides the outputs of the two models."""
+    """The inputs of the losses for one batch, besides the outputs of the two models."""
 
     mask: Tensor
     """1 for tokens and 0 for padding, float, `(batch, seq_len)`."""
@@ -252,10 +252,10 @@ class DistillationLosses(nn.Module):
         self.projections = nn.ModuleDict()
 
     def add_projections(self, student_size: int | None, teacher_size: int | None) -> None:
-        """Add what is trained beside the student.
+        """Create the projections and heads that are trained together with the student.
 
         Args:
-            student_size: its hidden size.
+            student_size: the student's hidden size.
             teacher_size: the teacher's hidden size, or None without a teacher. Different sizes need a projection.
                 Source: Jiao et al. 2020 (TinyBERT), W_h and W_e.
         """
@@ -267,7 +267,7 @@ class DistillationLosses(nn.Module):
             self.projections["sentence_order"] = nn.Linear(student_size, 2)
 
     def forward(self, student: ModelOutputs, teacher: ModelOutputs, context: LossContext) -> dict[str, Tensor]:
-        """Return the sum of each loss over its items, in single precision whatever precision the models run in."""
+        """Return the sum of each loss over its items, computed in fp32 independent of the models' precision."""
         # Otherwise autocast takes the products of `scores` and `similarity` back to bf16.
         with torch.autocast(context.mask.device.type, enabled=False):
             return {name: COMPUTED[name](self, student, teacher, context) for name in self.section.losses}

@@ -14,7 +14,7 @@ from pipeline.train.examples import IGNORED, EncodedExample
 Ids = NDArray[np.int64]
 
 _LINES_AT_ONCE = 1000
-"""Lines that are encoded at a time; the encoding of one takes kilobytes."""
+"""Number of lines that are encoded at a time; the encoding of a line takes kilobytes."""
 _MASKED_FRACTION = 0.15
 _AS_MASK, _AS_RANDOM = 0.8, 0.1
 """Fractions of masked tokens that become the mask token, and a random token; the rest stays.
@@ -130,7 +130,7 @@ def _check_two_blocks(count: int, size: int) -> None:
 
 
 def split_blocks(count: int) -> tuple[Ids, Ids]:
-    """Return the numbers of the blocks to train on, and of those that measure the perplexity."""
+    """Split the block numbers into training blocks and held-out blocks for the perplexity."""
     numbers = np.arange(count)
     last = numbers % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1
     last[-1] |= not last.any()

@@ -23,7 +23,7 @@ _MASKED_LM_CLASS = "AutoModelForMaskedLM"
 
 @dataclass(frozen=True)
 class DistilJob:
-    """What one distillation is given, as a value that can be sent to another process."""
+    """The inputs of one distillation, as a value that can be sent to another process."""
 
     key: str
     """Sha256 over everything that decides the result."""
@@ -40,7 +40,7 @@ class DistilJob:
     cache: Path
     """Folder for outputs of teachers and candidates of augmentation; runs may share it."""
     only_head: bool = False
-    """Whether the encoder stays as it is."""
+    """Whether only the head is trained and the encoder is frozen."""
 
     @property
     def task(self) -> Task:
@@ -102,7 +102,7 @@ def load_teacher(checkpoint: Path | Source, task: Task, section: DistilSection) 
 
 
 def load_masked_lm(checkpoint: Path | Source, *, keeps_head: bool, seed: int) -> tuple[Any, list[str]]:
-    """Load a checkpoint with its masked-LM head, or with a new one that is tied to the embedding table.
+    """Load a checkpoint with its masked-LM head, or with a new head, tied to the embedding table.
 
     Returns:
         The model, and the names of its new tensors.
@@ -123,5 +123,5 @@ def load_masked_lm(checkpoint: Path | Source, *, keeps_head: bool, seed: int) ->
 
 
 def read_folder(folder: Path) -> Source:
-    """Inspect a checkpoint where the work is done: its files are what counts there."""
+    """Inspect a checkpoint folder inside the worker; its origin and licence are not needed there."""
     return inspect_folder(folder, origin=folder.name, licence=None)

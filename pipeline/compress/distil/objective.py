@@ -28,7 +28,7 @@ _BLOCKS_AT_ONCE = 16
 
 
 class StudentWithLosses(nn.Module):
-    """The student and what is trained beside it; `forward` returns the losses, so that processes share gradients."""
+    """The student with the losses' projections; `forward` returns the losses, so that processes share all gradients."""
 
     def __init__(self, job: DistilJob, student: Any, losses: DistillationLosses) -> None:
         """Take over a student."""

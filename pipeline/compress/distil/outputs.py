@@ -44,7 +44,7 @@ class Projection:
 
 @dataclass(frozen=True)
 class ModelOutputs:
-    """What a model computed for a batch; empty where a loss did not ask for it."""
+    """A model's outputs for one batch; an output that no loss needs is empty."""
 
     logits: Tensor | None = None
     """`(batch, classes)`, `(batch, seq_len, classes)`, or for spans `(batch, 2, seq_len)`."""
@@ -165,7 +165,7 @@ def fits_cache(rows: int, width: int) -> bool:
 
 
 def cache_key(teacher_digest: str, examples: Any, names: tuple[str, ...]) -> str:
-    """Return the digest of what decides the cache: the teacher, its rows, and the outputs that are kept."""
+    """Return the key of the teacher's cached outputs: a digest of teacher, input rows and names of the outputs."""
     digest = hashlib.sha256()
     for column in ("ids", "types"):
         values = examples.data.column(column).combine_chunks()

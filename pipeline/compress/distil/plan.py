@@ -1,4 +1,4 @@
-"""[head] and [distil] in a recipe: what each refuses, the work of its node, and its trial."""
+"""The stages of `[head]` and `[distil]`: for each, the checks, the work of its node, and the trial."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -61,7 +61,7 @@ class DistilRecord(FrozenRecord):
     dataset: str | None
     """The dataset of the metric; None without a metric, and for held-out text."""
     metric: str | None
-    """A row of `pipeline.metrics.scoring.METRICS`; or `perplexity`, of which less is better; or None."""
+    """Name of the metric: a row of `pipeline.metrics.scoring.METRICS`; `perplexity`, where lower is better; or None."""
     before: float | None
     """The metric of the student before distillation."""
     dev: list[DevScore]
@@ -89,7 +89,7 @@ def teacher_of(section: DistilSection, unpruned: Source, recipe_file: Path, made
 
 
 def order_params(section: DistilSection | HeadSection, task_name: str, data: DistilData) -> dict[str, Any]:
-    """Return what decides the result, besides student and teacher."""
+    """Return the parameters of the key, besides the student and the teacher: task, settings and data."""
     settings = section.model_dump(mode="json", exclude=_NOT_IN_KEY)
     versions = loss_versions(section.losses) if isinstance(section, DistilSection) else {}
     return {"task": task_name, "settings": settings, **data.params} | ({"losses": versions} if versions else {})
@@ -151,7 +151,7 @@ def job(
 def make_head(
     source: Path, section: HeadSection, text_files: tuple[Path, ...], checkpoints: Path, out: Path
 ) -> dict[str, Any]:
-    """Train a tied masked-LM head on plain text; the encoder stays as it is. Runs in a worker, since it imports torch.
+    """Train a tied masked-LM head on plain text with a frozen encoder. Runs in a worker, since it imports torch.
 
     Returns:
         The perplexity before and after.

@@ -1,4 +1,4 @@
-"""Replace matrices of a model by low-rank factors, weighted by what calibration texts show of their use."""
+"""Replace a model's matrices by low-rank factors, weighted by input statistics on the calibration set."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,22 +34,22 @@ from pipeline.recipe.compression import FactoriseSection, Rank
 
 @dataclass(frozen=True)
 class _Matrix:
-    """A matrix that may become two."""
+    """A matrix that may be replaced by two factors."""
 
     name: str
     shape: tuple[int, int]
     spectrum: Spectrum
     replace: Callable[[int], None]
-    """Put the factors of a rank in its place."""
+    """Replaces the matrix in the model by factors of the given rank."""
 
 
 def singular_values(spectrum: Spectrum) -> Values:
-    """Return the singular values of a matrix, falling."""
+    """Return the singular values of a matrix in descending order."""
     return spectrum.values.numpy()
 
 
 def halving_values(spectrum: Spectrum) -> Values:
-    """Return values for a matrix on torch's meta device, which has none: the lowest rank keeps nearly all of them."""
+    """Return stand-in singular values 2⁻ⁱ for a matrix on torch's meta device; a low rank keeps nearly all energy."""
     return np.power(0.5, np.arange(len(spectrum.values), dtype=np.float64))
 
 
@@ -65,13 +65,13 @@ def factorise_model(
         model: a Hugging Face model, on any device.
         section: `[factorise]` of the recipe.
         batches: the calibration set; None for the plain decomposition.
-        values_of: what ranks are chosen by.
+        values_of: gives a matrix's singular values, by which its rank is chosen.
 
     Returns:
-        For `feed_forward` and `embedding`, each matrix with its rank and energy, or why it was left whole.
+        For `feed_forward` and `embedding`, each matrix with its rank and energy, or why it was not factorised.
     """
     metrics: dict[str, Any] = {}
-    # The feed-forwards first: their inputs are those of the whole embedding table.
+    # The feed-forwards first: their inputs are measured with the embedding table not yet factorised.
     if section.feed_forward is not None:
         matrices = _feed_forward_matrices(model, batches)
         metrics["feed_forward"] = _replace("feed_forward", matrices, section.feed_forward, values_of)
@@ -84,7 +84,7 @@ def factorise_model(
 def _replace(
     name: str, matrices: Sequence[_Matrix], setting: Rank, values_of: Callable[[Spectrum], Values]
 ) -> list[dict[str, Any]]:
-    """Choose ranks, replace the matrices that get smaller, and return what became of each."""
+    """Choose ranks, replace the matrices that get smaller, and return a metrics row for each matrix."""
     sizes = [matrix.shape for matrix in matrices]
     check_ranks(name, setting, sizes)
     every = [values_of(matrix.spectrum) for matrix in matrices]
@@ -131,9 +131,9 @@ def _embedding_matrix(model: Any, batches: Batches | None) -> _Matrix:
 
 
 def token_weights(batches: Batches, vocabulary_size: int) -> torch.Tensor:
-    """Return a weight for each token of the vocabulary, `(vocabulary,)`: half from counts, half the same for all.
+    """Return the weight of each token in the embedding table's error, `(vocabulary,)`: half frequency, half uniform.
 
-    The second half stands for text that is not in the calibration set: a count of zero proves nothing.
+    The uniform half is for tokens that are absent from the calibration set and may occur in other texts.
     """
     counts = torch.zeros(vocabulary_size, dtype=torch.float64)
     for group in batches.rows:
@@ -146,7 +146,7 @@ def token_weights(batches: Batches, vocabulary_size: int) -> torch.Tensor:
 
 
 def _feed_forward_matrices(model: Any, batches: Batches | None) -> list[_Matrix]:
-    """Return each linear once, though several layers may use it."""
+    """Return the feed-forward linears of all layers; a linear that several layers share is returned once."""
     named: dict[int, tuple[str, nn.Linear]] = {}
     for number, layer in enumerate(layers.layers(model)):
         for role in ("intermediate", "output"):
@@ -180,13 +180,13 @@ def _linear_matrix(model: Any, name: str, linear: nn.Linear, moments: Moments | 
 
 
 def _centred_bias(linear: nn.Linear, pair: nn.Sequential, mean: torch.Tensor) -> torch.Tensor:
-    """Return the bias with which the pair gives the linear's output at the mean input: only what varies errs."""
+    """Return the bias with which the pair of factors equals the linear at the mean input `mean`, `(in,)`."""
     weight, bias = dense(pair)
     return (bias.double() + (linear.weight.detach().double() - weight) @ mean).float()
 
 
 def input_moments(model: Any, linears: Sequence[nn.Linear], batches: Batches) -> list[Moments]:
-    """Return the moments of each linear's inputs, over the tokens that are not padding."""
+    """Return the first and second moments of each linear's inputs, over the tokens that are not padding."""
     moments = [Moments(linear.in_features) for linear in linears]
     with torch.no_grad():
         for number in range(len(batches)):

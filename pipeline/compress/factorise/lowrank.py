@@ -1,4 +1,4 @@
-"""Low-rank factors of a matrix, best for what it is used on; all in float64."""
+"""Low-rank factors of a matrix that minimise the error on its inputs, or on weighted rows; all in float64."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,28 +7,31 @@ import torch
 from torch import nn
 
 _LEAST_SPREAD = 1e-8
-"""Least eigenvalue, as a share of the largest, so that the whitening has an inverse where no text reaches."""
+"""Least eigenvalue of the covariance, as a fraction of the largest, so that the whitening is always invertible."""
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """A matrix as `left @ diag(values) @ right`, the most important part first."""
+    """A matrix as `left @ diag(values) @ right`, the largest value first."""
 
     left: torch.Tensor
-    """(rows, k), orthonormal in what the error is measured in."""
+    """(rows, k); its columns are orthonormal in the weighted norm of the error."""
     values: torch.Tensor
-    """(k,), falling; the squared error of rank r is the sum of the squares from r on."""
+    """(k,), descending; the squared error of rank r is the sum of the squares from r on."""
     right: torch.Tensor
     """(k, columns)."""
 
     def factors(self, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return `(rank, columns)` and `(rows, rank)`, whose product is the best of that rank; of about equal size."""
+        """Return the factors `(rank, columns)` and `(rows, rank)` of the best approximation of that rank.
+
+        The singular values are split evenly between the two.
+        """
         root = self.values[:rank].sqrt()
         return root[:, None] * self.right[:rank], self.left[:, :rank] * root
 
 
 def decompose_linear(weight: torch.Tensor, covariance: torch.Tensor | None) -> Spectrum:
-    """Decompose a linear's weight so that min over A, B of E||(W - AB)(x - mean)||² is the tail of the values.
+    """Decompose a linear's weight so that each rank minimises E||(W - AB)(x - mean)||² over factors A, B.
 
     With C = S S' the covariance of the inputs, the error is ||(W - AB) S||², so W S is cut off, and B takes S back out.
 
@@ -48,13 +51,13 @@ def decompose_linear(weight: torch.Tensor, covariance: torch.Tensor | None) -> S
 
 
 def decompose_table(table: torch.Tensor, weights: torch.Tensor | None) -> Spectrum:
-    """Decompose an embedding table: Σ over rows of weight · ||row - its approximation||² is the tail of the values.
+    """Decompose an embedding table so that each rank minimises Σ over rows of weight · ||row - its approximation||².
 
     Scaled rows D E = U S V'; the factors are E V and V', so that every row is projected onto the same directions.
 
     Args:
         table: (vocabulary, columns).
-        weights: one for each row, (vocabulary,), above zero; None for equal ones.
+        weights: a positive weight for each row, (vocabulary,); None for equal weights.
 
     Source: Srebro and Jaakkola 2003 (weights of rows alone); Hsu et al. 2022 (FWSVD), with Fisher's weights.
     """
@@ -67,7 +70,7 @@ def decompose_table(table: torch.Tensor, weights: torch.Tensor | None) -> Spectr
 
 
 def table_pair(spectrum: Spectrum, rank: int, padding: int | None) -> nn.Sequential:
-    """Return a thin table and a linear that replace an embedding table."""
+    """Return a narrow embedding table and a linear, which together replace an embedding table."""
     right, left = spectrum.factors(rank)
     table = nn.Embedding(left.shape[0], rank, padding_idx=padding)
     widen = nn.Linear(rank, right.shape[1], bias=False)
@@ -77,7 +80,7 @@ def table_pair(spectrum: Spectrum, rank: int, padding: int | None) -> nn.Sequent
 
 
 def linear_pair(spectrum: Spectrum, rank: int, bias: torch.Tensor) -> nn.Sequential:
-    """Return two linears that replace one; the second has the bias."""
+    """Return two linears that together replace one; the second has the bias."""
     right, left = spectrum.factors(rank)
     first, second = nn.Linear(right.shape[1], rank, bias=False), nn.Linear(rank, left.shape[0])
     first.weight, second.weight = nn.Parameter(right.float().contiguous()), nn.Parameter(left.float().contiguous())
@@ -86,7 +89,7 @@ def linear_pair(spectrum: Spectrum, rank: int, bias: torch.Tensor) -> nn.Sequent
 
 
 def dense(linear: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return weight and bias of a linear or a norm; of two linears in a row, those of one that does the same."""
+    """Return weight and bias of a linear or a norm; for a pair of factors, those of the equivalent single linear."""
     if isinstance(linear, nn.Sequential):
         first, second = map(nn.Module.get_parameter, linear, ("weight", "weight"))
         return (second.double() @ first.double()).detach(), linear[1].get_parameter("bias").detach()

@@ -1,4 +1,4 @@
-"""Which rank each matrix gets: given, by energy, or by a budget of parameters. Imports nothing heavy."""
+"""Choose the rank of each matrix: given, by energy, or by a budget of parameters. No toolchain is imported."""
 
 from collections.abc import Sequence
 
@@ -10,31 +10,31 @@ from pipeline.recipe.compression import Rank
 
 Shape = tuple[int, int]
 Values = NDArray[np.float64]
-"""Singular values, falling."""
+"""Singular values in descending order."""
 STEP = 8
-"""Chosen ranks are multiples of it: runtimes compute so many columns at once."""
+"""Chosen ranks are multiples of this number, which is the number of columns that runtimes compute at once."""
 
 
 def factor_parameters(rank: int, shape: Shape) -> int:
-    """Return the parameters of two factors."""
+    """Return the number of parameters of the two factors of a matrix."""
     return rank * sum(shape)
 
 
 def saves(rank: int, shape: Shape) -> bool:
-    """Return whether two factors are smaller than the matrix."""
+    """Return whether the two factors have fewer parameters than the matrix."""
     return factor_parameters(rank, shape) < shape[0] * shape[1]
 
 
 def least_fraction(shapes: Sequence[Shape]) -> float:
-    """Return the fraction of all the matrices' parameters that the smallest rank keeps."""
+    """Return the fraction of the matrices' parameters that remains if each has the smallest rank, `STEP`."""
     return sum(factor_parameters(STEP, shape) for shape in shapes) / sum(rows * columns for rows, columns in shapes)
 
 
 def check_ranks(name: str, setting: Rank, shapes: Sequence[Shape]) -> None:
-    """Refuse ranks that save nothing in any of the matrices, or a budget that is too small for all.
+    """Refuse a rank that saves parameters in none of the matrices, or a budget below the smallest ranks.
 
     Raises:
-        RecipeError: they do.
+        RecipeError: the rank is too large or the budget too small.
     """
     if setting.rank is not None and not any(saves(setting.rank, shape) for shape in shapes):
         rows, columns = max(shapes)
@@ -50,7 +50,7 @@ def check_ranks(name: str, setting: Rank, shapes: Sequence[Shape]) -> None:
 
 
 def kept_energy(values: Values, rank: int) -> float:
-    """Return the share of the squared singular values that a rank keeps; the squared error is what it lacks to one.
+    """Return the energy of a rank, its fraction of the squared singular values; the rest is the relative squared error.
 
     Source: Eckart and Young 1936.
     """
@@ -59,22 +59,22 @@ def kept_energy(values: Values, rank: int) -> float:
 
 
 def rank_by_energy(values: Values, energy: float) -> int:
-    """Return the smallest multiple of `STEP` that keeps so much energy; all values where there are fewer."""
+    """Return the smallest multiple of `STEP` that keeps a fraction of the energy, at most the full rank."""
     running = np.cumsum(values**2)
     needed = int(np.searchsorted(running, energy * running[-1])) + 1
     return min(-(-needed // STEP) * STEP, len(values))
 
 
 def ranks_by_budget(spectra: Sequence[Values], shapes: Sequence[Shape], fraction: float) -> list[int]:
-    """Return ranks within a budget of parameters: the step that keeps most energy for its parameters comes first.
+    """Return ranks within a budget of parameters, chosen greedily by the energy gained per parameter.
 
-    Steps of a matrix keep less and less, so that taking the best one each time is optimal. Energies are relative
-    to each matrix, since layers differ in scale.
+    Each further step of a matrix gains less energy than the one before, so the greedy choice is optimal. Energies are
+    relative to each matrix, since layers differ in scale.
 
     Args:
         spectra: singular values of each matrix.
-        shapes: of each matrix.
-        fraction: of all their parameters.
+        shapes: shape of each matrix.
+        fraction: the budget, as a fraction of all their parameters.
     """
     left = int(fraction * sum(rows * columns for rows, columns in shapes))
     left -= sum(factor_parameters(STEP, shape) for shape in shapes)

@@ -1,4 +1,4 @@
-"""The stage: from a checkpoint's folder to one with factors. Imports nothing heavy before it runs or is tried."""
+"""The factorise stage: write a checkpoint with low-rank factors. Torch is imported only by `make` and `trial`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,15 +26,15 @@ from pipeline.text import tokenizers
 
 VERSION = 2
 DISTRIBUTIONS = ("torch", "transformers", "tokenizers")
-"""Packages that decide the factors."""
+"""Packages whose versions decide the factors."""
 _LENGTH = 128
-"""Calibration texts are cut to so many tokens."""
+"""Number of tokens to which calibration texts are cut."""
 
 
 def make(
     source: Path, task_name: str, section: FactoriseSection, texts: Sequence[Unlabelled], out: Path
 ) -> dict[str, Any]:
-    """Write the checkpoint with factors. Runs in a worker, since it imports torch.
+    """Factorise a checkpoint's matrices and write the result. Runs in a worker, since it imports torch.
 
     Args:
         source: a folder in Hugging Face layout, plain or compressed.
@@ -44,7 +44,7 @@ def make(
         out: the artifact's directory.
 
     Returns:
-        Parameters before and after, and for each matrix its rank with the energy kept, or why it was left whole.
+        Parameters before and after, and for each matrix its rank with the energy kept, or why it was not factorised.
 
     Raises:
         RecipeError: ranks save nothing.
@@ -74,9 +74,9 @@ def _batches(model: Any, source: Path, section: FactoriseSection, texts: Sequenc
 
 
 def trial(section: FactoriseSection, source: Source, task: Task) -> Source:
-    """Return the checkpoint that `make` would write, tried on torch's meta device; raises what `make` raises.
+    """Return the expected checkpoint of `make`, from a trial on torch's meta device; raises the errors of `make`.
 
-    Ranks that depend on weights are the lowest that the section allows.
+    Ranks that depend on the weights are replaced by the lowest that the section allows.
     """
     import torch
 
@@ -99,10 +99,10 @@ def _section(context: Context) -> FactoriseSection:
 
 
 def check_section(section: FactoriseSection) -> None:
-    """Refuse a section that asks for nothing.
+    """Refuse a section that names neither the embedding table nor the feed-forwards.
 
     Raises:
-        RecipeError: it does.
+        RecipeError: neither key is set.
     """
     if section.embedding is None and section.feed_forward is None:
         raise RecipeError("[factorise] asks for nothing; give embedding = 128, or feed_forward = {energy = 0.9}.")

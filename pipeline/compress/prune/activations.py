@@ -1,4 +1,4 @@
-"""What a model computes on calibration batches: the inputs of its modules, and its hidden states layer by layer."""
+"""Activations of a model on calibration batches: inputs of its modules, and hidden states layer by layer."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,16 +19,16 @@ def batch_tensors(batches: Batches, number: int) -> dict[str, torch.Tensor]:
 
 
 class Moments:
-    """First and second moments of vectors, summed over tokens."""
+    """First and second moments of activation vectors, summed over tokens."""
 
     def __init__(self, columns: int) -> None:
-        """Start at zero, for vectors of `columns` numbers."""
+        """Start the sums at zero, for vectors of size `columns`."""
         self.tokens = 0
         self.total = torch.zeros(columns, dtype=torch.float64)
         self.products = torch.zeros(columns, columns, dtype=torch.float64)
 
     def add(self, tokens: torch.Tensor) -> None:
-        """Add `(tokens, columns)`."""
+        """Add the vectors of further tokens, `(tokens, columns)`."""
         self.tokens += len(tokens)
         self.total += tokens.double().sum(0)
         self.products += (tokens.T @ tokens).double()
@@ -42,7 +42,7 @@ class Moments:
 
 @contextmanager
 def module_inputs(module: Any) -> Iterator[list[torch.Tensor]]:
-    """Collect the inputs of a module while the context is open."""
+    """Collect the first argument of each call of a module while the context is open."""
     inputs: list[torch.Tensor] = []
     handle = module.register_forward_pre_hook(lambda module, args: inputs.append(args[0]))
     try:
@@ -56,7 +56,7 @@ def module_inputs(module: Any) -> Iterator[list[torch.Tensor]]:
 
 @dataclass(frozen=True)
 class LayerInput:
-    """A batch in front of a layer."""
+    """The input of a layer for one batch."""
 
     hidden: torch.Tensor
     """`(batch, seq_len, hidden)`."""
@@ -67,11 +67,11 @@ class LayerInput:
 
 
 class _ReachedError(Exception):
-    """The first layer was reached; nothing behind it has to run."""
+    """Raised when the first layer is reached, so that the layers after it do not run."""
 
 
 def first_layer_inputs(model: Any, batches: Batches) -> list[LayerInput]:
-    """Return each batch as it reaches the first layer."""
+    """Return the input of the first layer for each batch."""
     first = layer_sequence(model)[0].module
     caught: list[tuple[torch.Tensor, Any]] = []
 
@@ -94,13 +94,13 @@ def first_layer_inputs(model: Any, batches: Batches) -> list[LayerInput]:
 
 
 def pass_layer(layer: Layer, state: LayerInput) -> LayerInput:
-    """Return a batch as it leaves a layer."""
+    """Run a layer on a batch and return its output, as the input of the next layer."""
     output = layer.module(state.hidden, state.mask)
     return replace(state, hidden=output[0] if isinstance(output, tuple) else output)
 
 
 def relative_error(truth: Sequence[LayerInput], states: Sequence[LayerInput]) -> float:
-    """Return ‖states − truth‖ / ‖truth‖ over the hidden states of all tokens."""
+    """Return ‖states − truth‖ / ‖truth‖ over the hidden states of all tokens; `truth` is the reference."""
     difference = total = 0.0
     for full, pruned in zip(truth, states, strict=True):
         difference += float((pruned.hidden - full.hidden)[full.present].double().square().sum())

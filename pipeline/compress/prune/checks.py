@@ -1,4 +1,4 @@
-"""Refuse a `[prune]` that does not fit a model, with its weights or on torch's meta device."""
+"""Checks that `[prune]` fits a model; they need shapes only, so they work on torch's meta device as well."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,10 +24,10 @@ from pipeline.recipe.compression import PruneSection
 
 
 def check_layers(model: Any) -> None:
-    """Refuse a model whose layers cannot be taken apart.
+    """Refuse a model whose layers have an unknown structure or are factorised already.
 
     Raises:
-        StudentError: they cannot, or are factorised already.
+        StudentError: a layer's structure is unknown, or it is factorised already.
     """
     for number, layer in enumerate(layer_sequence(model)):
         for kind in KINDS:
@@ -42,8 +42,8 @@ def check(section: PruneSection, model: Any) -> None:
     """Refuse structured pruning that does not fit a model.
 
     Raises:
-        RecipeError: the section asks for what the model does not have.
-        StudentError: the model's layers cannot be pruned so.
+        RecipeError: a setting exceeds the model's layers, columns or positions.
+        StudentError: the model's layers do not allow this kind of pruning.
     """
     check_layers(model)
     shape, config = encoder_shape(model), model.config
@@ -86,12 +86,12 @@ def _check_layers(section: PruneSection, shape: EncoderShape, model: Any) -> Non
 
 
 def _has_groups(model: Any) -> bool:
-    """Return whether several layers of an ALBERT are passed in turn."""
+    """Return whether an ALBERT has several groups of shared layers."""
     return int(getattr(model.config, "num_hidden_groups", 1)) > 1
 
 
 def _check_timed(section: PruneSection, model: Any, longest: int) -> None:
-    """Refuse what one layer's file cannot be timed for."""
+    """Refuse latency costs for a sequence length beyond the model's limit, or for groups of shared layers."""
     if section.cost_length > longest:
         limit = f"the checkpoint's limit of {longest} positions"
         raise RecipeError(f"prune.cost_length = {section.cost_length} is beyond {limit}, and cannot be timed.")
@@ -121,17 +121,17 @@ def _check_hidden(section: PruneSection, shape: EncoderShape, model: Any) -> Non
 def check_compute(
     compute: float, sublayers: Sequence[SublayerShape], costs: Sequence[float], *, whole: float, multiple: int
 ) -> None:
-    """Refuse a budget that does not buy the smallest encoder.
+    """Refuse a budget below the cost of the smallest possible encoder.
 
     Args:
-        compute: fraction of the whole encoder's cost.
-        sublayers: of the layers that stay.
-        costs: of one structure of each of them.
+        compute: the budget, as a fraction of the whole encoder's cost.
+        sublayers: shapes of the sublayers of the layers that are kept.
+        costs: cost of one structure of each sublayer.
         whole: cost of the encoder before pruning.
-        multiple: intermediate neurons are kept in multiples of it.
+        multiple: intermediate neurons are kept in multiples of this number.
 
     Raises:
-        RecipeError: with the smallest fraction.
+        RecipeError: the budget is too small; the message has the smallest fraction.
     """
     least = least_cost(sublayers, costs, intermediate_multiple=multiple) / whole
     if compute < least:
@@ -142,15 +142,15 @@ def check_compute(
 
 
 def narrowed(section: PruneSection, shape: EncoderShape) -> EncoderShape:
-    """Return an encoder's shape with the hidden size that `[prune]` leaves."""
+    """Return an encoder's shape with the hidden size after pruning."""
     return shape if section.hidden_size is None else replace(shape, hidden_size=section.hidden_size)
 
 
 def check_fraction(fraction: float, sublayers: Sequence[SublayerShape], kind: SublayerKind, *, multiple: int) -> None:
-    """Refuse a fraction of a kind of structures that leaves some layer without any; see `check_compute`.
+    """Refuse a fraction of heads or neurons that would leave a layer without any; see `check_compute`.
 
     Raises:
-        RecipeError: with the numbers of structures.
+        RecipeError: the fraction is too small; the message has the numbers of structures.
     """
     key, each = (
         ("attention_heads", "a head")

@@ -1,7 +1,7 @@
-"""How much each attention head and each intermediate neuron matters: one row of `CRITERIA` for each criterion.
+"""Importance of each attention head and each intermediate neuron: one row of `CRITERIA` per criterion.
 
-Criteria that follow gradients take those of a score that needs no labels: its square is the Fisher information where
-the task's outputs are logits, and the Gauss-Newton matrix along a random direction of unit length where they are a
+Criteria with gradients use those of a score that needs no labels: the mean of their squares is the Fisher information
+if the task's outputs are logits, and the Gauss-Newton matrix along a random direction of unit length if they are a
 vector or a number.
 """
 
@@ -28,12 +28,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Importance:
-    """Importance of the structures of one sublayer."""
+    """Importance of each structure (head or neuron) of one sublayer."""
 
     each: Floats
-    """The loss that removing each structure alone causes, `(structures,)`; comparable between sublayers."""
+    """Loss caused by removing each structure alone, `(structures,)`; comparable between sublayers."""
     pairs: Floats | None = None
-    """The loss that removing pairs causes, `(structures, structures)`; None where a criterion knows no pairs."""
+    """Loss caused by removing pairs of structures, `(structures, structures)`; None if the criterion has none."""
 
 
 Criterion = Callable[[Any, Task, Sequence[Sublayer], Batches, int], list[Importance]]
@@ -43,14 +43,14 @@ Criterion = Callable[[Any, Task, Sequence[Sublayer], Batches, int], list[Importa
 def importance_by(
     criterion: str, model: Any, task: Task, sublayers: Sequence[Sublayer], batches: Batches, *, seed: int
 ) -> list[Importance]:
-    """Return the importance in each sublayer by a criterion of `CRITERIA`; the model's parameters get frozen."""
+    """Return the importance of each sublayer's structures by a criterion of `CRITERIA`; freezes the parameters."""
     model.requires_grad_(False)
     with torch.enable_grad():
         return CRITERIA[criterion](model, task, sublayers, batches, seed)
 
 
 def magnitude(model: Any, task: Task, sublayers: Sequence[Sublayer], batches: Batches, seed: int) -> list[Importance]:
-    """Return ‖input rows‖ · ‖output columns‖ of each structure; the input rows of a head are those of its value.
+    """Return ‖input rows‖ · ‖output columns‖ of each structure; a head's input rows are those of its value projection.
 
     Norms of heads and of neurons are not comparable, so each kind is scaled to a mean of its parameters per structure.
 
@@ -80,7 +80,7 @@ def _weight_norms(sublayer: Sublayer) -> Floats:
 
 
 def taylor(model: Any, task: Task, sublayers: Sequence[Sublayer], batches: Batches, seed: int) -> list[Importance]:
-    """Return E|∂s/∂m · m| over texts at gates m of one; s is the score of `score_batch`.
+    """Return E|∂s/∂m · m| over texts, for gates m = 1 on the structures and the score s of `score_batch`.
 
     Source: Molchanov et al. 2019, first order, without their square; Michel et al. 2019 for heads.
     """
@@ -89,9 +89,9 @@ def taylor(model: Any, task: Task, sublayers: Sequence[Sublayer], batches: Batch
 
 
 def fisher(model: Any, task: Task, sublayers: Sequence[Sublayer], batches: Batches, seed: int) -> list[Importance]:
-    """Return E[(∂s/∂m)²] over texts at gates m of one, and E[∂s/∂m_i ∂s/∂m_j] within a sublayer.
+    """Return ½ E[(∂s/∂m)²] over texts for gates m = 1, and ½ E[∂s/∂m_i ∂s/∂m_j] for pairs within a sublayer.
 
-    Half of the quadratic form is the Kullback-Leibler divergence that a mask causes, to second order.
+    This quadratic form is the Kullback-Leibler divergence that a mask causes, to second order.
 
     Source: Kwon et al. 2022; labels are drawn from the model's own softmax, as in the true Fisher information.
     """
@@ -103,7 +103,7 @@ def fisher(model: Any, task: Task, sublayers: Sequence[Sublayer], batches: Batch
 def optimal_brain_surgeon(
     model: Any, task: Task, sublayers: Sequence[Sublayer], batches: Batches, seed: int
 ) -> list[Importance]:
-    """Return the loss of removing each structure at its turn, after the others are refitted; see `removal_losses`."""
+    """Return the loss of removing structures one after the other with a refit of the rest; see `removal_losses`."""
     inputs, gradients = output_moments(model, task, sublayers, batches, seed=seed)
     result = []
     for sublayer, entering, leaving in zip(sublayers, inputs, gradients, strict=True):
@@ -129,7 +129,7 @@ Score = Callable[[tuple[torch.Tensor, ...], torch.Tensor, torch.Generator], torc
 
 
 def score_batch(model: Any, task: Task, tensors: dict[str, torch.Tensor], generator: torch.Generator) -> torch.Tensor:
-    """Return the score of a batch, summed over its texts, which do not influence one another."""
+    """Return the score of a batch, summed over its texts; each text's score depends on that text alone."""
     mask = tensors["attention_mask"].float()
     outputs = heads.of(task, model).outputs(model(**tensors), mask)
     return SCORES[task.output_kind](outputs, mask, generator)
@@ -179,7 +179,7 @@ SCORES: dict[OutputKind, Score] = {
 
 @contextmanager
 def gated(sublayers: Sequence[Sublayer], gates: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Multiply each structure's output by its gate, `(structures,)` or `(batch, structures)`, in every pass."""
+    """Multiply each structure's output by its gate, `(structures,)` or `(batch, structures)`, inside the context."""
 
     def multiply(sublayer: Sublayer, gate: torch.Tensor) -> Callable[[Any, tuple[torch.Tensor, ...]], torch.Tensor]:
         columns = gate.repeat_interleave(sublayer.columns_each, -1)
@@ -201,7 +201,7 @@ def gated(sublayers: Sequence[Sublayer], gates: Sequence[torch.Tensor]) -> Itera
 def gate_gradients(
     model: Any, task: Task, sublayers: Sequence[Sublayer], batches: Batches, *, seed: int
 ) -> list[Floats]:
-    """Return for each sublayer the gradients of each text's score at gates of one, `(texts, structures)`, in float64.
+    """Return for each sublayer the gradients of each text's score by gates m = 1, `(texts, structures)`, in float64.
 
     Source: Michel et al. 2019 (head mask variables); Kwon et al. 2022 (per example, for heads and neurons).
     """
@@ -221,7 +221,7 @@ def gate_gradients(
 def output_moments(
     model: Any, task: Task, sublayers: Sequence[Sublayer], batches: Batches, *, seed: int
 ) -> tuple[list[Moments], list[Moments]]:
-    """Return for each sublayer the moments of its output linear's inputs, and those of the gradients at its outputs."""
+    """Return, per sublayer, the moments of its output linear's inputs and of the gradients at its outputs."""
     generator = torch.Generator().manual_seed(seed)
     inputs = [Moments(sublayer.shape.size * sublayer.columns_each) for sublayer in sublayers]
     gradients = [Moments(int(sublayer.output_linear.out_features)) for sublayer in sublayers]
@@ -244,7 +244,7 @@ def _probed(
     present: torch.Tensor,
     probes: list[tuple[int, torch.Tensor]],
 ) -> Iterator[None]:
-    """Add zeros to the output linears' outputs, at which gradients can be taken, and sum up their inputs."""
+    """Add a zero tensor to each output linear's output, to take gradients there, and sum the moments of its inputs."""
 
     def probe(index: int) -> Callable[[Any, tuple[torch.Tensor, ...], torch.Tensor], torch.Tensor]:
         def add_zero(module: Any, args: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:

@@ -1,9 +1,9 @@
-"""The milliseconds of an attention head and of an intermediate neuron, measured in LiteRT on int8_dynamic files.
+"""Measure the latency of one attention head and of one intermediate neuron in LiteRT, on int8_dynamic files.
 
-Each file has one layer, and they differ in the number of heads, or of neurons, alone: the embeddings and all overhead
-cancel in the difference. In int8, which is what ships, products with weights are three times as fast as in fp32 and
-attention's own are not: a head of MiniLM costs as much as 120 neurons there at 128 tokens, as 81 in fp32, and as 75 by
-MACs.
+Each file has one layer, and the files differ only in the number of heads or of neurons, so that the embeddings and all
+overhead cancel in the difference. In int8, which is shipped, products with weights are three times as fast as in fp32,
+but the products within attention are not: at 128 tokens a head of MiniLM costs as much as 120 neurons in int8, 81 in
+fp32, and 75 by MACs.
 """
 
 import contextlib
@@ -35,11 +35,11 @@ from pipeline.formats import ConvertRequest, Inputs, Session, litert
 from pipeline.formats.signature import Function, Signature
 
 _VOCABULARY_SIZE = 128
-"""Vocabulary size of the small files; a look-up costs the same in any embedding table."""
+"""Vocabulary size of the timed files; a look-up costs the same in an embedding table of any size."""
 _SCHEME = "int8_dynamic"
 _ROUNDS, _RUNS = 12, 5
-"""Files take turns of so many runs, so that a busy moment of the machine hits all of them; the fastest run counts,
-since whatever else runs only adds to it."""
+"""Rounds, and runs per file in each round. The files take turns, so that a busy moment of the machine hits all of
+them; the fastest run counts, since other processes can only slow a run down."""
 
 
 def measure_structures_ms(model: Any, *, length: int) -> dict[SublayerKind, float]:
@@ -47,7 +47,7 @@ def measure_structures_ms(model: Any, *, length: int) -> dict[SublayerKind, floa
 
     Args:
         model: a Hugging Face model, left as it is.
-        length: sequence length that is timed.
+        length: sequence length of the timed runs.
 
     Raises:
         ToolchainError: a layer with half as many structures did not take less time.
@@ -75,7 +75,7 @@ def measure_structures_ms(model: Any, *, length: int) -> dict[SublayerKind, floa
 def _with_single_structures(
     measured: dict[SublayerKind, float], encoder: EncoderShape, length: int
 ) -> dict[SublayerKind, float]:
-    """Price a kind of which the layer has one structure, so that no smaller file exists, by its MACs."""
+    """Add the latency of a kind with a single structure, which cannot be measured: estimated from the ratio of MACs."""
     macs = {
         shape.kind: one for shape, one in zip(encoder.sublayers, structure_macs(encoder, length=length), strict=True)
     }
@@ -92,7 +92,7 @@ def _one_layer(model: Any) -> Any:
     widest = max(range(len(every)), key=lambda number: every[number].intermediate_size)
     keep_layers(base, [widest])
     table = base.get_input_embeddings()
-    # In front of the other factor, where it was put into two.
+    # A factorised table is followed by its second factor.
     table = table[0] if isinstance(table, nn.Sequential) else table
     assert isinstance(table, nn.Embedding)
     few = nn.Embedding.from_pretrained(table.weight.detach()[:_VOCABULARY_SIZE].clone(), freeze=False)
@@ -102,7 +102,7 @@ def _one_layer(model: Any) -> Any:
 
 
 def _with_fewer(whole: Any, number: int, size: int) -> Any:
-    """Return a copy with only the first structures of one sublayer."""
+    """Return a copy of the model with only the first `size` structures of sublayer `number`."""
     copied = copy.deepcopy(whole)
     kept = [np.arange(shape.size) for shape in encoder_shape(copied).sublayers]
     kept[number] = np.arange(size)
@@ -111,7 +111,7 @@ def _with_fewer(whole: Any, number: int, size: int) -> Any:
 
 
 def _convert(model: Any, length: int, parent: Path) -> Path:
-    """Write a model's file at one length, by way of the fp32 file that it is made from."""
+    """Convert a model at one sequence length, first to fp32 and from that file to int8_dynamic."""
     folder = parent / "student"
     folder.mkdir(parents=True)
     shapes.save(model, folder)
@@ -129,7 +129,7 @@ def _convert(model: Any, length: int, parent: Path) -> Path:
 
 
 def _fastest_ms(files: Sequence[Path]) -> list[float]:
-    """Return each file's fastest run of those that take turns."""
+    """Return the milliseconds of each file's fastest run; the files take turns."""
     fastest = [math.inf] * len(files)
     with contextlib.ExitStack() as stack:
         opened = [_open(file) for file in files]

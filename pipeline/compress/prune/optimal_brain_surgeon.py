@@ -1,25 +1,25 @@
-"""Structured optimal brain surgeon: the loss of removing a structure after the others have made up for it.
+"""Structured optimal brain surgeon: the loss of removing a structure when the other weights compensate for it.
 
-Two structures that compute the same are each cheap to remove, but not both, which sums of single importances cannot
-tell. Here each removal updates the inverse Hessian, a Kronecker product of input covariance and output gradients.
+Of two redundant structures either one is cheap to remove, but not both, which a sum of single importances does not
+show. Here each removal updates the inverse Hessian, a Kronecker product of input covariance and output gradients.
 """
 
 import torch
 
 DAMPING = 1e-2
-"""Share of the mean variance that is added to each: a covariance of fewer tokens than columns has no inverse."""
+"""Fraction of the mean variance that is added to the diagonal: with fewer tokens than columns C is singular."""
 _STEP = 16
-"""Single columns that are removed between two updates of the whole inverse."""
+"""Number of single-column structures that are removed between two updates of the whole inverse."""
 _CANDIDATES = 4
-"""Candidates for a step, in multiples of its columns."""
+"""Number of candidates in a step, as a multiple of the structures that it removes."""
 
 
 def removal_losses(
     covariance: torch.Tensor, weight: torch.Tensor, metric: torch.Tensor, *, size: int, damping: float = DAMPING
 ) -> torch.Tensor:
-    """Return the loss of removing each structure at its turn, the cheapest first, `(structures,)`.
+    """Return the loss of each structure when they are removed one after the other, the cheapest first, `(structures,)`.
 
-    Removing columns S of W costs ½ tr(W_Sᵀ G W_S ([C⁻¹]_SS)⁻¹), and the other columns make up for it by
+    Removing columns S of W costs ½ tr(W_Sᵀ G W_S ([C⁻¹]_SS)⁻¹), and the other columns compensate for it by
     W −= W_S ([C⁻¹]_SS)⁻¹ [C⁻¹]_S.
 
     Args:
@@ -30,7 +30,7 @@ def removal_losses(
         damping: see `DAMPING`.
 
     Returns:
-        Losses per token, which never fall in the order of removal; the structure that is left last costs the most.
+        Losses per token, non-decreasing in the order of removal; the structure that is removed last costs the most.
 
     Source: Hassibi and Stork 1993 (optimal brain surgeon); Kurtic et al. 2023 (ZipLM) for structures; Wang et al.
     2019 (EigenDamage) and van der Ouderaa et al. 2023 (LLM Surgeon) for the factor G.
@@ -100,7 +100,7 @@ def columns_of(structures: torch.Tensor, size: int) -> torch.Tensor:
 def _without(
     inverse: torch.Tensor, scaled: torch.Tensor, structures: torch.Tensor, size: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return inverse and scaled weight after structures are removed and the others have made up for them."""
+    """Return inverse and scaled weight after structures are removed and the other columns compensate for them."""
     removed = columns_of(structures, size)
     keep = torch.ones(len(inverse), dtype=torch.bool)
     keep[removed] = False

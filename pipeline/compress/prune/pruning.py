@@ -33,24 +33,24 @@ from pipeline.tasks import Task
 
 
 class Choices(Protocol):
-    """What decides which layers, structures and hidden columns stay."""
+    """The protocol for choosing the layers, structures and hidden columns to keep."""
 
     def layers(self, model: Any, keep: int | Sequence[int]) -> list[int]:
-        """Return the numbers of the layers that stay, ascending; `keep` gives them, or how many."""
+        """Return the numbers of the layers to keep, ascending; `keep` is their number, or lists them."""
 
     def structure_ms(self, model: Any) -> dict[SublayerKind, float] | None:
-        """Return the milliseconds of a head and of a neuron; None where costs are MACs."""
+        """Return the milliseconds of a head and of a neuron; None if costs are MACs."""
 
     def importance(self, model: Any, parts: Sequence[Sublayer]) -> list[Importance]:
         """Return the importance of the structures of each sublayer."""
 
     def hidden_columns(self, model: Any, hidden_size: int) -> NDArray[np.int64]:
-        """Return the numbers of the hidden columns that stay, ascending."""
+        """Return the numbers of the hidden columns to keep, ascending."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Choices by the model's weights and a calibration set."""
+    """Choices based on the model's weights and a calibration set."""
 
     task: Task
     section: PruneSection
@@ -62,7 +62,7 @@ class Measured:
         return select_layers(model, self.batches, keep)
 
     def structure_ms(self, model: Any) -> dict[SublayerKind, float] | None:
-        """Time files of one layer, where the section asks for it."""
+        """Measure the latency of single-layer files if the section's costs are latency; otherwise return None."""
         if self.section.costs == "macs" or self.section.compute is None:
             return None
         from pipeline.compress.prune.latency import measure_structures_ms
@@ -84,8 +84,8 @@ class Measured:
 class Neutral:
     """Choices without weights, for a trial on torch's meta device.
 
-    Structures matter by their MACs, and heads less than neurons: a budget leaves as few heads as it can. Of equals the
-    search keeps the first ones, so that the last layer, whose heads some losses compare, is left with the fewest.
+    A structure's importance is its MACs, scaled down for heads, so that a budget keeps as few heads as it can. Among
+    equals the search keeps the first, so that the last layer, whose heads some losses compare, keeps the fewest.
     """
 
     def layers(self, model: Any, keep: int | Sequence[int]) -> list[int]:
@@ -93,11 +93,11 @@ class Neutral:
         return list(range(keep)) if isinstance(keep, int) else sorted(keep)
 
     def structure_ms(self, model: Any) -> dict[SublayerKind, float] | None:
-        """Count MACs in the place of milliseconds."""
+        """Return None, so that costs are counted in MACs."""
         return None
 
     def importance(self, model: Any, parts: Sequence[Sublayer]) -> list[Importance]:
-        """Give each structure its MACs, and heads next to nothing of them."""
+        """Return the MACs of each structure as its importance, multiplied by 2⁻¹⁰ for heads."""
         weights: dict[SublayerKind, float] = {"attention": 2.0**-10, "feed_forward": 1.0}
         macs = structure_macs(encoder_shape(model))
         return [
@@ -112,13 +112,13 @@ class Neutral:
 
 @dataclass(frozen=True)
 class Pruned:
-    """A model after structures were removed."""
+    """A pruned model, with the record of the layers and hidden columns it kept."""
 
     model: Any
     layers: list[int]
-    """For each layer its number in the full model, in passes."""
+    """For each layer, its number in the full model, counted in passes."""
     columns: torch.Tensor | None
-    """Hidden columns that were kept; None for all."""
+    """Numbers of the hidden columns that were kept; None for all."""
     structure_ms: dict[SublayerKind, float] | None
 
 
@@ -127,7 +127,7 @@ def remove_structures(full: Any, section: PruneSection, choices: Choices) -> Pru
 
     Raises:
         RecipeError: the section does not fit the model.
-        StudentError: the model's layers cannot be pruned so.
+        StudentError: the model's layers do not allow this kind of pruning.
     """
     checks.check(section, full)
     before = encoder_shape(full)
@@ -172,7 +172,7 @@ def _select_structures(
     before: EncoderShape,
     measured_ms: dict[SublayerKind, float] | None,
 ) -> Kept:
-    """Search the heads and neurons to keep; all of them where the section names no number of them."""
+    """Return the heads and neurons to keep; all of them if the section sets no number, fraction or budget."""
     encoder, parts = encoder_shape(model), sublayers(model)
     kept = keep_all(encoder.sublayers)
     if not section.counts:

@@ -1,7 +1,7 @@
-"""Least squares instead of training: what is left of a pruned model is solved for what the full model's layers give.
+"""Recover a pruned model by least squares: fit its output linears to the outputs of the full model's layers.
 
-Each layer of the pruned model gets the inputs that the layers below it, pruned and solved already, really give, so that
-it makes up for their errors as well. The unknowns are weights and biases of the two output linears of each layer.
+The inputs of each layer are the real outputs of the pruned and already fitted layers before it, so that it compensates
+for their errors as well. The unknowns are the weights and biases of the two output linears of each layer.
 
 Source: He et al. 2017 (channel pruning: reconstruction of each layer by least squares, from the pruned input); Kwon et
 al. 2022, mask tuning, which solves for the masks alone.
@@ -34,11 +34,11 @@ from pipeline.compress.prune.structure import (
 from pipeline.data.calibration import Batches
 
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-"""Ridge penalties, as shares of a column's mean variance; the one that fits the held-out texts best is taken."""
+"""Candidate ridge penalties, as fractions of the columns' mean variance; the best one on held-out texts is used."""
 _HELD_OUT = 4
-"""One text of so many is held out while the ridge is chosen."""
+"""One in this many texts is held out while the ridge is chosen."""
 Targets = dict[SublayerKind, torch.Tensor]
-"""Inputs of the norm behind each sublayer, in the full model, `(batch, seq_len, hidden)`."""
+"""Inputs of the norm after each sublayer in the full model, `(batch, seq_len, hidden)`."""
 
 
 def reconstruct(
@@ -53,16 +53,16 @@ def reconstruct(
     """Solve the output linears of a pruned model, in place, from the first layer to the last.
 
     Args:
-        full: the model before pruning, the truth.
+        full: the model before pruning, the reference.
         pruned: the model after pruning, changed in place.
-        batches: the calibration set; padding takes no part.
+        batches: the calibration set; padding is ignored.
         numbers: for each layer of `pruned`, its number in `full`, in passes. The feed-forward before a gap is solved
             for the output of the last layer of the gap, and takes that layer's norm.
         columns: hidden columns that `pruned` kept; None for all.
-        solve: False leaves the pruned model as it is, and only measures its errors.
+        solve: False leaves the pruned model unchanged, and only measures its errors.
 
     Returns:
-        Behind each layer of `pruned`, the relative error of the hidden states, see `relative_error`.
+        For each layer of `pruned`, the relative error of its output hidden states, see `relative_error`.
     """
     with torch.no_grad():
         return _Reconstruction(full, pruned, batches, numbers, columns).run(solve=solve)
@@ -93,24 +93,24 @@ class _Regression:
         self.crossed += other.crossed
 
     def solve(self, ridge: float) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what to add to weight `(outputs, columns)` and bias `(outputs,)`; the ridge spares the bias."""
+        """Return the change of weight `(outputs, columns)` and of bias `(outputs,)`; the bias has no ridge penalty."""
         column, output = self.column / self.tokens, self.output / self.tokens
         variance = self.products / self.tokens - column[:, None] * column[None]
         crossed = self.crossed / self.tokens - column[:, None] * output[None]
-        # The unknown is a change, so the ridge draws towards the weights that are there.
+        # The unknown is a change, so the ridge shrinks towards the present weights.
         variance.diagonal().add_(ridge * float(variance.diagonal().mean()) + 1e-12)
         change = torch.linalg.solve(variance, crossed)
         return change.T, output - change.T @ column
 
     def error(self, weight: torch.Tensor, bias: torch.Tensor) -> float:
-        """Return Σ ‖residual − weight·columns − bias‖² less Σ ‖residual‖², which no solution changes."""
+        """Return Σ ‖residual − weight·columns − bias‖² − Σ ‖residual‖²: below zero if the change lowers the error."""
         fitted = ((weight @ self.products) * weight).sum() - 2 * (weight.T * self.crossed).sum()
         offset = self.tokens * bias @ bias + 2 * bias @ (weight @ self.column) - 2 * bias @ self.output
         return float(fitted + offset)
 
 
 class _Reconstruction:
-    """The full and the pruned model, each with its batches in front of the same layer."""
+    """The full and the pruned model, each with its hidden states before the layer that is fitted next."""
 
     def __init__(
         self, full: Any, pruned: Any, batches: Batches, numbers: Sequence[int], columns: torch.Tensor | None
@@ -150,7 +150,7 @@ class _Reconstruction:
         return [replace(state, hidden=state.hidden[..., self.columns]) for state in states]
 
     def _pass_full(self, position: int, state: LayerInput) -> tuple[Targets, LayerInput]:
-        """Return the targets of a layer of the pruned model, and the full model's state behind it."""
+        """Return the targets of a layer of the pruned model, and the full model's output at the same depth."""
         targets: Targets = {}
         for number in range(self.numbers[position], self.numbers[position + 1]):
             kinds = KINDS if number == self.numbers[position] else KINDS[1:]
@@ -162,7 +162,7 @@ class _Reconstruction:
         return targets, state
 
     def _regressions(self, sublayer: Sublayer, start: int) -> tuple[_Regression, _Regression]:
-        """Pass the layers from `start` to a sublayer's last user; return sums over most texts, and held-out ones."""
+        """Run layers from `start` to a sublayer's last user; return the regressions over fitted and held-out texts."""
         kind, shape = sublayer.shape.kind, sublayer.shape
         users = [
             position
@@ -198,7 +198,7 @@ def _add(
 
 
 def _solve(linear: Any, sums: tuple[_Regression, _Regression]) -> None:
-    """Change a linear by the ridge that fits the held-out texts best, solved again with all texts; or not at all."""
+    """Fit a linear with the best ridge on held-out texts, then on all texts; leave it if no ridge lowers the error."""
     most, held_out = sums
     errors = {ridge: held_out.error(*most.solve(ridge)) for ridge in RIDGES}
     ridge = min(errors, key=lambda one: errors[one])

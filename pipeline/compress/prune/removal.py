@@ -35,12 +35,12 @@ def keep_inputs(linear: Any, kept: torch.Tensor) -> None:
 
 
 def keep_structures(model: Any, sublayers: Sequence[Sublayer], kept: Kept) -> None:
-    """Keep the given heads and neurons of each sublayer; one that layers share is cut once.
+    """Remove all but the given heads and neurons of each sublayer; a sublayer that layers share is cut once.
 
     Args:
         model: a Hugging Face model, changed in place.
-        sublayers: of this model.
-        kept: for each sublayer, see `search.Kept`.
+        sublayers: the sublayers of this model.
+        kept: numbers of the structures to keep in each sublayer, see `search.Kept`.
     """
     for sublayer, numbers in zip(sublayers, kept, strict=True):
         columns = columns_of(torch.from_numpy(numbers), sublayer.columns_each)
@@ -98,7 +98,7 @@ def keep_hidden_columns(model: Any, kept: NDArray[Any]) -> None:
 
 
 def _embedding_projection(model: Any) -> Any:
-    """Return the linear from embedding size to hidden size, or None where embeddings have the hidden size."""
+    """Return the linear from embedding size to hidden size; None if the embeddings have the hidden size."""
     names = ("embedding_hidden_mapping_in", "embeddings_project")
     return next((one for path, one in model.base_model.named_modules() if path.rpartition(".")[2] in names), None)
 

@@ -1,4 +1,4 @@
-"""Which structures are kept: as much importance as a budget buys.
+"""Search of the structures to keep: the largest total importance within a budget.
 
 Source: Kwon et al. 2022, mask search (the number of heads is swept, neurons fill the rest) and mask rearrangement.
 """
@@ -14,19 +14,19 @@ from pipeline.compress.prune.structure import KINDS, STRUCTURES, SublayerKind, S
 from pipeline.errors import RecipeError
 
 Kept = list[NDArray[np.int64]]
-"""For each sublayer the numbers of the structures that are kept, ascending."""
+"""For each sublayer, the numbers of the structures to keep, ascending."""
 
 
 @dataclass(frozen=True)
 class _Chunks:
-    """What is bought one by one: a head, or a multiple of neurons of one layer, by falling importance per cost."""
+    """Chunks of the budget search, single heads or multiples of neurons, by descending importance per cost."""
 
     sublayers: NDArray[np.int64]
     importance: NDArray[np.float64]
     costs: NDArray[np.float64]
 
     def counts(self, bought: int, sublayers: int) -> NDArray[np.int64]:
-        """Return how many chunks of each sublayer are among the first `bought`."""
+        """Return the number of each sublayer's chunks among the first `bought`."""
         return np.bincount(self.sublayers[:bought], minlength=sublayers)
 
 
@@ -44,18 +44,18 @@ def search_budget(
     intermediate_multiple: int,
     uniform: bool = False,
 ) -> Kept:
-    """Return the structures to keep so that together they cost no more than a budget.
+    """Return the structures to keep: the most important ones that together cost no more than a budget.
 
     Args:
-        sublayers: of the encoder.
-        importances: in each sublayer.
-        costs: of one structure of each sublayer: MACs, or measured milliseconds.
-        budget: in the unit of `costs`.
-        intermediate_multiple: neurons are kept in multiples of it.
+        sublayers: shapes of the encoder's sublayers.
+        importances: importance of each sublayer's structures.
+        costs: cost of one structure of each sublayer, in MACs or measured milliseconds.
+        budget: largest total cost, in the unit of `costs`.
+        intermediate_multiple: neurons are kept in multiples of this number.
         uniform: whether all layers keep the same numbers.
 
     Raises:
-        RecipeError: the budget does not buy one head and one multiple of neurons for each layer.
+        RecipeError: the budget is below the cost of one head and one multiple of neurons in each layer.
     """
     spare = budget - least_cost(sublayers, costs, intermediate_multiple=intermediate_multiple)
     if spare < 0:
@@ -96,14 +96,14 @@ def _search_uniform(
     budget: float,
     intermediate_multiple: int,
 ) -> Kept:
-    """Return the same number of heads and of neurons in each layer; each number of heads is tried, neurons fill up."""
+    """Keep the same numbers in each layer: try each number of heads, and spend the rest of the budget on neurons."""
     prices = {
         kind: sum(cost for sublayer, cost in zip(sublayers, costs, strict=True) if sublayer.kind == kind)
         for kind in KINDS
     }
     smallest = {kind: min(sublayer.size for sublayer in sublayers if sublayer.kind == kind) for kind in KINDS}
     multiple = min(intermediate_multiple, smallest["feed_forward"])
-    # A last chunk that is not whole is as large in each layer only where all have the same intermediate size.
+    # The last, partial chunk has the same size in each layer only if all intermediate sizes are equal.
     same_size = len({sublayer.size for sublayer in sublayers if sublayer.kind == "feed_forward"}) == 1
     most_chunks = -(-smallest["feed_forward"] // multiple) if same_size else smallest["feed_forward"] // multiple
     best, choice = -np.inf, None
@@ -136,9 +136,9 @@ def search_fraction(
     intermediate_multiple: int,
     uniform: bool = False,
 ) -> Kept:
-    """Return `kept` with a fraction of all structures of one kind of sublayer, wherever they matter most.
+    """Return `kept` with one kind of structures reduced to a fraction, the most important ones of all layers.
 
-    With `uniform` the fraction is of each sublayer's own, rounded down to whole multiples.
+    With `uniform` each sublayer keeps that fraction of the smallest one, rounded down to whole multiples.
 
     Raises:
         RecipeError: that is less than one head, or one multiple of neurons, for each layer.
@@ -177,7 +177,7 @@ def _chunks(
     kind: SublayerKind,
     multiple: int,
 ) -> _Chunks:
-    """Return the chunks of all sublayers of a kind without the first of each, which is kept anyway."""
+    """Return the chunks of all sublayers of a kind, without each sublayer's first chunk, which is always kept."""
     owners, gains, prices = [], [], []
     for number, (sublayer, importance, cost) in enumerate(zip(sublayers, importances, costs, strict=True)):
         ordered = np.sort(importance.each)[::-1] if sublayer.kind == kind else np.zeros(0)

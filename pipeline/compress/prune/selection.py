@@ -1,4 +1,4 @@
-"""Layer pruning and hidden-size pruning: which layers and hidden columns stay, where a recipe gives their number."""
+"""Layer pruning and hidden-size pruning: choose the layers and hidden columns to keep, given their number."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,13 +26,13 @@ from pipeline.tasks import Task
 
 
 def select_layers(model: Any, batches: Batches, keep: int | Sequence[int]) -> list[int]:
-    """Return the numbers of the layers that stay, ascending.
+    """Return the numbers of the layers to keep, ascending.
 
     Args:
         model: a Hugging Face model.
         batches: the calibration set.
-        keep: the numbers themselves; or how many, and then layers leave one by one, each time the one without which
-            the last hidden states change least in cosine.
+        keep: the numbers themselves; or their count: then layers are removed one by one, each time the one whose
+            removal changes the last hidden states least in cosine.
 
     Source: Kim et al. 2024 (Shortened LLaMA): a layer's importance is measured by leaving it out.
     """
@@ -75,12 +75,12 @@ def select_hidden_columns(
 
     Args:
         model: a Hugging Face model; its parameters get frozen.
-        task: gives the score.
+        task: the task, whose score is differentiated.
         batches: the calibration set.
-        hidden_size: columns that stay.
-        importance: `magnitude`: ‖weights that read a column‖ over all layers; `taylor`: E|∂s/∂m| at a gate m of one on
-            the column, wherever it occurs; else E[(∂s/∂m)²].
-        seed: of the labels or directions that are drawn.
+        hidden_size: number of columns to keep.
+        importance: `magnitude`: the norm of a column's weights in the input linears of all layers; `taylor`: E|∂s/∂m|
+            for a gate m = 1 on the column at all its occurrences; otherwise E[(∂s/∂m)²].
+        seed: seed of the drawn labels or directions.
 
     Source: Molchanov et al. 2019, for gates that belong together across residual connections.
     """
@@ -115,7 +115,7 @@ def _column_gradients(model: Any, task: Task, batches: Batches, seed: int) -> to
 
 @contextmanager
 def _gated_columns(model: Any, gate: torch.Tensor) -> Iterator[None]:
-    """Multiply the hidden columns in front of the first layer and behind each norm."""
+    """Multiply the hidden columns by `gate` before the first layer and after each residual norm, inside the context."""
     norms = {layer.get(name) for layer in layers.layers(model) for name in RESIDUAL_NORM.values()}
     handles = [norm.register_forward_hook(lambda module, args, output: output * gate) for norm in norms]
     first = layer_sequence(model)[0].module

@@ -1,4 +1,4 @@
-"""The stage: from a checkpoint's folder to a smaller one. Imports nothing heavy before it runs or is tried."""
+"""The prune stage: write a pruned checkpoint. Torch is imported only by `make` and `trial`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,9 +28,9 @@ from pipeline.text import tokenizers
 
 VERSION = 2
 LATENCY_VERSION = 2
-"""Version of the latency measurement, which decides what is removed where costs are milliseconds."""
+"""Version of the latency measurement; part of the key if costs are latencies."""
 DISTRIBUTIONS = ("torch", "transformers", "tokenizers")
-"""Packages that decide the weights."""
+"""Packages whose versions decide the weights."""
 
 
 def make(source: Path, task_name: str, section: PruneSection, texts: Sequence[Unlabelled], out: Path) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def make(source: Path, task_name: str, section: PruneSection, texts: Sequence[Un
 
 
 def _zero_weights(model: Any, section: PruneSection) -> dict[str, Any]:
-    """Set single weights to zero, in place, where `[prune.sparse]` asks for it."""
+    """Set single weights to zero, in place, if the recipe has `[prune.sparse]`; return the sparsity metrics."""
     from pipeline.train.sparsity import prune_by_magnitude, sparsity_metrics
 
     if section.sparse is None:
@@ -88,9 +88,9 @@ def _zero_weights(model: Any, section: PruneSection) -> dict[str, Any]:
 
 
 def trial(section: PruneSection, source: Source, task: Task) -> Source:
-    """Return the checkpoint that `make` would write, tried on torch's meta device; raises what `make` raises.
+    """Return the expected checkpoint of `make`, from a trial on torch's meta device; raises the errors of `make`.
 
-    Neutral choices take the place of those that need weights, see `pruning.Neutral`.
+    Choices that need weights are replaced by neutral ones, see `pruning.Neutral`.
     """
     from pipeline.checkpoint import shapes
     from pipeline.checkpoint.loading import load_checkpoint
@@ -115,10 +115,10 @@ def _section(context: Context) -> PruneSection:
 
 
 def check_section(section: PruneSection) -> None:
-    """Refuse a section that asks for nothing, or whose keys contradict each other, whatever the checkpoint.
+    """Refuse a section without any pruning, or with keys that contradict each other, independent of the checkpoint.
 
     Raises:
-        RecipeError: it does.
+        RecipeError: the section is empty or contradicts itself.
     """
     given = {name for name in (*STRUCTURE, "sparse") if getattr(section, name)}
     if not given:

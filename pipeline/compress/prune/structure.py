@@ -1,4 +1,4 @@
-"""The structures that pruning removes, attention heads and intermediate neurons, and what each of them costs.
+"""Prunable structures, attention heads and intermediate neurons, and their costs.
 
 An encoder layer has two sublayers, attention and feed-forward. A sublayer that several layers share, as all of ALBERT's
 do, counts once and is passed several times. Imports nothing heavy.
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 SublayerKind = Literal["attention", "feed_forward"]
 KINDS: tuple[SublayerKind, ...] = ("attention", "feed_forward")
-"""In the order in which tokens pass them."""
+"""The kinds of sublayers in the order of the forward pass."""
 STRUCTURES: Mapping[SublayerKind, str] = {"attention": "attention heads", "feed_forward": "intermediate neurons"}
-"""What each kind of sublayer consists of."""
+"""Name of the structures of each kind of sublayer."""
 INPUT_LINEARS: Mapping[SublayerKind, tuple[str, ...]] = {
     "attention": ("query", "key", "value"),
     "feed_forward": ("intermediate",),
 }
 """The linears whose output rows belong to single structures."""
 OUTPUT_LINEAR: Mapping[SublayerKind, str] = {"attention": "attention_output", "feed_forward": "output"}
-"""The linear whose input columns belong to single structures, and which can make up for removed ones."""
+"""The linear whose input columns belong to single structures, and whose other columns can compensate for removal."""
 RESIDUAL_NORM: Mapping[SublayerKind, str] = {"attention": "attention_norm", "feed_forward": "output_norm"}
 """The norm that takes the sum of the sublayer's output and its input."""
 
@@ -42,7 +42,7 @@ class SublayerShape:
     size: int
     """Attention heads or intermediate neurons."""
     passes: int
-    """How often tokens pass it on their way through the encoder."""
+    """Number of times that the sublayer is applied in one forward pass."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class EncoderShape:
     """The sizes of an encoder."""
 
     sublayers: tuple[SublayerShape, ...]
-    """In the order of their first use, a layer's attention before its feed-forward."""
+    """The sublayers in the order of their first use, a layer's attention before its feed-forward."""
     hidden_size: int
     head_size: int
     layers: int
-    """Layers that tokens pass; a shared one counts each time."""
+    """Number of layers in the forward pass; a shared layer counts once for each use."""
 
 
 @dataclass(frozen=True)
@@ -109,12 +109,12 @@ def encoder_shape(model: Any) -> EncoderShape:
 
 
 def layer_sequence(model: Any) -> list[Layer]:
-    """Return the layers in the order in which tokens pass them, a shared one as often as it is passed."""
+    """Return the layers in the order of the forward pass; a shared layer is repeated for each pass."""
     return [layer for layer in layers.layers(model) for _ in range(layer.passes)]
 
 
 def stored_shape(source: "Source") -> EncoderShape:
-    """Return the shape of a checkpoint's encoder, of which only the config and the header of the weights are read.
+    """Return the shape of a checkpoint's encoder, from its config and the header of its weights alone.
 
     Raises:
         StudentError: the checkpoint does not load, or its layers cannot be taken apart.
@@ -146,12 +146,12 @@ def parameters_each(sublayer: SublayerShape, encoder: EncoderShape) -> int:
 
 
 def structure_macs(encoder: EncoderShape, *, length: int = COST_LENGTH) -> list[float]:
-    """Return the MACs of one structure of each sublayer; the search takes measured milliseconds as well."""
+    """Return the MACs of one structure of each sublayer, one of the two kinds of costs of the search."""
     return [float(macs_each(sublayer, encoder, length=length)) for sublayer in encoder.sublayers]
 
 
 def total_cost(encoder: EncoderShape, costs: Sequence[float]) -> float:
-    """Return the cost of all structures, given that of one structure of each sublayer."""
+    """Return the cost of an encoder, given the cost of one structure of each sublayer."""
     return sum(sublayer.size * cost for sublayer, cost in zip(encoder.sublayers, costs, strict=True))
 
 

@@ -82,9 +82,9 @@ def make(source: Path, task_name: str, section: ShareSection, out: Path) -> dict
 
 
 def trial(section: ShareSection, source: Source, task: Task) -> Source:
-    """Return the checkpoint that `make` would write, tried on torch's meta device; raises what `make` raises.
+    """Return the expected checkpoint of `make`, from a trial on torch's meta device; raises the errors of `make`.
 
-    Layers are tied without being aligned, for which it takes weights.
+    Layers are tied without being aligned, since alignment needs weights.
     """
     from pipeline.checkpoint import shapes
     from pipeline.checkpoint.loading import load_checkpoint

@@ -13,14 +13,14 @@ from pipeline.compress.factorise.lowrank import decompose_linear, dense, linear_
 from pipeline.compress.prune.structure import INPUT_LINEARS, OUTPUT_LINEAR, RESIDUAL_NORM, SublayerKind
 
 Tensors = dict[str, torch.Tensor]
-"""Weights and biases of a sublayer by role, such as `query.weight`, in float64; two factors are multiplied out."""
+"""Weights and biases of a sublayer by role, such as `query.weight`, in float64; factors as their product."""
 
 _OWNERS: Mapping[str, Callable[[int], int]] = {
     "average": lambda layers: 0,
     "first": lambda layers: 0,
     "middle": lambda layers: layers // 2,
 }
-"""Which of a group's layers holds what all of them use, by `share.start`."""
+"""Position in a group of the layer whose sublayer all others use, by `share.start`."""
 
 
 def _roles(kind: SublayerKind) -> tuple[str, ...]:
@@ -37,7 +37,7 @@ def tensor_shapes(layer: Layer, kind: SublayerKind) -> dict[str, tuple[int, ...]
 
 
 def tie(group: Sequence[Layer], kind: SublayerKind, start: str) -> float:
-    """Let the layers of a group use one sublayer.
+    """Tie the layers of a group to one sublayer, whose parameters they share afterwards.
 
     Args:
         group: layers of one model, changed in place.
@@ -45,7 +45,7 @@ def tie(group: Sequence[Layer], kind: SublayerKind, start: str) -> float:
         start: `average` of the aligned layers, or the parameters of the `first` or `middle` one.
 
     Returns:
-        Squared distance of the layers' aligned parameters to those that all use now, relative to their squared norm.
+        Squared distance of the layers' aligned parameters to the shared ones, relative to their squared norm.
     """
     every = [sublayer_tensors(layer, kind) for layer in group]
     aligned = every
@@ -61,7 +61,7 @@ def tie(group: Sequence[Layer], kind: SublayerKind, start: str) -> float:
 
 
 def use_one(group: Sequence[Layer], kind: SublayerKind, start: str) -> None:
-    """Let the layers of a group use the sublayer of one of them as it is, on any device; see `tie`."""
+    """Tie a group's layers to one layer's sublayer, without averaging or alignment, on any device; see `tie`."""
     owner = group[_OWNERS[start](len(group))]
     for layer in group:
         if layer is not owner:

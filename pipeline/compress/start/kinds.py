@@ -16,7 +16,7 @@ from pipeline.errors import RecipeError, StudentError
 from pipeline.recipe.compression import StartSection
 
 _OF_SHAPE = ("width", "random")
-"""Kinds that take the shapes of layers from the teacher's config, beside those that make another architecture."""
+"""Kinds whose layers take their shapes from the teacher's config; they need a plain checkpoint."""
 
 
 def load(source: Path | Source) -> Any:
@@ -63,12 +63,12 @@ def begin(model: Any, section: StartSection) -> Any:
 
 
 def started_architecture(section: StartSection) -> Start | None:
-    """Return how a kind that is named after an architecture makes it of another one; None for the other kinds."""
+    """Return the start of a kind that is named after an architecture, such as ALBERT; None for the other kinds."""
     return architectures.get(section.kind).start if section.kind in architectures.STARTED else None
 
 
 def is_compressed(model: Any, source: Path | Source) -> bool:
-    """Return whether a student's config alone does not tell the shapes of its layers."""
+    """Return whether the shapes of a student's layers are not determined by its config alone."""
     ties = any(one is not None for one in shapes.sharing(model))
     told = architectures.get(model.config.model_type).shares_layers
     return (ties and not told) or shapes.compressed(source) is not None
@@ -167,13 +167,13 @@ def _random(model: Any, section: StartSection) -> Any:
 
 
 def _widen_tables(row: Architecture, config: Any, before: int) -> None:
-    """Give tables that had the teacher's hidden size the student's, where a projection would begin between them."""
+    """Set the embedding size to the student's hidden size if it was the teacher's, so that no projection is added."""
     if row.projects_unless_equal and row.keys.embedding_size and row.table_width(config) == before:
         setattr(config, row.keys.embedding_size, config.hidden_size)
 
 
 def _shared(model: Any, section: StartSection) -> Any:
-    """Let all layers use one layer's attention and feed-forward."""
+    """Tie all layers to one layer's attention and feed-forward."""
     every = layers.layers(model)
     owner = every[kept_layers(section, len(every))[0]]
     for layer in every:
@@ -189,4 +189,4 @@ KINDS: dict[str, Callable[[Any, StartSection], Any]] = {
     "random": _random,
     "shared": _shared,
 }
-"""A row for each kind of start that keeps the teacher's architecture."""
+"""The kinds of start that keep the teacher's architecture, each with its function."""

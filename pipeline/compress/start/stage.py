@@ -52,7 +52,7 @@ def make(source: Path, section: StartSection, out: Path) -> dict[str, Any]:
 
 
 def trial(section: StartSection, source: Source) -> Source:
-    """Return the student that `make` would write, tried on torch's meta device; raises what `make` raises."""
+    """Return the expected student of `make`, from a trial on torch's meta device; raises the errors of `make`."""
     import torch
 
     from pipeline.checkpoint import shapes

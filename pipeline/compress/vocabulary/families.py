@@ -27,11 +27,11 @@ class Family:
     """One kind of tokenizer."""
 
     vocabulary: Callable[[Model], dict[str, int]]
-    """Ids by token."""
+    """Returns the ids by token."""
     unknown: Callable[[Model], str | None]
-    """The token for words that the vocabulary cannot spell."""
+    """Returns the unknown token, which stands for words that the vocabulary cannot spell; None if there is none."""
     essential: Callable[[Model], set[str]]
-    """Tokens without which a text would get others, whatever the text."""
+    """Returns the tokens that the tokenizer needs for any corpus: unknown token, byte tokens, lowest Unigram score."""
     singles: Callable[[Model, set[str]], set[str]]
     """Tokens of one character, of an alphabet or all: with them, words that lose a token can still be spelled."""
     support: Callable[[Model], Callable[[str], set[str]]]
@@ -39,9 +39,9 @@ class Family:
     before_unknown: Callable[[Model, str], set[str]]
     """For an unknown word, the tokens that are taken before it turns out to be unknown."""
     order: Callable[[Model], list[str]]
-    """The tokens, the most common first as far as the tokenizer tells, to fill up room that the corpus leaves."""
+    """Returns all tokens, the most common first as far as the tokenizer tells; they fill up a requested size."""
     restrict: Callable[[Model, Mapping[str, int]], dict[str, Any]]
-    """The model with only the given tokens, under new ids."""
+    """Returns the model with only the given tokens, under new ids."""
 
 
 def _itself(model: Model) -> Callable[[str], set[str]]:

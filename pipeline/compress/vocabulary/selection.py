@@ -17,9 +17,9 @@ CONFIG_IDS = tuple(f"{role}_token_id" for role in ("pad", "unk", "bos", "eos", "
 
 
 def required_ids(config: Mapping[str, Any], architecture: Architecture) -> set[int]:
-    """Return the ids that a config needs.
+    """Return the token ids that a config needs.
 
-    Where positions are counted from the padding id on, all ids up to it are needed, so that it stays the same.
+    If positions are counted from the padding id on, all ids up to it are kept, so that the padding id is unchanged.
     """
     named = {int(config[key]) for key in CONFIG_IDS if isinstance(config.get(key), int)}
     pad = architecture.padding_id(config)
@@ -27,7 +27,7 @@ def required_ids(config: Mapping[str, Any], architecture: Architecture) -> set[i
 
 
 def check_room(always_kept: set[str], size: int) -> None:
-    """Refuse a size that special tokens and single characters alone exceed.
+    """Refuse a vocabulary size below the number of special tokens and single characters.
 
     Raises:
         RecipeError: with both numbers.
@@ -79,12 +79,12 @@ class Vocabulary:
         return normalizer.normalize_str(text) if normalizer else text
 
     def words(self, text: str) -> list[str]:
-        """Return the words of a text, which no token crosses."""
+        """Split a text into the words of the pre-tokenizer; no token spans several of them."""
         splitter, plain = self.tokenizer.pre_tokenizer, self.normalised(text)
         return [word for word, _ in splitter.pre_tokenize_str(plain)] if splitter else [plain]
 
     def always_kept(self, required: set[int], alphabet: set[str]) -> set[str]:
-        """Return the tokens that are always kept: added ones, required ids, those that frame a text, characters."""
+        """Return the tokens that are always kept: added, required, special and unknown ones, and single characters."""
         around = {number for pair in ((), ("",)) for number in self.tokenizer.encode("", *pair).ids}
         of_ids = {token for token, number in self.ids.items() if number in required | around}
         unknown = self.family.unknown(self.model)
@@ -145,7 +145,7 @@ class Vocabulary:
         return kept, whole
 
     def _can_be_found(self, token: str) -> bool:
-        """Return whether some text has a token; BERT's `[unused1]` is never one word."""
+        """Return whether a token can occur in any text; BERT's `[unused1]` cannot, since it is split into words."""
         prefix = self.model.get("continuing_subword_prefix")
         return not prefix or self.words(token.removeprefix(prefix)) == [token.removeprefix(prefix)]
 

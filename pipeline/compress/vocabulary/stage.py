@@ -93,9 +93,9 @@ def make(source: Path, task_name: str, section: VocabularySection, texts: Sequen
 
 
 def trial(section: VocabularySection, source: Source) -> Source:
-    """Return the checkpoint that `make` would write, tried on torch's meta device; raises what `make` raises.
+    """Return the expected checkpoint of `make`, from a trial on torch's meta device; raises the errors of `make`.
 
-    The first tokens of the vocabulary stand for those that are kept; without a size, all of them do.
+    The trial keeps the first tokens of the vocabulary; without a size, all of them.
     """
     import torch
 

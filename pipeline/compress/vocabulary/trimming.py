@@ -1,4 +1,4 @@
-"""Trim a tokenizer to a corpus, count on the whole corpus what that changes, and write the trimmed checkpoint."""
+"""Trim a tokenizer to a corpus, count the changed tokens over the whole corpus, and write the trimmed checkpoint."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
 
 _TABLES = ("embeddings.word_embeddings.weight", "embeddings.word_embeddings.0.weight")
-"""Ends of the names of the embedding table, whole or in two factors."""
+"""Suffixes of the embedding table's name, as one matrix or as factors."""
 _HEADS = (
     *(
         f"{head}.{tensor}"
@@ -32,11 +32,11 @@ _HEADS = (
     ),
     *(f"{head}.{tensor}" for head in ("vocab_projector", "generator_lm_head") for tensor in ("weight", "bias")),
 )
-"""Ends of the names of masked-LM heads' tensors with a row for each token."""
+"""Suffixes of the names of masked-LM heads' tensors with a row for each token."""
 _COLUMNS = "predictions.dense.weight"
-"""End of the name of the second half of MobileBERT's head, whose first is the table: a column for each token."""
+"""Suffix of the second part of MobileBERT's masked-LM head, with a column per token; the first is the table."""
 _CHUNK = 1000
-"""Texts whose encodings are in memory at a time; one takes kilobytes."""
+"""Number of texts whose encodings are in memory at a time; an encoding takes kilobytes."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Trimmed:
 
     tokenizer: Tokenizer
     ids: dict[int, int]
-    """New ids by old ones, rising with them."""
+    """New ids by old ids, in the same order."""
     metrics: dict[str, Any]
 
 
@@ -80,7 +80,7 @@ def trim(source: Path, kept_size: Callable[[int], int | None], texts: Sequence[s
 
 
 def count_tokens(vocabulary: Vocabulary, texts: Sequence[str]) -> Counter[str]:
-    """Return how often each token is in the texts; 0 for tokens that only decide that a word is unknown."""
+    """Return the count of each token in the texts; 0 for tokens that only decide that a word is unknown."""
     by_id: Counter[int] = Counter()
     deciding: set[str] = set()
     unknown = vocabulary.unknown
@@ -104,7 +104,7 @@ def _encodings(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[Encoding]
 
 @dataclass
 class Changes:
-    """How many texts, words and tokens of a corpus changed."""
+    """Counts of the texts, words and tokens of a corpus that the trimmed tokenizer changes."""
 
     texts: int = 0
     texts_changed: int = 0
@@ -130,12 +130,12 @@ class Changes:
 
 
 def compare(vocabulary: Vocabulary, tokenizer: Tokenizer, ids: dict[int, int], texts: Sequence[str]) -> Changes:
-    """Encode texts with both tokenizers and compare token by token; words are those of the pre-tokenizer.
+    """Encode texts with both tokenizers and count the changed tokens and words (of the pre-tokenizer).
 
     Args:
-        vocabulary: the truth.
-        tokenizer: the trimmed one.
-        ids: new ids by old ones.
+        vocabulary: the full vocabulary, the reference.
+        tokenizer: the trimmed tokenizer.
+        ids: new ids by old ids.
         texts: the corpus.
     """
     changes = Changes()
@@ -205,7 +205,7 @@ def _write_weights(source: Path, trimmed: Trimmed, out: Path) -> None:
 def keep_tokens(
     tensors: "Mapping[str, torch.Tensor]", kept: "torch.Tensor", checkpoint: str
 ) -> "dict[str, torch.Tensor]":
-    """Return a checkpoint's tensors with only the rows, or columns, of the tokens that are kept.
+    """Return a checkpoint's tensors with only the rows, or columns, of the kept tokens.
 
     Args:
         tensors: by name, on any device.
@@ -242,7 +242,7 @@ def _write_config(source: Path, trimmed: Trimmed, out: Path) -> None:
 
 
 def _write_settings(source: Path, trimmed: Trimmed, out: Path) -> None:
-    """Write the files beside the vocabulary, two of which name ids."""
+    """Write the tokenizer's settings files beside the vocabulary, with new ids where they list ids."""
     if (source / "special_tokens_map.json").is_file():
         shutil.copyfile(source / "special_tokens_map.json", out / "special_tokens_map.json")
     if (source / "tokenizer_config.json").is_file():
