@@ -50,6 +50,7 @@ def refused(name: str, file: Path, message: str) -> None:
 # --- flatbuffers: LiteRT ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.toolchain
 def test_the_schema_is_the_installed_runtime_s() -> None:
     assert litert_schema.schema() == (Path(litert.__file__).parent / "schema.fbs").read_text()
 

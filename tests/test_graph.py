@@ -757,6 +757,7 @@ def test_a_folder_that_may_not_be_written_is_refused_before_anything_goes(
     assert artifact.load(own / "first")
 
 
+@pytest.mark.toolchain
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="a small disk of one's own takes Linux")
 @pytest.mark.parametrize(
     ("megabytes", "words"),

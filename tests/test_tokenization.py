@@ -310,6 +310,7 @@ def test_the_real_albert_model_has_the_symbols_that_need_care():
     assert model.encode('"a second-hand (piano)', out_type=str)[:6] == ["▁", '"', "a", "▁second", "-", "hand"]
 
 
+@pytest.mark.toolchain
 @pytest.mark.parametrize("name", ["wordpiece", "albert", "xlm-roberta", "roberta"])
 def test_the_student_ships_tokenizer_json(name, tmp_path, family):
     """Whatever the files were, `tokenizer.json` comes out and gives the reference's ids; the others travel along."""
@@ -357,6 +358,7 @@ def test_a_published_vocabulary_with_other_ids_is_refused(name, words, family):
         published.check(tokenizer, reference.folder)
 
 
+@pytest.mark.toolchain
 def test_the_student_stage_asks_for_published_ids_where_a_source_says_what_it_is(tmp_path, family):
     reference, _ = family("wordpiece-cased")
     folder = write_student(tmp_path / "student", "bert", "embedding", vocab_size=30522)
