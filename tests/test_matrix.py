@@ -110,7 +110,8 @@ def judged() -> Iterator[Callable[[Student], dict[str, Cell]]]:
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_cell_passes(architecture: str, task: str, judged: Callable[[Student], dict[str, Cell]]) -> None:
-    student = few(architecture, task)
+    # A question of few pieces fills the 32 places of a row.
+    student = Student(architecture, task) if task == "question_answering" else few(architecture, task)
     found = judged(student)
     # Schemes that are calibrated are judged on students that need it, see `settings`.
     assert set(found) == {str(target) for _, target in clean.exports([student], formats.NAMES)}
