@@ -32,7 +32,7 @@ UNSUPPORTED = {
 
 
 def get(model_type: str | None) -> Architecture:
-    """Return what is known of a model type.
+    """Return the architecture of a model type.
 
     Raises:
         StudentError: there is no such architecture here.

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BUCKETS, _FARTHEST = 32, 128
-"""Of `MPNetEncoder.relative_position_bucket`, whatever config.json says."""
+"""Rows of the table, and the distance from which on all share one, fixed in `MPNetEncoder.relative_position_bucket`."""
 _PADDING = 1
-"""Of `MPNetEmbeddings`, whatever config.json says."""
+"""The padding id, which is fixed in `MPNetEmbeddings`; config.json's is not read."""
 _TABLE = "encoder.relative_attention_bias.weight"
 
 
 def _score_bias(model: "torch.nn.Module", length: int) -> "torch.Tensor":
-    """Return what is added to the scores for the distance of two tokens, `(1, heads, length, length)`.
+    """Return the addend of the attention scores for the distance of two tokens, `(1, heads, length, length)`.
 
     Hugging Face's code makes it anew in each pass, with a logarithm and a choice; it depends on the length alone.
     """
@@ -46,7 +46,7 @@ def leave_out_position_bias(model: "torch.nn.Module") -> None:
 
 
 def _gathered(shapes: Mapping[str, tuple[int, ...]]) -> "Mapping[str, NDArray[np.int64]]":
-    """Return the places in the table of relative positions from which `_score_bias` is, `(heads, length, length)`."""
+    """Return the place in the table of each number of `_score_bias`, `(heads, length, length)`."""
     name = next(name for name in shapes if name.endswith(_TABLE))
     positions = next(shape[0] for other, shape in shapes.items() if other.endswith("position_embeddings.weight"))
     distance = np.arange(positions)[:, None] - np.arange(positions)[None, :]
@@ -55,7 +55,7 @@ def _gathered(shapes: Mapping[str, tuple[int, ...]]) -> "Mapping[str, NDArray[np
 
 
 def _buckets(distance: "NDArray[np.int64]") -> "NDArray[np.int64]":
-    """Return the row of the table for each distance back: its own up to 7, logarithmic ones behind; half a table a way.
+    """Return the row of each distance: exact up to 7 tokens, then logarithmic; each direction has half of the rows.
 
     Source: `MPNetEncoder.relative_position_bucket` of transformers, computed in float32 as there.
     """
