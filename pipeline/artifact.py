@@ -32,7 +32,10 @@ from pipeline.errors import ArtifactError
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
-_IGNORED = {MANIFEST, ".DS_Store"}
+ORIGIN = ".origin"
+"""File beside a manifest with the mark of who made the artifact, see `trust.origin`; no part of its content."""
+UNLISTED = frozenset({MANIFEST, ORIGIN, ".DS_Store"})
+"""Files of an artifact's folder that its manifest does not list."""
 _LARGEST_TEXT_BYTES = 1 << 28
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a disk that has no bytes or inodes left, or of a user whose share is used up."""
@@ -148,7 +151,7 @@ def _plain_files(folder: Path) -> dict[str, Path]:
             raise ArtifactError(f"{path} is a link; artifacts hold plain files only. Replace it by the file itself.")
         if not path.is_file() and not path.is_dir():
             raise ArtifactError(f"{path} is neither a file nor a folder, but a device, a pipe or a socket. Remove it.")
-        if path.is_file() and path.name not in _IGNORED:
+        if path.is_file() and path.name not in UNLISTED:
             files[path.relative_to(folder).as_posix()] = path
     return files
 

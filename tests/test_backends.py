@@ -7,12 +7,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pytest
 from conftest import TinyLine, environment, recipe_file
-from damage import Damaged
+from damage import edited_litert
 from pieces import bundled_folder
 from store import Store
 from warm import session
@@ -413,8 +413,11 @@ def test_a_file_that_does_not_open_still_shows_what_the_runtime_said(
     tiny_file: TinyFile, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     _, folder = tiny_file(Target("litert", "fp32"))
-    damaged = Damaged.litert(folder / litert.FILE)
-    file = damaged.number(damaged.root["operator_codes"], "version", 99).write(tmp_path / "damaged.tflite")
+
+    def later(model: Any, contents: object) -> None:
+        model.operatorCodes[0].version = 99
+
+    file = edited_litert(folder / litert.FILE, later, tmp_path / "damaged.tflite")
     with pytest.raises(ToolchainError, match="LiteRT cannot open"):
         litert.load(file, Model(folder).signature, threads=1)
     assert "ERROR" in capfd.readouterr().err

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import TinyLine
+from damage import edit_coreml
 
 from pipeline import artifact, formats, strict
 from pipeline.artifact import MANIFEST, Manifest
 from pipeline.convert.stage import Target
 from pipeline.errors import ArtifactError
-from pipeline.formats import signature
+from pipeline.formats import coreml, signature
+from pipeline.formats.coreml.convert import SPECIFICATION
 from pipeline.formats.signature import SIGNATURE
 from pipeline.schemes import SCHEMES
 from pipeline.student import golden, reference
@@ -252,3 +255,15 @@ def test_noise_is_a_value_error(content: bytes) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         strict.read(Manifest, content)
     assert type(caught.value) is ValueError or isinstance(caught.value, (UnicodeDecodeError, json.JSONDecodeError))
+
+
+@pytest.mark.parametrize(("value", "claimed"), [("9.0", False), ("9.0, checked by Apple", True)])
+def test_what_coremltools_says_of_itself_is_no_claim_of_ours(
+    value: str, claimed: bool, converted: Callable[..., Path], tmp_path: Path
+) -> None:
+    """It stands in every package of a single length."""
+    package = Path(shutil.copytree(converted("coreml-int8_weight_only") / coreml.FILE, tmp_path / coreml.FILE))
+    (package / SPECIFICATION).chmod(0o644)
+    name = "com.github.apple.coremltools.version"
+    edit_coreml(package, lambda spec: spec.description.metadata.userDefined.update({name: value}))
+    assert (name in coreml.claims(package)) is claimed

@@ -12,8 +12,9 @@ from test_phones import changed
 from benchmarks import device_records
 from pipeline.benchmark.record import BenchmarkRecord, texts_digest
 from pipeline.errors import InputError
-from pipeline.ship import contribution, signing
+from pipeline.ship import contribution
 from pipeline.text.bundled import everyday_sentences
+from pipeline.trust import signing
 
 Tamper = Callable[[Path, Path], None]
 """Takes the folder of the contribution and the one of all."""

@@ -4,15 +4,12 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from conftest import Outcome, recipe_file, run_command_here, write_student
-from damage import Damaged
 from store import Store
 from test_backends import converting, student_artifact
-from test_unread import refused
 
 from pipeline.artifact import Artifact
 from pipeline.checkpoint import integers as stored
@@ -24,9 +21,7 @@ from pipeline.data import calibration
 from pipeline.errors import ToolchainError
 from pipeline.execution.worker import Worker
 from pipeline.formats import executorch
-from pipeline.formats.columns import Rows
 from pipeline.formats.executorch import integers as inserted
-from pipeline.formats.executorch import kernels
 from pipeline.formats.executorch.control import _Payload
 from pipeline.quantize import checkpoint as quantised
 from pipeline.quantize import stage as quantize
@@ -308,78 +303,6 @@ def test_one_bit_that_is_another_fails(part: str, name: str, made: Made, tmp_pat
     file = tmp_path / executorch.FILE
     file.write_bytes(data)
     assert made.failed(file) == {"weights"}
-
-
-def scaled_values(damaged: Damaged) -> Rows:
-    """Return the values with scales of the first delegate that has blocks."""
-    for number in range(len(damaged.root["execution_plan"]["delegates"])):
-        values = damaged.payload(number)["xvalues"].members("xvalue_union").get("XNNQuantizedTensorValue")
-        if values is not None and "PerChannelGroupQuant" in values.members("quant_params"):
-            return values
-    raise AssertionError("no delegate has blocks")
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("group_size", 64, "its scales are not as many as its blocks"),
-        ("group_size", 48, "its blocks are of"),
-        ("group_size", 0, "its blocks are of"),
-        ("num_scales", 64, "its scales are not as many as its blocks"),
-        ("scale_buffer_idx", 1, "its scales have not the bytes of as many"),
-    ],
-)
-def test_other_blocks_than_there_are_scales_for_are_refused(
-    field: str, value: int, message: str, line: Callable[[int], Path], tmp_path: Path
-) -> None:
-    damaged = Damaged.executorch(line(4) / f"executorch-{SCHEME}" / "model" / executorch.FILE)
-    damaged.number(scaled_values(damaged).members("quant_params")["PerChannelGroupQuant"], field, value)
-    refused(damaged.write(tmp_path / "model.pte"), message)
-
-
-def test_blocks_of_another_type_are_refused(line: Callable[[int], Path], tmp_path: Path) -> None:
-    damaged = Damaged.executorch(line(4) / f"executorch-{SCHEME}" / "model" / executorch.FILE)
-    tensors = scaled_values(damaged)["tensor_value"]
-    per_row, blocks = 8, 10
-    damaged.number(tensors, "datatype", per_row, row=tensors.number("datatype").tolist().index(blocks))
-    refused(damaged.write(tmp_path / "model.pte"), "blocks of four bits or scales of such alone")
-
-
-def test_a_table_whose_codes_reach_elsewhere_is_refused(line: Callable[[int], Path], tmp_path: Path) -> None:
-    from executorch.exir._serialize._program import deserialize_pte_binary, serialize_pte_binary
-
-    file = deserialize_pte_binary((line(4) / f"executorch-{SCHEME}" / "model" / executorch.FILE).read_bytes())
-    plan = next(one for one in file.program.execution_plan if one.name == "forward")
-    lowest = [one.val for one in plan.values if getattr(one.val, "int_val", None) == -8]
-    assert len(lowest) == 1
-    lowest[0].int_val = -7
-    (tmp_path / "model.pte").write_bytes(bytes(serialize_pte_binary(file, extract_delegate_segments=True)))
-    refused(tmp_path / "model.pte", "its table is uint8 of codes -7 to 7")
-
-
-FOUR = "quantized_decomposed::embedding_4bit.dtype_out"
-
-
-@pytest.mark.parametrize(
-    ("tensors", "problem"),
-    [
-        ([(0, [9, 32]), (6, [9, 2]), None, (6, [1, 8, 64])], None),
-        ([(0, [9, 32]), (6, [9]), None, (6, [1, 8, 64])], None),
-        ([(1, [9, 32]), (6, [9, 2]), None, (6, [1, 8, 64])], "its table is int8 of codes -8 to 7"),
-        ([(0, [9, 32]), (6, [8, 2]), None, (6, [1, 8, 64])], "for a table of 9 rows and 64 columns"),
-        ([(0, [9, 32]), (6, [9, 3]), None, (6, [1, 8, 64])], "its scales are [9, 3]"),
-        ([(0, [9, 32]), (6, [9, 0]), None, (6, [1, 8, 64])], "its scales are [9, 0]"),
-        ([(0, [9, 32]), (6, [9, 2]), (6, [8, 2]), (6, [1, 8, 64])], "its zero points are [8, 2]"),
-        ([(0, [9, 32]), (6, [9, 2]), None, (6, [1, 8, 32])], "it gives rows of [32]"),
-        ([None, (6, [9, 2]), None, (6, [1, 8, 32])], "are none"),
-        ([(0, [9, 32]), (5, [9, 2]), None, (6, [1, 8, 64])], None),
-        ([(0, [9, 32]), (3, [9, 2]), None, (6, [1, 8, 64])], "its scales are int32, and it gives float32"),
-        ([(0, [9, 32]), (5, [9, 2]), None, (4, [1, 8, 64])], "its scales are float16, and it gives int64"),
-    ],
-)
-def test_what_does_not_fit_a_table_is_told(tensors: Any, problem: str | None) -> None:
-    found = kernels.table_problem(FOUR, tensors, (-8, 7))
-    assert found is None if problem is None else problem in str(found)
 
 
 # --- what cannot be converted -----------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Operators: none that no file may have, and any other for any activation; and a file that is made once more."""
 
 import shutil
-from collections.abc import Callable, Iterator
+import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 from conftest import TinyLine
-from damage import Damaged
+from damage import edited_bytes
 from faults import line, run
 from faults.line import BUILD
 from faults.students import Student, unusual
@@ -71,12 +72,6 @@ def test_a_conversion_has_no_operator_that_none_may_have(name: str, tiny_line: T
     assert judged(held.stored, held.expected, name)["operators"].passed
 
 
-def unchecked(file: Path, backend: str) -> Structure:
-    """Read a file without the check of its bounds, which refuses some of this before."""
-    reader: Callable[[Path], Structure] = formats.get(backend).structure.__wrapped__  # type: ignore[attr-defined]
-    return reader(file)
-
-
 LITERT = (
     ("WHILE", "control flow"),
     ("IF", "control flow"),
@@ -95,7 +90,7 @@ def test_in_litert_it_is_named(kind: str, why: str, tiny_line: TinyLine, tmp_pat
     code.builtinCode = getattr(schema.BuiltinOperator, kind)
     code.deprecatedBuiltinCode = min(code.builtinCode, 127)
     write_model(model, contents, tmp_path / "model.tflite")
-    gate = judged(unchecked(tmp_path / "model.tflite", "litert"), held.expected, "litert-fp32")["operators"]
+    gate = judged(formats.get("litert").structure(tmp_path / "model.tflite"), held.expected, "litert-fp32")["operators"]
     assert not gate.passed
     assert f"{kind}, which is {why}" in gate.detail
 
@@ -121,7 +116,7 @@ def test_in_core_ml_it_is_named(kind: str, why: str, worker_pool: WorkerPool, tm
             for operation in block.operations:
                 operation.type = kind if operation.type == "softmax" else operation.type
     model.write_bytes(spec.SerializeToString())
-    assert set(unchecked(package, "coreml").denied) == {(kind, why)}
+    assert set(formats.get("coreml").structure(package).denied) == {(kind, why)}
 
 
 EXECUTORCH = (("acme::embedding", "a custom operator"), ("aten::rand", "randomness"))
@@ -130,13 +125,11 @@ EXECUTORCH = (("acme::embedding", "a custom operator"), ("aten::rand", "randomne
 @pytest.mark.parametrize(("kind", "why"), EXECUTORCH)
 def test_in_executorch_it_is_named(kind: str, why: str, tiny_line: TinyLine, tmp_path: Path) -> None:
     held = read(tiny_line, "executorch-fp32")
-    damaged = Damaged.executorch(held.file)
-    operators = damaged.root["execution_plan"]["operators"]
-    names = operators.texts("name")
-    row = names.index("aten::embedding")
-    start = int(operators.vector("name").start[row])
-    damaged.length(operators, "name", len(kind), row=row).bytes(start, kind.encode() + b"\0")
-    gate = judged(unchecked(damaged.write(tmp_path / "model.pte"), "executorch"), held.expected, "executorch-fp32")
+
+    clean = b"aten::embedding\0"
+    old, new = (struct.pack("<I", len(name)) + name.ljust(len(clean), b"\0") for name in (clean[:-1], kind.encode()))
+    file = edited_bytes(held.file, old, new, tmp_path / "model.pte")
+    gate = judged(formats.get("executorch").structure(file), held.expected, "executorch-fp32")
     assert not gate["operators"].passed
     assert f"{kind}, which is {why}" in gate["operators"].detail
 

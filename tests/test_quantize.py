@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import REPOSITORY, Outcome, recipe_file, run_command_here
-from damage import Damaged
+from damage import Contents, edited_bytes, edited_litert
 from safetensors.torch import load_file, save_file
 from store import Store
 from torch import nn
@@ -350,13 +351,12 @@ def versions_of_linears(model: Any) -> list[int]:
 def test_int8_of_a_delegate_that_declares_other_steps_is_refused(static_line: Path, tmp_path: Path) -> None:
     """XNNPACK takes what comes from outside to be in the steps that the reader declares."""
     model = formats.get("executorch")
-    file = Damaged.executorch(static_line / "executorch-int8_static" / "model" / model.FILE)
-    of_delegates = (file.payload(number)["xvalues"].members("xvalue_union") for number in range(9))
-    quantised = next(one["XNNQuantizedTensorValue"] for one in of_delegates if "XNNQuantizedTensorValue" in one)
-    of_tensors = quantised.members("quant_params")["PerTensorQuant"]
-    file.number(of_tensors, "scale", 1.5 * float(of_tensors.number("scale")[0]), row=0)
+
+    clean = static_line / "executorch-int8_static" / "model" / model.FILE
+    (scale, *_), *_ = model.structure(clean).steps
+    old, new = (struct.pack("<f", factor * scale) for factor in (1, 1.5))
     with pytest.raises(ToolchainError, match="in other steps than"):
-        model.structure(file.write(tmp_path / model.FILE))
+        model.structure(edited_bytes(clean, old, new, tmp_path / model.FILE))
 
 
 @pytest.mark.parametrize(
@@ -367,16 +367,18 @@ def test_scales_that_do_not_belong_together_are_refused(
 ) -> None:
     """A bias, which is int32, and int8 that is laid out anew on its way."""
     model = formats.get("litert")
-    file = Damaged.litert(static_line / "litert-int8_static" / "model" / model.FILE)
-    tensors = file.root["subgraphs"]["tensors"]
-    quantization = tensors["quantization"]
-    made = file.root["buffers"].vector("data").count[tensors.number("buffer")] == 0
-    made &= file.root["buffers"].number("offset")[tensors.number("buffer")] <= 1
-    types, counts = tensors.number("type")[quantization.owner], quantization.vector("scale").count
-    rows = np.flatnonzero((types == tensor_type) & (counts > 0) & (made[quantization.owner] == (tensor_type == 9)))
-    file.element(quantization, "scale", np.float32(0.321), row=int(rows[0]))
+
+    def rescaled(model: Any, contents: Contents) -> None:
+        of_type = (one for one in tensors_of(model) if one.type == tensor_type and one.quantization is not None)
+        computed = tensor_type == 9
+        tensor = next(
+            one for one in of_type if len(one.quantization.scale or ()) and (not len(contents[one.buffer])) == computed
+        )
+        tensor.quantization.scale[0] = 0.321
+
+    clean = static_line / "litert-int8_static" / "model" / model.FILE
     with pytest.raises(ToolchainError, match=said):
-        model.structure(file.write(tmp_path / model.FILE))
+        model.structure(edited_litert(clean, rescaled, tmp_path / model.FILE))
 
 
 @pytest.mark.full

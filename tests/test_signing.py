@@ -9,9 +9,12 @@ import pytest
 from apps import contract, tampered
 from conftest import TinyLine, run_command_here
 
+import pipeline
+from pipeline.convert.isolated import IsolatedModel
+from pipeline.convert.model import Model
 from pipeline.errors import ArtifactError, InputError
-from pipeline.ship import signing
-from pipeline.ship.signing import PASSWORD, SIGNATURE, SignatureRefused
+from pipeline.trust import signing
+from pipeline.trust.signing import PASSWORD, SIGNATURE, SignatureRefused
 
 KEYS = tampered.Keys.new()
 TRUSTED = [KEYS.former.public_key(), KEYS.own.public_key()]
@@ -152,11 +155,30 @@ def test_a_bundle_that_push_signs_is_verified(thorough: TinyLine) -> None:
     bundle = Path(outcome.document["folder"])
     rc, document = _verify(bundle, "--key", root / "key.pub", cwd=root)
     assert (rc, document["folders"][0]["name"]) == (0, "bundle/tiny")
+    _check_how_it_opens(bundle / "litert-fp32", root)
     # Without a key the bundle is another one.
     unsigned = run_command_here(*arguments, "--json", cwd=root)
     assert SIGNATURE not in unsigned.document["files"]
     rc, document = _verify(bundle, "--key", root / "key.pub", cwd=root)
     assert (rc, document["folders"][0]["reason"]) == (1, "unsigned")
+
+
+def _check_how_it_opens(target: Path, keys: Path) -> None:
+    """Check that a target of a signed bundle is opened in this process by who trusts its key, and by nobody else."""
+    with pipeline.load(target, trusted=[keys / "key.pub"]) as here, pipeline.load(target) as apart:
+        assert isinstance(here, Model)
+        assert isinstance(apart, IsolatedModel)
+        one, other = (model.predict(["Where is my parcel?"])[0].vector for model in (here, apart))
+        assert one.tobytes() == other.tobytes()
+    _, stranger = signing.new_key(keys / "stranger")
+    with pytest.raises(SignatureRefused, match="not trusted"):
+        pipeline.load(target, trusted=[stranger])
+    card = target.parent / "README.md"
+    before = card.read_bytes()
+    card.write_bytes(before + b"more")
+    with pytest.raises(SignatureRefused, match=r"README\.md"):
+        pipeline.load(target, trusted=[keys / "key.pub"])
+    card.write_bytes(before)
 
 
 def test_what_was_not_verified_thoroughly_is_not_signed(tiny_line: TinyLine, tmp_path: Path) -> None:

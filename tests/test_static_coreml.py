@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from chosen_coreml import operations
 from conftest import Outcome, recipe_file, run_command_here
+from damage import edit_coreml
 from faults import students
 from faults.students import few
 from store import Store
-from test_coreml_written import edit
 
 from pipeline import formats, mil
 from pipeline.checkpoint import ranges
@@ -202,7 +202,7 @@ def test_rounding_that_no_conversion_has_is_refused(
 ) -> None:
     file = made / TARGET / "model" / formats.get("coreml").FILE
     copy = Path(shutil.copytree(file, tmp_path / file.name))
-    edit(copy, change)
+    edit_coreml(copy, change)
     with pytest.raises(ToolchainError, match=message):
         formats.get("coreml").structure(copy)
 

@@ -11,9 +11,6 @@ from pipeline.cli import documents, tables
 from pipeline.cli.documents import AsJson
 from pipeline.errors import EXIT_DONE, EXIT_GATE_FAILED, InputError
 
-_BESIDE_BUNDLE = ("manifest.json", ".gitattributes", ".cache/")
-"""Files beside a bundle that are no part of it, from the build folder or from a download of the Hub."""
-
 app = typer.Typer(help="Make keys that sign models, and show them.", no_args_is_help=True, rich_markup_mode="markdown")
 
 
@@ -23,7 +20,7 @@ def new(
     as_json: AsJson = False,
 ) -> None:
     """Make an ECDSA P-256 key. POCKETBERT_KEY_PASSWORD encrypts the private half."""
-    from pipeline.ship import signing
+    from pipeline.trust import signing
 
     private, public = signing.new_key(place)
     _show_key(public, as_json, f"wrote {private} (keep it secret, and a copy of it) and {public}")
@@ -39,7 +36,7 @@ def show(
 
 
 def _show_key(public: Path, as_json: bool, said: str) -> None:
-    from pipeline.ship import signing
+    from pipeline.trust import signing
 
     key = signing.read_public_key(public)
     document = {"public": str(public), "fingerprint": signing.fingerprint(key), "trusted_key": signing.compiled(key)}
@@ -76,7 +73,7 @@ def verify_signature(
     as_json: AsJson = False,
 ) -> None:
     """Check that a trusted key signed a folder and that it is unchanged; exit with 1 if not, as a release app would."""
-    from pipeline.ship import signing
+    from pipeline.trust import signing
 
     keys = [signing.read_public_key(path) for path in key]
     rows: list[dict[str, object]] = []
@@ -97,6 +94,7 @@ def verify_signature(
 def _folders(folder: Path) -> Iterator[tuple[Path, str | None, tuple[str, ...]]]:
     """Yield each signed folder below a folder: its path, the required name, and the files that need no signature."""
     from pipeline.ship import placing, record
+    from pipeline.trust import signing
 
     index = folder / placing.INDEX
     if index.is_file():
@@ -108,4 +106,4 @@ def _folders(folder: Path) -> Iterator[tuple[Path, str | None, tuple[str, ...]]]
                 raise InputError(f"{index} lists {one.folder!r}, which leads out of it or is none of its own model.")
             yield folder / one.folder, one.folder, ()
     else:
-        yield folder, None, _BESIDE_BUNDLE if (folder / record.BUNDLE).is_file() else ()
+        yield folder, None, signing.BESIDE_BUNDLE if (folder / record.BUNDLE).is_file() else ()

@@ -1,8 +1,8 @@
 """Run a converted file in a process of its own, so that a damaged file cannot take the caller's down."""
 
-import contextlib
 import os
 import tempfile
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +15,7 @@ from pipeline.convert.model import load as load_here
 from pipeline.errors import PipelineError
 from pipeline.execution.worker import Worker
 from pipeline.formats import signature
+from pipeline.trust import origin, signing
 
 PATIENCE_SECONDS = 120.0
 """Time limit of an answer. The first one imports a runtime, five seconds on a laptop; a text takes milliseconds."""
@@ -47,6 +48,8 @@ class IsolatedModel:
         os.close(handle)
         self._log = Path(name)
         self._worker = Worker(self._log, patience_seconds=patience_seconds)
+        # A model that nobody closes is ended with its last reference, as one in this process is.
+        self._ended = weakref.finalize(self, _end, self._worker, self._log)
         try:
             self._worker.call(_open, folder, threads)
         except BaseException as error:
@@ -67,10 +70,11 @@ class IsolatedModel:
         self._end(keep_log=False)
 
     def _end(self, *, keep_log: bool) -> None:
-        self._worker.close()
-        if not keep_log:
-            with contextlib.suppress(FileNotFoundError):
-                self._log.unlink()
+        if keep_log:
+            self._ended.detach()
+            self._worker.close()
+        else:
+            self._ended()
 
     def _named_in(self, error: BaseException | None) -> bool:
         """Return whether an error sends its reader to the log."""
@@ -88,26 +92,60 @@ class IsolatedModel:
 
 
 @overload
-def load(path: str | Path, *, threads: int = 1, isolated: Literal[False] = False) -> Model: ...
+def load(
+    path: str | Path, *, threads: int = 1, isolated: None = None, trusted: Sequence[str | Path] = ()
+) -> Model | IsolatedModel: ...
 @overload
-def load(path: str | Path, *, threads: int = 1, isolated: Literal[True]) -> IsolatedModel: ...
-def load(path: str | Path, *, threads: int = 1, isolated: bool = False) -> Model | IsolatedModel:
-    """Open a converted model.
+def load(
+    path: str | Path, *, threads: int = 1, isolated: Literal[False], trusted: Sequence[str | Path] = ()
+) -> Model: ...
+@overload
+def load(
+    path: str | Path, *, threads: int = 1, isolated: Literal[True], trusted: Sequence[str | Path] = ()
+) -> IsolatedModel: ...
+def load(
+    path: str | Path, *, threads: int = 1, isolated: bool | None = None, trusted: Sequence[str | Path] = ()
+) -> Model | IsolatedModel:
+    """Open a converted model: in this process if it was made here or is signed by a trusted key, else in its own.
 
     Args:
         path: the model folder that `convert` made, or the model file inside it.
         threads: threads of the runtime.
-        isolated: run the file in a process of its own. A runtime that crashes on a damaged file then raises
-            `WorkerDied` here, where it would end this process otherwise.
+        isolated: True runs any file in a process of its own, False none. A runtime that crashes on a damaged file then
+            raises `WorkerDied`, where it would end this process otherwise.
+        trusted: files of public keys; a target of a bundle that one of them signed is opened in this process.
 
     Raises:
         ArtifactError: the folder is no finished model artifact, was changed, or says of its file what is not so.
-        InputError: there is nothing at that path.
+        InputError: there is nothing at that path, or a key cannot be read.
+        SignatureRefused: the bundle is signed, and not by a trusted key, or was changed since.
         ToolchainError: its runtime is absent, too old, or cannot run here.
+        WorkerDied: the runtime crashed or hung on a file in a process of its own.
     """
+    folder = model_folder(Path(path))
+    if isolated is None:
+        isolated = not (origin.is_own(folder) or _is_signed(folder, trusted))
     if isolated:
-        return IsolatedModel(model_folder(Path(path)), threads=threads)
-    return load_here(Path(path), threads=threads)
+        return IsolatedModel(folder, threads=threads)
+    return load_here(folder, threads=threads)
+
+
+def _is_signed(folder: Path, trusted: Sequence[str | Path]) -> bool:
+    """Return whether a trusted key signed the bundle in which a model folder lies.
+
+    Raises:
+        SignatureRefused: another key did, or something was changed since.
+    """
+    keys = [signing.read_public_key(Path(key)) for key in trusted]
+    if not keys or not (folder.parent / signing.SIGNATURE).exists():
+        return False
+    signing.verify(folder.parent, keys, ignored=signing.BESIDE_BUNDLE)
+    return True
+
+
+def _end(worker: Worker, log: Path) -> None:
+    worker.close()
+    log.unlink(missing_ok=True)
 
 
 _model: Model | None = None

@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 from pipeline import artifact
 from pipeline.artifact import MANIFEST, Artifact, Manifest, Order
 from pipeline.errors import ArtifactError
+from pipeline.trust import origin
 
 FOLDER = "store"
 LIMIT_VARIABLE = "POCKETBERT_STORE_GB"
@@ -362,7 +363,10 @@ def make(order: Order, function: Callable[..., Mapping[str, Any]], arguments: li
         function: fills the directory that is its last argument.
         arguments: its other arguments.
     """
-    made, _ = artifact.build(order, lambda out: function(*arguments, out))
+    made, now = artifact.build(order, lambda out: function(*arguments, out))
+    # A folder that was there already may have come from elsewhere.
+    if now:
+        origin.mark(made.path)
     return made.manifest
 
 

@@ -1,4 +1,4 @@
-"""Readers of files that may be damaged: bounds are checked first, and errors become `ArtifactError`."""
+"""Readers of files that may be damaged or not what their name says: errors of reading become `ArtifactError`."""
 
 import functools
 import struct
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from pipeline.formats.columns import damage
+from pipeline.errors import ArtifactError
 
 _T = TypeVar("_T")
 _ERRORS = (
@@ -16,27 +16,43 @@ _ERRORS = (
 """Errors that reading a damaged file raises. pydantic's and Unicode's errors are ValueErrors."""
 
 
-def checked(check: Callable[[Path], object] | None = None) -> Callable[[Callable[[Path], _T]], Callable[[Path], _T]]:
-    """Return a decorator that checks a file before it is read, and turns errors of reading into `ArtifactError`.
-
-    Args:
-        check: called with the file first; None if the reader checks the file itself.
+def checked(read: Callable[[Path], _T]) -> Callable[[Path], _T]:
+    """Decorate a reader of files, so that errors of reading become `ArtifactError`.
 
     Raises:
         ArtifactError: by the decorated reader, if the file cannot be read.
     """
 
-    def decorate(read: Callable[[Path], _T]) -> Callable[[Path], _T]:
-        @functools.wraps(read)
-        def reading(file: Path) -> _T:
-            if check is not None:
-                check(file)
-            try:
-                return read(file)
-            except _ERRORS as error:
-                said = (str(error).strip().splitlines() or [""])[0]
-                raise damage(file)(f"{read.__name__} found {type(error).__name__}: {said}") from error
+    @functools.wraps(read)
+    def reading(file: Path) -> _T:
+        try:
+            return read(file)
+        except _ERRORS as error:
+            said = (str(error).strip().splitlines() or [""])[0]
+            raise ArtifactError(
+                f"{file} is damaged: {read.__name__} found {type(error).__name__}: {said}. "
+                "Make the target again, or copy it again."
+            ) from error
 
-        return reading
+    return reading
 
-    return decorate
+
+def check_identifier(file: Path, identifier: bytes) -> None:
+    """Refuse a flatbuffer of another format.
+
+    Args:
+        file: the file.
+        identifier: the four bytes at byte 4 by which the format's files are known.
+
+    Raises:
+        ArtifactError: the file cannot be read, or has another identifier.
+    """
+    try:
+        with file.open("rb") as handle:
+            found = handle.read(8)[4:]
+    except OSError as error:
+        raise ArtifactError(f"{file} cannot be read: {error.strerror}. Make the target again.") from error
+    if found != identifier:
+        raise ArtifactError(
+            f"{file} is not a {file.suffix}: it has {found!r} at byte 4, not {identifier!r}. Make the target again."
+        )

@@ -36,8 +36,6 @@ _TYPES = {
     15: "uint32",
 }
 """Element types by `BlobDataType`; 5, bfloat16, has no MIL type."""
-_PACKED = ("int4", "uint1", "uint2", "uint4", "uint3", "uint6")
-_PADDING_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -65,24 +63,6 @@ class BlobFile:
         if found != _VERSION:
             raise self._damaged(f"its header says version {found}, not {_VERSION}")
         return mapped
-
-    @property
-    def content(self) -> Array:
-        """All bytes of the file, without a copy."""
-        return self._map
-
-    @property
-    def count(self) -> int:
-        """Number of blobs in the header."""
-        return int(_HEADER.unpack(self._map[: _HEADER.size].tobytes())[0])
-
-    def unused(self, offset: int | None) -> Array:
-        """Return the unused bytes of the header, or of the record at an offset."""
-        if offset is None:
-            return self._map[_HEADER.size : _RECORD_BYTES]
-        # For element types smaller than a byte, the eight bytes behind the record count the unused bits at the end.
-        used = _RECORD.size + (_PADDING_BYTES if self.record(offset).dtype in _PACKED else 0)
-        return self._map[offset + used : offset + _RECORD_BYTES]
 
     def _damaged(self, what: str) -> ArtifactError:
         return ArtifactError(f"{self.path} is no blob storage or is damaged: {what}. Convert the model again.")

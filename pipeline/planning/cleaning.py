@@ -214,11 +214,10 @@ def _is_artifact(folder: Path) -> bool:
 def _added(folder: Path) -> list[Path]:
     """Return the files in an artifact that its manifest does not list: a user put them there."""
     # The artifacts in a bundle have manifests of their own, which no manifest lists.
-    unlisted = (artifact.MANIFEST, ".DS_Store")
     listed = {entry.path for entry in artifact.read_manifest(folder).files}
     above = {parent.as_posix() for name in listed for parent in Path(name).parents}
     inside = ((path, path.relative_to(folder).as_posix()) for path in sorted(folder.rglob("*")))
-    return [path for path, name in inside if name not in listed | above and path.name not in unlisted]
+    return [path for path, name in inside if name not in listed | above and path.name not in artifact.UNLISTED]
 
 
 def _look(folder: Path, build: Path, held: set[str], *, top: bool = True) -> _Found:

@@ -12,9 +12,10 @@ from pipeline.errors import ArtifactError, GateFailed, InputError, no_folder
 from pipeline.formats import signature
 from pipeline.recipe.schema import Recipe
 from pipeline.schemes import BACKENDS, SCHEMES
-from pipeline.ship import placing, signing
+from pipeline.ship import placing
 from pipeline.ship.placing import Shipped
 from pipeline.ship.record import OTHER_INPUTS, check_thorough
+from pipeline.trust import signing
 from pipeline.verify import record as parity_record
 from pipeline.verify.record import Parity
 

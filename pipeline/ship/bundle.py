@@ -18,7 +18,7 @@ from pipeline.errors import ArtifactError, GateFailed, PipelineError, no_folder
 from pipeline.execution.node import versions
 from pipeline.formats import signature
 from pipeline.recipe.schema import Recipe
-from pipeline.ship import card, signing
+from pipeline.ship import card
 from pipeline.ship.record import (
     BUNDLE,
     OTHER_INPUTS,
@@ -29,6 +29,7 @@ from pipeline.ship.record import (
     check_thorough,
     read,
 )
+from pipeline.trust import signing
 from pipeline.verify import record as parity_record
 from pipeline.verify.record import Parity
 

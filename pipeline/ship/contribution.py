@@ -14,8 +14,8 @@ from pathlib import Path
 from pipeline import artifact, strict
 from pipeline.benchmark.record import BenchmarkRecord, texts_digest, unfit
 from pipeline.errors import InputError, PipelineError
-from pipeline.ship import signing
 from pipeline.text.bundled import everyday_sentences
+from pipeline.trust import signing
 
 KEY, MODELS = "key.pub", "models.toml"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[a-z0-9][a-z0-9._-]{0,63}")

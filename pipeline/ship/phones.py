@@ -24,7 +24,8 @@ from pipeline.devices.transport import PATIENCE, DeviceError, Patience, Transpor
 from pipeline.errors import ArtifactError, InputError
 from pipeline.formats import signature
 from pipeline.recipe.schema import BenchmarkSection, Recipe
-from pipeline.ship import apps, placing, signing
+from pipeline.ship import apps, placing
+from pipeline.trust import signing
 
 RECORDS = "records.json"
 PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")

@@ -19,7 +19,7 @@ from pipeline import artifact
 from pipeline.artifact import Artifact
 from pipeline.errors import ArtifactError
 from pipeline.schemes import BACKENDS, SCHEMES
-from pipeline.ship import signing
+from pipeline.trust import signing
 
 SHIPPED = "shipped.json"
 INDEX = "models.json"

@@ -12,7 +12,7 @@ from pipeline.artifact import Artifact, FileEntry
 from pipeline.convert.stage import Target
 from pipeline.errors import ArtifactError, InputError
 from pipeline.formats.signature import Signature
-from pipeline.ship.signing import SIGNATURE
+from pipeline.trust.signing import SIGNATURE
 from pipeline.verify.record import Parity, Verdict
 
 BUNDLE = "pocketbert.json"

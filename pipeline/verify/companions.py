@@ -95,7 +95,7 @@ def _stray(model: Path, student: Path, signature: Signature) -> str | None:
     """Return which file is the first that belongs to no model folder, so that no gate has read it, or None."""
     beside = [name for name in ("config.json", *TOKENIZER_FILES) if (student / name).is_file()]
     beside += [convert.LABELS] if signature.labels else []
-    known = {signature.file, artifact.MANIFEST, SIGNATURE, GOLDEN, *beside}
+    known = {signature.file, *artifact.UNLISTED, SIGNATURE, GOLDEN, *beside}
     stray = sorted(path.name for path in model.iterdir() if path.name not in known)
     return f"{stray[0]} is nothing that belongs to a model" if stray else None
 

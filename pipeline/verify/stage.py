@@ -20,7 +20,7 @@ from pipeline.verify.record import PARITY, Asked, Parity, Verdict, read
 
 __all__ = ["PARITY", "VERSION", "Asked", "Parity", "Verdict", "make", "read", "record_crash"]
 
-VERSION = 14
+VERSION = 15
 
 
 def make(

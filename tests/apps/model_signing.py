@@ -9,8 +9,8 @@ import venv
 from pathlib import Path
 
 from apps import tampered
-from pipeline.ship import signing
-from pipeline.ship.signing import SIGNATURE
+from pipeline.trust import signing
+from pipeline.trust.signing import SIGNATURE
 
 VERSION = "1.1.1"
 

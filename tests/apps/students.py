@@ -26,9 +26,10 @@ from pipeline.formats import compute_units, signature
 from pipeline.planning import run as running
 from pipeline.planning.build import Request, build
 from pipeline.recipe import loading
-from pipeline.ship import placing, signing
+from pipeline.ship import placing
 from pipeline.ship.placing import Shipped
 from pipeline.text.bundled import everyday_sentences
+from pipeline.trust import signing
 
 FOLDER = toolchains.APPS
 TEXTS = toolchains.REPOSITORY / "pipeline" / "text" / "texts"

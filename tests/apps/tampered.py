@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
 from apps import contract
-from pipeline.ship import signing
-from pipeline.ship.signing import SIGNATURE, Reason
+from pipeline.trust import signing
+from pipeline.trust.signing import SIGNATURE, Reason
 
 FIRST, SECOND = contract.MODELS
 Document = dict[str, Any]

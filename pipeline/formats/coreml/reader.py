@@ -7,9 +7,10 @@ from typing import Any, get_args
 
 import numpy as np
 
+from pipeline import mil
 from pipeline.errors import ToolchainError
 from pipeline.formats.checked import checked
-from pipeline.formats.coreml import bounds, static
+from pipeline.formats.coreml import static
 from pipeline.formats.coreml.convert import METADATA_PREFIX
 from pipeline.formats.signature import Function, Tensor
 from pipeline.formats.structure import Activation, Constant, Denied, Flow, Role, Steps, Structure
@@ -49,10 +50,10 @@ _DTYPES = {65568: "float32", 65552: "float16", 131104: "int32"}
 """Names of `ArrayFeatureType.ArrayDataType` in the model's protobuf."""
 
 
-@checked()
+@checked
 def inspect(file: Path) -> tuple[Function, ...]:
     """Read the functions back from a package, shortest first."""
-    description = bounds.read(file).spec.description
+    description = mil.read(file).spec.description
     if description.functions:
         functions = [_function(row.name, row.input, row.output) for row in description.functions]
     else:
@@ -73,10 +74,10 @@ def _tensor(row: Any) -> Tensor:
     return Tensor.model_validate({"name": row.name, "dtype": _DTYPES[array.dataType], "shape": tuple(array.shape)})
 
 
-@checked()
+@checked
 def claims(file: Path) -> dict[str, str]:
     """Return a package's own metadata: the entries that `convert` wrote, and the default function."""
-    description = bounds.read(file).spec.description
+    description = mil.read(file).spec.description
     metadata = description.metadata
     own = {
         name.removeprefix(METADATA_PREFIX): value
@@ -91,7 +92,7 @@ def claims(file: Path) -> dict[str, str]:
     return own | {"default function": description.defaultFunctionName or "main"}
 
 
-@checked()
+@checked
 def structure(file: Path) -> Structure:
     """Read back the constants and attributes that can be compared with the checkpoint without running the file.
 
@@ -101,7 +102,7 @@ def structure(file: Path) -> Structure:
         ArtifactError: the package is damaged.
         ToolchainError: it has a weight or an activation that `Structure` cannot represent.
     """
-    package = bounds.read(file)
+    package = mil.read(file)
     epsilons: list[float] = []
     activations: list[Activation] = []
     arithmetic: list[Arithmetic] = []

@@ -12,7 +12,6 @@ from pipeline import mil
 from pipeline.devices.headless import ComputeUnits
 from pipeline.errors import InputError, ToolchainError
 from pipeline.formats import Evaluator, Inputs, Outputs, Session
-from pipeline.formats.coreml import bounds
 from pipeline.formats.signature import Function, Signature
 from pipeline.mil.constants import Expression, constants
 
@@ -87,7 +86,7 @@ class _CoreMLSession:
     def __init__(self, file: Path, signature: Signature, *, compute_units: ComputeUnits) -> None:
         import coremltools as ct
 
-        package = bounds.read(file)
+        package = mil.read(file)
         several = len(signature.functions) > 1
         self._models = {
             function.name: ct.models.MLModel(
@@ -121,7 +120,7 @@ class _InterpreterSession:
         precision: mil.Precision = "fp16",
         flush_subnormals: bool = False,
     ) -> None:
-        package = bounds.read(file)
+        package = mil.read(file)
         self._functions = {
             function.name: mil.Interpreter(
                 package, function.name, precision=precision, flush_subnormals=flush_subnormals

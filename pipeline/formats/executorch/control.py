@@ -45,19 +45,14 @@ def write_control(file: Path, path: Path) -> bool:
     store = program_file.named_data
     named = {} if store is None else {key: store.buffers[row.buffer_index] for key, row in store.pte_data.items()}
     changed = False
-    read: set[str] = set()
     for row in program_file.program.backend_delegate_data:
         payload = _Payload.read(row.data)
         if payload.widen(named):
             row.data = payload.written()
             changed = True
-        read |= payload.names()
     if changed:
         for plan in program_file.program.execution_plan:
             _widen_between_delegates(plan)
-        if store is not None:
-            # Files with unread content are refused, see `bounds`, so the int8 weights are removed.
-            store.pte_data = {key: entry for key, entry in store.pte_data.items() if key in read}
         path.write_bytes(bytes(serialize_pte_binary(program_file, extract_delegate_segments=True)))
     return changed
 
@@ -131,7 +126,6 @@ class _Payload:
             linear["input1_id"] = makers.get(linear["input1_id"], linear["input1_id"])
         self._widen_static(static, tensors)
         self._remove_unread(set(makers))
-        self._remove_unread_constants()
         return bool(linears or static)
 
     def _widen_static(self, static: set[int], tensors: Mapping[int, Json]) -> None:
@@ -142,10 +136,6 @@ class _Payload:
         for node in self.graph["xnodes"]:
             if node["xnode_union_type"] == "XNNConvert" and static & {*_inputs(node), node["xnode_union"]["output_id"]}:
                 node["xnode_union_type"] = "XNNCopy"
-
-    def names(self) -> set[str]:
-        """Return the names of constants outside of the payload."""
-        return {row["named_key"] for row in self.graph["constant_data"] if row.get("named_key")}
 
     def _widen_weights(self, value: Json, named: Mapping[str, bytes]) -> None:
         """Append a dequantised matrix or bias to the constants, and let the value read it."""
@@ -187,20 +177,6 @@ class _Payload:
         nodes, values = self.graph["xnodes"], self.graph["xvalues"]
         self.graph["xnodes"] = [row for row in nodes if row["xnode_union"].get("output_id") not in unread]
         self.graph["xvalues"] = [row for row in values if _plain(row)["id_out"] not in unread]
-
-    def _remove_unread_constants(self) -> None:
-        """Remove constants that no value reads any more, and renumber the others."""
-        fields = [(_plain(row), "constant_buffer_idx") for row in self.graph["xvalues"]]
-        fields += [
-            (row["xvalue_union"]["quant_params"], "scale_buffer_idx")
-            for row in self.graph["xvalues"]
-            if "scale_buffer_idx" in row["xvalue_union"].get("quant_params", {})
-        ]
-        # Index 0 stands for no constant.
-        read = sorted({0, *(row[name] for row, name in fields)})
-        for row, name in fields:
-            row[name] = read.index(row[name])
-        self.graph["constant_data"] = [self.graph["constant_data"][number] for number in read]
 
 
 def _widen_between_delegates(plan: Any) -> None:

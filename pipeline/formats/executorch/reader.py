@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import ToolchainError
-from pipeline.formats.checked import checked
-from pipeline.formats.executorch import bounds, codes, schemas
+from pipeline.formats.checked import check_identifier, checked
+from pipeline.formats.executorch import codes, schemas
 from pipeline.formats.executorch.delegate import Graph
 from pipeline.formats.executorch.flows import LAYER_NORM, TABLES, PlanFlow
 from pipeline.formats.flatbuffer import Schema, Table
@@ -21,6 +21,7 @@ from pipeline.formats.signature import Function, Tensor
 from pipeline.formats.structure import Activation, Constant, Denied, Flow, Steps, Structure
 from pipeline.schemes import Arithmetic, Stored
 
+_IDENTIFIER = b"ET12"
 _XNNPACK = "XnnpackBackend"
 _FLOATS: dict[int, tuple[Stored, str]] = {6: ("float32", "<f4"), 5: ("float16", "<f2")}
 """Storage of floats by number in executorch/exir/scalar_type.py."""
@@ -35,14 +36,14 @@ _JUMP = "JumpFalseCall"
 _KERNEL_ACTIVATIONS: dict[str, Activation] = {"aten::relu": "relu", "aten::sigmoid": "sigmoid", "aten::tanh": "tanh"}
 
 
-@checked(bounds.check)
+@checked
 def inspect(file: Path) -> tuple[Function, ...]:
     """Read names, types, shapes and bounds back from a file, without loading or running it.
 
     Raises:
         ArtifactError: the file is not a `.pte`, or damaged.
     """
-    plans = {plan["name"]: plan for plan in _Program.read(memoryview(file.read_bytes())).table["execution_plan"]}
+    plans = {plan["name"]: plan for plan in _opened(file).table["execution_plan"]}
     forward = plans["forward"]
     inputs = _tensors(forward, forward["inputs"], _constants(plans["get_input_names"]))
     outputs = _tensors(forward, forward["outputs"], _constants(plans["get_output_names"]))
@@ -55,15 +56,14 @@ def claims(file: Path) -> dict[str, str]:
     return {}
 
 
-@checked(bounds.check)
+@checked
 def structure(file: Path) -> Structure:
     """Read back the constants and attributes that can be compared with the checkpoint without running the file.
 
     Raises:
         ToolchainError: the file has content that is not understood here, and so cannot be compared.
     """
-    data = memoryview(file.read_bytes())
-    reader = _Reader(_Program.read(data))
+    reader = _Reader(_opened(file))
     for plan in reader.program.table["execution_plan"]:
         reader.add_plan(plan)
     order: dict[object, int] = {key: number for number, key in enumerate(reader.constants)}
@@ -129,6 +129,11 @@ class _Program:
         """Return the bytes from a constant's start to the segment's end; its tensor's shape says how many it has."""
         row = self.table["constant_segment"]
         return self.segment(row["segment_index"])[int(row["offsets"][number]) :]
+
+
+def _opened(file: Path) -> _Program:
+    check_identifier(file, _IDENTIFIER)
+    return _Program.read(memoryview(file.read_bytes()))
 
 
 @dataclass

@@ -10,7 +10,6 @@ import numpy as np
 
 from pipeline.errors import InputError, ToolchainError
 from pipeline.formats import Evaluator, Inputs, Outputs, Session, native_log_hidden, runtime_evaluator
-from pipeline.formats.executorch import bounds
 from pipeline.formats.executorch.control import write_control
 from pipeline.formats.executorch.facts import MINIMUM_RUNTIME, TITLE
 from pipeline.formats.signature import Function, Signature
@@ -50,7 +49,6 @@ def load(file: Path, signature: Signature, *, threads: int) -> Session:
     """
     require_version("executorch", MINIMUM_RUNTIME)
     require_version("executorch", signature.minimum_runtime)
-    bounds.check(file)
     return _ExecuTorchSession(file, threads=threads)
 
 

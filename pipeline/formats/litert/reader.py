@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import ToolchainError
-from pipeline.formats.checked import checked
-from pipeline.formats.litert import whole
+from pipeline.formats.checked import check_identifier, checked
 from pipeline.formats.litert.rounding import follow, grid
 from pipeline.formats.litert.scales import by_axis, by_blocks
 from pipeline.formats.rounded import Rounded
@@ -23,6 +22,7 @@ from pipeline.formats.signature import Function, Tensor
 from pipeline.formats.structure import Activation, Constant, Denied, Flow, Role, Steps, Structure, check_bias
 from pipeline.schemes import Arithmetic, Stored
 
+_IDENTIFIER = b"TFL3"
 _FLOATS: dict[str, tuple[Stored, str]] = {"FLOAT32": ("float32", "<f4"), "FLOAT16": ("float16", "<f2")}
 _INTEGERS = {"INT32": "<i4", "INT64": "<i8", "BOOL": "?"}
 """Types of constant shapes, axes and indices without scales, and of ids and masks at run time."""
@@ -37,7 +37,7 @@ _FUSED = {
     "DIV": "DivOptions",
     "CONCATENATION": "ConcatenationOptions",
 }
-"""Operations that may carry a fused activation, with the class of their options: all of `bounds` that can."""
+"""Operations that may carry a fused activation, with the class of their options: those that encoders have."""
 _SETTINGS: dict[str, tuple[int, ...]] = {
     "CUMSUM": (1,), "MEAN": (1,), "PAD": (1,), "RESHAPE": (1,), "SLICE": (1, 2), "SUM": (1,), "TRANSPOSE": (1,),
 }  # fmt: skip
@@ -59,7 +59,7 @@ _DENIED: dict[str, Denied] = {
 }
 
 
-@checked(whole.check)
+@checked
 def inspect(file: Path) -> tuple[Function, ...]:
     """Read the signatures back from a file, shortest first."""
     reader = _Reader.open(file)
@@ -73,7 +73,7 @@ def claims(file: Path) -> dict[str, str]:
     return {}
 
 
-@checked(whole.check)
+@checked
 def structure(file: Path) -> Structure:
     """Read back the constants and attributes that can be compared with the checkpoint without running the file.
 
@@ -148,6 +148,7 @@ class _Reader:
         """Map a file as a flatbuffer, without a runtime."""
         from ai_edge_litert import schema_py_generated as schema
 
+        check_identifier(file, _IDENTIFIER)
         # The map is closed by the collector: the generated accessors keep views of it.
         with file.open("rb") as handle:
             data = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)

@@ -10,7 +10,6 @@ import numpy as np
 
 from pipeline.errors import InputError, ToolchainError
 from pipeline.formats import Evaluator, Inputs, Outputs, Session, native_log_hidden, runtime_evaluator
-from pipeline.formats.litert import bounds
 from pipeline.formats.litert.control import write_control
 from pipeline.formats.litert.facts import MINIMUM_RUNTIME, TITLE
 from pipeline.formats.signature import Function, Signature, Tensor
@@ -39,7 +38,6 @@ def load(file: Path, signature: Signature, *, threads: int) -> Session:
     """
     require_version("ai-edge-litert", MINIMUM_RUNTIME)
     require_version("ai-edge-litert", signature.minimum_runtime)
-    bounds.check(file)
     return _LiteRTSession(file, signature, threads=threads)
 
 

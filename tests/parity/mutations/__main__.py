@@ -5,7 +5,7 @@ import sys
 import time
 
 from mutations import judging, loading, page
-from mutations.bench import CHECKED, JUDGED, UNCHECKED, Bench, summary
+from mutations.bench import JUDGED, LOADED, Bench, summary
 from pipeline import formats
 
 
@@ -18,19 +18,18 @@ def main() -> int:
     found: dict[str, page.Found] = {}
     with bench.at_work() as pool:
         for subject in bench.subjects(pool, names):
-            checked, unchecked = bench.run(CHECKED, subject), bench.run(UNCHECKED, subject)
-            isolated = bench.isolated(subject, checked)
-            found[subject.name] = page.Found(subject, checked, unchecked, isolated, bench.run(JUDGED, subject))
+            loaded = bench.run(LOADED, subject)
+            isolated = bench.isolated(subject, loaded)
+            found[subject.name] = page.Found(subject, loaded, isolated, bench.run(JUDGED, subject))
     missed = 0
     for name, row in found.items():
-        print(f"{name}: loaded with the check: {summary(row.checked, loading.OUTCOMES)}")
-        print(f"{name}: loaded without it: {summary(row.unchecked, loading.OUTCOMES)}")
+        print(f"{name}: loaded in a fork: {summary(row.loaded, loading.OUTCOMES)}")
         print(f"{name}: by pipeline.load(isolated=True): {summary(row.isolated, loading.OUTCOMES)}")
         print(f"{name}: one bit flipped: {summary(row.judged, judging.OUTCOMES)}")
         for result in row.judged:
             if result.outcome == judging.MISSED:
                 missed += 1
-                print(f"missed: {name} {result.path} byte {result.at} bit {result.bit}: {result.field}: {result.said}")
+                print(f"missed: {name} {result.path} byte {result.at} bit {result.bit}: {result.said}")
     if names == formats.NAMES:
         page.write(found, seed=options.seed, count=options.count, minutes=(time.monotonic() - started) / 60)
     return 1 if missed else 0

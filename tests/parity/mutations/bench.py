@@ -14,7 +14,7 @@ from faults import line
 from faults.students import Student
 from faults.workers import Start, WorkerPool
 
-from mutations import fields, judging, loading
+from mutations import judging, loading
 from mutations.mutation import Mutation, flip, mutation
 from mutations.subject import Subject, subjects
 from pipeline import artifact
@@ -41,8 +41,6 @@ class Result:
     bit: int | None
     outcome: str
     said: str
-    field: str | None = None
-    """What the byte is, where that matters: of a flip that was missed, or a file that crashed."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +50,11 @@ class Campaign:
     name: str
     draw: Callable[[Subject, int, int], Mutation]
     call: Callable[[Worker, Subject, Mutation], tuple[str, str]]
-    named: tuple[str, ...]
-    """Outcomes of which the field is looked up."""
 
 
-def _loaded(checked: bool) -> Callable[[Worker, Subject, Mutation], tuple[str, str]]:
-    def call(worker: Worker, subject: Subject, damaged: Mutation) -> tuple[str, str]:
-        found = worker.call(loading.attempt, subject, damaged, checked=checked)
-        return found.outcome, found.said
-
-    return call
+def _loaded(worker: Worker, subject: Subject, damaged: Mutation) -> tuple[str, str]:
+    found = worker.call(loading.attempt, subject, damaged)
+    return found.outcome, found.said
 
 
 def _judged(worker: Worker, subject: Subject, damaged: Mutation) -> tuple[str, str]:
@@ -73,10 +66,8 @@ def _judged(worker: Worker, subject: Subject, damaged: Mutation) -> tuple[str, s
     return found.outcome, found.said
 
 
-CHECKED = Campaign("checked", mutation, _loaded(True), (loading.CRASHED, loading.HUNG))
-UNCHECKED = Campaign("unchecked", mutation, _loaded(False), ())
-JUDGED = Campaign("judged", flip, _judged, (judging.MISSED, judging.NOT_RUN, judging.CRASHED, judging.HUNG))
-CAMPAIGNS = (CHECKED, UNCHECKED, JUDGED)
+LOADED = Campaign("loaded", mutation, _loaded)
+JUDGED = Campaign("judged", flip, _judged)
 
 
 class Bench:
@@ -130,9 +121,9 @@ class Bench:
         self._end_workers()
         return [known[number] for number in range(self.count)]
 
-    def isolated(self, subject: Subject, checked: list[Result]) -> list[Result]:
+    def isolated(self, subject: Subject, loaded: list[Result]) -> list[Result]:
         """Open some files as a user's program does: every so many, and all that ended their process."""
-        wanted = [r for r in checked if r.number % ISOLATED_EVERY == 0 or r.outcome in (loading.CRASHED, loading.HUNG)]
+        wanted = [r for r in loaded if r.number % ISOLATED_EVERY == 0 or r.outcome in (loading.CRASHED, loading.HUNG)]
 
         def one(result: Result) -> Result:
             found = loading.isolated(subject, mutation(subject, self.seed, result.number))
@@ -158,12 +149,7 @@ class Bench:
         damaged = campaign.draw(subject, self.seed, number)
         with self._worker() as worker:
             outcome, said = campaign.call(worker, subject, damaged)
-        field = None
-        if outcome in campaign.named:
-            field = fields.field_of(subject.name, subject.folder / damaged.path, damaged.at)
-        return Result(
-            number, damaged.kind, damaged.everywhere, damaged.path, damaged.at, damaged.bit, outcome, said, field
-        )
+        return Result(number, damaged.kind, damaged.everywhere, damaged.path, damaged.at, damaged.bit, outcome, said)
 
     @contextmanager
     def _worker(self) -> Iterator[Worker]:

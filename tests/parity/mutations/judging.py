@@ -23,7 +23,7 @@ from pipeline.verify import stage as verify
 
 FAILED, REFUSED, BY_RUNTIME, CRASHED, HUNG, NOT_RUN, HARMLESS, MISSED = (
     "failed by a gate",
-    "refused by the check",
+    "refused by the reader",
     "refused by the runtime",
     "crashed",
     "timed out",

@@ -22,7 +22,8 @@ import numpy as np
 
 from mutations.mutation import Mutation
 from mutations.subject import Subject, make_whole
-from pipeline import formats, mil
+from pipeline import formats
+from pipeline.convert import opening
 from pipeline.convert.isolated import IsolatedModel
 from pipeline.errors import ArtifactError, PipelineError, WorkerDied
 from pipeline.formats import signature
@@ -32,7 +33,7 @@ LIMIT_SECONDS = 10.0
 _MOST_BYTES = 16 << 30
 """A fork's address space: a file may ask for any amount of memory."""
 REFUSED, BY_RUNTIME, CRASHED, HUNG, RAN = (
-    "refused by the check",
+    "refused by the reader",
     "refused by the runtime",
     "crashed",
     "timed out",
@@ -71,7 +72,7 @@ def damaged(subject: Subject, mutation: Mutation) -> Iterator[Path]:
         shutil.copyfile(subject.folder / mutation.path, part)
 
 
-def attempt(subject: Subject, mutation: Mutation, *, checked: bool) -> Attempt:
+def attempt(subject: Subject, mutation: Mutation) -> Attempt:
     """Load a damaged file and run it once. Runs in a worker, which lives on whatever the file does."""
     formats.get(subject.name).import_runtime()
     with damaged(subject, mutation) as folder:
@@ -79,7 +80,7 @@ def attempt(subject: Subject, mutation: Mutation, *, checked: bool) -> Attempt:
         child = os.fork()
         if child == 0:
             os.close(read)
-            _be_child(subject, folder, write, checked=checked)
+            _be_child(subject, folder, write)
         os.close(write)
         try:
             return _ended(child, read)
@@ -125,7 +126,7 @@ def _ended(child: int, read: int) -> Attempt:
     return Attempt(HUNG, f"after {LIMIT_SECONDS:g} s")
 
 
-def _be_child(subject: Subject, folder: Path, write: int, *, checked: bool) -> None:
+def _be_child(subject: Subject, folder: Path, write: int) -> None:
     """Load and run, say how it went, and leave without Python's own end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -133,30 +134,19 @@ def _be_child(subject: Subject, folder: Path, write: int, *, checked: bool) -> N
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
     try:
-        if not checked:
-            without_check()
         run_once(subject, folder)
         outcome = f"{RAN}\n"
     except ArtifactError as error:
-        outcome = f"{REFUSED if checked else BY_RUNTIME}\n{error}"
+        outcome = f"{REFUSED}\n{error}"
     except BaseException as error:
         outcome = f"{BY_RUNTIME}\n{type(error).__name__}: {error}"
     os.write(write, outcome.encode(errors="replace")[:2000])
     os._exit(0)
 
 
-def without_check() -> None:
-    """Let files through unlooked at, in this process."""
-    from pipeline.formats.coreml import bounds as coreml
-    from pipeline.formats.executorch import bounds as executorch
-    from pipeline.formats.litert import bounds as litert
-
-    litert.check = executorch.check = lambda file: None  # type: ignore[assignment]
-    coreml.read = mil.read  # type: ignore[assignment]
-
-
 def run_once(subject: Subject, folder: Path) -> None:
-    """Load a file and run each of its functions."""
+    """Open a folder as `pipeline.load` does, but for its hashes, and run each function of its file."""
+    opening.check(folder)
     claimed = signature.read(folder)
     session = formats.get(subject.name).load(folder / claimed.file, claimed, threads=1)
     for function in claimed.functions:

@@ -21,13 +21,11 @@ whole file, half from what is no weight: tables, operations, metadata.
 
 ## Loaded and run
 
-Each file was loaded and each of its functions run once, in a process of its own: once with the check of bounds that
-`pipeline.load` makes, and once without it. `crashed`: that process was ended by a signal. The one that asked for it
-lived on each time.
+Each file was opened and each of its functions run once, in a process of its own, as `pipeline.load` opens a folder of
+unknown origin. `crashed`: that process was ended by a signal. The one that asked for it lived on each time.
 """
 _KINDS = """
-Without the check, `refused by the runtime` has the errors of our own readers in it: off macOS they are all that Core
-ML's packages see. How many crashed or timed out, with the check / without it, by kind of damage:
+How many crashed or timed out, by kind of damage:
 """
 _FLIPS = """
 ## One bit flipped
@@ -43,8 +41,7 @@ class Found:
     """All results of one format."""
 
     subject: Subject
-    checked: list[Result]
-    unchecked: list[Result]
+    loaded: list[Result]
     isolated: list[Result]
     judged: list[Result]
 
@@ -55,22 +52,14 @@ def write(found: Mapping[str, Found], *, seed: int, count: int, minutes: float) 
     lines = [
         *_HEAD.format(seed=seed, count=count, minutes=minutes).splitlines(),
         "",
-        *_header("format", "check", figures=loading.OUTCOMES),
-        *(
-            _row(names[name], said, *summary(rows, loading.OUTCOMES).values())
-            for name, row in found.items()
-            for said, rows in (("yes", row.checked), ("no", row.unchecked))
-        ),
+        *_header("format", figures=loading.OUTCOMES),
+        *(_row(names[name], *summary(row.loaded, loading.OUTCOMES).values()) for name, row in found.items()),
         *_KINDS.splitlines(),
         "",
         *_header("format", figures=tuple(KINDS)),
-        *(
-            _row(names[name], *(f"{_ended(row.checked, kind)} / {_ended(row.unchecked, kind)}" for kind in KINDS))
-            for name, row in found.items()
-        ),
+        *(_row(names[name], *(_ended(row.loaded, kind) for kind in KINDS)) for name, row in found.items()),
         "",
         *_isolated(found, names),
-        *_crashes(found, names),
         *_FLIPS.splitlines(),
         "",
         *_header("format", "drawn from", figures=judging.OUTCOMES),
@@ -103,7 +92,7 @@ def _ended(results: list[Result], kind: str) -> int:
 
 def _isolated(found: Mapping[str, Found], names: Mapping[str, str]) -> list[str]:
     lines = [
-        "`pipeline.load(folder, isolated=True)` opened some of them too, all that crashed with the check among them.",
+        "`pipeline.load(folder, isolated=True)` opened some of them too, all that crashed or timed out among them.",
         "",
     ]
     lines += _header("format", figures=loading.OUTCOMES)
@@ -112,23 +101,12 @@ def _isolated(found: Mapping[str, Found], names: Mapping[str, str]) -> list[str]
     return lines
 
 
-def _crashes(found: Mapping[str, Found], names: Mapping[str, str]) -> list[str]:
-    rows = [
-        _row(names[name], r.kind, r.path, r.at, r.field, r.said)
-        for name, row in found.items()
-        for r in row.checked
-        if r.outcome in (loading.CRASHED, loading.HUNG)
-    ]
-    header = ["| format | damage | file | byte | field | how |", "|---|---|---|--:|---|---|"]
-    return ["", "With the check, these ended their process:", "", *header, *rows] if rows else []
-
-
 def _missed(found: Mapping[str, Found], names: Mapping[str, str]) -> list[str]:
     rows = [
-        _row(names[name], r.path, r.at, r.bit, r.field, r.said)
+        _row(names[name], r.path, r.at, r.bit, r.said)
         for name, row in found.items()
         for r in row.judged
         if r.outcome == judging.MISSED
     ]
-    header = ["| format | file | byte | bit | field | what differs |", "|---|---|--:|--:|---|---|"]
+    header = ["| format | file | byte | bit | what differs |", "|---|---|--:|--:|---|"]
     return [*header, *rows] if rows else ["None was missed."]
