@@ -291,8 +291,6 @@ def _fault(name: str, what: str, plant: Any, student: Student = Student(), **mor
 _CLASSES = Student(task="classification")
 _FP16_CORE_ML = {"coreml": ("fp16", "int8_weight_only")}
 _FIXED = {"litert": ("fp32", "int8_dynamic"), "coreml": ("fp32", "fp16", "int8_weight_only")}
-POSITIONS_READ_BACK = "integers that are neither 0 nor their places"
-"""How ExecuTorch's file is refused: it keeps positions as integers, which the others fold into the table."""
 FAULTS = (
     _fault("mask_ignored", "attention sees the padding", mask_ignored),
     _fault("mask_inverted", "attention sees the padding alone", mask_inverted),
@@ -309,12 +307,11 @@ FAULTS = (
     _fault("mask_after_softmax", "weights are masked after the softmax and do not add up to one", mask_after_softmax),
     _fault("token_types_dead", "token types are read as zeros", token_types_dead),
     _fault("mask_read_as_token_types", "the mask is read as token types", mask_read_as_token_types),
-    _fault("positions_off_by_one", "position ids start at one", positions_off_by_one, stops=POSITIONS_READ_BACK),
+    _fault("positions_off_by_one", "position ids start at one", positions_off_by_one),
     _fault(
         "positions_stop_at_calibrated_length",
         "positions beyond the calibrated length repeat its last one",
         positions_stop_at_calibrated_length,
-        stops=POSITIONS_READ_BACK,
     ),
     _fault(
         "one_length_wrong",
@@ -361,13 +358,11 @@ FAULTS = (
         "the logits come out in the opposite order",
         columns_exchanged,
         _CLASSES,
-        stops="a kind of operation that no encoder known here has",
     ),
     _fault(
         "samples_are_one_object",
         "the sample inputs are one tensor",
         samples_are_one_object,
         level="samples",
-        stops="input_ids_tmp, which nothing reads",
     ),
 )

@@ -12,7 +12,6 @@ from torch import nn
 
 from faults.fault import INT8, Cells, Fault
 from faults.graph_faults import (
-    POSITIONS_READ_BACK,
     _attention,
     _before_model,
     _embeddings,
@@ -311,14 +310,9 @@ def span_ends_favour_the_first(graph: Any) -> None:
 
 # --- the catalogue -----------------------------------------------------------------------------------------------
 
-_REFUSED = {
-    positions_stop_at_24: POSITIONS_READ_BACK,
-    late_positions_off_by_one: POSITIONS_READ_BACK,
-    two_positions_exchanged: POSITIONS_READ_BACK,
+_REFUSED: dict[Plant, str] = {
     softmax_plus_one: "gives NaN or infinity",
     first_id_read_as_second: "index 30528 is out of bounds",
-    last_token_left_out: "a kind of operation that no encoder known here has",
-    log_softmax_in_graph: "a kind of operation that no encoder known here has",
 }
 """How some files are refused where they are converted or first run.
 
