@@ -19,7 +19,7 @@ class Gates(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
     min_mean_cosine: float | None = None
-    """Least mean cosine between the file's embeddings and the truth's."""
+    """Least mean cosine between the file's embeddings and the reference's."""
     min_worst_cosine: float | None = None
     """Least cosine of any single embedding."""
     min_sqnr_db: float | None = None
@@ -27,13 +27,13 @@ class Gates(BaseModel):
     min_agreement: float | None = None
     """Fraction of rows, tokens or spans with the same winner, near ties apart; see `metrics.agreement`."""
     max_kl: float | None = None
-    """Mean Kullback-Leibler divergence from the truth's probabilities to the file's, in nats."""
+    """Mean Kullback-Leibler divergence from the reference's probabilities to the file's, in nats."""
     max_abs_error: float | None = None
     """Largest absolute difference of any number of any row that is not all padding; see `Measures.unit`."""
     max_mean_shift: float | None = None
-    """Largest mean difference of single numbers, in standard deviations of the truth's; no rank metric sees a shift."""
+    """Largest mean difference of single numbers, in standard deviations of the reference; rank metrics miss a shift."""
     max_all_pad_error: float | None = None
-    """Largest absolute value in the embedding of a row that is all padding; the truth is exactly zero."""
+    """Largest absolute value in the embedding of a row that is all padding; the reference is exactly zero."""
     max_pad_difference: float | None = None
     """Largest absolute difference between the same text at its own length and padded to another, likewise."""
     max_usual_pad_difference: float | None = None

@@ -36,7 +36,7 @@ from pipeline.errors import (
 if TYPE_CHECKING:
     from pipeline.convert.stage import Target
     from pipeline.execution.executor import Executor
-    from pipeline.planning.checkpoints import Until
+    from pipeline.planning.checkpoints import StageName
     from pipeline.recipe.schema import Recipe
 
 app = typer.Typer(
@@ -101,7 +101,7 @@ _UNWRITABLE = (*FULL, errno.EIO, errno.EFBIG, errno.EBADF)
 
 def _line(
     recipe: str,
-    until: "Until",
+    until: "StageName",
     *,
     target: list[str] | None,
     build: Path,

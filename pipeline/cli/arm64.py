@@ -78,10 +78,10 @@ def arm64(
             label = f"emulating {one}"
             progress.started(label)
             place = build / parsed.name / str(one)
-            truth = build / parsed.name / f"reference-{parsed.lengths(one.backend)[-1]}"
+            reference_folder = build / parsed.name / f"reference-{parsed.lengths(one.backend)[-1]}"
             log = build / parsed.name / "logs" / "arm64.log"
             judged = emulated.judge(
-                model, truth, emulators[one.backend], cpus, counted, log, partial(progress.advanced, label)
+                model, reference_folder, emulators[one.backend], cpus, counted, log, partial(progress.advanced, label)
             )
             write_text(place / emulated.RECORD, judged.model_dump_json(indent=1) + "\n")
             found.append(judged)

@@ -24,7 +24,7 @@ def structure(folder: Path) -> dict[str, Any]:
     return found
 
 
-Found = ranges.Ranges | ranges.ChosenWeights
+Found = ranges.Ranges | ranges.QuantisedWeightsRecord
 """The record of a quantised checkpoint: ranges and scales, or integers or palettes."""
 
 

@@ -49,7 +49,7 @@ _WORST = 5
 """Linears that are shown of a quantised checkpoint."""
 
 
-Finished = Mapping[str, tuple[Artifact | None, Artifact | None]]
+FinishedTargets = Mapping[str, tuple[Artifact | None, Artifact | None]]
 """Target name -> model artifact and parity artifact."""
 Owners = dict[str, tuple[str | None, TargetReport]]
 """Owner of a file by its content digest: the other student's recipe (None for the report's own) and the target."""
@@ -61,7 +61,7 @@ class RecipeResults:
 
     recipe: Recipe
     student: Manifest
-    targets: Finished
+    targets: FinishedTargets
     texts: Mapping[str, str] = field(default_factory=dict)
     """See `Report.texts`."""
     quantised: Mapping[str, Path] = field(default_factory=dict)

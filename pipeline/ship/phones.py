@@ -89,7 +89,7 @@ def measure(
         for target, model in zip(targets, models, strict=True)
     ]
     asked = [
-        Asked(
+        TimedFile(
             _name(str(target), units),
             model,
             said,
@@ -102,7 +102,7 @@ def measure(
 
 
 @dataclass(frozen=True)
-class Asked:
+class TimedFile:
     """A shipped file with the benchmark request of each turn."""
 
     name: str
@@ -113,7 +113,7 @@ class Asked:
 
 
 def in_turns(
-    asked: Sequence[Asked],
+    asked: Sequence[TimedFile],
     out: Path,
     device: str,
     transport: Transport,
@@ -168,14 +168,14 @@ def in_turns(
     return found
 
 
-def _turned(asked: Sequence[Asked], turn: int) -> list[Asked]:
+def _turned(asked: Sequence[TimedFile], turn: int) -> list[TimedFile]:
     """Return the targets in the order of a turn: the list rotated by the turn's number."""
     first = turn % len(asked)
     return [*asked[first:], *asked[:first]]
 
 
 def _carried_out(
-    one: Asked,
+    one: TimedFile,
     request: BenchmarkRequest,
     transport: Transport,
     key: signing.PrivateKey | None,

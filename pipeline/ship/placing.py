@@ -111,9 +111,9 @@ def put(
         for root in used:
             _check_index(root / INDEX)
         _check_room([(place, shipped.bytes) for place, _, shipped in places])
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as locks:
             for root in used:
-                held.enter_context(_alone_in(root))
+                locks.enter_context(_alone_in(root))
                 _sweep_index(root)
                 _check_index(root / INDEX)
                 _check_aside(root / INDEX)

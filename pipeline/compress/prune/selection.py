@@ -44,12 +44,12 @@ def select_layers(model: Any, batches: Batches, keep: int | Sequence[int]) -> li
         return kept[:keep]
     with torch.no_grad():
         start = first_layer_inputs(model, batches)
-        truth = _pass_layers(model, start, kept)
+        reference = _pass_layers(model, start, kept)
         while len(kept) > keep:
             tell("layers", 0.1 * (len(every) - len(kept)) / (len(every) - keep))
             changes, before = {}, start
             for position, number in enumerate(kept):
-                changes[number] = cosine_distance(truth, _pass_layers(model, before, kept[position + 1 :]))
+                changes[number] = cosine_distance(reference, _pass_layers(model, before, kept[position + 1 :]))
                 before = _pass_layers(model, before, [number])
             kept.remove(min(kept, key=lambda number: changes[number]))
     return kept

@@ -145,23 +145,23 @@ def compare(vocabulary: Vocabulary, tokenizer: Tokenizer, ids: dict[int, int], t
     both = zip(texts, _encodings(vocabulary.tokenizer, texts), _encodings(tokenizer, texts), strict=True)
     for text, old, new in both:
         ids_now = np.array(new.ids, np.int64)
-        truth = new_ids[np.array(old.ids, np.int64)]
+        kept_ids = new_ids[np.array(old.ids, np.int64)]
         changes.texts += 1
         changes.words += len(set(old.word_ids))
-        changes.tokens_before += len(truth)
+        changes.tokens_before += len(kept_ids)
         changes.tokens += len(ids_now)
         if unknown is not None:
             changes.unknown_before += old.ids.count(unknown)
             changes.unknown += new.ids.count(ids[unknown])
-        if not np.array_equal(truth, ids_now):
+        if not np.array_equal(kept_ids, ids_now):
             changes.texts_changed += 1
-            changes.words_changed += _words_changed(old, truth, new, ids_now)
+            changes.words_changed += _words_changed(old, kept_ids, new, ids_now)
             changes.example = changes.example or text
     return changes
 
 
-def _words_changed(old: Encoding, truth: NDArray[np.int64], new: Encoding, ids: NDArray[np.int64]) -> int:
-    before, after = (_by_word(one, numbers) for one, numbers in ((old, truth), (new, ids)))
+def _words_changed(old: Encoding, kept_ids: NDArray[np.int64], new: Encoding, ids: NDArray[np.int64]) -> int:
+    before, after = (_by_word(one, numbers) for one, numbers in ((old, kept_ids), (new, ids)))
     return sum(before.get(word) != after.get(word) for word in before | after)
 
 
