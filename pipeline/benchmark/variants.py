@@ -68,6 +68,7 @@ class TimedCheckpoint:
         """Load the checkpoint."""
         import torch
 
+        from pipeline import architectures
         from pipeline.checkpoint.loading import load_checkpoint
 
         torch.set_num_threads(threads)
@@ -75,7 +76,7 @@ class TimedCheckpoint:
         self.model = load_checkpoint(folder, loaded)
         self._head = heads.of(loaded, self.model)
         self.encoder = Encoder.from_folder(folder, max_length)
-        self._names = _inputs_of(self.model)
+        self._names = architectures.get(self.model.config.model_type).inputs
 
     def place(self, tokens: int) -> int:
         """PyTorch takes any length."""
@@ -94,12 +95,6 @@ class TimedCheckpoint:
             outputs = self._head.outputs(self.model(**tensors), tensors["attention_mask"].float())
             arrays: list[NDArray[np.float32]] = [output.numpy()[0] for output in outputs]
         return arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=-1)
-
-
-def _inputs_of(model: object) -> tuple[str, ...]:
-    from pipeline import architectures
-
-    return architectures.get(model.config.model_type).inputs  # type: ignore[attr-defined]  # any Hugging Face model
 
 
 def import_checkpoint(model_type: str) -> None:

@@ -153,7 +153,11 @@ def choose_task(summary: Summary, requested: str | None) -> tuple[str, str, list
     Raises:
         StudentError: the checkpoint has another head than the requested task needs, or no task fits it.
     """
-    fitting = [row.name for row in tasks.TASKS.values() if row.uses_head and _fits(row, summary)]
+    fitting = [
+        row.name
+        for row in tasks.TASKS.values()
+        if row.uses_head and summary.class_name and summary.class_name.endswith(row.head_suffix)
+    ]
     if summary.numbers == 1 or summary.problem_type == "regression":
         fitting = [name for name in fitting if name == "regression"] or fitting
     else:
@@ -170,10 +174,6 @@ def choose_task(summary: Summary, requested: str | None) -> tuple[str, str, list
         note = f"{summary.class_name}'s head is left out; the mean over tokens was not trained to compare texts"
         return requested, "given by --task; the bare encoder is used", [note, *_notes(summary)]
     raise StudentError(_no_task(summary, natural, requested))
-
-
-def _fits(row: tasks.Task, summary: Summary) -> bool:
-    return summary.class_name is not None and summary.class_name.endswith(row.head_suffix)
 
 
 def _no_task(summary: Summary, natural: str | None, requested: str | None) -> str:

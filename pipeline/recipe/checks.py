@@ -45,8 +45,12 @@ def check(recipe: Recipe) -> None:
         )
     task = tasks.get(recipe.task)
     for scheme, gates in recipe.verify.gates.items():
-        _check_judged(scheme, f"verify.gates.{scheme}")
-        _check_gates(gates, task, f"verify.gates.{scheme}")
+        key = f"verify.gates.{scheme}"
+        if isinstance(_row(scheme, key), Unsupported):
+            raise RecipeError(
+                f"{key}: no format supports {scheme}; `pocketbert list` says why. There are: {', '.join(SCHEMES)}."
+            )
+        _check_gates(gates, task, key)
     if "max_cosine_drop" in recipe.regression.model_fields_set and task.output_kind != "embedding":
         raise RecipeError(
             f"regression.max_cosine_drop: task {task.name} gives {task.output_kind}, which has no cosine; "
@@ -70,13 +74,6 @@ def _row(scheme: str, key: str) -> Scheme | Unsupported:
     if row is None:
         raise RecipeError(f"{key}: scheme {scheme!r} does not exist; there are: {', '.join(SCHEMES)}.")
     return row
-
-
-def _check_judged(scheme: str, key: str) -> None:
-    if isinstance(_row(scheme, key), Unsupported):
-        raise RecipeError(
-            f"{key}: no backend supports {scheme}; `pocketbert list` says why. There are: {', '.join(SCHEMES)}."
-        )
 
 
 def _check_gates(gates: Gates, task: Task, key: str) -> None:

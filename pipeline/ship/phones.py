@@ -218,7 +218,11 @@ def take(recipe: Recipe, build: Path, file: Path, device: str, *, throttled: boo
         raise InputError(f"{file} cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
         raise InputError(f"{file} is no latency record: {error}.") from error
-    here = {str(target): finished_model(folder, target) for target in _finished(recipe, folder)}
+    here = {
+        str(target): finished_model(folder, target)
+        for target in choose_targets(recipe, [])
+        if (folder / str(target) / "model").exists()
+    }
     target = next((name for name, model in here.items() if model.digest == record.model.sha256), None)
     if target is None:
         there = ", ".join(f"{name} ({model.digest[:12]})" for name, model in here.items()) or "none"
@@ -228,10 +232,6 @@ def take(recipe: Recipe, build: Path, file: Path, device: str, *, throttled: boo
         raise InputError(f"{file} is refused: {reason}.")
     _keep(folder / f"benchmark-{device}", f"{_name(target, record.backend.compute_units)}.json", data.decode("utf-8"))
     return Measured(target, record, kept=False)
-
-
-def _finished(recipe: Recipe, folder: Path) -> list[Target]:
-    return [target for target in choose_targets(recipe, []) if (folder / str(target) / "model").exists()]
 
 
 def _units(target: Target, shipped: placing.Shipped, device: Device, tell: Tell) -> Sequence[str | None]:

@@ -149,7 +149,11 @@ def _not_asked_for(
     if isinstance(record, integers.Record):
         said = {one.name: (one.bits, one.block) for one in record.weights}
         has = {name: (one.bits, one.block) for name, one in weights.items() if isinstance(one, Integers)}
-        yield from (f"{integers.RECORD} says something else of {name}" for name in _differing(said, has))
+        yield from (
+            f"{integers.RECORD} says something else of {name}"
+            for name in sorted(said.keys() | has.keys())
+            if said.get(name) != has.get(name)
+        )
     if scheme.activations == "static_int8" and isinstance(record, ranges.Ranges):
         having = {one.path for one in record.linears if one.input and one.output}
         linears = _encoder_linears(student)
@@ -161,10 +165,6 @@ def _untouched(student: Expected, rewritten: Expected) -> bool:
     """Return whether each vector is the student's, those inside scaled linears aside; training changes them all."""
     pairs = [(one, rewritten.tensors.get(name)) for name, one in student.tensors.items() if one.ndim == 1]
     return all(other is None or np.array_equal(one, other) for one, other in pairs)
-
-
-def _differing(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
-    return [name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name)]
 
 
 def _of_another_model(folder: Path, of_student: Path, student: Expected, rewritten: Expected) -> Iterator[str]:

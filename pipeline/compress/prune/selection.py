@@ -85,17 +85,14 @@ def select_hidden_columns(
     Source: Molchanov et al. 2019, for gates that belong together across residual connections.
     """
     if importance == "magnitude":
-        scores = _column_norms(model)
+        names = [name for several in INPUT_LINEARS.values() for name in several]
+        weights = [layer.get(name).weight.detach() for layer in layers.layers(model) for name in names]
+        scores = torch.stack([weight.double().square().sum(0) for weight in weights]).sum(0).sqrt()
     else:
         gradients = _column_gradients(model, task, batches, seed)
         scores = (gradients.abs() if importance == "taylor" else gradients.square()).mean(0)
     best = torch.argsort(-scores, stable=True)[:hidden_size]
     return np.sort(best.numpy())
-
-
-def _column_norms(model: Any) -> torch.Tensor:
-    linears = [layer.get(name) for layer in layers.layers(model) for names in INPUT_LINEARS.values() for name in names]
-    return torch.stack([linear.weight.detach().double().square().sum(0) for linear in linears]).sum(0).sqrt()
 
 
 def _column_gradients(model: Any, task: Task, batches: Batches, seed: int) -> torch.Tensor:

@@ -184,7 +184,11 @@ def write(source: Path, trimmed: Trimmed, out: Path) -> dict[str, Any]:
     Raises:
         StudentError: there is no embedding table, or a tensor of its size that is not known here.
     """
-    _write_weights(source, trimmed, out)
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    kept = keep_tokens(load_file(source / WEIGHTS), torch.tensor(sorted(trimmed.ids)), str(source / WEIGHTS))
+    save_file(kept, out / WEIGHTS, metadata={"format": "pt"})
     trimmed.tokenizer.save(str(out / "tokenizer.json"))
     _write_config(source, trimmed, out)
     _write_settings(source, trimmed, out)
@@ -192,14 +196,6 @@ def write(source: Path, trimmed: Trimmed, out: Path) -> dict[str, Any]:
     before = sum((source / name).stat().st_size for name in names if (source / name).is_file())
     saved = before - sum((out / name).stat().st_size for name in names)
     return trimmed.metrics | {"bytes_saved": saved}
-
-
-def _write_weights(source: Path, trimmed: Trimmed, out: Path) -> None:
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    kept = keep_tokens(load_file(source / WEIGHTS), torch.tensor(sorted(trimmed.ids)), str(source / WEIGHTS))
-    save_file(kept, out / WEIGHTS, metadata={"format": "pt"})
 
 
 def keep_tokens(
