@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def recipe_of(case: Case) -> Recipe:
-    """Return the recipe: one length, every scheme that each backend supports."""
+    """Return the recipe: one length, every scheme that each format supports."""
     source = "bundled:all-MiniLM-L6-v2" if case.bundled else str(BUILD / "sources" / slug(case))
     values = {
         "name": slug(case),
@@ -65,7 +65,7 @@ def recipe_of(case: Case) -> Recipe:
 
 
 def schemes_of(backend: str) -> Iterator[str]:
-    """Yield the schemes that a backend supports."""
+    """Yield the schemes that a format supports."""
     return iter(supported(backend))
 
 

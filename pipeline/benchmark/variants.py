@@ -107,7 +107,7 @@ def import_checkpoint(model_type: str) -> None:
 
 
 def import_backend(name: str) -> None:
-    """Import a backend's runtime."""
+    """Import a format's runtime."""
     formats.get(name).import_runtime()
 
 

@@ -26,7 +26,7 @@ _SHOWN_LENGTHS = 8
 def arm64(
     recipe: Annotated[str, typer.Argument(help="Name of a ready recipe, or path to a .toml file.")] = "minilm",
     target: Annotated[
-        list[str] | None, typer.Option("--target", help="Only this backend or backend:scheme; may be repeated.")
+        list[str] | None, typer.Option("--target", help="Only this format or format:scheme; may be repeated.")
     ] = None,
     cpu: Annotated[
         list[str] | None, typer.Option("--cpu", help="Only this processor, as qemu names it; may be repeated.")

@@ -32,13 +32,13 @@ _LARGE = 2048
 
 @dataclass(frozen=True)
 class Target:
-    """One file to make: a backend and a scheme."""
+    """One file to make: a format and a scheme."""
 
     backend: str
     scheme: str
 
     def __str__(self) -> str:
-        """Return `backend-scheme`, the name of the target's folder."""
+        """Return `format-scheme`, the name of the target's folder."""
         return f"{self.backend}-{self.scheme}"
 
 
@@ -80,10 +80,10 @@ def make(
 
     Args:
         student: the student artifact.
-        target: backend and scheme.
+        target: format and scheme.
         lengths: ascending, in tokens.
         minimum_ios: the oldest iOS release that has to read the file; None for all but Core ML.
-        base: the model folder of the backend's base scheme, if the scheme is converted from it.
+        base: the model folder of the format's base scheme, if the scheme is converted from it.
         quantised: the checkpoint that `pipeline.quantize` made from the student for the scheme, if there is one.
         gates: the target's gates, whose row bounds become the golden rows' tolerance.
         out: the artifact's directory.
@@ -127,7 +127,7 @@ def figures(backend: str, file: Path, stored: Structure) -> dict[str, int]:
     """Return the figures in the manifest that can be measured again from the converted file alone.
 
     Args:
-        backend: the backend of the file.
+        backend: the format of the file.
         file: the model file or package.
         stored: the structure that was read back from it.
 

@@ -335,9 +335,10 @@ def _refuse_headless(branch: Branch, source: Source) -> None:
     recipe = branch.recipe
     stages = compress.stages(recipe)
     if stages:
+        sections = ", ".join(f"[{stage.name}]" for stage in stages)
         raise RecipeError(
-            f"what {', '.join(f'[{stage.name}]' for stage in stages)} leaves has no head for task {recipe.task}: a "
-            "start in another layout drops it. Add [distil], with which the student learns one."
+            f"the student that {sections} leaves has no head for task {recipe.task}: a start in another layout drops "
+            "it. Add [distil], with which the student learns one."
         )
     if recipe.train is None and recipe.student.source in branch.before:
         raise RecipeError(

@@ -124,7 +124,7 @@ def draft(
 
 
 def _drafted(*, target: bool) -> dict[str, str]:
-    """Return each backend's scheme in a drafted recipe: as a target, or in a comment that suggests it."""
+    """Return each format's scheme in a drafted recipe: as a target, or in a comment that suggests it."""
     rows = {name: formats.get(name).DRAFTED for name in BACKENDS}
     return {name: scheme for name, (scheme, is_target) in rows.items() if is_target == target}
 
@@ -239,7 +239,7 @@ def _limit_reason(summary: Summary) -> str:
 
 
 def _schemes(backend: str) -> tuple[list[str], dict[str, str]]:
-    """Return the names of the schemes that a backend supports, and for each other scheme the reason why not."""
+    """Return the names of the schemes that a format supports, and for each other scheme the reason why not."""
     reasons = {name: scheme.refusal(backend) for name, scheme in SCHEMES.items()}
     refused = {name: " ".join(reason.split()) for name, reason in reasons.items() if reason is not None}
     return [name for name in SCHEMES if name not in refused], refused

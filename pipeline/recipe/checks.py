@@ -87,7 +87,7 @@ def _check_gates(gates: Gates, task: Task, key: str) -> None:
 
 def _check_target(backend: str, section: TargetSection, minimum_ios: int) -> None:
     if backend not in BACKENDS:
-        raise RecipeError(f"targets.{backend}: this backend does not exist; there are: {', '.join(BACKENDS)}.")
+        raise RecipeError(f"targets.{backend}: this format does not exist; there are: {', '.join(BACKENDS)}.")
     for scheme in section.schemes:
         reason = _row(scheme, f"targets.{backend}.schemes").refusal(backend, minimum_ios=minimum_ios)
         if reason is not None:

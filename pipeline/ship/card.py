@@ -128,7 +128,7 @@ def front_matter(bundle: Bundle) -> str:
 
 
 def smallest(ready: Sequence[VerifiedTarget]) -> list[VerifiedTarget]:
-    """Return each backend's target whose scheme is the first to ship."""
+    """Return each format's target whose scheme is the first to ship."""
     ordered = sorted(ready, key=lambda one: SCHEMES[one.target.scheme].shipping_rank)
     backend_order = dict.fromkeys(one.target.backend for one in ready)
     return [next(one for one in ordered if one.target.backend == backend) for backend in backend_order]

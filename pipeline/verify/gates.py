@@ -234,7 +234,7 @@ def _bound_gates(
 
 
 def _sqnr_bound(signature: Signature, gates: Gates, reference: Reference) -> float | None:
-    """Return the scheme's bound, or a lower one that the backend declares for its approximation of an activation."""
+    """Return the scheme's bound, or a lower one that the format declares for its approximation of an activation."""
     declared = declared_sqnr_db(signature.backend, reference.checkpoint.get("activations", ()))
     return None if gates.min_sqnr_db is None else min(gates.min_sqnr_db, declared)
 

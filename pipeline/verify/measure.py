@@ -63,7 +63,7 @@ class Repeated:
     threaded: RowOutputs | None
     """Outputs of a session with two threads; None where the evaluator ignores the number of threads."""
     others: dict[str, RowOutputs]
-    """Outputs of the backend's other evaluators, by name."""
+    """Outputs of the format's other evaluators, by name."""
 
 
 @dataclass(frozen=True)
@@ -421,7 +421,7 @@ def task_score(
 
 
 def evaluations(reference: Reference, measured: Measured) -> list[Evaluation]:
-    """Return the errors of the backend's other evaluators on the repeated rows."""
+    """Return the errors of the format's other evaluators on the repeated rows."""
     again = measured.repeated
     expected = reference.outputs.take([run.row for run in again.runs]).values
     return [

@@ -38,7 +38,7 @@ _SPELLED: dict[str, tuple[str, ...]] = {
 
 
 def declared_sqnr_db(backend: str, activations: Sequence[str]) -> float:
-    """Return the lowest SQNR that a backend declares for its forms of some activations, or infinity for none."""
+    """Return the lowest SQNR that a format declares for its forms of some activations, or infinity for none."""
     known = formats.get(backend).COMPUTED_AS
     return min((known[kind].least_db for kind in activations if kind in known), default=float("inf"))
 
@@ -58,10 +58,10 @@ def check(stored: Structure, expected: Expected, scheme: str, backend: str, *, f
     """Judge a file's structure: its weights, constants, wiring, arithmetic, ranges, norms, activations and operators.
 
     Args:
-        stored: the structure that the backend read from the file.
+        stored: the structure that the format read from the file.
         expected: the checkpoint; the reference.
         scheme: the scheme of the file, whose rounding is allowed.
-        backend: the backend of the file.
+        backend: the format of the file.
         functions: number of functions in the file.
     """
     precision = precision_of(scheme, backend)

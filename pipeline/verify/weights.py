@@ -66,7 +66,7 @@ class Form:
     places: NDArray[np.int64] | None = None
     """For a table that is looked up at conversion, each number's index. A file may hold the part for its length."""
     rounding: Rounding | None = None
-    """Rounding to int8, where it is not the backend's."""
+    """Rounding to int8, where it is not the format's."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -250,7 +250,7 @@ def test_a_cable_that_is_pulled_loses_nothing(made: Path, build: Path, phone: Ph
 
     recipe = one_turn(made)
     chosen = choose_targets(recipe, ["litert:int8_dynamic"])
-    with pytest.raises(DeviceError, match="What was measured so far is kept"):
+    with pytest.raises(DeviceError, match="Finished measurements are kept"):
         shipped.measure(recipe, build, chosen, device, adb.AndroidPhone(device), ["A text."], tell, patience=_PATIENCE)
     app = (phone.home / "app.pid").read_text()
     phone.plug_in()

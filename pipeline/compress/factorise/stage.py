@@ -112,7 +112,7 @@ def _check(context: Context, source: Source) -> None:
     if start and narrow and section.embedding is not None:
         raise RecipeError(
             f"start.kind = {start.kind!r} puts the embedding table into two factors already. Give "
-            "start.embedding_size in the place of factorise.embedding."
+            "start.embedding_size instead of factorise.embedding."
         )
     if section.feed_forward is not None:
         refuse_lost_zeros(context, "factorise")
